@@ -1,21 +1,21 @@
 """What happens to a box, in order: `pyinfra inventory/demo.py deploy.py`. Rollback and removal are verbs over it."""
 
 from roles.base import base
+from roles.ca_trust import network
 from roles.container_toolkit import container_toolkit
 from roles.cuda_toolkit import cuda_toolkit
 from roles.engines import engines
 from roles.monitoring import monitoring
-from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import nvidia_driver
 from roles.operations.facts import prefetch_operations
 from roles.preflight import preflight
+from roles.python_tools import tools
 from roles.removal import removal
-from roles.rig import start_run
+from roles.rig_lookup import start_run
 from roles.rollback import rollback
 from roles.serving import serving
-from roles.sharing import sharing
-from roles.tools import tools
+from roles.weight_server import sharing
 from roles.weights import weights
 
 run = start_run()

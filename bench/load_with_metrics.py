@@ -1,7 +1,7 @@
 """A load as roles/client's job on a host has it, and what the server says of itself meanwhile.
 
 Says, a value each: `second` and `told`, some lines of the server's metrics at that second; and last what
-bench/load_program.py prints.
+bench/load_generator.py prints.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def work(place: Any, asked: dict[str, Any], say: Callable[[dict[str, object]], N
 
     Args:
         place: Who is asked.
-        asked: `load`, the members of bench/load_program.py's `LoadRequest` but for where and by which key; `metrics`,
+        asked: `load`, the members of bench/load_generator.py's `LoadRequest` but for where and by which key; `metrics`,
             the path at which the server tells them, empty where it does not; `names`, those that are wanted.
         say: Says a value.
     """
-    names = ("load_program", "http_exchange")
+    names = ("load_generator", "http_exchange")
     load, exchange = (importlib.import_module(f"roles.client.host.{name}") for name in names)
     wanted = load.LoadRequest(at=place.at, key_file="", **asked["load"])
     server = load.LoadTarget(partial(exchange.TargetConnection, place, whole=wanted.longest), place.key)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bench.contest import LOAD_UNIT, Contest, Deployed, MeasurementFailed, contest
+from bench.alternating_runs import LOAD_UNIT, Contest, Deployed, MeasurementFailed, contest
 from checks.connections import ConnectedHost
 from rigwright.engines import kind_of
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from bench.ladder_figures import LadderStep
-from bench.load_figures import RequestTimes
-from bench.load_program import CHAT, LoadRequest
+from bench.load_generator import CHAT, LoadRequest
+from bench.load_ladder_results import LadderStep
+from bench.load_statistics import RequestTimes
 from checks.connections import ConnectedHost
-from rigwright.baseline import Fingerprint
 from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.instance import Instance
 from rigwright.nvidia.cards import smi, topology
 from rigwright.nvidia.cards.smi import Gpu
+from rigwright.speed_baselines import Fingerprint
 from roles import root_shell
 
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0}

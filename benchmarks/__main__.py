@@ -10,18 +10,18 @@ from tempfile import TemporaryDirectory
 
 import click
 
-import benchmarks.converge
-import benchmarks.envs
-import benchmarks.gateway
-import benchmarks.start
-import benchmarks.weights
+import benchmarks.environment_install
+import benchmarks.gateway_overhead
+import benchmarks.noop_deploy
+import benchmarks.verb_durations
+import benchmarks.weight_fetch
 from benchmarks import BenchmarkFailed
 from cli.bench_options import JSON_OPTION, parse_counts, print_progress
 from cli.output_file import write_output
 from cli.prog_name import SentenceGroup
 from cli.tables import format_size, print_table
 from lab import base_images
-from lab.requirements import UnsupportedMachine
+from lab.machine_requirements import UnsupportedMachine
 
 RELEASE = click.option(
     "--release",
@@ -68,7 +68,7 @@ def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None)
     Needs root and about seven minutes, and compiles llama.cpp when no earlier run has.
     """
     with errors():
-        report = benchmarks.converge.measure(release, layers, runs, print_progress)
+        report = benchmarks.noop_deploy.measure(release, layers, runs, print_progress)
     if file:
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
@@ -100,7 +100,7 @@ def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], 
     Needs root and memory for the throwaway hosts, and compiles llama.cpp when no earlier run has.
     """
     with errors():
-        report = benchmarks.start.measure(release, layers, numbers, runs, print_progress)
+        report = benchmarks.verb_durations.measure(release, layers, numbers, runs, print_progress)
     if file:
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
@@ -136,7 +136,7 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
     Needs root, nginx, curl and openssl, and about ten minutes; all of it runs on this machine.
     """
     with errors(), TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
-        report = benchmarks.weights.measure(Path(scratch), mebibytes, runs, print_progress)
+        report = benchmarks.weight_fetch.measure(Path(scratch), mebibytes, runs, print_progress)
     if file:
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
@@ -165,7 +165,7 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
     Needs root, a CPython 3.10 and, for vLLM's, 25 GB of disk and about a quarter of an hour; for it in a fleet, 60 GB.
     """
     with errors():
-        report = benchmarks.envs.measure(which, fleet, release, runs, print_progress)
+        report = benchmarks.environment_install.measure(which, fleet, release, runs, print_progress)
     if file:
         write_output(file, report.as_json())
     print_table(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
@@ -204,9 +204,9 @@ def gateway(
     port. Needs root and some ten minutes. LiteLLM's packages (0.7 GB) go to an environment of their own, from
     locks/litellm.txt.
     """
-    effort = benchmarks.gateway.Effort(rounds, seconds, tuple(streams), crowd)
+    effort = benchmarks.gateway_overhead.Effort(rounds, seconds, tuple(streams), crowd)
     with errors():
-        report = benchmarks.gateway.measure(release, layers, effort, with_litellm, print_progress)
+        report = benchmarks.gateway_overhead.measure(release, layers, effort, with_litellm, print_progress)
     if file:
         write_output(file, report.as_json())
     print_table((*GATEWAY, *BESIDE), report.table())

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import locked
-from rigwright.paths import ROOT
+from benchmarks import comparison_environments
+from rigwright.project_root import ROOT
 
 LOCK = ROOT / "locks" / "litellm.txt"
 VENV = ROOT / ".venv-litellm"
@@ -39,7 +39,7 @@ class Proxy:
 def prepare() -> str:
     """Have its environment; returns why there is none, or nothing."""
     try:
-        locked.install(LOCK, VENV)
+        comparison_environments.install(LOCK, VENV)
     except RuntimeError as error:
         return str(error).splitlines()[-1]
     return ""
@@ -47,7 +47,7 @@ def prepare() -> str:
 
 def version() -> str:
     """Which one it is."""
-    return locked.installed_version(VENV, "litellm")
+    return comparison_environments.installed_version(VENV, "litellm")
 
 
 @contextmanager

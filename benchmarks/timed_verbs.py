@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks import BenchmarkFailed, sessions
+from benchmarks import BenchmarkFailed, ssh_command_count
 from lab.hosts import LabHost
 
 # Small, and between this process and the verb: a program's peak begins with the size of what started it.
@@ -122,7 +122,7 @@ def timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], N
     """
     say("each once, to warm up and to count remote commands")
     for one in verbs:
-        with sessions.counted(one.hosts) as count:
+        with ssh_command_count.counted(one.hosts) as count:
             one.run()
         one.row.sessions = count.total
     before = os.getloadavg()[0]

@@ -11,29 +11,29 @@ import pytest
 from testinfra.host import Host
 
 from checks import SEVERITIES
-from checks.backend import UnknownHost
 from checks.pytest_frame import ChecksPlugin, describe_part
 from checks.report import ChecksReporter, JsonReporter
 from checks.runner import StartedRunPlugin
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost, SurveyRun
+from checks.testinfra_backend import UnknownHost
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.envs.environment import Environment
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.entry import DriverEntry, ShareEntry
-from rigwright.model.facts import HostFacts
-from rigwright.model.gateway import Gateway
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights, standalone_engines
-from rigwright.model.monitoring import Monitoring, ScrapeTarget
+from rigwright.model.inventory_schema import DriverEntry, ShareEntry
+from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.model.rig import Rig, account_names
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_services

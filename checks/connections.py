@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 
 import click
 
-from checks.backend import UnknownHost, connect_targets, load_hosts
 from checks.results import STATUS
+from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts
 from rigwright.containers import container_facts
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.gateway import secrets_distribution
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
-from rigwright.host import channel, locks
-from rigwright.host.channel import free_text
-from rigwright.host.locks import DEPLOY_LOCK, LockHolder
+from rigwright.host import deploy_lock_state, script_output
+from rigwright.host.deploy_lock_state import DEPLOY_LOCK, LockHolder
+from rigwright.host.script_output import free_text
 from rigwright.inventory import load_rig
-from rigwright.model.facts import HostFacts
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import card_facts
 from rigwright.nvidia.cards.card_facts import ForeignProcesses
@@ -30,8 +30,8 @@ from rigwright.plan import host_facts as host_facts
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.problems import Invalid
 from rigwright.render import render
-from rigwright.serving import observed, unit_diff, weight_inventory
-from rigwright.serving.observed import ObservedServing, UnitUsage, render_state_query
+from rigwright.serving import serving_state, unit_diff, weight_inventory
+from rigwright.serving.serving_state import ObservedServing, UnitUsage, render_state_query
 from rigwright.serving.unit_diff import WrittenUnits
 from rigwright.serving.weight_inventory import WeightInventory
 from roles import root_shell
@@ -93,15 +93,15 @@ class ConnectedHost:
             HostConnectionLost: the connection is gone.
         """
         scripts = [SCRIPTS[look](self.rig) for look in looks]
-        answer = self._run("sh", channel.render_parallel(scripts))
+        answer = self._run("sh", script_output.render_parallel(scripts))
         # a look that is not among them is taken alone, and says what is wrong
         with suppress(ValueError):
-            return replace(self, told=channel.parse_outputs(answer.lines, scripts))
+            return replace(self, told=script_output.parse_outputs(answer.lines, scripts))
         return self
 
     def read_serving_state(self) -> ObservedServing:
         """What it serves now."""
-        return self.run_and_parse(observed.parse, SCRIPTS["served"](self.rig))
+        return self.run_and_parse(serving_state.parse, SCRIPTS["served"](self.rig))
 
     def read_weight_inventory(self) -> WeightInventory:
         """Which weights lie on it."""
@@ -129,7 +129,7 @@ class ConnectedHost:
 
     def read_lock_holder(self) -> LockHolder | None:
         """The holder of its deploy lock; None if it is free."""
-        return self.run_and_parse(locks.parse_lock_holder, SCRIPTS["holder"](self.rig))
+        return self.run_and_parse(deploy_lock_state.parse_lock_holder, SCRIPTS["holder"](self.rig))
 
     def read_written_files(self) -> WrittenUnits:
         """What its current generation has for instances."""
@@ -141,7 +141,7 @@ class ConnectedHost:
 
     def read_resource_usage(self) -> dict[str, UnitUsage]:
         """Since when the units of its instances are what they are, and what memory they have."""
-        return self.run_and_parse(observed.parse_unit_usage, SCRIPTS["use"](self.rig))
+        return self.run_and_parse(serving_state.parse_unit_usage, SCRIPTS["use"](self.rig))
 
     def run_and_parse(self, parse: Callable[[list[str]], T], script: str) -> T:
         """What a script tells, parsed.

@@ -9,10 +9,10 @@ import pytest
 from checks import Drift
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS, DockerDaemon
+from rigwright.apt_transactions import SourceFile
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.containers.container_plan import ContainerPlan, ContainerRefusal, plan_containers
-from rigwright.debs import SourceFile
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.rig import Rig
 

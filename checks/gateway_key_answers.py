@@ -10,7 +10,7 @@ from checks import expect
 from checks.survey.requests import RequestAnswers, SurveyAnswer, find_answer, keys_to_test, offered_model_names
 from rigwright.engines.api_paths import MESSAGES
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 
 READABLE = "an error of the path's protocol"

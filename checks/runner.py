@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 from pluggy import HookimplMarker
 
-from checks.backend import UnknownHost
 from checks.results import STATUS
 from checks.survey_run import SurveyRun
+from checks.testinfra_backend import UnknownHost
 
 HERE = Path(__file__).parent
 REFUSED = 2

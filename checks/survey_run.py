@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from testinfra.host import Host
 
-from checks.backend import UnknownHost, connect_targets, load_hosts, testinfra_host
+from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.inventory import find_foreign_data, load_rig
 from rigwright.model.rig import Rig
 from roles import root_shell
@@ -22,7 +22,7 @@ from roles.connection_failures import describe_unreachable_host
 
 if TYPE_CHECKING:
     from checks.survey.answers import SurveyAnswers
-    from rigwright.model.facts import HostFacts
+    from rigwright.model.fact_types import HostFacts
     from rigwright.plan.plan_inputs import TargetState
 
 MOST_HOSTS = 16
@@ -115,7 +115,7 @@ class SurveyRun:
         """Load the inventory, and begin to connect and to ask.
 
         Raises:
-            checks.backend.UnknownHost, SystemExit: as `checks.backend.load_selected_hosts`.
+            checks.testinfra_backend.UnknownHost, SystemExit: as `checks.testinfra_backend.load_selected_hosts`.
         """
         self.inventory, self.deep = inventory, deep
         self.began = time.time()

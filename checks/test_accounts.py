@@ -7,13 +7,13 @@ from checks.drift_text import format_first_lines
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN, socket_folder
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import TRY
-from rigwright.gateway.reservations import unit_names
+from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.catalog import Card
-from rigwright.model.gateway import Gateway
+from rigwright.model.catalog_schema import Card
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring import Monitoring
+from rigwright.model.monitoring_schema import Monitoring
 from rigwright.monitoring.monitoring_units import unit_name
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs

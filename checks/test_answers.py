@@ -6,11 +6,11 @@ import pytest
 
 from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
-from checks.survey.gates import GATES
+from checks.survey.frontend_services import GATES
 from checks.survey.requests import REQUESTS, SurveyAnswer, find_answer
 from checks.survey.service_exposure import REACH
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.model.instance import Instance
 from rigwright.serving.instance_units import LOOPBACK, LOOPBACK_6, listener_units, port_socket
 

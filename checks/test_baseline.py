@@ -9,13 +9,13 @@ import pytest
 from checks import Drift, check
 from checks.nvidia_smi import parse_smi_answer
 from checks.survey.answers import SurveyAnswers
-from rigwright import baseline
-from rigwright.baseline import BaselineRun, Fingerprint, compare_rates
-from rigwright.model.catalog import Card
-from rigwright.model.facts import HostFacts
+from rigwright import speed_baselines
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
 from rigwright.nvidia.cards import smi, topology
 from rigwright.plan.plan_inputs import TargetState
+from rigwright.speed_baselines import BaselineRun, Fingerprint, compare_rates
 
 MEASURE = "`rigwright bench speed` measures it"
 
@@ -66,14 +66,16 @@ def test_speed(
     record_property: Callable[[str, object], None],
 ) -> None:
     try:
-        page = baseline.load_history(baseline.history_path(inventory_file, box_name)).for_instance(instance.name)
-    except baseline.UnreadableHistory as error:
+        page = speed_baselines.load_history(speed_baselines.history_path(inventory_file, box_name)).for_instance(
+            instance.name
+        )
+    except speed_baselines.UnreadableHistory as error:
         raise Drift("a book of runs that can be read", error, "give it back as it was, or remove it") from None
     last = page.last_run
     if last is None:
         pytest.skip(f"nobody has measured it: {MEASURE}")
     told = f"measured {age(last, time.time())}"
-    before, changes = baseline.find_reference(page, last)
+    before, changes = speed_baselines.find_reference(page, last)
     if before is None:
         pytest.skip(f"{told}, and nothing was accepted: `rigwright bench speed --accept`")
     if since := list(

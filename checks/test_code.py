@@ -13,7 +13,7 @@ from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses, 
 from checks.survey.section import SurveyScope
 from checks.survey.units import ExpectedUnit
 from checks.unit_settings import parse_unit_settings, split_quoted_words
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import CACHES, COMPILED, Instance
 from rigwright.model.roots import Roots
 from rigwright.plan.plan_inputs import TargetState

@@ -5,7 +5,7 @@ import pytest
 from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import COMPILED
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.instance import WARM, Instance
 

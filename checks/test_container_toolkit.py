@@ -14,7 +14,7 @@ from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
 from rigwright.containers.container_facts import source_path, store_folder
 from rigwright.containers.container_files import managed_paths, render_settings
 from rigwright.model.containers.container_supply import ContainerSupply
-from rigwright.model.debs import find_version_differences
+from rigwright.model.deb_package_groups import find_version_differences
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 

@@ -19,14 +19,14 @@ from checks.nvidia import expect_no_items
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.containers import CONTAINERS
-from rigwright.containers import daemon
+from rigwright.containers import daemon_json
 from rigwright.containers.container_facts import CDI_SPEC, REFRESH_PATH, REFRESH_UNIT, store_folder
 from rigwright.containers.container_files import spec_program_path
-from rigwright.containers.daemon import UnreadableDaemonConfig
-from rigwright.model.catalog import Card
+from rigwright.containers.daemon_json import UnreadableDaemonConfig
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs import leading_numbers, upstream_version
+from rigwright.model.deb_package_groups import leading_numbers, upstream_version
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.smi import those_that_answer
 
@@ -93,17 +93,17 @@ def test_options(
     containers: object,
 ) -> None:
     skip_without_docker(containers_entry)
-    wanted = daemon.required_options(declared_cards, containers_entry)
+    wanted = daemon_json.required_options(declared_cards, containers_entry)
     if not wanted:
         pytest.skip("no options are declared")
     seen = survey.read(CONTAINERS)
-    if seen.record and daemon.parse_record(seen.record) is None:
+    if seen.record and daemon_json.parse_record(seen.record) is None:
         cure = "remove it: all options in daemon.json then count as not managed"
         raise Drift(f"{store_folder(roots)}/daemon.json, which lists the managed options", "an unreadable one", cure)
     try:
-        there = daemon.parse_options(seen.options)
+        there = daemon_json.parse_options(seen.options)
     except UnreadableDaemonConfig as error:
-        raise Drift(f"options in {daemon.PATH}", str(error), "correct it, then re-run deploy") from None
+        raise Drift(f"options in {daemon_json.PATH}", str(error), "correct it, then re-run deploy") from None
     wrong = [f"{'.'.join(path)} is {USER.sub('...', json.dumps(found))}" for path, found in _other(wanted, there)]
     expect_no_items("each option as declared", wrong, DEPLOY)
 
@@ -131,7 +131,7 @@ def test_in_force(
     containers: object,
 ) -> None:
     skip_without_docker(containers_entry)
-    seen, wanted, wrong = running_daemon(survey), daemon.required_options(declared_cards, containers_entry), []
+    seen, wanted, wrong = running_daemon(survey), daemon_json.required_options(declared_cards, containers_entry), []
     said = {name: json.loads(text) for name, text in seen.info.items()}
     for option, called in CALLED.items():
         if option in wanted and not _means(option, wanted[option], said.get(called)):

@@ -8,10 +8,10 @@ from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import COMPILER, PROGRAMS
 from checks.survey.trees import PATCHED, TREES
-from checks.trees import expect_as_recorded
-from rigwright.model.catalog import Card
-from rigwright.model.nvidia import ToolkitSpec
-from rigwright.nvidia.cuda import glibc_refusals, toolkit_refusals
+from checks.tree_expectations import expect_as_recorded
+from rigwright.model.catalog_schema import Card
+from rigwright.model.nvidia_tables import ToolkitSpec
+from rigwright.nvidia.cuda_toolkit import glibc_refusals, toolkit_refusals
 from rigwright.plan.plan_inputs import TargetState
 
 

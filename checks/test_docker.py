@@ -13,10 +13,10 @@ from checks.packets.reachability import FilteredHost, listening_addresses
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS
 from checks.survey.firewall import FIREWALL
-from rigwright.containers import daemon
-from rigwright.containers.daemon import UnreadableDaemonConfig
-from rigwright.containers.daemon_invocation import parse_daemon_flags
-from rigwright.model.catalog import Card
+from rigwright.containers import daemon_json
+from rigwright.containers.daemon_json import UnreadableDaemonConfig
+from rigwright.containers.dockerd_flags import parse_daemon_flags
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.rig import Rig
 
@@ -35,7 +35,7 @@ def test_reached(survey: SurveyAnswers, containers_entry: ContainersEntry | None
     skip_without_docker(containers_entry)
     seen, there = running_daemon(survey), dict[str, Any]()
     with suppress(UnreadableDaemonConfig):  # C02 tells of it
-        there = daemon.parse_options(survey.read(CONTAINERS).options)
+        there = daemon_json.parse_options(survey.read(CONTAINERS).options)
     # from its next start on
     hosts = there["hosts"] if isinstance(there.get("hosts"), list) else []
     wrong = [f"it is configured to listen on {one}" for one in hosts if not str(one).startswith(("fd://", "unix://"))]

@@ -10,8 +10,8 @@ from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import PROGRAMS, machine_code_question, version_question
 from checks.survey.trees import TREES
-from checks.trees import expect_as_recorded
-from rigwright.engines.installer import find_installer
+from checks.tree_expectations import expect_as_recorded
+from rigwright.engines.environment_installer import find_installer
 from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots

@@ -11,10 +11,10 @@ from checks.survey.trees import PATCHED, TREES, patched_file_digests
 from checks.test_nvidia_driver import gpus
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.envs.installed_packages import locked_packages
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import EnvSpec, Instance
 from rigwright.model.roots import Roots
-from rigwright.supply.machine_code import find_machine_code_refusals
+from rigwright.supply.cuda_machine_code import find_machine_code_refusals
 
 SHOWN = 3
 CLOCK = 2.0

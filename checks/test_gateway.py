@@ -20,21 +20,21 @@ from checks.gateway_key_answers import (
     parse_model_names,
 )
 from checks.survey.answers import SurveyAnswers
-from checks.survey.gates import GATES
+from checks.survey.frontend_services import GATES
 from checks.survey.managed_files import OURS
 from checks.survey.requests import KEYLESS, REQUESTS, closed_paths, find_answer, offered_model_names
 from checks.survey.service_exposure import REACH
 from rigwright.gateway import keyring
+from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.deployed_keys import REMEDY, keys_file_path
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROTATION, render_gateway, render_logrotate
-from rigwright.gateway.key_version import is_replaceable
+from rigwright.gateway.keys_file_version import is_replaceable
 from rigwright.gateway.nginx_conf import PATHS
-from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring import Monitoring
+from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
 from rigwright.serving.instance_units import OWNED_HEADER
 
@@ -202,7 +202,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
-    from rigwright.gateway.authority import CERTIFICATE, FOLDER
+    from rigwright.gateway.certificate_authority import CERTIFICATE, FOLDER
     from rigwright.gateway.certificates import certificate_names, subject_alt_names
 
     beside = Path(inventory_file).parent

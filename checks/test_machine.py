@@ -11,10 +11,10 @@ from checks.nvidia import expect_no_items, kernel_state
 from checks.survey.accounts import RIGHTS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, LOADER
+from checks.survey.boot_settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, BootSettings
 from checks.survey.kernel import BOOT
 from checks.survey.packages import FILES, PACKAGES
-from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, BootSettings
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.nvidia.driver.driver_files import UNATTENDED
 
 # Words of a kernel's command line by which a box comes up without services, or with another program in init's place

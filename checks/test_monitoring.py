@@ -7,12 +7,12 @@ import pytest
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
 from checks.survey.answers import SurveyAnswers
-from checks.survey.gates import GATES
+from checks.survey.frontend_services import GATES
 from checks.survey.requests import HEARD, REQUESTS, find_answer
 from checks.survey.service_exposure import REACH
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.catalog import Card
-from rigwright.model.monitoring import Monitoring, ScrapeTarget
+from rigwright.model.catalog_schema import Card
+from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,

@@ -16,12 +16,12 @@ from checks.nvidia import (
     skip_without_cards,
 )
 from checks.survey.answers import SurveyAnswers
+from checks.survey.boot_settings import SETTINGS, SettingLine
 from checks.survey.kernel import BOOT, KERNEL
-from checks.survey.settings import SETTINGS, SettingLine
 from rigwright.containers.container_files import UDEV
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.entry import DriverEntry
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.card_setting_files import SYSCTL
 from rigwright.nvidia.driver.driver_facts import MODPROBE
 

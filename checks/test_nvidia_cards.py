@@ -19,10 +19,10 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
 from checks.test_nvidia_driver import gpus, heard
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix
 from rigwright.nvidia.cards.topology import answering_cards

@@ -7,11 +7,11 @@ from checks.nvidia_smi import parse_smi_answer
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS, KernelLog
 from checks.survey.kernel import KERNEL
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
-from rigwright.model.nvidia import DriverSupply
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.smi import Gpu
 

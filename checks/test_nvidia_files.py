@@ -11,15 +11,15 @@ from checks import check
 from checks.nvidia import collect_driver_facts, expect_no_items, skip_unless_managed, skip_without_cards
 from checks.stored_packages import find_stored_package_problems
 from checks.survey.answers import SurveyAnswers
+from checks.survey.boot_settings import SETTINGS
 from checks.survey.kernel import KERNEL
 from checks.survey.packages import FILES, PACKAGES, PackageFileFinding
-from checks.survey.settings import SETTINGS
 from rigwright.containers import container_files
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
-from rigwright.model.nvidia import DriverSupply
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import managed_paths, program_folder, render_card_settings
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER

@@ -12,10 +12,10 @@ from checks.nvidia import (
     skip_without_cards,
 )
 from checks.survey.answers import SurveyAnswers
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
-from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 
 
 @check(

@@ -24,13 +24,13 @@ from checks.nvidia.package_state import (
     find_pending_reboot,
 )
 from checks.survey.answers import SurveyAnswers
+from checks.survey.boot_settings import SETTINGS
 from checks.survey.packages import ARCHIVE
-from checks.survey.settings import SETTINGS
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import SOURCE

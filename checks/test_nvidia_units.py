@@ -7,10 +7,10 @@ import pytest
 from checks import DEPLOY, Drift, check
 from checks.nvidia import expect_no_items, skip_unless_managed, skip_without_cards
 from checks.survey.answers import SurveyAnswers
-from checks.survey.settings import SETTINGS, BootSettings
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
+from checks.survey.boot_settings import SETTINGS, BootSettings
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import POWER_UNIT
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT

@@ -9,22 +9,22 @@ from checks.drift_text import format_day, format_first_lines
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
-from rigwright.delivery import authority_path
+from rigwright.fetch_job_spec import authority_path
 from rigwright.gateway.secrets_distribution import keys_path, pair_path
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.entry import ShareEntry
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import CACHES, WARM, Instance
-from rigwright.model.monitoring import Monitoring, all_service_users
+from rigwright.model.inventory_schema import ShareEntry
+from rigwright.model.monitoring_schema import Monitoring, all_service_users
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import PACKAGED_USER, MonitoringService, monitoring_folder
-from rigwright.nginx import LEFTOVER_FILES
+from rigwright.nginx_package import LEFTOVER_FILES
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.verification import REHASH, records_folder
-from rigwright.weights.weight_sharing import config_path
+from rigwright.weights.weight_server import config_path
 
 MIB = 1 << 20
 INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's

@@ -7,9 +7,9 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.entry import ShareEntry
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_schema import ShareEntry
 from rigwright.monitoring.monitoring_units import MonitoringService
 
 OTHERS = 0o007

@@ -9,7 +9,7 @@ from checks.drift_text import expect_none
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import ESCAPES, EscapeResult
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.model.instance import Instance
 
 

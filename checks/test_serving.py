@@ -17,16 +17,16 @@ from checks.survey.section import SurveyScope
 from checks.survey.serving import SERVING, StartRecord
 from checks.survey.units import UNITS, expected_units, is_managed_unit
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.host.systemd import ExpandedWord
-from rigwright.model.facts import HostFacts
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import smi
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import find_foreign_variables, instance_variables, listener_units
-from rigwright.types import memory_bytes
+from rigwright.validated_types import memory_bytes
 
 # Services and sockets that a rig may have had before.
 NAMED = re.compile(

@@ -4,13 +4,13 @@ import pytest
 
 from checks import DEPLOY, check, expect
 from checks.survey.answers import SurveyAnswers
-from checks.survey.gates import GATES
+from checks.survey.frontend_services import GATES
 from checks.survey.requests import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
 from checks.survey.service_exposure import REACH
-from rigwright.model.entry import ShareEntry
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
-from rigwright.weights.weight_sharing import SHARE_UNIT, config_path, render_share_config, share_digest, share_endpoint
+from rigwright.weights.weight_server import SHARE_UNIT, config_path, render_share_config, share_digest, share_endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us

@@ -13,7 +13,7 @@ from checks.survey.section import SurveyScope
 from checks.survey.units import PARENTS, UNITS, ExpectedUnit, UnitSurvey, expected_units
 from checks.unit_settings import parse_unit_settings, split_quoted_words
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.facts import HostFacts
+from rigwright.model.fact_types import HostFacts
 from rigwright.serving.instance_units import INHERITED_VARIABLES
 
 # Units of the distribution's that ours wait for, or need, without saying so.

@@ -6,7 +6,7 @@ from packaging.utils import canonicalize_name
 from checks import DEPLOY, Drift, check, expect
 from checks.survey.answers import SurveyAnswers
 from checks.survey.trees import TREES
-from checks.trees import expect_as_recorded
+from checks.tree_expectations import expect_as_recorded
 from rigwright.plan.plan_inputs import TargetState
 
 

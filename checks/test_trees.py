@@ -9,7 +9,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import PYTHON
 from checks.survey.managed_files import OURS
 from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, WAYS, InstalledTree, ParentFolder, Trees
-from checks.trees import expect_as_recorded, expect_no_changes
+from checks.tree_expectations import expect_as_recorded, expect_no_changes
 from rigwright.model.instance import CACHES, Instance, loaded_weights
 from rigwright.model.roots import Roots
 from rigwright.plan import plan_inputs

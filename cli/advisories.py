@@ -21,8 +21,8 @@ from cli.tables import print_paragraph, print_prose, print_table
 from rigwright.advisories.assessment import STATES, AdvisoryFinding, Assessment, DataSource
 from rigwright.advisories.audit import UnreadableData, audit
 from rigwright.advisories.components import QUERY, HostPackage, parse_packages
-from rigwright.advisories.osv_export import FEW
-from rigwright.host.systems import SYSTEMS
+from rigwright.advisories.osv_records import FEW
+from rigwright.host.supported_systems import SYSTEMS
 from rigwright.inventory import load_for
 from rigwright.model.lock_coverage import UNLOCKED
 from rigwright.model.rig import Rig

@@ -123,7 +123,7 @@ def _run_offline_bench(
     ((box, one),) = pairs
     # what it imports waits for threads: pyinfra's gevent has to be there before
     from bench import offline_job
-    from bench.contest import MeasurementFailed
+    from bench.alternating_runs import MeasurementFailed
 
     interrupt = InterruptHandler()
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,7 +6,7 @@ from statistics import median
 
 import click
 
-from bench.load_figures import PORT, ServingReport
+from bench.load_statistics import PORT, ServingReport
 from cli.bench_options import JSON_OPTION, parse_counts, print_progress
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT
@@ -81,14 +81,14 @@ def serving(
     if beside == chosen:
         raise click.ClickException(f"{box.name}: {chosen} compared with itself: choose another instance")
 
-    from bench import contest
-    from bench import serving as bench_serving
+    from bench import alternating_runs
+    from bench import sandbox_overhead as bench_serving
 
     try:
         other = by_name[beside] if beside else None
         sizes = (streams, requests, tokens, loads, rounds)
         report = bench_serving.measure(box, by_name[chosen], *sizes, print_progress, other, together=together)
-    except contest.MeasurementFailed as error:
+    except alternating_runs.MeasurementFailed as error:
         raise NotAsDeclared(f"{box.name}: {error}") from None
     if file:
         write_output(file, report.as_json())

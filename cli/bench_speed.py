@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from bench.ladder_figures import LadderStep
-from bench.ladder_run import PROGRAMS, load_endpoint
-from bench.load_program import LoadRequest
+from bench.load_generator import LoadRequest
+from bench.load_ladder import PROGRAMS, load_endpoint
+from bench.load_ladder_results import LadderStep
 from bench.speed_protocol import (
     QUICK,
     STEADY,
@@ -37,13 +37,13 @@ from cli.measurement_guard import metrics_path, refuse_busy
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_table
-from rigwright import baseline
-from rigwright.baseline import BaselineRun, RateComparison, Series, compare_rates
+from rigwright import speed_baselines
 from rigwright.engines import kind_of
-from rigwright.model.engines import PublishedEvidence
+from rigwright.model.engine_schema import PublishedEvidence
 from rigwright.model.instance import Instance
 from rigwright.operate.client_target import instance_target
 from rigwright.problems import format_count, printable
+from rigwright.speed_baselines import BaselineRun, RateComparison, Series, compare_rates
 from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost, HostClient
 from roles.root_shell import ConnectionGone
@@ -131,8 +131,8 @@ def speed(
     books = {}
     for box in found:
         try:
-            books[box.name] = baseline.load_history(baseline.history_path(inventory, box.name))
-        except baseline.UnreadableHistory as error:
+            books[box.name] = speed_baselines.load_history(speed_baselines.history_path(inventory, box.name))
+        except speed_baselines.UnreadableHistory as error:
             raise InvalidRequest(str(error)) from None
     interrupt = InterruptHandler()
     made: list[tuple[SpeedMeasurement, list[RateComparison]]] = []
@@ -237,11 +237,11 @@ def print_changes(changes: Sequence[str]) -> None:
 
 def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateComparison]:
     """Tell a run and keep it; returns it beside what was accepted."""
-    place = baseline.history_path(inventory, made.host)
-    whole = baseline.load_history(place)
+    place = speed_baselines.history_path(inventory, made.host)
+    whole = speed_baselines.load_history(place)
     run = made.as_run
     page = whole.for_instance(made.instance.name).with_run(run)
-    before, changes = baseline.find_reference(page, run)
+    before, changes = speed_baselines.find_reference(page, run)
     rows = compare_rates(run, before.runs) if before and run.rates else []
     _print_run(made, run, rows)
     if before is None and not accept:
@@ -255,14 +255,14 @@ def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[Rate
         click.echo(f"accepted: {runs} of {format_count(starts, 'start')} of the engine")
     elif accept:
         click.echo("not accepted: it is not whole, or others were served meanwhile")
-    baseline.save_history(place, whole.with_instance(made.instance.name, page))
+    speed_baselines.save_history(place, whole.with_instance(made.instance.name, page))
     made.gone = missing_rates(before, run) if run.is_comparable else []
     for name in made.gone:
         print_paragraph(f"{name}: accepted before, and not measured now", hang=4)
     return rows if run.is_comparable else []
 
 
-def missing_rates(before: baseline.AcceptedRuns | None, run: BaselineRun) -> list[str]:
+def missing_rates(before: speed_baselines.AcceptedRuns | None, run: BaselineRun) -> list[str]:
     """Rates that were accepted of the very same box, and that a whole run has not: a stream that comes in one piece has
     no decode rate.
     """

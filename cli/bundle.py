@@ -8,7 +8,7 @@ import click
 
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import SuggestingChoice
-from rigwright.host.systems import SYSTEMS
+from rigwright.host.supported_systems import SYSTEMS
 from rigwright.problems import Invalid
 
 

@@ -19,19 +19,19 @@ import roles
 from cli.lock_resolver import downloads
 from cli.lock_resolver.distribution_packages import PART, DistributionArchive, PackageTransaction, PartialMirror
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent, declared_origins
-from cli.lock_resolver.hub import HubEndpoint
 from cli.lock_resolver.image_registry import ImageResolver
 from cli.lock_resolver.lock_run import NothingToLock, address_lookup, hub_endpoints, image_registries, load_rigs
+from cli.lock_resolver.model_hub import HubEndpoint
 from cli.lock_resolver.package_index import PackageIndex, index_url
 from cli.tables import format_size, print_prose, print_table
 from rigwright.containers.container_packages import groups_for
 from rigwright.declaration.container_packages import distribution_packages
 from rigwright.file_lock import FileLockHeld, file_lock
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import locked_artefacts
 from rigwright.plan.host_facts import required_packages
 from rigwright.problems import Invalid, Problem
-from rigwright.supply.apt_archives import PACKAGES, TIME, ArchiveSuite
+from rigwright.supply.apt_release import PACKAGES, TIME, ArchiveSuite
 from rigwright.supply.bundle import (
     ADVISORIES,
     INDEX,
@@ -42,8 +42,8 @@ from rigwright.supply.bundle import (
     render_index,
     supply_digest,
 )
-from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import HUB
 from roles.progress import progress
 from roles.weights.host.reach import only_public
 

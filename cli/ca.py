@@ -8,7 +8,7 @@ import click
 
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
 from cli.tables import print_prose
-from rigwright.gateway import authority
+from rigwright.gateway import certificate_authority
 
 TRUST_INSTRUCTIONS = """\
 {there} {path}, SHA-256
@@ -34,18 +34,21 @@ def ca(inventory: str) -> None:
     """
     if not any(load_host_rig(name, data.get("rig")).gateway for name, data in load_hosts(inventory, None).items()):
         raise click.ClickException(f"{inventory}: no host has a gateway")
-    folder, now = Path(inventory).resolve().parent / authority.FOLDER, authority.certificate_now()
+    folder, now = (
+        Path(inventory).resolve().parent / certificate_authority.FOLDER,
+        certificate_authority.certificate_now(),
+    )
     try:
-        there = authority.load_authority(folder, now)
-        found = there or authority.ensure_authority(folder, now)
-    except (authority.BrokenAuthority, OSError) as error:
+        there = certificate_authority.load_authority(folder, now)
+        found = there or certificate_authority.ensure_authority(folder, now)
+    except (certificate_authority.BrokenAuthority, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(found.pem, nl=False)
     print_prose(
         TRUST_INSTRUCTIONS.format(
             there="The CA in" if there else "Created a new CA in",
-            path=folder / authority.CERTIFICATE,
-            key=folder / authority.KEY,
+            path=folder / certificate_authority.CERTIFICATE,
+            key=folder / certificate_authority.KEY,
             fingerprint=found.fingerprint,
         ),
         err=True,

@@ -27,7 +27,7 @@ from cli.remote_access import instance_selector, open_port_channel
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
 from cli.url import find_access_paths
-from rigwright.gateway import authority
+from rigwright.gateway import certificate_authority
 from rigwright.gateway.client_setup import NO_KEY, VARIABLE, ClientEndpoint
 from rigwright.model.instance import Instance
 from rigwright.problems import printable
@@ -138,7 +138,7 @@ def _connect_gateway(way: ClientEndpoint, inventory: str) -> http.client.HTTPCon
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
     trusted = ssl.create_default_context()
-    ours = Path(inventory).resolve().parent / authority.FOLDER / authority.CERTIFICATE
+    ours = Path(inventory).resolve().parent / certificate_authority.FOLDER / certificate_authority.CERTIFICATE
     if ours.is_file():
         trusted.load_verify_locations(ours)
     return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=PATIENCE, context=trusted)

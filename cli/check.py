@@ -59,7 +59,7 @@ def check(
     Example: rigwright check ~/boxes/rig.py --limit box1,box2 --severity high
     """
     if explain:
-        from checks.catalogue import UnknownCheck, explain_check
+        from checks.check_catalogue import UnknownCheck, explain_check
 
         try:
             text = explain_check(explain, Path(inventory) if inventory else None)
@@ -93,7 +93,7 @@ def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
     Raises:
         InvalidRequest: there is one.
     """
-    from checks.catalogue import list_checks
+    from checks.check_catalogue import list_checks
     from checks.pytest_frame import IDENTIFIER, parse_identifiers
     from checks.runner import OWN
 

@@ -9,11 +9,11 @@ import time
 import click
 
 from cli.exit_codes import NotAsDeclared
-from lab import base_images, engine_cache, requirements
+from lab import base_images, engine_cache, machine_requirements
 from lab.hosts import HostSpec
-from lab.requirements import UnsupportedMachine
+from lab.machine_requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 NAME = "demo"
 HOST = "h1"
@@ -31,7 +31,7 @@ def demo(release: str) -> None:
     started = time.monotonic()
     lab = ThrowawayLab(NAME)
     try:
-        requirements.require_packages()
+        machine_requirements.require_packages()
         found = lab.exists and bool(lab.hosts) and all(host.is_reachable() for host in lab.hosts)
         if found and lab.hosts[0].spec.release != release:
             raise click.ClickException(

@@ -28,9 +28,9 @@ from cli import exit_codes, tables
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.paths import ROOT
 from rigwright.problems import format_count, printable
-from rigwright.serving import observed
+from rigwright.project_root import ROOT
+from rigwright.serving import serving_state
 from roles import root_shell
 from roles.connection_failures import describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
@@ -287,10 +287,10 @@ def _describe_error(error: Exception) -> str:
 def _describe_serving(target: Any, roots: Roots) -> str:
     """What a host serves after something failed on it, in words; empty where it does not say."""
     try:
-        script = observed.render_state_query(
+        script = serving_state.render_state_query(
             roots.config, roots.software, roots.startup_records, roots.builds, roots.ledger
         )
-        found = observed.parse(
+        found = serving_state.parse(
             root_shell.run_command(target, script, limit=STATE_TIMEOUT_S, whole=STATE_TIMEOUT_S).lines
         )
     except (ValueError, *root_shell.BROKEN):

@@ -15,7 +15,7 @@ from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.run_options import DIGEST
 from rigwright.supply.bundle import describe_digest_mismatch, format_digest, parse_digest
 

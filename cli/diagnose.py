@@ -33,9 +33,9 @@ from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.model.instance import Instance
-from rigwright.operate.diagnose import KERNEL, diagnose_host
-from rigwright.operate.diagnosis import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvidence
 from rigwright.operate.instance_health import HealthFacts, assess_health, parse_card_uses
+from rigwright.operate.root_cause_analysis import KERNEL, diagnose_host
 from rigwright.problems import printable
 from rigwright.safe_text import mask_secrets
 from roles import root_shell

@@ -64,7 +64,7 @@ def doctor(inventory: str | None, limit: str | None) -> None:
     wrong = list(_check_controller(hosts, rigs))
     _print_findings("this machine", wrong)
     # pyinfra's gevent, which nothing before this needs
-    from roles.survey import probe_host_key
+    from roles.first_contact import probe_host_key
 
     away: dict[str, list[DoctorFinding]] = {}
     for name, data in hosts.items():
@@ -159,7 +159,7 @@ def _is_agent_alive(agent: str) -> bool:
 
 def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> DoctorFinding | None:
     """Why a host is not logged in to."""
-    from roles.survey import HostKeyUnavailable
+    from roles.first_contact import HostKeyUnavailable
 
     try:
         contact = meet(name, data)

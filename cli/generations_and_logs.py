@@ -22,7 +22,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.log_causes import Cause, find_cause
 from rigwright.model.instance import Instance
 from rigwright.problems import describe_unknown, printable
-from rigwright.serving.observed import INSTANCE, ObservedServing
+from rigwright.serving.serving_state import INSTANCE, ObservedServing
 from roles import root_shell
 
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="For programs.")

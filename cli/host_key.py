@@ -32,7 +32,7 @@ def host_key(inventory: str, limit: str | None) -> None:
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
 
     from roles.connection_failures import describe_unreachable_host
-    from roles.survey import HostKeyUnavailable, probe_host_key
+    from roles.first_contact import HostKeyUnavailable, probe_host_key
 
     status = 0
     for name, data in load_hosts(inventory, limit).items():

@@ -21,12 +21,12 @@ from cli.init_prompts import VariantRequest, choose_variant
 from cli.inventory_loading import SuggestingChoice
 from cli.prog_name import prog_name
 from cli.tables import print_prose
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.declaration.connection import describe_unusable_key, describe_wrong_value
-from rigwright.host.systems import system_refusals
+from rigwright.host.supported_systems import system_refusals
 from rigwright.inventory import connection_data, layer_folders, load_for
-from rigwright.model.catalog import Catalog
-from rigwright.model.engines import NEEDS, WORKLOADS, Need, Workload
+from rigwright.model.catalog_schema import Catalog
+from rigwright.model.engine_schema import NEEDS, WORKLOADS, Need, Workload
 from rigwright.patches import patch
 from rigwright.problems import Invalid, describe_unknown, describe_violated_rule
 from rigwright.supply.lock import Lock
@@ -48,7 +48,7 @@ from rigwright.survey.suggestions import (
     suggest_port,
     taken_ports,
 )
-from rigwright.types import Name, VariantName
+from rigwright.validated_types import Name, VariantName
 
 SSH_TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
@@ -240,7 +240,7 @@ def _load_catalog(file: Path) -> tuple[Catalog, Lock]:
 
 def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: str | None) -> str:
     """The box's host key, once it is known to be that, or as good as it can be known."""
-    from roles.survey import (  # pyinfra's world, which no other verb has to wait for
+    from roles.first_contact import (  # pyinfra's world, which no other verb has to wait for
         HostKeyUnavailable,
         probe_host_key,
     )
@@ -280,7 +280,7 @@ def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: s
 
 
 def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
-    from roles.survey import HostKeyUnavailable, survey_host
+    from roles.first_contact import HostKeyUnavailable, survey_host
 
     keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
     try:

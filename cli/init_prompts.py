@@ -15,12 +15,12 @@ import click
 from cli.exit_codes import NotAsDeclared
 from cli.prog_name import prog_name
 from cli.tables import print_prose
-from rigwright.declaration.variants import VariantQuery, choose_variants, describe_no_match
-from rigwright.model.catalog import Catalog
-from rigwright.model.engines import NEEDS, WORKLOADS, Need, Workload
+from rigwright.declaration.variant_selection import VariantQuery, choose_variants, describe_no_match
+from rigwright.model.catalog_schema import Catalog
+from rigwright.model.engine_schema import NEEDS, WORKLOADS, Need, Workload
 from rigwright.model.roots import Roots
-from rigwright.paths import ROOT
 from rigwright.problems import format_count
+from rigwright.project_root import ROOT
 from rigwright.survey.box_survey import BoxSurvey
 from rigwright.survey.suggestions import INSTANCE, VariantOffer, card_names, taken_cards
 

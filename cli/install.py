@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 from cli.inventory_loading import SuggestingChoice
 from cli.prog_name import NAME
 from cli.tables import print_prose
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 SHELLS = ("bash", "zsh", "fish")
 # where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)

@@ -14,7 +14,7 @@ import click
 
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import load_hosts, load_hosts_from_text
-from rigwright.declaration.variants import VariantSwitch, apply_switch, edit_inventory, instances_sharing_name
+from rigwright.declaration.variant_selection import VariantSwitch, apply_switch, edit_inventory, instances_sharing_name
 from rigwright.problems import Invalid
 
 

@@ -11,9 +11,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.prog_name import TYPED_INVENTORY_KEY
-from rigwright.files import read_content
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import load_rig
+from rigwright.local_files import read_content
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, describe_exception, format_value, printable, suggestion
 

@@ -18,12 +18,12 @@ from cli.tables import print_prose
 from rigwright.file_lock import FileLockHeld
 from rigwright.gateway import deployed_keys, keyring
 from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
-from rigwright.gateway.key_version import HostVersion, describe_effect, is_replaceable
 from rigwright.gateway.keyring import ClientKeyring
+from rigwright.gateway.keys_file_version import HostVersion, describe_effect, is_replaceable
 from rigwright.gateway.served_models import offers_of
-from rigwright.host.locks import render_holder_record
+from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, format_count, printable
 from roles import root_shell

@@ -32,7 +32,7 @@ from rigwright.gateway import deployed_keys, keyring
 from rigwright.gateway.deployed_keys import DeployedKeys
 from rigwright.gateway.keyring import ClientKey, ClientKeyring, RotatedKey
 from rigwright.problems import describe_unknown, describe_violated_rule, format_count, printable
-from rigwright.types import Name
+from rigwright.validated_types import Name
 
 WIDTH = 80  # columns, where the output is no terminal
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}

@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 from cli.prog_name import SentenceGroup
 from lab import base_images
 from lab.hosts import HostSpec, LabHost
-from lab.requirements import UnsupportedMachine
+from lab.machine_requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab, list_labs
-from rigwright.paths import ROOT
-from rigwright.types import PciId
+from rigwright.project_root import ROOT
+from rigwright.validated_types import PciId
 
 
 @click.group(cls=SentenceGroup)

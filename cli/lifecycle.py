@@ -13,7 +13,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.prog_name import prog_name
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
-from rigwright.host.locks import render_holder_record
+from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.problems import describe_unknown, printable
 from rigwright.serving import instance_lifecycle
 from rigwright.serving.instance_lifecycle import LifecycleOutcome, LifecycleVerb

@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from bench.ladder_figures import LadderStep, render_csv
-from bench.ladder_run import (
+from bench.load_ladder import (
     CHAT_TOKENS,
     PROGRAMS,
     WORKLOADS,
@@ -24,6 +23,7 @@ from bench.ladder_run import (
     load_prompts,
     run_ladder,
 )
+from bench.load_ladder_results import LadderStep, render_csv
 from checks.connections import ConnectedHost
 from checks.results import STATUS
 from cli.bench_options import parse_counts, print_progress

@@ -10,8 +10,8 @@ import click
 from checks.connections import ConnectedHost
 from cli.exit_codes import InvalidRequest
 from rigwright.engines import kind_of
+from rigwright.engines.instance_request import MODELS, InstanceRequest
 from rigwright.engines.metrics import parse_metrics
-from rigwright.engines.request import MODELS, InstanceRequest
 from rigwright.model.instance import Instance
 from rigwright.problems import printable
 from roles.client import ClientJobFailed, HostClient

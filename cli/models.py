@@ -15,7 +15,7 @@ from cli.generations_and_logs import JSON_OPTION
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
-from rigwright.host.locks import LOCKS, render_holder_record
+from rigwright.host.deploy_lock_state import LOCKS, render_holder_record
 from rigwright.problems import describe_unknown, format_value
 from rigwright.render import render
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory, list_models, parse_removal

@@ -14,12 +14,12 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.prog_name import SentenceGroup, prog_name
 from cli.tables import print_prose
 from rigwright import toml
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.inventory import layer_folders
-from rigwright.model.catalog import Catalog
-from rigwright.model.engines import DerivedEvidence, Purpose, VariantKeys
+from rigwright.model.catalog_schema import Catalog
+from rigwright.model.engine_schema import DerivedEvidence, Purpose, VariantKeys
 from rigwright.problems import Invalid, describe_unknown
-from rigwright.types import CatalogName, VariantName
+from rigwright.validated_types import CatalogName, VariantName
 
 # Below this mirror of the inventory's hosts find what no hub publishes.
 MIRROR = "own"

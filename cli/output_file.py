@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cli.exit_codes import NotAsDeclared
-from rigwright.files import write_atomically
+from rigwright.local_files import write_atomically
 from rigwright.problems import printable
 
 # links there lead to what a process has open, and nobody but root can have put one there

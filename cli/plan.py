@@ -16,8 +16,8 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_paragraph, print_table
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
 from rigwright.gateway import deployed_keys, keyring, served_models
-from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia import DriverSupply
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.nvidia.cards.card_facts import describe_borrowers
 from rigwright.nvidia.driver import driver_summary
 from rigwright.nvidia.driver.driver_facts import DriverFacts

@@ -24,22 +24,22 @@ from rigwright.engines import kinds
 from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.gateway.client_setup import CLIENTS, ClientEndpoint
-from rigwright.model.catalog import Card, EnvKeys, ModelKeys
+from rigwright.model.catalog_schema import Card, EnvKeys, ModelKeys
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.engines import BlockedVariant, Purpose, VariantEvidence
-from rigwright.model.entry import DriverEntry, InstanceEntry, RigEntry, ShareEntry
-from rigwright.model.gateway import Gateway, ListenerEntry, ModelEntry
-from rigwright.model.monitoring import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
-from rigwright.model.origins import RegistryEntry
+from rigwright.model.download_origins import RegistryEntry
+from rigwright.model.engine_schema import BlockedVariant, Purpose, VariantEvidence
+from rigwright.model.gateway_schema import Gateway, ListenerEntry, ModelEntry
+from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, RigEntry, ShareEntry
+from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
 from rigwright.model.roots import Roots
 from rigwright.operate import kernel_messages
 from rigwright.patches.patch import PatchKeys, PatchTarget
-from rigwright.paths import ROOT
 from rigwright.plugins.plugin import PluginKeys, PluginMode, SelftestKeys, SelftestLine
-from rigwright.supply import apt_archives, bundle
-from rigwright.supply.inputs import Input
+from rigwright.project_root import ROOT
+from rigwright.supply import apt_release, bundle
 from rigwright.supply.lock import Artefact, LockFile
-from rigwright.types import RISING
+from rigwright.supply.lock_inputs import Input
+from rigwright.validated_types import RISING
 
 BLOCK = re.compile(
     r"(?P<begin><!-- keys of (?P<name>[a-z.-]+) -->\n)(?P<table>.*?)(?P<end><!-- end of (?P=name) -->\n)", re.DOTALL
@@ -97,7 +97,7 @@ TABLES = {
     "lock": KeyTable(LockFile),
     "artefact": KeyTable(Artefact),
     "bundle": KeyTable(bundle.BundleIndex),
-    "bundle-suite": KeyTable(apt_archives.ArchiveSuite),
+    "bundle-suite": KeyTable(apt_release.ArchiveSuite),
     "bundle-file": KeyTable(bundle.BundleRow),
 }
 
@@ -138,10 +138,10 @@ def render_table(name: str) -> str:
 
 def _render_checks() -> str:
     """All checks, a table a file of them."""
-    from checks import catalogue
+    from checks import check_catalogue
 
     parts: dict[str, list[tuple[str, ...]]] = {}
-    for one in catalogue.list_checks():
+    for one in check_catalogue.list_checks():
         looks = ", ".join(f"`{section.name}`" for section in one.sections)
         parts.setdefault(one.file, []).append((one.id, one.severity, one.title, one.why, looks))
     titles = ("Id", "Severity", "What holds", "What goes wrong where it does not", "Decided from")
@@ -152,10 +152,10 @@ def _render_checks() -> str:
 
 def _render_sections() -> str:
     """The parts of the survey."""
-    from checks import catalogue
+    from checks import check_catalogue
     from checks.survey.sections import list_sections
 
-    rows = ((f"`{one.name}`", catalogue.describe_section(one), one.blind) for one in list_sections())
+    rows = ((f"`{one.name}`", check_catalogue.describe_section(one), one.blind) for one in list_sections())
     return _render_markdown_table(("Part", "What it looks at", "What it cannot see"), rows)
 
 
@@ -198,7 +198,7 @@ def _render_clients() -> str:
 
 def _render_alerts() -> str:
     """What somebody is told of, where every limit is declared."""
-    from rigwright.model.monitoring import AlertThresholds
+    from rigwright.model.monitoring_schema import AlertThresholds
     from rigwright.monitoring.alert_rules import build_alerts
 
     rows = []

@@ -13,12 +13,12 @@ from gevent.server import StreamServer
 from paramiko import Channel
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts, require_single_host
-from cli import exit_codes, shell_completion, terminal_session
+from cli import exit_codes, remote_terminal, shell_completion
 from cli.exit_codes import HostUnreached, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.remote_terminal import PassthroughCommand
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
-from cli.terminal_session import PassthroughCommand
 from rigwright.model.instance import Instance
 from rigwright.problems import describe_unknown, printable
 from roles import root_shell
@@ -41,17 +41,17 @@ def ssh(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
     found, gone = connect_inventory(inventory, limit, lambda rigs: require_single_host(inventory, rigs))
     exit_if_unreached(gone)
     (box,) = found
-    typed = terminal_session.is_interactive()
+    typed = remote_terminal.is_interactive()
     try:
         channel = box.target.connector.client.get_transport().open_session()
         if typed:
-            here = terminal_session.describe_terminal()
+            here = remote_terminal.describe_terminal()
             channel.get_pty(here.kind, here.columns, here.lines)
         if words:
             channel.exec_command(_shell_line(words))
         else:
             channel.invoke_shell()
-        sys.exit(terminal_session.attach_channel(channel, typed))
+        sys.exit(remote_terminal.attach_channel(channel, typed))
     except root_shell.BROKEN as error:
         raise HostUnreached(f"{box.name}: the connection is gone: {printable(str(error))}") from None
 

@@ -12,13 +12,13 @@ from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from checks.results import STATUS
 from cli.exit_codes import print_unreached
 from cli.tables import format_size, print_prose
-from rigwright.host import channel
-from rigwright.host.channel import matching, tolerant
+from rigwright.host import script_output
+from rigwright.host.script_output import matching, tolerant
 from rigwright.render import render
 from rigwright.serving import takeover
 from rigwright.serving.weight_inventory import list_models
 
-SCHEMA: channel.Schema = {"package": (tolerant(matching(r"[a-z0-9][a-z0-9+.:-]{0,200}", "a package's name")),)}
+SCHEMA: script_output.Schema = {"package": (tolerant(matching(r"[a-z0-9][a-z0-9+.:-]{0,200}", "a package's name")),)}
 """What templates/look/ledger.sh.j2 tells."""
 
 
@@ -28,7 +28,7 @@ def parse_ledger_packages(output: Iterable[str]) -> tuple[str, ...]:
     Raises:
         ValueError: it told something else.
     """
-    return tuple(filter(None, channel.parse_output(output, SCHEMA).all("package")))
+    return tuple(filter(None, script_output.parse_output(output, SCHEMA).all("package")))
 
 
 SHORT = 12  # digits of a commit

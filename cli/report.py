@@ -15,7 +15,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from bench.speed_protocol import RATES
-from checks.catalogue import list_checks
+from checks.check_catalogue import list_checks
 from checks.connections import ConnectedHost
 from checks.results import STATUS, HostReport, Report
 from cli.diagnose import collect_evidence
@@ -24,16 +24,15 @@ from cli.instance_access import connect_boxes
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
-from rigwright import baseline
-from rigwright.baseline import compare_rates
-from rigwright.declaration.catalog import load_catalog
+from rigwright import speed_baselines
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.log_causes import find_cause_lines
 from rigwright.model.instance import EnvSpec, Instance
-from rigwright.operate.diagnose import diagnose_host, symptom_names
-from rigwright.operate.diagnosis import HostEvidence
-from rigwright.paths import ROOT
-from rigwright.report import (
+from rigwright.operate.diagnosis_findings import HostEvidence
+from rigwright.operate.root_cause_analysis import diagnose_host, symptom_names
+from rigwright.project_root import ROOT
+from rigwright.public_report import (
     ReportedBox,
     ReportedCause,
     ReportedCheck,
@@ -44,6 +43,7 @@ from rigwright.report import (
     ShippedNames,
     render_report,
 )
+from rigwright.speed_baselines import compare_rates
 from roles import root_shell
 
 
@@ -116,8 +116,8 @@ def shipped_names() -> ShippedNames:
 def _report_box(box: ConnectedHost, seen: HostReport | None, inventory: str) -> ReportedBox:
     checks = seen.checks if seen else []
     try:
-        pages = baseline.load_history(baseline.history_path(inventory, box.rig.name))
-    except baseline.UnreadableHistory as error:
+        pages = speed_baselines.load_history(speed_baselines.history_path(inventory, box.rig.name))
+    except speed_baselines.UnreadableHistory as error:
         raise InvalidRequest(str(error)) from None
     try:
         evidence, _ = collect_evidence(inventory, box, box.rig.instances, ())
@@ -156,7 +156,7 @@ def engine_version(envs: tuple[EnvSpec, ...], instance: Instance) -> str:
     return instance.artefacts[0].version if instance.artefacts else ""
 
 
-def last_measurement(of: baseline.InstanceHistory) -> ReportedRun | None:
+def last_measurement(of: speed_baselines.InstanceHistory) -> ReportedRun | None:
     """The last run that counts, beside what was accepted."""
     run = of.last_run
     if run is None:

@@ -13,11 +13,11 @@ import gevent
 from paramiko import Channel
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, require_single_host
-from cli import exit_codes, terminal_session
+from cli import exit_codes, remote_terminal
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.remote_terminal import PassthroughCommand
 from cli.shell_completion import LIMIT_OPTION
-from cli.terminal_session import PassthroughCommand
 from rigwright.engines import kind_of
 from rigwright.envs import environment
 from rigwright.host.systemd import escape_expansions
@@ -100,7 +100,7 @@ def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, 
     found, gone = connect_inventory(inventory, limit, judge)
     exit_if_unreached(gone)
     (box,) = found
-    typed = terminal_session.is_interactive()
+    typed = remote_terminal.is_interactive()
     unit = f"rigwright_shell-{secrets.token_hex(4)}.service"
     instance = next((one for one in box.rig.instances if one.name == name), None)
     if instance and (as_instance or name not in {one.name for one in box.rig.envs}):
@@ -149,9 +149,9 @@ def _run_in_unit(box: ConnectedHost, command: tuple[str, ...], unit: str, typed:
         with _stop_unit_on_exit(box, unit):
             words = f"exec {shlex.join(command)}"
             channel = root_shell.start_command(
-                box.target, words, terminal=terminal_session.describe_terminal() if typed else None
+                box.target, words, terminal=remote_terminal.describe_terminal() if typed else None
             )
-            return terminal_session.attach_channel(channel, typed)
+            return remote_terminal.attach_channel(channel, typed)
     except root_shell.BROKEN as error:
         raise HostUnreached(f"{box.name}: the connection was lost: {printable(str(error))}") from None
 

@@ -26,10 +26,10 @@ def complete_instances(context: click.Context, _: click.Parameter, incomplete: s
 
 def complete_variants(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Variants of the catalogue: ours, and the inventory's own."""
-    from rigwright.declaration.catalog import load_catalog
+    from rigwright.declaration.catalog_loader import load_catalog
     from rigwright.inventory import layer_folders
-    from rigwright.paths import ROOT
     from rigwright.problems import Invalid
+    from rigwright.project_root import ROOT
 
     given = _typed_inventory(context)
     try:
@@ -40,7 +40,7 @@ def complete_variants(context: click.Context, _: click.Parameter, incomplete: st
 
 def complete_checks(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Ids of checks; of several with commas between, the last."""
-    from checks.catalogue import list_checks
+    from checks.check_catalogue import list_checks
 
     before, comma, last = incomplete.rpartition(",")
     return [before + comma + name for name in _with_prefix(last, (one.id for one in list_checks()))]

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from checks import Drift
-from checks.backend import UnknownHost, connect_targets, load_hosts
 from checks.connections import ConnectedHost, UnreachableHosts, map_hosts
 from checks.survey.health import read_health
+from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.prog_name import with_typed_inventory
@@ -25,14 +25,14 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.problems import Invalid, Problem, printable
 from rigwright.serving.activation import goal_for
-from rigwright.serving.observed import INSTANCE, ObservedServing, ObservedUnit
+from rigwright.serving.serving_state import INSTANCE, ObservedServing, ObservedUnit
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
 
@@ -124,7 +124,7 @@ def _with_served_variant(box: ConnectedHost, declared: Instance, found: Observed
     if serves == declared.variant_name:
         return declared
     # here, for most hosts serve what is declared
-    from rigwright.declaration.variants import VariantSwitch, apply_switch
+    from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
 
     try:
         rig = load_rig(apply_switch(box.target.data.get("rig"), VariantSwitch(declared.name, serves)))

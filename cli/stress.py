@@ -20,9 +20,9 @@ from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, prin
 from rigwright.engines import kind_of
 from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
+from rigwright.operate.capability_probes import ProbeFinding
 from rigwright.operate.client_target import instance_target
-from rigwright.operate.stress import ProbeResult, sum_known
-from rigwright.operate.verify import ProbeFinding
+from rigwright.operate.long_context_probes import ProbeResult, sum_known
 from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost
 from roles.client.probes import StressTarget

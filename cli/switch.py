@@ -23,8 +23,8 @@ from cli.tables import format_size, print_prose, print_table
 from cli.variants import card_names
 from cli.verdict_report import print_finding
 from cli.verify import verify_box
-from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.variants import (
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.declaration.variant_selection import (
     ANY,
     VariantQuery,
     VariantSwitch,
@@ -33,13 +33,13 @@ from rigwright.declaration.variants import (
     instances_sharing_name,
 )
 from rigwright.inventory import layer_folders, load_rig
-from rigwright.model.catalog import Catalog
+from rigwright.model.catalog_schema import Catalog
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, describe_unknown, format_count
 from rigwright.serving import takeover
 from rigwright.serving.activation import goal_for, plan_activation
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.serving.standby import (
     describe_downtime,
     describe_standby_refusal,

@@ -21,8 +21,8 @@ from cli import test_durations
 from cli.inventory_loading import SuggestingChoice
 from cli.test_durations import DurationRecord
 from lab import base_images, gpu_passthrough
-from lab.requirements import CACHE, STATE
-from rigwright.paths import ROOT
+from lab.machine_requirements import CACHE, STATE
+from rigwright.project_root import ROOT
 
 Commands = list[list[str]]
 """Commands that run at the same time."""

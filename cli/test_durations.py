@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-from rigwright.host.systems import SYSTEMS
-from rigwright.paths import ROOT
+from rigwright.host.supported_systems import SYSTEMS
+from rigwright.project_root import ROOT
 
 RECORD_FILE = ROOT / "tests" / "durations.json"
 # That share out a stage's tests on two cores: both cores wait for a service, a limit or a pause much of the time

@@ -13,7 +13,7 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, client_endpoints
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots

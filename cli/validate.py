@@ -11,9 +11,9 @@ from rigwright.declaration.entry_validation import find_exposed_files
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import describe_warnings, place_instance
 from rigwright.engines.memory_fit import GIB
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia import ToolkitSpec
+from rigwright.model.nvidia_tables import ToolkitSpec
 
 
 @click.command()

@@ -13,13 +13,13 @@ import click
 from cli.inventory_loading import SuggestingChoice, load_host_rig, load_hosts
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
-from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.variants import ANY, VariantQuery, choose_variants, describe_no_match
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.declaration.variant_selection import ANY, VariantQuery, choose_variants, describe_no_match
 from rigwright.inventory import layer_folders, load_for
-from rigwright.model.catalog import Card, Catalog
-from rigwright.model.engines import NEEDS, WORKLOADS
-from rigwright.paths import ROOT
+from rigwright.model.catalog_schema import Card, Catalog
+from rigwright.model.engine_schema import NEEDS, WORKLOADS
 from rigwright.problems import Invalid, describe_unknown, format_count
+from rigwright.project_root import ROOT
 
 MAX_CARDS = 16
 COLUMNS = ("variant", "cards", "for", "context", "evidence")

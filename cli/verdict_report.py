@@ -16,7 +16,7 @@ import click
 from checks.results import STATUS, Conforms, worst_verdict
 from cli.exit_codes import INTERRUPTED_STATUS, InvalidRequest
 from cli.tables import print_paragraph, print_prose
-from rigwright.operate.verify import ProbeFinding, is_passed
+from rigwright.operate.capability_probes import ProbeFinding, is_passed
 from rigwright.problems import printable
 
 # what XML 1.0 has no way to write, in a text that a host may have given

@@ -22,8 +22,8 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
 from rigwright.model.instance import Instance, patches_by_target
+from rigwright.operate.capability_probes import ProbeFinding
 from rigwright.operate.client_target import instance_target
-from rigwright.operate.verify import ProbeFinding
 from rigwright.problems import printable
 from rigwright.serving.instance_units import build_unit
 from roles.client import ClientJobFailed, ClientJobLost

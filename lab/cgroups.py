@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lab.requirements import cgroup_hierarchies
+from lab.machine_requirements import cgroup_hierarchies
 
 END_LIMIT = 60  # seconds processes may take to die of SIGKILL
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lab import base_images
 from lab.hosts import LabHost
-from lab.requirements import CACHE
-from rigwright.paths import ROOT
+from lab.machine_requirements import CACHE
+from rigwright.project_root import ROOT
 
 ENGINES = Path("opt/rigwright/engines")
 # What decides what is compiled and how, beside the base image. More than an engine's own digest knows: that one is of
@@ -22,7 +22,7 @@ SOURCES = (
     "catalog/engines.toml",
     "locks/engines.lock.toml",
     "locks/tools.lock.toml",
-    "rigwright/engines/unprivileged.py",
+    "rigwright/engines/unprivileged_steps.py",
     "rigwright/engines/llama_cpp/build.py",
     "templates/engines/apart.sh.j2",
     "templates/llama_cpp/*.j2",

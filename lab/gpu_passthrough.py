@@ -11,8 +11,8 @@ import shutil
 import stat
 from pathlib import Path
 
+from lab.machine_requirements import UnsupportedMachine
 from lab.network import run_program
-from lab.requirements import UnsupportedMachine
 
 DEVICES = Path("/dev")
 MODULE_VERSION = Path("/sys/module/nvidia/version")

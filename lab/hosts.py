@@ -193,7 +193,7 @@ class LabHost:
         """
         with open(self.folder / "log", "a") as log:
             supervisor = subprocess.Popen(
-                [sys.executable, "-m", "lab.supervisor", str(self.folder)],
+                [sys.executable, "-m", "lab.host_supervisor", str(self.folder)],
                 cwd=Path(__file__).resolve().parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

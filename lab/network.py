@@ -7,7 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from lab.requirements import UnsupportedMachine
+from lab.machine_requirements import UnsupportedMachine
 
 SUPERNET = ipaddress.IPv4Network("10.77.0.0/16")
 

@@ -13,10 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from lab import base_images, cgroups, file_shelf, network, requirements
+from lab import base_images, cgroups, file_server, machine_requirements, network
 from lab.hosts import HostSpec, LabHost
 from rigwright.file_lock import file_lock
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 FIRST_HOST = 10  # the last octet of h1 is one more
 
@@ -39,7 +39,7 @@ class ThrowawayLab:
         # names of interfaces have 15 characters, and a host's is this one, a dash and up to 6 of its own
         digest = b32encode(sha256(f"{checkout}\0{name}".encode()).digest()).decode().lower()[:6]
         self.bridge = f"rw{digest if checkout else name}"
-        self.folder = requirements.STATE / (f"{name}-{digest}" if checkout else name)
+        self.folder = machine_requirements.STATE / (f"{name}-{digest}" if checkout else name)
         self.key = self.folder / "key"
 
     @property
@@ -70,7 +70,7 @@ class ThrowawayLab:
     @property
     def shelf_url(self) -> str:
         """Where hosts fetch from the shelf."""
-        return f"http://{self.gateway}:{file_shelf.PORT}"
+        return f"http://{self.gateway}:{file_server.PORT}"
 
     @property
     def hosts(self) -> list[LabHost]:
@@ -103,17 +103,17 @@ class ThrowawayLab:
         """Boot hosts, making the lab where it does not exist, and wait until all answer.
 
         Raises:
-            lab.requirements.UnsupportedMachine: this machine cannot run one.
+            lab.machine_requirements.UnsupportedMachine: this machine cannot run one.
             TimeoutError: a host does not answer.
             RuntimeError: a program fails that makes the lab; its words are the text.
             ValueError: a host of that name is there already.
         """
-        requirements.require_lab()
+        machine_requirements.require_lab()
         for spec in specs:
             base_images.build_base(base_images.RELEASES[spec.release])
-        requirements.STATE.mkdir(parents=True, exist_ok=True)
+        machine_requirements.STATE.mkdir(parents=True, exist_ok=True)
         # two at once would choose the same subnet or address
-        with file_lock(requirements.STATE / ".lock", "booting hosts of a lab"):
+        with file_lock(machine_requirements.STATE / ".lock", "booting hosts of a lab"):
             made = self._boot_specs(specs)
         # which others need not wait for
         with _destroy_on_error(made):
@@ -149,7 +149,7 @@ class ThrowawayLab:
             "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"rigwright-{self.name}", "-f", str(self.key)
         )
         network.create_bridge(self.bridge, subnet)
-        file_shelf.start_shelf(self.shelf_folder, self.gateway, self.cgroup, self.folder / "shelf.log")
+        file_server.start_shelf(self.shelf_folder, self.gateway, self.cgroup, self.folder / "shelf.log")
 
     def down(self) -> None:
         """End every host and take the lab away, also what a crash has left. Without a lab, nothing is done."""
@@ -176,7 +176,7 @@ def _destroy_on_error(hosts: Sequence[LabHost]) -> Iterator[None]:
 def list_labs() -> list[ThrowawayLab]:
     """Every lab of this machine, of each checkout, running or left over."""
     labs = []
-    for path in sorted(requirements.STATE.glob("*/lab.json")):
+    for path in sorted(machine_requirements.STATE.glob("*/lab.json")):
         record = json.loads(path.read_text())
         labs.append(
             ThrowawayLab(record["name"], Path(record["checkout"]))

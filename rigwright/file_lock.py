@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rigwright.host.locks import parse_holder, render_holder_record
+from rigwright.host.deploy_lock_state import parse_holder, render_holder_record
 
 PAUSE = 0.1  # seconds between two attempts
 NOTICE = 2.0  # seconds of waiting after which the holder is named

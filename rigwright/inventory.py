@@ -10,7 +10,7 @@
         },
     })
 
-Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.model.entry.RigEntry`'s fields.
+Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.model.inventory_schema.RigEntry`'s fields.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.addresses import canonical_host
-from rigwright.declaration.catalog import load_catalog
+from rigwright.address_types import canonical_host
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.declaration.connection import (
     KEYS,
     describe_wrong_value,
@@ -39,19 +39,19 @@ from rigwright.declaration.connection import (
     parse_host_key,
 )
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.resolve import resolve_rig
-from rigwright.model.catalog import Catalog
-from rigwright.model.entry import RigEntry
+from rigwright.declaration.rig_resolution import resolve_rig
+from rigwright.model.catalog_schema import Catalog
 from rigwright.model.feature import LoadPurpose
+from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.rig import Rig
 from rigwright.monitoring.scrape_targets import parse_scrape_targets, scrape_target_of
 from rigwright.monitoring.validation import find_unreachable_boxes
 from rigwright.patches import patch
-from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem, describe_violated_rule, format_value
-from rigwright.supply.inputs import is_stand_in, provisional_lock
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
-from rigwright.types import Name
+from rigwright.supply.lock_inputs import is_stand_in, provisional_lock
+from rigwright.validated_types import Name
 
 _MAKING: ContextVar[LoadPurpose] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
@@ -112,7 +112,7 @@ def connection_data(file: str, name: str, connection: dict[str, object]) -> dict
 
 def _transport(sock: object, **options: object) -> object:
     """What pyinfra connects with, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
-    return import_module("roles.transport").pinned_transport(sock, **options)
+    return import_module("roles.ssh_transport").pinned_transport(sock, **options)
 
 
 def _load_group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:

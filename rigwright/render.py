@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.system_calls import filter_lines
 
 if TYPE_CHECKING:

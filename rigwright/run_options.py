@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration import connection
-from rigwright.declaration.variants import VariantSwitch
+from rigwright.declaration.variant_selection import VariantSwitch
 from rigwright.problems import Invalid, Problem, describe_renamed, format_value, suggestion
 from rigwright.serving.takeover import RULE, ExistingService, parse_existing_service
 from rigwright.supply.bundle import parse_digest
-from rigwright.types import CardIndex, Name, VariantName
+from rigwright.validated_types import CardIndex, Name, VariantName
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")
 DIGEST = "the 64 hexadecimal digits printed by `rigwright plan`, in groups or not"

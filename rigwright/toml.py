@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from rigwright import files
+from rigwright import local_files
 from rigwright.problems import Invalid, Problem, translate_validation
 
 if sys.version_info >= (3, 11):
@@ -39,7 +39,7 @@ def load_toml(path: Path, model: type[M]) -> M:
         Invalid: it is no TOML, or not what the model wants.
     """
     try:
-        content = files.read_content(path, LARGEST)
+        content = local_files.read_content(path, LARGEST)
     except ValueError as error:
         raise Invalid([Problem(str(path), "", str(error))]) from error
     try:
@@ -64,7 +64,7 @@ def load_sound_entries(path: Path, model: type[M]) -> tuple[M | None, list[Probl
     except Invalid as error:
         if not isinstance(error.__cause__, ValidationError):
             return None, error.problems
-        data = tomllib.loads(files.read_content(path, LARGEST).decode())
+        data = tomllib.loads(local_files.read_content(path, LARGEST).decode())
         for detail in error.__cause__.errors():
             table, *inner = (str(part) for part in detail["loc"] or ("",))
             entries = data.get(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright import nginx
+from rigwright import nginx_package
 from rigwright.model import installation
 from rigwright.model.rig import account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
@@ -12,7 +12,7 @@ from rigwright.weights.verification import records_folder
 from roles.operations.files import make_directories, repair_last_line
 from roles.operations.packages import install_distribution_packages
 from roles.operations.users import ensure_service_users
-from roles.rig import DeployContext, role
+from roles.rig_lookup import DeployContext, role
 
 
 @role("Base")
@@ -60,7 +60,7 @@ def base(context: DeployContext) -> None:
         network=rig.network,
         bundle=rig.bundle,
         system=facts.system,
-        masked=({nginx.PACKAGED_UNIT: nginx.LEFTOVER_FILES} if rig.share or rig.gateway else {})
+        masked=({nginx_package.PACKAGED_UNIT: nginx_package.LEFTOVER_FILES} if rig.share or rig.gateway else {})
         | {one.packaged_unit: () for one in watching},
         accounts={one.package: PACKAGED_USER for one in watching},
     )

@@ -13,7 +13,7 @@ from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.state import BaseStateCallback
 
 from rigwright.problems import printable
-from roles.transport import HostKeyRejected
+from roles.ssh_transport import HostKeyRejected
 
 NOTHING = logging.CRITICAL + 1
 LONGEST = 400  # characters; a host may say anything, even before a login

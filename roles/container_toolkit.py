@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyinfra import host, logger
 from pyinfra.api import StringCommand, operation
 
-from rigwright.containers import daemon
+from rigwright.containers import daemon_json
 from rigwright.containers.container_facts import ContainerFacts, source_path, store_folder
 from rigwright.containers.container_files import (
     archive_of,
@@ -18,7 +18,7 @@ from rigwright.containers.container_files import (
     system_folders,
 )
 from rigwright.containers.container_plan import ContainerPlan, ContainerRefusal, find_missing_packages, plan_containers
-from rigwright.containers.release import container_release_values, describe_release
+from rigwright.containers.end_of_management import container_release_values, describe_release
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE as DOCKER_ARCHIVE
 from rigwright.model.containers.archive_tables import TOOLKIT_ARCHIVE
 from rigwright.model.rig import Rig
@@ -43,9 +43,9 @@ from roles.operations.files import (
     write_text_files,
 )
 from roles.operations.packages import PackageTarget, install_distribution_packages, install_locked_packages
-from roles.rig import DeployContext, role
+from roles.rig_lookup import DeployContext, role
 
-DOCKER = daemon.PATH.rpartition("/")[0]
+DOCKER = daemon_json.PATH.rpartition("/")[0]
 PROOF = "dockerd --validate --config-file"
 SHARED = 0o755  # what of a file's mode is kept: nobody but root writes Docker's options
 
@@ -154,17 +154,19 @@ def _apply_daemon_options(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, 
     """Docker's options, what is written down of them, and the daemon that has them."""
     options = plan.options or {}
     record, copy = (f"{store_folder(rig.roots)}/{name}" for name in ("daemon.json", "daemon.json.found"))
-    before = daemon.parse_record(facts.record) or daemon.DaemonRecord()
+    before = daemon_json.parse_record(facts.record) or daemon_json.DaemonRecord()
     if plan.record.set:
         # before ours are in it, as it was
-        keep_original_file(name="Previous Docker options", path=daemon.PATH, copy=copy, record=record)
+        keep_original_file(name="Previous Docker options", path=daemon_json.PATH, copy=copy, record=record)
     written = plan.record.merge_previous(before)
     # as secret as what it is of: a proxy may have a password
     write_text_files(name="Previous Docker options", files=[TextFile(record, written.render(), "600")])
     if not plan.record.set and plan.record.absent and not options:
-        remove_files(name="Docker options", paths=[daemon.PATH])
-    elif facts.options is None or daemon.parse_options(facts.options) != options:
-        made = TextFile(daemon.PATH, daemon.render_daemon_json(options), f"{facts.mode & SHARED:o}", proof=PROOF)
+        remove_files(name="Docker options", paths=[daemon_json.PATH])
+    elif facts.options is None or daemon_json.parse_options(facts.options) != options:
+        made = TextFile(
+            daemon_json.PATH, daemon_json.render_daemon_json(options), f"{facts.mode & SHARED:o}", proof=PROOF
+        )
         write_text_files(name="Docker options", files=[made])
     apply_running_options(name="Docker daemon", rig=rig, plan=plan, facts=facts, lacking=missing)
     if not plan.record.set:

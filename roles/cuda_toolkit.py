@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 
-from rigwright.delivery import ToolEnvironment
+from rigwright.fetch_job_spec import ToolEnvironment
 from rigwright.model import installation
-from rigwright.model.nvidia import Toolkit
+from rigwright.model.nvidia_tables import Toolkit
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA
-from roles.artefact_jobs import job_wheels_folder, render_wheel_values
+from roles.artefact_fetch import job_wheels_folder, render_wheel_values
 from roles.operations.jobs import ensure_job
-from roles.rig import DeployContext, role
-from roles.tools import load_wheel_validators
+from roles.python_tools import load_wheel_validators
+from roles.rig_lookup import DeployContext, role
 
 
 @role("CUDA toolkit")

@@ -11,9 +11,9 @@ from paramiko import Channel, SSHException
 from pyinfra import host, logger, state
 from pyinfra.context import ctx_host
 
-from rigwright.host import locks
-from rigwright.host.channel import free_text
-from rigwright.host.locks import LOCKS, render_holder_record
+from rigwright.host import deploy_lock_state
+from rigwright.host.deploy_lock_state import LOCKS, render_holder_record
+from rigwright.host.script_output import free_text
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from rigwright.render import render
 from roles import root_shell
@@ -93,7 +93,7 @@ def _read_refusal(channel: Channel) -> str:
     for line in islice(root_shell.read_bounded_lines(channel.makefile("rb")), LINES):
         words.append(line.decode(errors="replace"))
         with suppress(ValueError):
-            return locks.describe_lock_refusal(words)
+            return deploy_lock_state.describe_lock_refusal(words)
     return _describe_denial(channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]))
 
 

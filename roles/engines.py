@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rigwright.delivery import ToolEnvironment, installer_tools, render_fetch_spec
-from rigwright.engines import unprivileged
-from rigwright.engines.installer import find_installer
+from rigwright.engines import unprivileged_steps
+from rigwright.engines.environment_installer import find_installer
 from rigwright.envs import gc
+from rigwright.fetch_job_spec import ToolEnvironment, installer_tools, render_fetch_spec
 from rigwright.model import installation
 from rigwright.model.installation import MARKER, Installation, InstallJob
 from rigwright.model.rig import Rig
@@ -17,10 +17,10 @@ from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import INSTALLERS
 from rigwright.weights.verification import PACKAGE, weights_program_folder
-from roles.artefact_jobs import drop_artefacts, ensure_fetched
+from roles.artefact_fetch import drop_artefacts, ensure_fetched
 from roles.operations.jobs import ensure_job
-from roles.rig import DeployContext, role
-from roles.tools import install_environment
+from roles.python_tools import install_environment
+from roles.rig_lookup import DeployContext, role
 
 SUPERVISOR = Path(__file__).with_name("operations") / "supervisor.py"
 """The program that ends a step at limits that systemd does not know."""
@@ -97,9 +97,9 @@ def render_install_script(
         record=installation.record_path(rig.roots, place.target),
         unit=unit,
         work=place.work,
-        seen={"work": unprivileged.WORK, "script": unprivileged.SCRIPT},
-        offline=unprivileged.systemd_run_options(rig.roots),
-        limits=unprivileged.LIMITS,
+        seen={"work": unprivileged_steps.WORK, "script": unprivileged_steps.SCRIPT},
+        offline=unprivileged_steps.systemd_run_options(rig.roots),
+        limits=unprivileged_steps.LIMITS,
         supervisor=SUPERVISOR.read_text(),
         marker=MARKER,
         program=one.program,

@@ -14,14 +14,14 @@ from rigwright.nvidia.cards.card_setting_files import managed_folders
 from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts
 from rigwright.nvidia.driver.driver_files import PERSISTENCED, managed_paths, render_locked_settings, store_folder
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
-from rigwright.nvidia.packages.locked_driver import find_locked_driver
-from rigwright.nvidia.packages.target import (
+from rigwright.nvidia.packages.driver_target import (
     PREBUILT,
     describe_unloaded,
     find_previous_driver,
     plan_driver_rollback,
     plan_driver_target,
 )
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from roles.operations.cards import apply_card_settings, remove_card_settings
 from roles.operations.drivers import (
     hold_driver,
@@ -32,7 +32,7 @@ from roles.operations.drivers import (
     release_driver,
 )
 from roles.operations.files import TextFile, make_directories, texts_differ, write_text_files
-from roles.rig import DeployContext, role
+from roles.rig_lookup import DeployContext, role
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
 from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
 from roles.container_toolkit import ContainerChoice, choose_containers, packages_for_containers
+from roles.host_probe import probe_host
 from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
 from roles.operations.facts import prefetch_facts
-from roles.probe import probe_host
-from roles.rig import DeployContext, HostRun
+from roles.rig_lookup import DeployContext, HostRun
 from roles.takeover import read_existing_service
 from roles.trees import describe_changed_trees, read_trees
 from roles.weights import weights_verified

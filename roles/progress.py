@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing 
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-from rigwright.host import channel
+from rigwright.host import script_output
 from rigwright.problems import printable
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
@@ -175,14 +175,14 @@ def parse_progress_document(value: str) -> Mapping[str, Any]:
         read = json.loads(value)
         rows = [
             {
-                "path": channel.free_text(str(row["path"])),
-                "from": channel.free_text(str(row["from"] or "")),
-                "state": channel.free_text(str(row["state"])),
-                **{key: channel.number(str(row[key])) for key in ("size", "done")},
+                "path": script_output.free_text(str(row["path"])),
+                "from": script_output.free_text(str(row["from"] or "")),
+                "state": script_output.free_text(str(row["state"])),
+                **{key: script_output.number(str(row[key])) for key in ("size", "done")},
             }
             for row in read["files"]
         ]
-        return {"files": rows, **{key: channel.number(str(read[key])) for key in ("done", "total")}}
+        return {"files": rows, **{key: script_output.number(str(read[key])) for key in ("done", "total")}}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("the progress of a download") from None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright.containers.release import container_release_values
-from rigwright.delivery import CREDENTIAL, authority_path
+from rigwright.containers.end_of_management import container_release_values
+from rigwright.fetch_job_spec import CREDENTIAL, authority_path
 from rigwright.gateway.gateway_units import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import installation
@@ -18,11 +18,11 @@ from rigwright.serving import takeover
 from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.verification import REHASH_STAMP, REHASH_UNITS, records_folder, weights_program_folder
-from rigwright.weights.weight_sharing import share_release_values
+from rigwright.weights.weight_server import share_release_values
 from roles.operations.containers import read_container_facts
 from roles.operations.generations import read_serving_state
 from roles.operations.jobs import ensure_job
-from roles.rig import HostRun
+from roles.rig_lookup import HostRun
 
 
 @deploy("Removal")

@@ -10,10 +10,10 @@ from pyinfra.api import deploy
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import format_card_list
 from rigwright.serving.generation import UNIT
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from roles.nvidia_driver import restore_previous_driver
 from roles.operations.generations import TIMEOUT, read_serving_state, return_to_generation
-from roles.rig import HostRun
+from roles.rig_lookup import HostRun
 from roles.takeover import restore_previous_service
 
 

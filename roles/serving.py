@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.variants import VariantSwitch
+from rigwright.declaration.variant_selection import VariantSwitch
 from rigwright.engines import kind_of
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
 from rigwright.model import api_keys
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState, numa_node_of
 from rigwright.serving.instance_units import OWNED_HEADER, credential_path
-from rigwright.serving.observed import JOB
 from rigwright.serving.plugin_selftest import plan_selftests
+from rigwright.serving.serving_state import JOB
 from rigwright.serving.standby import StandbyInstance, plan_standby
 from rigwright.serving.takeover import Takeover
 from roles.operations.files import TextFile, remove_files, write_text_files
 from roles.operations.generations import activate_generation, prune_generations, write_generation
 from roles.operations.jobs import ensure_job
 from roles.operations.secrets import install_credentials
-from roles.rig import DeployContext, role
+from roles.rig_lookup import DeployContext, role
 from roles.trees import write_tree_records
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts

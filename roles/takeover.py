@@ -6,7 +6,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import StringCommand, deploy
 
 from rigwright.model.rig import Rig
-from rigwright.serving.observed import JOB
+from rigwright.serving.serving_state import JOB
 from rigwright.serving.takeover import (
     ExistingService,
     ExistingServiceFacts,

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from cli.prog_name import PROG_NAME_VARIABLE
 from cli.test_durations import ALL_SUFFIX, DurationRecord, group_name, is_test, partition_tests
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 # Where this is set, as in many containers, pytest would rewrite the assertions of all tests again in each process, and
 # each interpreter that a test starts compile all that it imports.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.supply import bundle
-from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import INDEX, BundleRow
 
 TRACE = "/forged"

@@ -9,13 +9,13 @@ import pytest
 
 from checks import Drift
 from checks.survey.answers import SurveyAnswers
+from checks.survey.boot_settings import SETTINGS
 from checks.survey.kernel import KERNEL, KernelThere, Module
 from checks.survey.packages import PACKAGES
-from checks.survey.settings import SETTINGS
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
-from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.nvidia.driver.driver_facts import (
     MODULE_NAMES,
     PERSISTENCE_UNIT,

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from checks import Drift
 from checks.nvidia.driver_presence import LOG
 from checks.survey.cards import COMPLAINTS
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.cards.topology import answering_cards, cards_on_bus
 from rigwright.operate.kernel_messages import FATAL_XIDS, RECOVERED, XID

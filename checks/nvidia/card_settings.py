@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from checks import Drift
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.card_facts import has_limit
 from rigwright.nvidia.cards.smi import Gpu, number
 from rigwright.nvidia.cards.smi_text_reports import BAR1

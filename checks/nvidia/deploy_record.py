@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checks import Drift
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_facts import required_units
 from rigwright.nvidia.cards.card_setting_files import SettingFile

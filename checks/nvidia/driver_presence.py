@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from checks import Drift
-from rigwright.model.catalog import Card
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
 from rigwright.nvidia.cards.card_facts import UNEXPLAINED_MIB
 from rigwright.nvidia.cards.smi import App, Gpu

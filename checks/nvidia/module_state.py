@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from checks import Drift
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.model.catalog_schema import Card
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.nvidia.driver.driver_facts import DriverFacts, find_differing_options
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
 from rigwright.nvidia.driver.installed_driver import list_driver_cards, possible_flavours
 from rigwright.nvidia.driver.kernel_facts import KernelFacts, KernelModule
-from rigwright.types import Flavour
+from rigwright.validated_types import Flavour
 
 # modinfo's word for the open module (NVIDIA, open-gpu-kernel-modules, MODULE_LICENSE)
 OPEN_LICENSE = "Dual MIT/GPL"

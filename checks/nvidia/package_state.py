@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from checks import Drift
-from rigwright.host import channel
+from rigwright.host import script_output
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
 from rigwright.nvidia.packages.locked_driver import held_kernel_images
@@ -184,7 +184,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
         status: What apt's update of it ended with: 0 also where files could not be fetched.
         printed: All that it printed.
     """
-    lines = [channel.free_text(line.strip()) for line in printed.splitlines()]
+    lines = [script_output.free_text(line.strip()) for line in printed.splitlines()]
     bad = [line for line in lines if SIGNATURE.search(line)]
     if bad:
         return "", [

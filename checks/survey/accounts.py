@@ -156,7 +156,7 @@ class Rights:
 
 
 RIGHTS: Section[Rights] = Section(
-    "rights",
+    "privilege_escalation",
     Rights,
     lambda scene: {},
     blind="rules that ask and accept any answer; setuid programs in unusual places, or past an owner's 5,000 files",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from checks.survey.accounts import AccountFileLine
 from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.gateway_units import ROTATION
-from rigwright.host.locks import LOCKS
+from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.model.instance import CACHES
 from rigwright.model.rig import account_names
 from rigwright.model.roots import Roots
@@ -137,7 +137,7 @@ class Loader:
 
 
 LOADER: Section[Loader] = Section(
-    "loader",
+    "dynamic_loader",
     Loader,
     lambda scene: {},
     blind="libraries that a program loads by path, or on demand once it runs",
@@ -156,7 +156,7 @@ class HostPython:
 
 
 PYTHON: Section[HostPython] = Section(
-    "python",
+    "python_shadowing",
     HostPython,
     lambda scene: {},
     blind="a packaged module that somebody changed: M01 finds those",
@@ -177,7 +177,7 @@ class About:
 
 
 ABOUT: Section[About] = Section(
-    "about",
+    "host_summary",
     About,
     lambda scene: {"config": scene.rig.roots.config},
     blind="a clock that is wrong in the same way as this machine's",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from checks.survey.boot_settings import SettingsFile
 from checks.survey.packages import StoredDriver
 from checks.survey.section import PathFacts, Section, SurveyScope
-from checks.survey.settings import SettingsFile
-from rigwright.containers import daemon
+from rigwright.containers import daemon_json
 from rigwright.containers.container_facts import (
     COMMAND,
     DISTRIBUTION_DOCKER,
@@ -21,8 +21,8 @@ from rigwright.containers.container_facts import (
     store_folder,
 )
 from rigwright.containers.container_files import managed_paths
-from rigwright.delivery import job_network
 from rigwright.engines import kind_of
+from rigwright.fetch_job_spec import job_network
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
 from rigwright.model.instance import CONTAINER_RUNTIME_FOLDER
 
@@ -115,7 +115,7 @@ def container_questions(scene: SurveyScope) -> dict[str, object] | None:
         "store": store_folder(rig.roots),
         "groups": sorted(rig.container_supply.groups),
         "deep": scene.deep,
-        "options": daemon.PATH,
+        "options": daemon_json.PATH,
         "socket": SOCKET,
         "files": list(managed_paths(rig.roots)),
         "specs": list(SPECS),
@@ -142,7 +142,7 @@ CONTAINERS: Section[ContainerSurvey] = Section(
     start_order=13,
 )
 CONTAINER_ARCHIVES: Section[ContainerArchives] = Section(
-    "container_archives",
+    "container_apt_sources",
     ContainerArchives,
     archive_questions,
     limit=130.0,
@@ -219,7 +219,7 @@ def _image_questions(scene: SurveyScope) -> object:
 
 
 IMAGES: Section[Images] = Section(
-    "images",
+    "running_containers",
     Images,
     _image_questions,
     blind="the contents of driver files that CDI mounts; processes' memory; containers outside Rigwright's slices",

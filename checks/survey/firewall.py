@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.model.entry import ShareEntry
+from rigwright.model.inventory_schema import ShareEntry
 from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_services
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.delivery import authority_path
+from rigwright.fetch_job_spec import authority_path
 from rigwright.gateway.secrets_distribution import keys_path
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import STATEFUL_PROGRAMS, data_folder

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section
 from rigwright.containers import container_facts
-from rigwright.delivery import job_network
+from rigwright.fetch_job_spec import job_network
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.nvidia.driver import driver_files
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
@@ -169,7 +169,7 @@ PACKAGES: Section[PackageSurvey] = Section(
     start_order=7,
 )
 FILES: Section[PackageFiles] = Section(
-    "files",
+    "package_file_changes",
     PackageFiles,
     lambda scene: {
         "strict": [*(OF_A_DRIVER if scene.rig.cards else ()), *BOOTED],
@@ -185,7 +185,7 @@ FILES: Section[PackageFiles] = Section(
     start_order=8,
 )
 ARCHIVE: Section[NvidiaArchiveUpdate] = Section(
-    "archive",
+    "nvidia_apt_source",
     NvidiaArchiveUpdate,
     lambda scene: (
         {

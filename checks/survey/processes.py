@@ -12,12 +12,12 @@ from checks.survey.units import expected_units
 from checks.unit_settings import parse_unit_settings, split_quoted_words
 from rigwright.engines import kind_of
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
-from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.host.deploy_lock_state import DEPLOY_LOCK, LOCKS
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.instance import COMPILED
 from rigwright.model.rig import account_names
 from rigwright.serving.instance_units import ENV, LOOPBACK, listener_units
-from rigwright.weights import weight_sharing
+from rigwright.weights import weight_server
 
 TRIES = f"{TRY}{secrets.token_hex(4)}-"
 """The same of this run."""
@@ -126,7 +126,7 @@ def _process_questions(scene: SurveyScope) -> object:
     if rig.gateway:
         units[GATEWAY_UNIT].append(f"{rig.roots.config}/current/gateway/nginx.conf")
     if rig.share:
-        units[weight_sharing.SHARE_UNIT] += [weight_sharing.config_path(rig.roots), rig.roots.models]
+        units[weight_server.SHARE_UNIT] += [weight_server.config_path(rig.roots), rig.roots.models]
     folders = [f"{rig.roots.installations}/", f"{rig.roots.software}/cuda-", f"{COMPILED}/", *_toolkits(scene)]
     return {
         "units": units,
@@ -209,7 +209,7 @@ def _escape_questions(scene: SurveyScope) -> object:
 
 
 ESCAPES: Section[dict[str, EscapeResult]] = Section(
-    "escapes",
+    "sandbox_escapes",
     dict[str, EscapeResult],
     _escape_questions,
     limit=60.0,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from checks.survey.processes import TRIES
 from checks.survey.section import Section, SurveyScope
-from rigwright.engines import kind_of, unprivileged
-from rigwright.engines.installer import find_installer
+from rigwright.engines import kind_of, unprivileged_steps
+from rigwright.engines.environment_installer import find_installer
 from rigwright.model.instance import CACHES, WARM
 
 
@@ -46,7 +46,7 @@ def _program_questions(scene: SurveyScope) -> dict[str, list[str]] | None:
     asked = {}
     for number, (name, words) in enumerate(commands.items()):
         if words:
-            run, *rest = unprivileged.unprivileged_command(rig.roots, words)
+            run, *rest = unprivileged_steps.unprivileged_command(rig.roots, words)
             # else it would be somebody who runs what is an engine's
             asked[name] = [run, f"--unit={TRIES}program-{number}", *rest]
     return asked or None
@@ -93,7 +93,7 @@ def _compilation_questions(scene: SurveyScope) -> dict[str, list[str]] | None:
 
 
 COMPILED: Section[CompileCaches] = Section(
-    "compiled",
+    "compile_caches",
     CompileCaches,
     _compilation_questions,
     blind="what an engine has compiled in memory only",

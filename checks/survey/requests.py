@@ -11,23 +11,23 @@ from urllib.parse import quote
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.engines import kind_of
-from rigwright.engines.request import InstanceRequest
+from rigwright.engines.instance_request import InstanceRequest
 from rigwright.gateway import keyring
 from rigwright.gateway.gateway_units import ADMIN
 from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKETS
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.entry import ShareEntry
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.instance import Instance, loaded_weights
-from rigwright.model.monitoring import Monitoring, metrics_readers
+from rigwright.model.inventory_schema import ShareEntry
+from rigwright.model.monitoring_schema import Monitoring, metrics_readers
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.operate.client_target import listener_address, listener_endpoint
 from rigwright.serving.instance_units import LOOPBACK, credential_path
 from rigwright.supply.lock import Artefact
-from rigwright.weights.weight_sharing import allowed_networks, share_endpoint
+from rigwright.weights.weight_server import allowed_networks, share_endpoint
 
 PATIENCE = 60.0  # seconds for an answer that an engine computes
 SOON = 20.0  # seconds for any other

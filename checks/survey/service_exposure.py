@@ -7,19 +7,19 @@ from pathlib import PurePosixPath
 
 from checks.survey.section import PathFacts as PathFacts
 from checks.survey.section import Section, SurveyScope
+from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.gateway_units import ADMIN
-from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.operate.client_target import listener_endpoint
 from rigwright.serving.instance_units import LOOPBACK
 from rigwright.serving.instance_units import listener_units as listener_units
-from rigwright.weights.weight_sharing import SHARE_UNIT as SHARE_UNIT
-from rigwright.weights.weight_sharing import share_endpoint
+from rigwright.weights.weight_server import SHARE_UNIT as SHARE_UNIT
+from rigwright.weights.weight_server import share_endpoint
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _questions(scene: SurveyScope) -> object:
 
 
 REACH: Section[ReachSurvey] = Section(
-    "reach",
+    "service_exposure",
     ReachSurvey,
     _questions,
     blind="what leads here from other machines, or from another network on this one (a container's)",

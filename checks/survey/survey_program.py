@@ -20,36 +20,36 @@ HOST = Path(__file__).with_name("host")
 COMMON = (
     *(
         "common",
-        "manager",
+        "systemd_properties",
         "fs_responsiveness",
-        "threads",
-        "closures",
-        "code",
-        "net",
-        "web",
-        "asking",
-        "tracing",
+        "thread_pool",
+        "libffi_closures",
+        "mapped_code",
+        "network_sockets",
+        "bounded_http",
+        "listener_probe",
+        "foreign_proxies",
         "dpkg",
-        "shell_targets",
+        "command_write_targets",
     ),
     *(
         "command_effects",
-        "jobs",
-        "runas",
-        "commands",
+        "scheduled_jobs",
+        "unit_root_commands",
+        "root_started_programs",
         "sshd",
         "pam",
-        "bus",
+        "polkit_dbus",
         "apt",
-        "keeping",
+        "rollback_packages",
         "docker",
-        "overlays",
-        "imports",
+        "overlayfs_layers",
+        "python_import_paths",
     ),
-    *("nextboot", "filters", "program_paths", "scripts"),
+    *("next_boot_config", "next_boot_packet_filters", "program_paths", "script_relative_paths"),
 )
 """Modules of the program that its sections may import; each may import those before it."""
-IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)
+IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (\([^)]*\)|.+)$", re.MULTILINE)
 FAST = 3
 """How hard the program is packed: harder takes longer than to send what it spares."""
 LEAST = 1 << 16  # bytes of a list of names
@@ -136,7 +136,7 @@ def shared_modules(modules: Mapping[str, str], questions: Iterable[str]) -> tupl
     needed, left = {"common", "fs_responsiveness"}, list(questions)
     while left:
         for module, named in IMPORTED.findall(modules[left.pop()]):
-            names = {module or name.strip() for name in named.split(",")} & {*COMMON} - needed
+            names = {module or name.strip(" ()\n") for name in named.split(",")} & {*COMMON} - needed
             needed |= names
             left += sorted(names)
     return tuple(name for name in COMMON if name in needed)

@@ -224,7 +224,7 @@ def _patch_questions(scene: SurveyScope) -> dict[str, object] | None:
 
 
 PATCHED: Section[PatchSurvey] = Section(
-    "patched",
+    "patched_files",
     PatchSurvey,
     _patch_questions,
     blind="what a process has really loaded: only its start time and what it was meant to load are seen",

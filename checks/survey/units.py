@@ -12,7 +12,7 @@ from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.instance import loaded_weights
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
-from rigwright.weights import weight_sharing
+from rigwright.weights import weight_server
 from rigwright.weights.verification import render_rehash_units
 
 WORD = "rigwright"
@@ -61,7 +61,7 @@ def expected_units(scene: SurveyScope) -> dict[str, ExpectedUnit]:
     found += [ExpectedUnit(one.slice, "", "", "") for one in wanted.units]
     texts = render_rehash_units(rig.roots) if loaded_weights(rig.instances) else {}
     if rig.share:
-        texts = {**texts, weight_sharing.PATH: weight_sharing.render_share_unit(rig.roots, rig.share)}
+        texts = {**texts, weight_server.PATH: weight_server.render_share_unit(rig.roots, rig.share)}
     texts = {**texts, **{f"{UNIT_FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}}
     texts = {
         **texts,

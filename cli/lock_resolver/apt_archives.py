@@ -17,9 +17,9 @@ import requests
 from cli.lock_resolver import downloads
 from cli.lock_resolver.downloads import DownloadUnavailable
 from rigwright.model.containers.archive_tables import KnownArchive
-from rigwright.model.debs import LEADS, upstream_version
-from rigwright.model.nvidia import NvidiaArchive, driver_version_of, is_pinning
-from rigwright.nvidia.cuda import dotted_numbers
+from rigwright.model.deb_package_groups import LEADS, upstream_version
+from rigwright.model.nvidia_tables import NvidiaArchive, driver_version_of, is_pinning
+from rigwright.nvidia.cuda_toolkit import dotted_numbers
 from rigwright.nvidia.driver import openpgp
 from rigwright.nvidia.driver.driver_facts import LIBRARY, MODULES
 from roles.progress import progress

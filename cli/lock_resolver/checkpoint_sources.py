@@ -16,14 +16,14 @@ import requests
 from pydantic import TypeAdapter, ValidationError
 
 from cli.lock_resolver import downloads
-from cli.lock_resolver.checkpoints import LockedCheckpoint
+from cli.lock_resolver.checkpoint_inspection import LockedCheckpoint
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent
-from cli.lock_resolver.hub import HubEndpoint, HubFile, HubListing
-from cli.lock_resolver.lock_folders import LockInput
+from cli.lock_resolver.lock_files import LockInput
+from cli.lock_resolver.model_hub import HubEndpoint, HubFile, HubListing
 from rigwright.problems import format_value
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
-from rigwright.types import Commit, FileName, RelativePath
+from rigwright.supply.lock_inputs import Input
+from rigwright.validated_types import Commit, FileName, RelativePath
 from rigwright.weights.safetensors import LONGEST_POINTER, is_pointer
 from roles.progress import progress
 

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from cli.lock_resolver.downloads import DownloadUnavailable
 from rigwright.problems import format_value
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import Input
 from roles.progress import progress
 
 SOLVER = Path(__file__).with_name("conda_solver.py")

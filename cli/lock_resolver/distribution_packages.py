@@ -19,9 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from cli.lock_resolver.apt_archives import APT_TIMEOUTS, TARGET, IsolatedApt, run_program
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent
-from rigwright.host.systems import CODENAMES, COMPONENTS, KEYRING
-from rigwright.supply.apt_archives import APART, PACKAGES, SIGNED, ArchiveSuite, Release, parse_release
-from rigwright.types import RelativePath
+from rigwright.host.supported_systems import CODENAMES, COMPONENTS, KEYRING
+from rigwright.supply.apt_release import APART, PACKAGES, SIGNED, ArchiveSuite, Release, parse_release
+from rigwright.validated_types import RelativePath
 
 PART = ".part"
 """Ends the names of files that every bundle has, until all else is there: an earlier bundle stays whole."""

@@ -14,7 +14,7 @@ import requests
 
 from cli.lock_resolver import downloads
 from cli.lock_resolver.downloads import DownloadUnavailable
-from cli.lock_resolver.lock_folders import LockInput
+from cli.lock_resolver.lock_files import LockInput
 from rigwright.problems import format_value
 from rigwright.supply import image_manifest
 from rigwright.supply.artefact import MANIFEST

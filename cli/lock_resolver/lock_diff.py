@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rigwright.model.debs import leading_package, locked_version
+from rigwright.model.deb_package_groups import leading_package, locked_version
 from rigwright.supply.lock import Artefact
 
 

@@ -8,36 +8,36 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from cli.lock_resolver import downloads, lock_folders, plugin_validation, upstream_changes
-from cli.lock_resolver.archive_packages import AddressLookup, ContainerPackageResolver, DriverResolver
+from cli.lock_resolver import downloads, lock_files, plugin_validation, upstream_changes
 from cli.lock_resolver.checkpoint_sources import ModelResolver
 from cli.lock_resolver.conda import CondaResolver
 from cli.lock_resolver.downloads import declared_origins
-from cli.lock_resolver.hub import HubEndpoint
 from cli.lock_resolver.image_registry import ImageResolver, RegistryLookup, RegistryRepository
 from cli.lock_resolver.lock_diff import describe_changes
-from cli.lock_resolver.lock_folders import LockFolders, LockInput
+from cli.lock_resolver.lock_files import LockFolders, LockInput
+from cli.lock_resolver.model_hub import HubEndpoint
 from cli.lock_resolver.package_index import PackageIndex, index_url
 from cli.lock_resolver.patch_validation import PatchValidator, collect_patched
 from cli.lock_resolver.resolver import LockResolver
+from cli.lock_resolver.third_party_packages import AddressLookup, ContainerPackageResolver, DriverResolver
 from cli.lock_resolver.wheels import WheelInspector
 from cli.prog_name import with_prog_name
 from cli.tables import print_prose
 from rigwright.inventory import layer_folders, load_for, load_rig
-from rigwright.model import api_keys, origins
+from rigwright.model import api_keys, download_origins
 from rigwright.model.containers.archive_tables import load_container_tables
+from rigwright.model.download_origins import HUB_ORIGIN, origin_of
 from rigwright.model.feature import LoadPurpose
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.model.nvidia import load_driver_tables
-from rigwright.model.origins import HUB_ORIGIN, origin_of
+from rigwright.model.nvidia_tables import load_driver_tables
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem
+from rigwright.project_root import ROOT
 from rigwright.supply import image_manifest
 from rigwright.supply.artefact_addresses import artefact_urls
 from rigwright.supply.bundle import format_digest, supply_digest
-from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.lock_inputs import HUB
 from roles.weights.host.reach import only_public
 
 # What is had elsewhere in each operator's network, beside repositories of models.
@@ -171,19 +171,19 @@ def _load_folders(base: Path, rigs: list[Rig]) -> tuple[LockFolders, list[LockIn
     Raises:
         Invalid: there is nothing to lock, or a mistake in it.
     """
-    catalog, shipped = base / "catalog", lock_folders.collect_inputs(ROOT / "catalog")
+    catalog, shipped = base / "catalog", lock_files.collect_inputs(ROOT / "catalog")
     offered = [one for one in shipped if one.input.is_many_files or one.input.kind in SHIPPED_INPUT_KINDS]
     if base == ROOT:
         own = [one for one in shipped if one not in offered]
     else:
-        own = lock_folders.collect_inputs(catalog) if catalog.is_dir() else []
+        own = lock_files.collect_inputs(catalog) if catalog.is_dir() else []
         names, answered = {one.name for one in own}, Lock.load([ROOT / "locks"]).groups
         offered = [
             replace(one, shipped=True)
             for one in offered
             if one.name not in names and describe_mismatch(one.input, answered.get(one.name, ()))
         ]
-    folders = lock_folders.read_folders(base, own, offered, _used_inputs(rigs))
+    folders = lock_files.read_folders(base, own, offered, _used_inputs(rigs))
     if not catalog.is_dir() and not folders.wanted:
         raise Invalid([Problem(str(catalog), "the folder", "does not exist: it must contain the inputs to lock")])
     return folders, [one for one in offered if one not in folders.wanted]
@@ -251,7 +251,7 @@ def image_registries(rigs: list[Rig]) -> RegistryLookup:
         found = []
         for rig in rigs:
             path = rig.network.registry_logins.get(source.partition(":")[0])
-            login = origins.load_login(path) if path else ""
+            login = download_origins.load_login(path) if path else ""
             found += [
                 RegistryRepository(*place, login)
                 for place in image_manifest.repository_places(source, rig.network.mirrors)

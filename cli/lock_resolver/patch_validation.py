@@ -17,16 +17,16 @@ from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.package_index import newest_source, parse_version
 from cli.lock_resolver.resolver import LockResolver
 from rigwright.engines import kind_of
-from rigwright.engines.kind import InstallingKind
-from rigwright.engines.llama_cpp.keys import LlamaEngine
+from rigwright.engines.engine_interface import InstallingKind
+from rigwright.engines.llama_cpp.catalog_keys import LlamaEngine
 from rigwright.model.instance import PATCHED_TOOLKIT
 from rigwright.model.rig import Rig
 from rigwright.patches import new_files
 from rigwright.patches.apply import PatchRefused, Read, outcome
 from rigwright.patches.new_files import find_shadowing_paths
 from rigwright.patches.patch import Patch, collect_digests, select_patches
-from rigwright.paths import ROOT
 from rigwright.problems import Problem
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA
 from roles.progress import progress

@@ -15,15 +15,15 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicaliz
 
 from cli.lock_resolver import downloads
 from cli.lock_resolver.downloads import DownloadUnavailable
-from cli.lock_resolver.lock_folders import LockFolders
+from cli.lock_resolver.lock_files import LockFolders
 from cli.lock_resolver.resolver import LockResolver
 from cli.lock_resolver.wheels import HOST, is_installable, machine_code
 from rigwright.model.instance import EnvSpec
 from rigwright.model.rig import Rig
 from rigwright.plugins.plugin import Plugin, find_mismatches
 from rigwright.problems import Problem
+from rigwright.supply.cuda_machine_code import UnreadableLibrary
 from rigwright.supply.lock import Artefact
-from rigwright.supply.machine_code import UnreadableLibrary
 from roles.envs.host import plugins
 from roles.envs.host.tree import EnvironmentRejected
 

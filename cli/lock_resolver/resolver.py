@@ -12,7 +12,7 @@ import requests
 from pypi_simple import DistributionPackage
 
 from cli.lock_resolver import downloads, wheels
-from cli.lock_resolver.archive_packages import AddressLookup, ArchiveResolver, ContainerPackageResolver, DriverResolver
+from cli.lock_resolver.checkpoint_inspection import HeaderBuffer, parse_header
 from cli.lock_resolver.checkpoint_sources import (
     ModelResolver,
     find_local_folder,
@@ -20,18 +20,23 @@ from cli.lock_resolver.checkpoint_sources import (
     local_rows,
     read_first_bytes,
 )
-from cli.lock_resolver.checkpoints import HeaderBuffer, parse_header
 from cli.lock_resolver.conda import CondaResolver
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent
 from cli.lock_resolver.image_registry import ImageResolver
-from cli.lock_resolver.lock_folders import LockFolders, LockInput
+from cli.lock_resolver.lock_files import LockFolders, LockInput
 from cli.lock_resolver.package_index import PackageIndex
+from cli.lock_resolver.third_party_packages import (
+    AddressLookup,
+    ArchiveResolver,
+    ContainerPackageResolver,
+    DriverResolver,
+)
 from cli.lock_resolver.wheels import PinnedPackage, WheelInspector
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.model.nvidia import DRIVER
+from rigwright.model.nvidia_tables import DRIVER
 from rigwright.problems import Invalid, Problem
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import Input
 from rigwright.weights.safetensors import BrokenSafetensors
 from roles.progress import progress
 

@@ -12,16 +12,16 @@ from pypi_simple import DistributionPackage, ProjectStatus
 from cli.lock_resolver import downloads, image_registry
 from cli.lock_resolver.checkpoint_sources import ModelResolver, input_revision, select_files
 from cli.lock_resolver.downloads import DownloadUnavailable
-from cli.lock_resolver.hub import HubFile, HubListing
 from cli.lock_resolver.lock_diff import describe_changes, format_amount
-from cli.lock_resolver.lock_folders import LockFolders, LockInput
+from cli.lock_resolver.lock_files import LockFolders, LockInput
+from cli.lock_resolver.model_hub import HubFile, HubListing
 from cli.lock_resolver.package_index import newest_source
 from cli.lock_resolver.resolver import LockResolver
-from rigwright.model.debs import leading_numbers, leading_package, locked_version
+from rigwright.model.deb_package_groups import leading_numbers, leading_package, locked_version
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.nvidia.cuda import dotted_numbers
+from rigwright.nvidia.cuda_toolkit import dotted_numbers
 from rigwright.problems import format_value, printable
-from rigwright.supply.input_keys import channel_of
+from rigwright.supply.input_schema import channel_of
 from rigwright.supply.lock import Artefact
 
 

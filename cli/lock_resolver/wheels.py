@@ -26,11 +26,11 @@ from pypi_simple import DistributionPackage
 from cli.lock_resolver import downloads
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.package_index import PackageIndex
-from rigwright.host.systems import SYSTEM_RELEASES
+from rigwright.host.supported_systems import SYSTEM_RELEASES
 from rigwright.problems import format_value
+from rigwright.supply.cuda_machine_code import UnreadableLibrary, find_targets
 from rigwright.supply.lock import Artefact
-from rigwright.supply.machine_code import UnreadableLibrary, find_targets
-from rigwright.types import MachineCode
+from rigwright.validated_types import MachineCode
 from roles.progress import ProgressTask, progress
 
 PYTHONS = tuple(sorted({one.python for one in SYSTEM_RELEASES.values()}))

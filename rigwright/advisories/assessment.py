@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
 
-from rigwright.advisories.bindings import DRIVER, LLAMA_CPP, AdvisoryKeys, BulletinKeys, MaintainedData
+from rigwright.advisories.advisory_catalog import DRIVER, LLAMA_CPP, AdvisoryKeys, BulletinKeys, MaintainedData
 from rigwright.advisories.components import Component, Gap
-from rigwright.advisories.osv_export import (
+from rigwright.advisories.osv_records import (
     AdvisoryExport,
     AffectedPackage,
     OsvRecord,

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from rigwright.advisories.advisory_catalog import DRIVER, MaintainedData, load_maintained
 from rigwright.advisories.assessment import Assessment, assess, packages_of
-from rigwright.advisories.bindings import DRIVER, MaintainedData, load_maintained
 from rigwright.advisories.components import Component, Gap, HostPackage, collect_components, collect_host_components
 from rigwright.advisories.debian_tracker import read_tracker
-from rigwright.advisories.osv_export import AdvisoryExport, UnreadableExport, read_export
+from rigwright.advisories.osv_records import AdvisoryExport, UnreadableExport, read_export
 from rigwright.advisories.predicates import PredicateScene
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.inventory import layer_folders
-from rigwright.model.catalog import MissingModelFile
-from rigwright.model.facts import HostFacts
+from rigwright.model.catalog_schema import MissingModelFile
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
 from rigwright.plan.plan_inputs import build_target_state
+from rigwright.project_root import ROOT
 from rigwright.supply.bundle import ADVISORIES, Bundle
 from rigwright.supply.lock import Lock
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from packaging.utils import canonicalize_name
 
-from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
-from rigwright.model.catalog import Card
-from rigwright.model.debs import locked_version
+from rigwright.advisories.advisory_catalog import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
+from rigwright.model.catalog_schema import Card
+from rigwright.model.deb_package_groups import locked_version
 from rigwright.model.instance import Instance, standalone_engines
-from rigwright.model.nvidia import DriverSupply, driver_version_of, locked_driver_version
+from rigwright.model.nvidia_tables import DriverSupply, driver_version_of, locked_driver_version
 from rigwright.model.rig import Rig
 from rigwright.problems import format_count
 from rigwright.supply.lock import Artefact, Lock

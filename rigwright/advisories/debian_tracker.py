@@ -8,7 +8,7 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rigwright.advisories.osv_export import (
+from rigwright.advisories.osv_records import (
     AdvisoryExport,
     AffectedPackage,
     OsvRecord,
@@ -16,8 +16,8 @@ from rigwright.advisories.osv_export import (
     note_unreadable,
 )
 from rigwright.advisories.versions import Event, VersionRange
-from rigwright.files import read_content
-from rigwright.host.systems import CODENAMES
+from rigwright.host.supported_systems import CODENAMES
+from rigwright.local_files import read_content
 from rigwright.problems import printable
 
 # Bytes of the file; that of 2025 has some 70 MB.

@@ -15,15 +15,15 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from rigwright.advisories.bindings import PredicateKeys
+from rigwright.advisories.advisory_catalog import PredicateKeys
 from rigwright.advisories.components import is_locked
 from rigwright.advisories.versions import parse_version
-from rigwright.engines.kind import ServiceSpec
-from rigwright.engines.request import ONE_TOKEN
+from rigwright.engines.engine_interface import ServiceSpec
+from rigwright.engines.instance_request import ONE_TOKEN
 from rigwright.gateway.request_rules import load_request_rules
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.catalog import MissingModelFile
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.catalog_schema import MissingModelFile
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Lock

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from rigwright.containers import daemon
-from rigwright.debs import SourceFile
-from rigwright.host.channel import (
+from rigwright.apt_transactions import SourceFile
+from rigwright.containers import daemon_json
+from rigwright.host.script_output import (
     Schema,
     apt_failure,
     file_name,
@@ -24,16 +24,16 @@ from rigwright.host.channel import (
     word,
     yes_or_no,
 )
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.archive_tables import CDI_SPEC as CDI_SPEC
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
 from rigwright.model.containers.archive_tables import REFRESH_UNIT as REFRESH_UNIT
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.feature import FactSource
 from rigwright.model.roots import Roots
-from rigwright.nvidia.values import maybe, package, version
+from rigwright.nvidia.value_parsers import maybe, package, version
 from rigwright.render import render
 
 # Docker's packages by their names in distributions, and podman's.
@@ -163,8 +163,8 @@ def render_probe(
         store=store_folder(roots),
         packages=relevant_packages(container_supply),
         candidates=(DISTRIBUTION_DOCKER, COMMAND, PODMAN),
-        daemon_json=daemon.PATH,
-        most=daemon.LARGEST,
+        daemon_json=daemon_json.PATH,
+        most=daemon_json.LARGEST,
         in_force=IN_FORCE,
         socket=SOCKET,
         refresh=(REFRESH_UNIT, REFRESH_PATH),

@@ -6,7 +6,7 @@ from rigwright.containers.container_facts import CDI_SPEC, REFRESH_PATH, REFRESH
 from rigwright.containers.container_plan import ContainerPlan
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, KnownArchive
 from rigwright.model.containers.container_supply import ContainerSupply
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import SettingFile

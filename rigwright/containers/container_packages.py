@@ -14,11 +14,11 @@ from rigwright.model.containers.archive_tables import (
     load_container_tables,
 )
 from rigwright.model.containers.container_supply import ContainerSupply
-from rigwright.model.debs import PackageGroup, locked_group
+from rigwright.model.deb_package_groups import PackageGroup, locked_group
 from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.supply.inputs import is_stand_in
 from rigwright.supply.lock import Lock
+from rigwright.supply.lock_inputs import is_stand_in
 
 
 def _resolve_containers(draft: RigDraft) -> Fields:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from rigwright.containers import daemon, daemon_invocation
+from rigwright.containers import daemon_json, dockerd_flags
 from rigwright.containers.container_facts import COMMAND, DISTRIBUTION_DOCKER, PODMAN, ContainerFacts, store_folder
-from rigwright.containers.daemon import DaemonRecord, Options, UnreadableDaemonConfig
-from rigwright.model.catalog import Card
+from rigwright.containers.daemon_json import DaemonRecord, Options, UnreadableDaemonConfig
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, ContainerEngine, group_of
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs import PackageGroup, find_version_differences, leading_numbers, upstream_version
+from rigwright.model.deb_package_groups import PackageGroup, find_version_differences, leading_numbers, upstream_version
 from rigwright.model.roots import Roots
 from rigwright.supply.bundle import Bundle
 
@@ -258,34 +258,34 @@ def _daemon(
     refuse: list[str],
 ) -> tuple[Options | None, DaemonRecord, str, str]:
     """What the daemon.json comes to, what is written down of it, what has the daemon take it, and why it restarts."""
-    before = daemon.parse_record(facts.record) if facts.record else DaemonRecord()
-    ours = daemon.required_options(cards, containers) if "docker" in engines else {}
+    before = daemon_json.parse_record(facts.record) if facts.record else DaemonRecord()
+    ours = daemon_json.required_options(cards, containers) if "docker" in engines else {}
     if before is None:
         refuse.append(
             f"{store_folder(roots)}/daemon.json, which lists the managed Docker options, cannot be read: remove it, "
-            f"and all options in {daemon.PATH} count as not managed"
+            f"and all options in {daemon_json.PATH} count as not managed"
         )
         return None, DaemonRecord(), "", ""
     try:
         if facts.odd and (ours or before.set):
             raise UnreadableDaemonConfig(f"is {facts.odd}")
-        there = daemon.parse_options(facts.options) if ours or before.set else {}
+        there = daemon_json.parse_options(facts.options) if ours or before.set else {}
     except UnreadableDaemonConfig as error:
-        refuse.append(f"{daemon.PATH} {error}: correct it, or remove it")
+        refuse.append(f"{daemon_json.PATH} {error}: correct it, or remove it")
         return None, before, "", ""
     if "docker" in engines:
-        refuse += daemon_invocation.find_daemon_problems(cards, facts, there, ours)
+        refuse += dockerd_flags.find_daemon_problems(cards, facts, there, ours)
     if not ours and not before.set:
         return None, before, "", ""
-    made, record = daemon.merge_options(there, ours, before, facts.options is None)
+    made, record = daemon_json.merge_options(there, ours, before, facts.options is None)
     step = (
-        daemon.choose_reload_action(_read_options(facts.in_force), made, before.names | record.names)
+        daemon_json.choose_reload_action(_read_options(facts.in_force), made, before.names | record.names)
         if facts.docker_runs
         else ""
     )
     why = "its options have changed" if step == "restart" else ""
     # a daemon that is to keep them reads that before it ends
-    ends = facts.has_running_containers and not daemon_invocation.is_keeping_containers(facts, made)
+    ends = facts.has_running_containers and not dockerd_flags.is_keeping_containers(facts, made)
     moved = [
         group
         for group in groups
@@ -294,7 +294,7 @@ def _daemon(
     if facts.docker_runs and moved:
         why, ends = (
             f"{moved[0].name} {moved[0].version} is installed",
-            ends or daemon_invocation.is_ending_containers(facts, there),
+            ends or dockerd_flags.is_ending_containers(facts, there),
         )
     if why and ends and not (containers and containers.restart):
         what = (
@@ -310,7 +310,7 @@ def _daemon(
 def _read_options(text: str | None) -> Options | None:
     """The options that a daemon has; None where nobody knows."""
     try:
-        return None if text is None else daemon.parse_options(text)
+        return None if text is None else daemon_json.parse_options(text)
     except UnreadableDaemonConfig:
         return None
 
@@ -353,7 +353,7 @@ def describe_container_changes(facts: ContainerFacts, plan: ContainerPlan) -> It
             ("they name the same archive with another key",),
         )
     if plan.options is not None and (facts.options is None or not _is_unchanged(facts.options, plan)):
-        yield f"merge options into {daemon.PATH}", ("they differ from the declared ones",)
+        yield f"merge options into {daemon_json.PATH}", ("they differ from the declared ones",)
     if plan.step or plan.restarting:
         how = "reload the Docker daemon" if plan.step == "reload" else "restart the Docker daemon"
         yield how, (plan.restarting or "its options have changed",)
@@ -364,6 +364,6 @@ def describe_container_changes(facts: ContainerFacts, plan: ContainerPlan) -> It
 
 def _is_unchanged(text: str, plan: ContainerPlan) -> bool:
     try:
-        return daemon.parse_options(text) == plan.options
+        return daemon_json.parse_options(text) == plan.options
     except UnreadableDaemonConfig:
         return False

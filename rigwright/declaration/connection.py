@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from rigwright import files
-from rigwright.addresses import SshHost, TcpPort
+from rigwright import local_files
+from rigwright.address_types import SshHost, TcpPort
 from rigwright.problems import InventoryModel, Problem, describe_violated_rule, format_value, translate_validation
-from rigwright.types import PLAIN, matching
+from rigwright.validated_types import PLAIN, matching
 
 _CURVES = {"nistp256": 65, "nistp384": 97, "nistp521": 133}  # bytes of an uncompressed point (SEC 1, 2.3.3)
 _EDWARDS = 32  # bytes of an Ed25519 public key (RFC 8032, 5.1.5)
@@ -195,18 +195,18 @@ def find_connection_problems(
 def describe_unusable_key(path: str) -> str:
     """Why a file cannot be logged in with; as pyinfra does, a path is taken from the folder that one is in."""
     try:
-        text = files.read_content(path, LARGEST)
+        text = local_files.read_content(path, LARGEST)
     except ValueError as error:
         return str(error)
     if not re.match(rb"\s*-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", text):
         return "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"
     # one of somebody else's is as they keep it (OpenSSH's authfile.c)
-    return files.describe_exposure(path) if Path(path).stat().st_uid == os.getuid() else ""
+    return local_files.describe_exposure(path) if Path(path).stat().st_uid == os.getuid() else ""
 
 
 def _describe_missing_file(path: str) -> str:
     try:
-        files.refuse_special_file(path)
+        local_files.refuse_special_file(path)
     except ValueError as error:
         return "" if path == os.devnull else str(error)
     return ""

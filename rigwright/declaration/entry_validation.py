@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rigwright import files
+from rigwright import local_files
 from rigwright.declaration.features import FEATURES
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.entry import RigEntry
 from rigwright.model.feature import EntryDraft, Feature
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig
 from rigwright.problems import Problem, translate_validation
@@ -76,7 +76,7 @@ def find_exposed_files(rigs: Iterable[Rig]) -> dict[str, str]:
     found = {}
     for rig in rigs:
         for path, what in _list_secret_files(rig.inventory, rig.instances, rig.gateway, rig.network).items():
-            if fault := files.describe_exposure(path):
+            if fault := local_files.describe_exposure(path):
                 said, _, cure = fault.partition(": ")
                 found[f"{what} {path} {said}"] = cure
     return found

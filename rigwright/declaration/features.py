@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rigwright.containers.container_packages import CONTAINERS
-from rigwright.delivery import BUNDLE, DOWNLOADS
 from rigwright.engines.instance_resolution import ENGINE_KEYS, INSTANCES
 from rigwright.envs.env_resolution import ENV_PACKAGES, ENVS, INSTALLER_WHEELS
+from rigwright.fetch_job_spec import BUNDLE, DOWNLOADS
 from rigwright.gateway.served_models import GATEWAY
 from rigwright.monitoring.validation import MONITORING
 from rigwright.nvidia.cards.card_resolution import CARDS
-from rigwright.nvidia.cuda import CUDA_TOOLKIT
+from rigwright.nvidia.cuda_toolkit import CUDA_TOOLKIT
 from rigwright.nvidia.driver.driver_resolution import NVIDIA_DRIVER
 
 FEATURES = (

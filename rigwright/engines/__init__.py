@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rigwright.engines.kind import Kind
+    from rigwright.engines.engine_interface import Kind
     from rigwright.model.instance import Instance
 
 _registered: dict[str, Kind] = {}

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from rigwright.engines import kind_of, kinds
-from rigwright.engines.kind import InstallingKind, Kind
+from rigwright.engines.engine_interface import InstallingKind, Kind
 from rigwright.engines.known_issues import describe_issues, place_instance
 from rigwright.model import api_keys
-from rigwright.model.catalog import Catalog, MissingModelFile, ModelSelection
-from rigwright.model.engines import EngineKeys, PatchedKeys
-from rigwright.model.entry import InstanceEntry, RigEntry
+from rigwright.model.catalog_schema import Catalog, MissingModelFile, ModelSelection
+from rigwright.model.engine_schema import EngineKeys, PatchedKeys
 from rigwright.model.feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
+from rigwright.model.inventory_schema import InstanceEntry, RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
@@ -167,7 +167,7 @@ def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str],
                     f'{said}; an inventory can allow it: "allow": ["{key}"]',
                 )
     for index, key in enumerate(allowed):
-        # groups of locks: rigwright.declaration.resolve
+        # groups of locks: rigwright.declaration.rig_resolution
         if key not in found and not key.startswith("locks."):
             refuse(f"allow[{index}]", f'"{key}" is not needed by anything that the rig serves{suggestion(key, found)}')
 

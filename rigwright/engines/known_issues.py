@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rigwright.engines import kind_of
-from rigwright.engines.rule import PlacedInstance
-from rigwright.model.catalog import Card
+from rigwright.engines.known_issue_rule import PlacedInstance
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia import ToolkitSpec
+from rigwright.model.nvidia_tables import ToolkitSpec
 
 if TYPE_CHECKING:
-    from rigwright.model.catalog import Card
+    from rigwright.model.catalog_schema import Card
     from rigwright.model.instance import Instance
     from rigwright.patches.patch import Patch
 

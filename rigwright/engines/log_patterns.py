@@ -10,8 +10,8 @@ from rigwright.engines.build_log_patterns import BUILDS, MODEL_FILES
 from rigwright.engines.card_log_patterns import CARD_FAULTS, CUDA, FREE_CARD_MEMORY, INSPECT_CARD
 from rigwright.engines.container_log_patterns import CONTAINERS
 from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
+from rigwright.engines.network_log_patterns import SHARED_MEMORY, TRANSPORT
 from rigwright.engines.python_log_patterns import PACKAGES
-from rigwright.engines.transport_log_patterns import SHARED_MEMORY, TRANSPORT
 
 _REBOOT = "the loaded driver and its libraries have different versions: reboot"
 MEMORY = (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rigwright.engines.rule import KnownIssue, PlacedInstance
+from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
 from rigwright.supply.artefact import KvCacheSize
 
 GIB = 1 << 30

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from rigwright.model.catalog import Catalog
-from rigwright.model.entry import RigEntry
+from rigwright.model.catalog_schema import Catalog
 from rigwright.model.feature import Feature, Fields, RigDraft
 from rigwright.model.instance import EnvSpec
+from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.patches.patch import select_patches
 from rigwright.plugins.plugin import Plugin, find_mismatches, find_plugin_conflicts
 from rigwright.problems import describe_unknown, suggestion
+from rigwright.supply.cuda_machine_code import find_machine_code_refusals
 from rigwright.supply.lock import ArtefactKind, Lock
-from rigwright.supply.machine_code import find_machine_code_refusals
 from rigwright.supply.root_programs import INSTALLERS
 
 # Files without code for a card that are named: a whole environment for other cards has dozens.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from rigwright.host.systemd import escape_expansions
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance
-from rigwright.model.nvidia import ToolkitSpec
+from rigwright.model.nvidia_tables import ToolkitSpec
 from rigwright.model.roots import Roots
-from rigwright.nvidia.cuda import plan_toolkit
+from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.patches.new_files import shadow_pattern
 from rigwright.patches.patch import Patch, collect_digests, describe_patches
 from rigwright.plugins.plugin import Plugin, describe_plugins
@@ -24,7 +24,7 @@ from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.model.facts import HostFacts
+    from rigwright.model.fact_types import HostFacts
 
 # Raised when the steps change in a way that changes what they install.
 RECIPE = 1

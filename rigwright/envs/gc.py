@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from rigwright.model.entry import ShareEntry
 from rigwright.model.installation import Installation
+from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 

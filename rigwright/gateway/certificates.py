@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from rigwright import files
+from rigwright import local_files
 
 # Before the certificates, where TLS does not look (RFC 7468, 2): the SHA-256 of the key that was brought with them. So
 # a host can tell that what lies there is whole, without telling what a key is.
@@ -164,7 +164,7 @@ class UnusableCertificate(ValueError):
 
 def _read_content(path: str, field_: str) -> bytes:
     try:
-        return files.read_content(path, MAXIMUM)
+        return local_files.read_content(path, MAXIMUM)
     except ValueError as error:
         raise UnusableCertificate(field_, f"{path} {error}") from None
 

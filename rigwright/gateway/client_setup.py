@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 
 VARIABLE = "RIGWRIGHT_API_KEY"

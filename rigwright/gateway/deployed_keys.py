@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.gateway import keyring, secrets_distribution
-from rigwright.gateway.key_version import (
+from rigwright.gateway.keyring import ClientKeyring
+from rigwright.gateway.keys_file_version import (
     HostVersion,
     KeyVersion,
     describe_divergence,
     is_replaceable,
     parse_host_version,
 )
-from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.secrets_distribution import (
     KEYS_RECORD,
     ROUTER_UNIT,
@@ -25,11 +25,11 @@ from rigwright.gateway.secrets_distribution import (
     keys_path,
     render_replaceable,
 )
-from rigwright.host import channel, locks
-from rigwright.host.channel import tolerant, word
-from rigwright.host.locks import LOCKS
+from rigwright.host import deploy_lock_state, script_output
+from rigwright.host.deploy_lock_state import LOCKS
+from rigwright.host.script_output import tolerant, word
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.roots import Roots
 from rigwright.render import render
 
@@ -39,9 +39,9 @@ REMEDY = (
 )
 
 
-KEYS_SCHEMA: channel.Schema = {
-    "file": (channel.text,),
-    "given": (tolerant(channel.sha256),),
+KEYS_SCHEMA: script_output.Schema = {
+    "file": (script_output.text,),
+    "given": (tolerant(script_output.sha256),),
     "router": (tolerant(word, "inactive"),),
 }
 """What templates/gateway/having.sh.j2 tells."""
@@ -77,7 +77,7 @@ def parse_deployed_keys(output: Iterable[str]) -> DeployedKeys:
     Raises:
         ValueError: that is not what was asked for.
     """
-    told = channel.parse_output(output, KEYS_SCHEMA)
+    told = script_output.parse_output(output, KEYS_SCHEMA)
     text = str(told.one("file"))
     digest = hashlib.sha256(f"{text}\n".encode()).hexdigest()
     return _parse_keys_json(text, told.one("router") != "active" or told.one("given") == digest)
@@ -151,12 +151,12 @@ class KeyDelivery:
     """The host's keys where they stay, as these were not made from them."""
 
 
-DELIVERY_SCHEMA: channel.Schema = {
-    **locks.SCHEMA,
+DELIVERY_SCHEMA: script_output.Schema = {
+    **deploy_lock_state.SCHEMA,
     "blank": (),
-    "wrong": (channel.free_text,),
+    "wrong": (script_output.free_text,),
     "router": (tolerant(word, "inactive"),),
-    "newer": (channel.text,),
+    "newer": (script_output.text,),
 }
 """What templates/gateway/bringing.sh.j2 tells."""
 
@@ -195,9 +195,9 @@ def parse_key_delivery(output: Iterable[str]) -> KeyDelivery:
     Raises:
         ValueError: that is not what was asked for.
     """
-    told = channel.parse_output(output, DELIVERY_SCHEMA)
+    told = script_output.parse_output(output, DELIVERY_SCHEMA)
     if told.many("removal"):
-        return KeyDelivery(refused=locks.REMOVAL)
+        return KeyDelivery(refused=deploy_lock_state.REMOVAL)
     if held := told.all("held"):
         return KeyDelivery(refused=str(held[0]))
     if told.many("blank"):

@@ -10,21 +10,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.gateway import nginx_conf, reservations, secrets_distribution
+from rigwright.gateway import address_reservations, nginx_conf, secrets_distribution
 from rigwright.gateway.request_rules import load_request_rules
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.feature import FactSource
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring import Monitoring, metrics_readers
+from rigwright.model.monitoring_schema import Monitoring, metrics_readers
 from rigwright.model.roots import Roots
 from rigwright.render import render
 
 if TYPE_CHECKING:
-    from rigwright.model.gateway import Gateway
+    from rigwright.model.gateway_schema import Gateway
 
 # What holds a listener's port: PREFIX, the port, `.socket`.
 GATEWAY_PREFIX = "rigwright_gateway-"
@@ -170,7 +170,7 @@ def render_gateway(
     }
     modules = {f"router/{name}": text for name, text in load_router_modules().items()}
     routed = modules | {"settings.json": config["settings.json"]}
-    programs = {RESERVE: reservations.PROGRAM.read_text()}
+    programs = {RESERVE: address_reservations.PROGRAM.read_text()}
     values: dict[str, object] = {
         "owned": owned,
         "roots": roots,
@@ -192,10 +192,10 @@ def render_gateway(
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
         "digest": _digest_texts(routed)[:16],
     }
-    reserved = reservations.reserved_addresses(gateway)
+    reserved = address_reservations.reserved_addresses(gateway)
     keeping = {
         name: render("gateway/reserved.service.j2", **values, unit=name, reserved=reserved, program=RESERVE)
-        for name in reservations.unit_names(gateway)
+        for name in address_reservations.unit_names(gateway)
     }
     units = keeping | {
         GATEWAY_UNIT: render("gateway/gateway.service.j2", **values),

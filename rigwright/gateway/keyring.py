@@ -21,10 +21,10 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from rigwright.file_lock import file_lock
-from rigwright.gateway.key_version import KeyVersion, next_version, version_for
+from rigwright.gateway.keys_file_version import KeyVersion, next_version, version_for
 from rigwright.problems import FrozenModel, Invalid, Problem
 from rigwright.toml import load_toml
-from rigwright.types import Day, Name, Sha256
+from rigwright.validated_types import Day, Name, Sha256
 
 FILE = "gateway-keys.toml"
 HEADER = "# Gateway keys, written by `rigwright keys`: only their SHA-256 hashes. No key is in here.\n"

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.render import render
 
 PACKAGES = ("nginx", "libnginx-mod-http-lua", "lua-cjson")

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.gateway.certificates import CertificateFacts
-from rigwright.gateway.key_version import ID, HostVersion, KeyVersion
-from rigwright.host import channel
-from rigwright.host.channel import matching, tolerant, word
+from rigwright.gateway.keys_file_version import ID, HostVersion, KeyVersion
+from rigwright.host import script_output
+from rigwright.host.script_output import matching, tolerant, word
 from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.roots import Roots
@@ -74,15 +74,15 @@ def has_only_known_keys(found: GatewaySecretFacts, none: Collection[str]) -> boo
 
 # somebody may have named a file there as they like
 _listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
-SCHEMA: channel.Schema = {
-    "keys": (tolerant(channel.sha256),),
+SCHEMA: script_output.Schema = {
+    "keys": (tolerant(script_output.sha256),),
     "version": (tolerant(matching(ID, "a version of keys")),),
-    "keys_given": (tolerant(channel.sha256),),
+    "keys_given": (tolerant(script_output.sha256),),
     "router": (tolerant(word, "inactive"),),
     "gateway": (tolerant(word, "inactive"),),
-    "credentials": (tolerant(channel.sha256),),
-    "credentials_given": (tolerant(channel.sha256),),
-    "pair": (_listener, tolerant(channel.sha256), channel.text),
+    "credentials": (tolerant(script_output.sha256),),
+    "credentials_given": (tolerant(script_output.sha256),),
+    "pair": (_listener, tolerant(script_output.sha256), script_output.text),
     "kept": (_listener,),
 }
 """What templates/look/gateway.sh.j2 tells."""
@@ -123,7 +123,7 @@ def parse(output: Iterable[str]) -> GatewaySecretFacts:
     Raises:
         ValueError: that is not what was asked for.
     """
-    told = channel.parse_output(output, SCHEMA)
+    told = script_output.parse_output(output, SCHEMA)
     return GatewaySecretFacts(
         keys=told.one("keys"),
         version=told.one("version"),

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from rigwright.engines import kind_of
 from rigwright.gateway.request_rules import rule_names
 from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
-from rigwright.model.gateway import OPAQUE_ORIGIN, Gateway, ListenerEntry, ModelEntry
+from rigwright.model.gateway_schema import OPAQUE_ORIGIN, Gateway, ListenerEntry, ModelEntry
 from rigwright.model.instance import Instance
 from rigwright.problems import describe_unknown
 
@@ -214,7 +214,7 @@ def _validate_gateway(draft: EntryDraft) -> Fields:
     gateway = draft.entry.gateway
     if gateway:
         # few rigs have one
-        from rigwright.gateway.operator_files import refuse_files
+        from rigwright.gateway.operator_file_validation import refuse_files
 
         refuse_files(gateway, draft.resolve_path, draft.refuse)
     return {"gateway": gateway}

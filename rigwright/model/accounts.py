@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring import Monitoring, service_users
+from rigwright.model.monitoring_schema import Monitoring, service_users
 
 # useradd(8): the most characters of a name
 USER_LENGTH = 32

@@ -7,7 +7,7 @@ import string
 from contextlib import suppress
 from pathlib import Path
 
-from rigwright import files
+from rigwright import local_files
 
 # A key goes into an HTTP header; shorter ones can be guessed.
 MINIMUM = 16
@@ -38,7 +38,7 @@ def load_key_line(path: str) -> str:
         ValueError: it cannot be read, is no text, or is longer than a key may be.
     """
     try:
-        return files.read_content(path, MAXIMUM + 1).decode().replace("\r\n", "\n").rstrip("\n")
+        return local_files.read_content(path, MAXIMUM + 1).decode().replace("\r\n", "\n").rstrip("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"cannot be read: {error}") from None
 

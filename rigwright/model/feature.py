@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rigwright.host.channel import HostOutput, Schema
+from rigwright.host.script_output import HostOutput, Schema
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.catalog import Catalog
-from rigwright.model.entry import RigEntry
+from rigwright.model.catalog_schema import Catalog
+from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.monitoring import ScrapeTarget
+from rigwright.model.monitoring_schema import ScrapeTarget
 from rigwright.model.rig import Rig
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact, Lock
@@ -142,6 +142,6 @@ class FactSource:
     schema: Schema = field(default_factory=dict)
     """Key that the script reports -> types of its values."""
     read: Callable[[HostOutput], Mapping[str, object]] = _no_facts
-    """Field of `rigwright.model.facts.HostFacts` -> its value, from what the script has reported."""
+    """Field of `rigwright.model.fact_types.HostFacts` -> its value, from what the script has reported."""
     packages: Callable[[Rig, str], Iterable[str]] = _no_packages
     """The distribution's packages that a rig needs for it on a release; `""` for those of all releases."""

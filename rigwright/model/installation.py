@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rigwright.model.nvidia import Toolkit
+from rigwright.model.nvidia_tables import Toolkit
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact

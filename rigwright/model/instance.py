@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from rigwright.model.catalog import EnvKeys
-from rigwright.model.engines import EngineKeys, VariantKeys
+from rigwright.model.catalog_schema import EnvKeys
+from rigwright.model.engine_schema import EngineKeys, VariantKeys
 from rigwright.patches.patch import Patch
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.lock import Artefact

@@ -6,12 +6,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from rigwright.model.debs import locked_version
+from rigwright.model.deb_package_groups import locked_version
 from rigwright.problems import describe_unknown
-from rigwright.supply import image_manifest, input_keys
-from rigwright.supply.inputs import GROUPED, Input, is_stand_in
+from rigwright.supply import image_manifest, input_schema
 from rigwright.supply.lock import Artefact, ArtefactKind, Lock
-from rigwright.types import CatalogName
+from rigwright.supply.lock_inputs import GROUPED, Input, is_stand_in
+from rigwright.validated_types import CatalogName
 
 UNLOCKED = "is not locked"
 """What is wrong with an input that the lock has nothing of."""
@@ -27,7 +27,7 @@ def describe_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
     if not rows:
         return UNLOCKED
     if wanted.kind in ("wheel", "conda"):
-        return input_keys.describe_environment_mismatch(wanted, rows)
+        return input_schema.describe_environment_mismatch(wanted, rows)
     if wanted.kind == "deb":
         return _describe_packages_mismatch(wanted, rows)
     if wanted.kind == "image":

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.engines import VariantKeys
-from rigwright.model.entry import DriverEntry, ShareEntry
-from rigwright.model.gateway import Gateway
+from rigwright.model.engine_schema import VariantKeys
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
-from rigwright.model.monitoring import Monitoring, ScrapeTarget
+from rigwright.model.inventory_schema import DriverEntry, ShareEntry
+from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia import DriverSupply, ToolkitSpec
+from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle, supply_digest

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rigwright.problems import InventoryModel
 from rigwright.supply.lock import Artefact
-from rigwright.types import Root
+from rigwright.validated_types import Root
 
 
 class Roots(InventoryModel):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.model.monitoring import AlertThresholds
+from rigwright.model.monitoring_schema import AlertThresholds
 from rigwright.monitoring.textfile import ADVISORIES, CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
 
 Severity = Literal["critical", "warning", "none"]

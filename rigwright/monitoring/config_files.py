@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.addresses import HttpUrl
+from rigwright.address_types import HttpUrl
 from rigwright.model import api_keys
-from rigwright.model.monitoring import MonitoringServer
+from rigwright.model.monitoring_schema import MonitoringServer
 from rigwright.monitoring.alert_rules import BOX_GONE, DEPLOYING, HEARTBEAT, HELD, RECORDING_RULES, build_alerts
 
 LOOPBACK = "127.0.0.1"

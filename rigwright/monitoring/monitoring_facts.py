@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rigwright.host import channel
-from rigwright.host.channel import HostOutput, optional, tolerant, word, yes_or_no
+from rigwright.host import script_output
+from rigwright.host.script_output import HostOutput, optional, tolerant, word, yes_or_no
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.model.facts import MonitoringFacts, ServiceFacts
+from rigwright.model.fact_types import MonitoringFacts, ServiceFacts
 from rigwright.model.feature import FactSource
-from rigwright.model.monitoring import Monitoring
+from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import (
     PACKAGED_PROGRAMS,
@@ -102,13 +102,13 @@ def monitoring_release_values(roots: Roots, names: Iterable[str] = PACKAGED_PROG
     }
 
 
-SCHEMA: channel.Schema = {
+SCHEMA: script_output.Schema = {
     # service, active, enabled, what it was started from, whether replaced, whether to be read again
     "watching": (
-        *(channel.one_of(*PACKAGED_PROGRAMS), optional(word, "inactive"), optional(word, "not-found")),
-        *(tolerant(channel.sha256), yes_or_no, optional(yes_or_no, False)),
+        *(script_output.one_of(*PACKAGED_PROGRAMS), optional(word, "inactive"), optional(word, "not-found")),
+        *(tolerant(script_output.sha256), yes_or_no, optional(yes_or_no, False)),
     ),
-    "watching_secret": (channel.path,),
+    "watching_secret": (script_output.path,),
 }
 """What templates/monitoring/state.sh.j2 tells."""
 
@@ -125,7 +125,7 @@ def parse(output: Iterable[str]) -> MonitoringFacts:
     Raises:
         ValueError: that is not what was asked for.
     """
-    return read_monitoring_facts(channel.parse_output(output, SCHEMA))
+    return read_monitoring_facts(script_output.parse_output(output, SCHEMA))
 
 
 def _list_packages(rig: Rig, system: str) -> Iterable[str]:

@@ -9,11 +9,11 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.delivery import ToolEnvironment, render_requirements
+from rigwright.fetch_job_spec import ToolEnvironment, render_requirements
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.monitoring import (
+from rigwright.model.monitoring_schema import (
     Monitoring,
     MonitoringServer,
     ScrapeTarget,

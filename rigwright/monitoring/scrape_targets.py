@@ -11,10 +11,16 @@ from pydantic import ValidationError
 
 from rigwright.engines import kind_of
 from rigwright.gateway.served_models import offers_of
-from rigwright.model.catalog import Card
-from rigwright.model.gateway import Gateway
+from rigwright.model.catalog_schema import Card
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring import GatewayEndpoint, Monitoring, ScrapedInstance, ScrapeTarget, format_endpoint
+from rigwright.model.monitoring_schema import (
+    GatewayEndpoint,
+    Monitoring,
+    ScrapedInstance,
+    ScrapeTarget,
+    format_endpoint,
+)
 from rigwright.problems import Invalid, Problem
 
 if TYPE_CHECKING:

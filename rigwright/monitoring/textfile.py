@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rigwright.model.monitoring import Monitoring
+from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
 
 if TYPE_CHECKING:

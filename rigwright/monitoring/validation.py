@@ -7,16 +7,16 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from rigwright.model.feature import Feature, Fields, RigDraft
-from rigwright.model.monitoring import Monitoring, allowed_scrapers
+from rigwright.model.monitoring_schema import Monitoring, allowed_scrapers
 from rigwright.monitoring.config_files import LOOPBACK, OLDER, SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import GPU_EXPORTER
 
 if TYPE_CHECKING:
-    from rigwright.host.basics import ListeningSocket
-    from rigwright.model.entry import RigEntry
-    from rigwright.model.facts import HostFacts
+    from rigwright.host.basic_facts import ListeningSocket
+    from rigwright.model.fact_types import HostFacts
+    from rigwright.model.inventory_schema import RigEntry
     from rigwright.model.rig import Rig
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.problems import describe_unknown
@@ -130,7 +130,7 @@ def load_key_line(path: str) -> str:
 
 def _load_trusted_certificates(inventory: str, entry: ListenerEntry) -> str:
     """Whom a client has to trust: the operator's certificate, or the authority that signs ours."""
-    from rigwright.gateway.authority import CERTIFICATE, FOLDER  # takes long to import
+    from rigwright.gateway.certificate_authority import CERTIFICATE, FOLDER  # takes long to import
 
     folder = Path(inventory).parent
     path = Path(resolve_inventory_path(folder, entry.cert_file)) if entry.cert_file else folder / FOLDER / CERTIFICATE

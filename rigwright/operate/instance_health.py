@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.engines import kind_of
+from rigwright.engines.instance_request import ONE_TOKEN
 from rigwright.engines.log_causes import Cause, find_cause, select_faults
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.python_log_patterns import FORMS
-from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.gateway_units import PROBE_TIMEOUT, ROUTER_RUNTIME
-from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from rigwright import toml
 from rigwright.patches.apply import LARGEST, Hunk, PatchRefused, content_refusal, parse, path_refusal
 from rigwright.problems import FrozenModel, Invalid, Problem, describe_unknown
-from rigwright.types import PLAIN, FileName, Name, Sha256, Text, Version, matching
+from rigwright.validated_types import PLAIN, FileName, Name, Sha256, Text, Version, matching
 
 DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")
 AT_START = ("sitecustomize", "usercustomize")

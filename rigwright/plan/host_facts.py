@@ -7,22 +7,22 @@ from types import MappingProxyType
 from typing import Any
 
 from rigwright.containers.container_facts import CONTAINER_FACTS
-from rigwright.engines.installer import ENGINE_FACTS
+from rigwright.engines.environment_installer import ENGINE_FACTS
 from rigwright.gateway.gateway_units import GATEWAY_FACTS
-from rigwright.host import basics, channel
-from rigwright.host.channel import HostOutput, free_text, matching, number, octal, optional, path, word, yes_or_no
+from rigwright.host import basic_facts, script_output
+from rigwright.host.script_output import HostOutput, free_text, matching, number, octal, optional, path, word, yes_or_no
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.facts import HostAccount, HostFacts
+from rigwright.model.fact_types import HostAccount, HostFacts
 from rigwright.model.feature import FactSource
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import MONITORING_FACTS
 from rigwright.nvidia.cards.placement import CARD_FACTS
-from rigwright.nvidia.cuda import TOOLKIT_FACTS
+from rigwright.nvidia.cuda_toolkit import TOOLKIT_FACTS
 from rigwright.nvidia.driver.driver_facts import DRIVER_FACTS
 from rigwright.plan.plan_inputs import ORPHAN_FACTS
 from rigwright.weights.verification import WEIGHT_FACTS
-from rigwright.weights.weight_sharing import SHARING_FACTS
+from rigwright.weights.weight_server import SHARING_FACTS
 
 # in the order in which apt is given their packages
 SOURCES: tuple[FactSource, ...] = (
@@ -76,18 +76,18 @@ def probe_values(rig: Rig) -> dict[str, object]:
 
 
 passwd = matching(r"[^:\x00-\x1f\x7f]*(:[^:\x00-\x1f\x7f]*){6}", "a line of passwd")
-SCHEMA: channel.Schema = {
-    **basics.SCHEMA,
+SCHEMA: script_output.Schema = {
+    **basic_facts.SCHEMA,
     **{key: types for one in SOURCES for key, types in one.schema.items()},
     "architecture": (word,),
     "systemd": (optional(number, 0),),
     "disk": (path, number, path),
     "linked": (path,),
     "apt_lock": (free_text,),
-    "address": (channel.address,),
+    "address": (script_output.address,),
     # passwd line, whether it is in our list
     "user": (passwd, yes_or_no),
-    "user_process": (word, free_text, number, channel.tolerant(channel.unit)),
+    "user_process": (word, free_text, number, script_output.tolerant(script_output.unit)),
     "foreign_group": (word,),
     "missing": (word,),
     "foreign": (path, free_text, octal),
@@ -105,8 +105,8 @@ def parse(output: Iterable[str]) -> HostFacts:
     Raises:
         ValueError: that is not what it was asked for.
     """
-    told = channel.parse_output(output, SCHEMA)
-    found = basics.read_basics(told)
+    told = script_output.parse_output(output, SCHEMA)
+    found = basic_facts.read_basics(told)
     of_features: dict[str, Any] = {key: value for one in SOURCES for key, value in one.read(told).items()}
     return HostFacts(
         os_id=found.os_id,

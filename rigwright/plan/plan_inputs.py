@@ -9,27 +9,27 @@ from typing import cast
 
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.containers.container_plan import ContainerPlan
-from rigwright.delivery import ToolEnvironment, authority_path, host_tools
 from rigwright.engines import kinds
-from rigwright.engines.kind import InstallingKind
+from rigwright.engines.engine_interface import InstallingKind
 from rigwright.envs.environment import plan_environment
+from rigwright.fetch_job_spec import ToolEnvironment, authority_path, host_tools
 from rigwright.gateway.gateway_units import ROTATION
-from rigwright.host import channel
-from rigwright.host.channel import path
-from rigwright.model.facts import HostFacts
+from rigwright.host import script_output
+from rigwright.host.script_output import path
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.feature import FactSource
 from rigwright.model.installation import Installation, records_folder
 from rigwright.model.instance import Instance, loaded_weights, standalone_engines
-from rigwright.model.nvidia import Toolkit
+from rigwright.model.nvidia_tables import Toolkit
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
 from rigwright.nvidia.cards.placement import nearest_node
-from rigwright.nvidia.cuda import plan_toolkit
+from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from rigwright.serving.generation import Generation, build_generation
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.weights.verification import REHASH_STAMP, render_rehash_units
 
 
@@ -91,12 +91,12 @@ def numa_node_of(facts: HostFacts, instance: Instance) -> int | None:
     return nearest_node(facts, instance.cards) if instance.cards else None
 
 
-SCAN_SCHEMA: channel.Schema = {
-    "there": (channel.path, channel.text),
+SCAN_SCHEMA: script_output.Schema = {
+    "there": (script_output.path, script_output.text),
     "pending": (
-        channel.one_of("unrecorded", "extra", "loose", "touched", "changed", "stale"),
-        channel.path,
-        channel.text,
+        script_output.one_of("unrecorded", "extra", "loose", "touched", "changed", "stale"),
+        script_output.path,
+        script_output.text,
     ),
 }
 """What roles/trees/host/tree_records.py tells: which trees are there, of a generation with the digest that it says it

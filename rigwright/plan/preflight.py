@@ -8,30 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 
 from rigwright.engines import kind_of, known_issues
+from rigwright.gateway.address_reservations import reserved_addresses, split_place
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
-from rigwright.gateway.reservations import reserved_addresses, split_place
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
-from rigwright.host.basics import ANY, ListeningSocket
-from rigwright.host.systems import system_refusals
-from rigwright.model.catalog import Card
-from rigwright.model.engines import ParsedEvidence, describe_evidence
-from rigwright.model.entry import ShareEntry
-from rigwright.model.facts import HostFacts
-from rigwright.model.gateway import Gateway
+from rigwright.host.basic_facts import ANY, ListeningSocket
+from rigwright.host.supported_systems import system_refusals
+from rigwright.model.catalog_schema import Card
+from rigwright.model.engine_schema import ParsedEvidence, describe_evidence
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
-from rigwright.model.nvidia import ToolkitSpec
+from rigwright.model.inventory_schema import ShareEntry
+from rigwright.model.nvidia_tables import ToolkitSpec
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import expected_growth_kib
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, unit_name
 from rigwright.monitoring.validation import find_monitoring_refusals
-from rigwright.nvidia.cuda import DISK_KIB, glibc_refusals, toolkit_refusals
+from rigwright.nvidia.cuda_toolkit import DISK_KIB, glibc_refusals, toolkit_refusals
 from rigwright.plan.host_facts import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.instance_units import LOOPBACKS, PREFIX
-from rigwright.supply.machine_code import find_unrunnable_files
-from rigwright.types import memory_bytes
-from rigwright.weights.weight_sharing import SHARE_UNIT
+from rigwright.supply.cuda_machine_code import find_unrunnable_files
+from rigwright.validated_types import memory_bytes
+from rigwright.weights.weight_server import SHARE_UNIT
 
 GIB = 1 << 20  # in KiB
 # Files without code for a card that are named: the lock has the others.

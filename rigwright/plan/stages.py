@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from rigwright.containers.container_plan import describe_container_changes
 from rigwright.envs import gc
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
-from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import loaded_weights
-from rigwright.model.nvidia import DriverSupply
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.monitoring.monitoring_facts import find_pending
 from rigwright.monitoring.monitoring_units import monitoring_services, secrets_by_path
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
@@ -21,22 +21,22 @@ from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from rigwright.nvidia.driver.driver_summary import describe_driver
 from rigwright.nvidia.driver.installed_driver import find_installed_driver
-from rigwright.nvidia.packages.locked_driver import find_locked_driver
-from rigwright.nvidia.packages.target import (
+from rigwright.nvidia.packages.driver_target import (
     describe_unloaded,
     find_missing_driver_parts,
     find_unheld_driver_packages,
     needs_transaction,
     plan_driver_target,
 )
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from rigwright.patches.patch import describe_patches
 from rigwright.plan.host_facts import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState, find_removed_units, list_orphans
 from rigwright.problems import format_count
 from rigwright.serving.activation import Activation, find_surplus, goal_for, plan_activation
 from rigwright.serving.instance_units import PREFIX
-from rigwright.serving.observed import ObservedServing
-from rigwright.weights.weight_sharing import describe_pending_share, share_endpoint
+from rigwright.serving.serving_state import ObservedServing
+from rigwright.weights.weight_server import describe_pending_share, share_endpoint
 
 REBOOT = "reboot"
 # What a driver lacks is told in one line: a count stands for what is beyond this

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rigwright.problems import FrozenModel
 from rigwright.supply.artefact import Artefact
-from rigwright.types import CatalogName, Flag, Module, Name, OptionValue, Text, Variable, Version, matching
+from rigwright.validated_types import CatalogName, Flag, Module, Name, OptionValue, Text, Variable, Version, matching
 
 Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "a Python distribution")]
 Command = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "a program name without a folder")]

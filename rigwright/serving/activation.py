@@ -12,7 +12,7 @@ from rigwright.model.rig import Rig, account_names
 from rigwright.model.roots import Roots
 from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import credential_path
-from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit
 from rigwright.supply.root_programs import INSTALLERS
 
 # Of the units of instances.

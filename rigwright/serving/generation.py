@@ -13,13 +13,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from rigwright.addresses import Port
-from rigwright.delivery import ToolEnvironment
+from rigwright.address_types import Port
+from rigwright.fetch_job_spec import ToolEnvironment
+from rigwright.gateway.address_reservations import RESERVATION_UNIT
 from rigwright.gateway.gateway_units import render_gateway
-from rigwright.gateway.reservations import RESERVATION_UNIT
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.installation import Installation
 from rigwright.model.instance import SOCKET_FOLDER, WARM, Instance, loaded_weights
 from rigwright.model.rig import Rig
@@ -36,7 +36,7 @@ from rigwright.serving.instance_units import (
     listener_units,
     port_socket,
 )
-from rigwright.types import CardIndex, Name, VariantName
+from rigwright.validated_types import CardIndex, Name, VariantName
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rigwright.host import channel
-from rigwright.host.channel import free_text, unit, word
-from rigwright.host.locks import LOCKS, parse_holder
+from rigwright.host import script_output
+from rigwright.host.deploy_lock_state import LOCKS, parse_holder
+from rigwright.host.script_output import free_text, unit, word
 from rigwright.model.instance import CACHES, WARM, Instance
 from rigwright.model.roots import Roots
 from rigwright.render import render
@@ -17,7 +17,7 @@ from rigwright.serving.instance_units import STOPPED
 LifecycleVerb = Literal["start", "stop", "restart"]
 DOING: Mapping[LifecycleVerb, str] = {"start": "starting", "stop": "stopping", "restart": "restarting"}
 LOG_LINES = 12
-SCHEMA: channel.Schema = {
+SCHEMA: script_output.Schema = {
     "held": (parse_holder,),
     "busy": (free_text,),
     "missing": (unit,),
@@ -98,7 +98,7 @@ def parse_outcome(output: Iterable[str]) -> LifecycleOutcome:
     Raises:
         ValueError: it told something else, or was cut off.
     """
-    told = channel.parse_output(output, SCHEMA)
+    told = script_output.parse_output(output, SCHEMA)
     refusals = [str(one) for one in told.all("held")]
     refusals += [f"{name} is at work" for name in told.all("busy")]
     refusals += [f"{_instance_name(name)} is not there yet: deploy first" for name in told.all("missing")]

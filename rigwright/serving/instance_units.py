@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.host.systemd import LINKS, SocketUnit, UnitState, render_command_line, render_environment_file
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED, SOCKET_FOLDER, Instance
 from rigwright.model.rig import Rig

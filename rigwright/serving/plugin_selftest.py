@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.envs.environment import prefix_folder
 from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED, Instance

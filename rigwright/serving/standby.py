@@ -14,13 +14,13 @@ from rigwright.engines.known_issues import place_instance
 from rigwright.engines.memory_fit import GIB, MIB
 from rigwright.gateway.gateway_units import ADMIN, SILENCE
 from rigwright.gateway.secrets_distribution import ROUTER_UNIT
-from rigwright.host import channel
-from rigwright.host.channel import number
-from rigwright.model.catalog import Card
-from rigwright.model.gateway import Gateway
+from rigwright.host import script_output
+from rigwright.host.script_output import number
+from rigwright.model.catalog_schema import Card
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia import ToolkitSpec
+from rigwright.model.nvidia_tables import ToolkitSpec
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.activation import Activation
@@ -38,7 +38,7 @@ MORE = 1536 * MIB
 # job waits for it to go (`roles.operations.jobs.LEAVING`).
 MOST = 15
 
-SCHEMA: channel.Schema = {"memory": (number,), "card": (number, number, number)}
+SCHEMA: script_output.Schema = {"memory": (number,), "card": (number, number, number)}
 """What templates/look/room.sh.j2 tells: KiB that are available, and of each card its index, MiB that are free, and MiB
 that a unit has."""
 
@@ -64,7 +64,7 @@ def parse_free_memory(output: Iterable[str]) -> FreeMemory:
     Raises:
         ValueError: the host told something else.
     """
-    told = channel.parse_output(output, SCHEMA)
+    told = script_output.parse_output(output, SCHEMA)
     return FreeMemory(
         told.one("memory") * 1024, {index: (free * MIB, held * MIB) for index, free, held in told.many("card")}
     )

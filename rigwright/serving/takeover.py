@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from rigwright.host import channel
-from rigwright.host.channel import free_text, matching, number, one_of, optional, tolerant, unit, word, yes_or_no
+from rigwright.host import script_output
+from rigwright.host.script_output import free_text, matching, number, one_of, optional, tolerant, unit, word, yes_or_no
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.facts import HostFacts
-from rigwright.model.gateway import DRAIN, Gateway
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.gateway_schema import DRAIN, Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.render import render
@@ -56,7 +56,7 @@ HELD = ("enabled", "enabled-runtime", "linked", "linked-runtime", "disabled", "s
 START = 1800  # seconds that it may take to be started again; a unit's own limit is in its file
 _identity = matching(r"[0-9a-f]{64}", "a container's id")
 _name = tolerant(matching(CONTAINER.pattern, "a container's name"), "?")
-SCHEMA: channel.Schema = {
+SCHEMA: script_output.Schema = {
     "named": (word,),
     "recorded": (yes_or_no,),
     # the generation before, where there was one
@@ -73,7 +73,7 @@ SCHEMA: channel.Schema = {
     "client": (free_text,),
 }
 """What templates/theirs/look.sh.j2 tells."""
-RECORDS_SCHEMA: channel.Schema = {"record": (free_text, free_text)}
+RECORDS_SCHEMA: script_output.Schema = {"record": (free_text, free_text)}
 """What templates/theirs/records.sh.j2 tells: a name, and how it is brought back by hand."""
 
 
@@ -208,7 +208,7 @@ def parse_existing_facts(output: Iterable[str]) -> ExistingServiceFacts:
     Raises:
         ValueError: it told something else.
     """
-    told = channel.parse_output(output, SCHEMA)
+    told = script_output.parse_output(output, SCHEMA)
     named = parse_existing_service(told.one("named"))
     if named is None:
         raise ValueError("the host reported something that was not asked for")
@@ -332,5 +332,5 @@ def parse_takeover_records(output: Iterable[str]) -> list[str]:
     """
     return [
         f"{name} was taken over: `{how}` brings it back"
-        for name, how in channel.parse_output(output, RECORDS_SCHEMA).many("record")
+        for name, how in script_output.parse_output(output, RECORDS_SCHEMA).many("record")
     ]

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 
-from rigwright.host import channel
-from rigwright.host.channel import text, tolerant, unit
+from rigwright.host import script_output
+from rigwright.host.script_output import text, tolerant, unit
 from rigwright.problems import printable
 from rigwright.serving.instance_units import DIGEST_VARIABLE, ENV, InstanceUnit
 
-SCHEMA: channel.Schema = {"written": (tolerant(unit), text, text)}
+SCHEMA: script_output.Schema = {"written": (tolerant(unit), text, text)}
 """What templates/look/written.sh.j2 tells: a unit, its file and its environment."""
 LISTED = 6
 """Changes of an instance that are said; the others are counted."""
@@ -28,7 +28,7 @@ def parse_written_units(output: Iterable[str]) -> WrittenUnits:
     Raises:
         ValueError: it told something else.
     """
-    told = channel.parse_output(output, SCHEMA)
+    told = script_output.parse_output(output, SCHEMA)
     return {name: (file, variables) for name, file, variables in told.many("written") if name}
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rigwright.host import channel
-from rigwright.host.channel import free_text, hexadecimal, matching, number, seconds, text, tolerant
-from rigwright.host.locks import parse_holder
+from rigwright.host import script_output
+from rigwright.host.deploy_lock_state import parse_holder
+from rigwright.host.script_output import free_text, hexadecimal, matching, number, seconds, text, tolerant
 from rigwright.model.instance import Instance, loaded_weights
 from rigwright.model.roots import Roots
 from rigwright.render import render
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.weights.verification import PACKAGES, RECORD, RecordedFile, records_folder
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -117,14 +117,14 @@ def render_weights_query(roots: Roots) -> str:
 
 
 _record = tolerant(RECORD)
-SCHEMA: channel.Schema = {
+SCHEMA: script_output.Schema = {
     "now": (number,),
     # of a file that anybody may have named; what cannot be written in one line is none of ours
     "entry": (
         hexadecimal,
         number,
         matching(r"[0-9]+ -?[0-9.]+ -?[0-9.]+ [0-9]+", "a file's state"),
-        tolerant(channel.path),
+        tolerant(script_output.path),
     ),
     "record": (_record, text),
     "deep": (_record, seconds),
@@ -140,7 +140,7 @@ def parse_weight_inventory(roots: Roots, output: Iterable[str]) -> WeightInvento
     Raises:
         ValueError: that is not what was asked for.
     """
-    told = channel.parse_output(output, SCHEMA)
+    told = script_output.parse_output(output, SCHEMA)
     return WeightInventory(
         root=roots.models,
         now=told.one("now"),
@@ -220,7 +220,7 @@ def list_dependents(
     return tuple(found)
 
 
-REMOVAL_SCHEMA: channel.Schema = {
+REMOVAL_SCHEMA: script_output.Schema = {
     "held": (parse_holder,),
     "busy": (free_text,),
     "kept": (free_text,),
@@ -249,7 +249,7 @@ def parse_removal(output: Iterable[str]) -> RemovalOutcome:
     Raises:
         ValueError: the host told something else, or was cut off.
     """
-    told = channel.parse_output(output, REMOVAL_SCHEMA)
+    told = script_output.parse_output(output, REMOVAL_SCHEMA)
     refusals = [str(one) for one in told.all("held")]
     refusals += [f"{unit} is running" for unit in told.all("busy")]
     refusals += [f"{file} refers to it" for file in told.all("kept")]

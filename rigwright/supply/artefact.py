@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rigwright.addresses import Source
+from rigwright.address_types import Source
 from rigwright.problems import FrozenModel
-from rigwright.types import (
+from rigwright.validated_types import (
     ArtefactFile,
     ArtefactName,
     BuildString,

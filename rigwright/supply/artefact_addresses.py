@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rigwright.supply import image_manifest
-from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import HUB
 
 
 def artefact_urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:

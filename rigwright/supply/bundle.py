@@ -15,11 +15,11 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from rigwright.host.systems import KEYRING
+from rigwright.host.supported_systems import KEYRING
 from rigwright.problems import FrozenModel, Invalid, Problem, translate_validation
-from rigwright.supply.apt_archives import PACKAGES, ArchiveSuite, find_suite_faults
+from rigwright.supply.apt_release import PACKAGES, ArchiveSuite, find_suite_faults
 from rigwright.supply.lock import Artefact, Lock, rows_digest
-from rigwright.types import Count, RelativePath, Sha256, System, Text
+from rigwright.validated_types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
 ADVISORIES = "advisories"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rigwright.problems import printable
 from rigwright.supply.artefact import MANIFEST, TEXT, Artefact
-from rigwright.supply.input_keys import InputKeys
+from rigwright.supply.input_schema import InputKeys
 
 CONFIGURATION, LAYER = "config", "layer"
 # What Linux on x86_64 is called by image indexes (OCI image specification, image-index.md).

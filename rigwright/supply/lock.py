@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rigwright import files, toml
+from rigwright import local_files, toml
 from rigwright.problems import FrozenModel, Invalid, Problem
 from rigwright.supply.artefact import Artefact as Artefact
 from rigwright.supply.artefact import ArtefactKind as ArtefactKind
-from rigwright.types import Sha256
+from rigwright.validated_types import Sha256
 
 SUFFIX = ".lock.toml"
 LARGEST_KEY = 1 << 20  # bytes of an archive's key; NVIDIA's has 1,700
@@ -111,7 +111,7 @@ def load_archive_key(folder: Path, row: Artefact) -> str:
     """
     path = folder / row.file
     try:
-        content = files.read_content(path, LARGEST_KEY)
+        content = local_files.read_content(path, LARGEST_KEY)
     except ValueError as error:
         said = f"is locked, and {error}"
     else:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rigwright.host import basics, channel
-from rigwright.host.basics import ListeningSocket, unit_of
-from rigwright.host.channel import (
+from rigwright.host import basic_facts, script_output
+from rigwright.host.basic_facts import ListeningSocket, unit_of
+from rigwright.host.script_output import (
     HostOutput,
     free_text,
     matching,
@@ -50,8 +50,8 @@ def _parse_record_rig(value: str) -> str:
     return free_text(str(read.get("rig", ""))) if isinstance(read, dict) else ""
 
 
-SCHEMA: channel.Schema = {
-    **basics.SCHEMA,
+SCHEMA: script_output.Schema = {
+    **basic_facts.SCHEMA,
     "hostname": (free_text,),
     "cpus": (number,),
     "numa_nodes": (number,),
@@ -65,7 +65,7 @@ SCHEMA: channel.Schema = {
     "topo": (text,),
     "smi_failed": (free_text,),
     "process": (number, free_text, free_text, text),
-    "unit": (channel.unit, word, path),
+    "unit": (script_output.unit, word, path),
     "container": (matching(CONTAINER.pattern, "a container's number"), word, free_text, free_text),
     "record": (_parse_record_rig,),
 }
@@ -175,8 +175,8 @@ def parse_survey(output: Iterable[str]) -> BoxSurvey:
     Raises:
         ValueError: that is not what it was asked for.
     """
-    told = channel.parse_output(output, SCHEMA)
-    found = basics.read_basics(told)
+    told = script_output.parse_output(output, SCHEMA)
+    found = basic_facts.read_basics(told)
     cards = _parse_cards(found.cards, told)
     return BoxSurvey(
         os_id=found.os_id,

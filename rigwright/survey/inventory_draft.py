@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable
 
 from rigwright.declaration.connection import parse_host_key
-from rigwright.model.catalog import Catalog
+from rigwright.model.catalog_schema import Catalog
 from rigwright.survey.box_survey import CONTAINER, BoxSurvey, GpuProcess, ObservedCard
 from rigwright.survey.suggestions import INSTANCE, OperatorAnswers, card_name, card_names, suggest_entry, suggest_port
 

@@ -10,17 +10,17 @@ from itertools import combinations
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration.connection import KEYS
-from rigwright.declaration.resolve import resolve_rig
-from rigwright.model.catalog import Catalog
-from rigwright.model.entry import RigEntry
+from rigwright.declaration.rig_resolution import resolve_rig
+from rigwright.model.catalog_schema import Catalog
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
+from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.problems import Invalid
 from rigwright.serving.instance_units import PREFIX
-from rigwright.supply.inputs import provisional_lock
 from rigwright.supply.lock import Lock
+from rigwright.supply.lock_inputs import provisional_lock
 from rigwright.survey.box_survey import BoxSurvey, ObservedCard, ObservedDisk
-from rigwright.types import Root
+from rigwright.validated_types import Root
 
 INSTANCE = "chat"
 FIRST_PORT = 8020

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from rigwright.model.catalog import MissingModelFile
+from rigwright.model.catalog_schema import MissingModelFile
 from rigwright.supply.artefact import CONFIG, TEXT, Artefact, KvCacheSize
-from rigwright.weights.attention import config_kv_cache, is_hybrid
+from rigwright.weights.kv_cache_size import config_kv_cache, is_hybrid
 
 WEIGHTS = ".safetensors"
 # How weights in several files are named where they are published; the rest is found by the index beside them.

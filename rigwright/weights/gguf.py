@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from rigwright.problems import format_value
 from rigwright.supply.artefact import MOST, GgufMetadata
-from rigwright.weights.attention import MetadataValue, gguf_kv_cache
+from rigwright.weights.kv_cache_size import MetadataValue, gguf_kv_cache
 from rigwright.weights.safetensors import BrokenSafetensors
 
 MAGIC = b"GGUF"

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from rigwright.host import channel
-from rigwright.host.channel import HostOutput, number, optional, path, tolerant
-from rigwright.host.locks import LOCKS
+from rigwright.host import script_output
+from rigwright.host.deploy_lock_state import LOCKS
+from rigwright.host.script_output import HostOutput, number, optional, path, tolerant
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.feature import FactSource
 from rigwright.model.instance import loaded_weights
@@ -30,8 +30,8 @@ REHASH_STAMP = f"/var/lib/systemd/timers/stamp-{REHASH}.timer"
 DUE_DAYS = 7  # after which verified bytes are hashed again
 
 
-RECORD = channel.matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name")
-VERIFIED: channel.Schema = {"verified": (RECORD,)}
+RECORD = script_output.matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name")
+VERIFIED: script_output.Schema = {"verified": (RECORD,)}
 """What templates/weights/verified.sh.j2 tells."""
 
 

@@ -1,4 +1,7 @@
-"""Probes of an instance on its host: capabilities (rigwright.operate.verify) and stress (rigwright.operate.stress)."""
+"""Probes of an instance on its host: capabilities and long prompts.
+
+`rigwright.operate.capability_probes` and `rigwright.operate.long_context_probes` define them.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
+from rigwright.engines.instance_request import ONE_TOKEN, InstanceRequest
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
-from rigwright.engines.request import ONE_TOKEN, InstanceRequest
 from rigwright.host.systemd import UnitState
 from rigwright.model.instance import Instance
-from rigwright.operate import prompts, stress
-from rigwright.operate.reply import NoChatMessage, Reply, parse_message
-from rigwright.operate.stress import ProbeResult, SoakTurn, StressProbe
-from rigwright.operate.verify import (
+from rigwright.operate import long_context_probes, probe_prompts
+from rigwright.operate.capability_probes import (
     CHECKS,
     PATCHES,
     SERVER,
@@ -27,7 +28,9 @@ from rigwright.operate.verify import (
     Verdict,
     assess_answer,
 )
-from rigwright.serving.observed import ObservedServing
+from rigwright.operate.chat_reply import NoChatMessage, Reply, parse_message
+from rigwright.operate.long_context_probes import ProbeResult, SoakTurn, StressProbe
+from rigwright.serving.serving_state import ObservedServing
 from roles.client import BUSY, HostClient
 
 ROOM = 512  # tokens of an instance's context that an answer does not get: its question takes them
@@ -109,7 +112,7 @@ def _run_instance_check(
     before = collect_metrics(counting, instance, service) if check.counted else None
     request = check.request
     if capacity := instance.variant.capacity:
-        request = prompts.limit_tokens(request, max(16, capacity[1] - ROOM))
+        request = probe_prompts.limit_tokens(request, max(16, capacity[1] - ROOM))
     reply = client.send_request(request, check.limit, again=BUSY)
     after = collect_metrics(counting, instance, service) if check.counted else None
     return assess_answer(check, reply, replace(seen, before=before, after=after))
@@ -141,7 +144,7 @@ class StressTarget:
     prompt_tokens: int = 0
     tokens: int = 0
     """Of our requests, as their answers count them."""
-    characters: float = stress.CHARACTERS
+    characters: float = long_context_probes.CHARACTERS
     seed: int = field(default_factory=lambda: secrets.randbelow(1 << 40))
     unsure: bool = False
     """Whether a request of ours has ended without its count of tokens."""
@@ -187,7 +190,7 @@ class StressTarget:
 
     def calibrate(self) -> None:
         """Learn how many tokens the engine makes of a haystack."""
-        request, characters = stress.calibration_request(self.seed, self.context or 4096)
+        request, characters = long_context_probes.calibration_request(self.seed, self.context or 4096)
         try:
             made = parse_message(self.send_request(request, ANSWERED)).prompt_tokens
         except NoChatMessage:
@@ -206,40 +209,50 @@ class StressTarget:
         able = kind_of(self.instance).abilities(self.instance)
         tools = "tools" in able
         room = min(self.context or 0, self.up_to or 1 << 60)
-        rungs = stress.haystack_sizes(room)
+        rungs = long_context_probes.haystack_sizes(room)
         if not rungs:
             yield ProbeResult(
                 "needle", "a word in a long prompt", "n/a", f"a context of {self.context or 'unknown'} tokens"
             )
         for number, size in enumerate(rungs):
-            request, word = stress.needle_request(self.seed + 10 + number, size, self.characters)
+            request, word = long_context_probes.needle_request(self.seed + 10 + number, size, self.characters)
             yield self._run_probe(
-                StressProbe(f"needle-{size}", f"a word in {size:,} tokens"), request, stress.prompt_timeout(size), word
+                StressProbe(f"needle-{size}", f"a word in {size:,} tokens"),
+                request,
+                long_context_probes.prompt_timeout(size),
+                word,
             )
-        returned, named = StressProbe("tool-return", "a tool return of 25,000 tokens"), stress.TOOL_RETURN
-        if room < named + stress.ROOM:
+        returned, named = StressProbe("tool-return", "a tool return of 25,000 tokens"), long_context_probes.TOOL_RETURN
+        if room < named + long_context_probes.ROOM:
             yield ProbeResult(returned.name, returned.title, "n/a", f"a context of {self.context or 'unknown'} tokens")
         else:
-            make = stress.tool_return_request if tools else stress.needle_request
+            make = long_context_probes.tool_return_request if tools else long_context_probes.needle_request
             request, word = make(self.seed + 2, named, self.characters)
             yield self._run_probe(returned, request, ANSWERED, word)
         for probe, request, seconds in (
-            (StressProbe("tools", "an agent's task with ten tools", least=20), stress.agent_request(tools), ANSWERED),
+            (
+                StressProbe("tools", "an agent's task with ten tools", least=20),
+                long_context_probes.agent_request(tools),
+                ANSWERED,
+            ),
             (
                 StressProbe("coding", "code of 4,096 tokens", least=50),
-                prompts.chat_request(stress.CODING, 4096, prompts.STREAM),
+                probe_prompts.chat_request(long_context_probes.CODING, 4096, probe_prompts.STREAM),
                 600.0,
             ),
             (
                 StressProbe("reasoning", "a thought of 8,192 tokens", least=500),
-                prompts.chat_request(stress.REASONING, 8192, prompts.STREAM, thinks=True),
+                probe_prompts.chat_request(long_context_probes.REASONING, 8192, probe_prompts.STREAM, thinks=True),
                 600.0,
             ),
         ):
-            most = max(16, (self.context or 1 << 20) - stress.ROOM)
+            most = max(16, (self.context or 1 << 20) - long_context_probes.ROOM)
             least = min(probe.least, most // 2)
             yield self._run_probe(
-                StressProbe(probe.name, probe.title, least=least), prompts.limit_tokens(request, most), seconds, ""
+                StressProbe(probe.name, probe.title, least=least),
+                probe_prompts.limit_tokens(request, most),
+                seconds,
+                "",
             )
         yield self._probe_image("images" in able)
         yield self._probe_conversation()
@@ -250,7 +263,7 @@ class StressTarget:
             return ProbeResult(probe.name, probe.title, "n/a", "not declared")
         if (self.context or IMAGE_ROOM) < IMAGE_ROOM:
             return ProbeResult(probe.name, probe.title, "n/a", f"a context of {self.context} tokens")
-        request = prompts.red_square_request(PIXELS, 200 + self.seed % 56, prompts.STREAM)
+        request = probe_prompts.red_square_request(PIXELS, 200 + self.seed % 56, probe_prompts.STREAM)
         return self._run_probe(probe, request, ANSWERED, "red")
 
     def _run_probe(self, probe: StressProbe, request: InstanceRequest, limit: float, word: str) -> ProbeResult:
@@ -259,30 +272,30 @@ class StressTarget:
         reply = self.send_request(request, limit)
         after = collect_metrics(self.client, self.instance, self.service)
         cached = after.hit_rate(before) if before and after else None
-        growth = stress.growth_mib(self.memory_then, self.memory())
-        return stress.assess_probe(probe, reply, word, cached, growth)
+        growth = long_context_probes.growth_mib(self.memory_then, self.memory())
+        return long_context_probes.assess_probe(probe, reply, word, cached, growth)
 
     def _probe_conversation(self) -> ProbeResult:
         """Six turns of a conversation that grows."""
         probe = StressProbe("conversation", "a conversation of six turns")
         context = self.context or 4096
-        if context < stress.CONVERSATION:
+        if context < long_context_probes.CONVERSATION:
             return ProbeResult(probe.name, probe.title, "n/a", f"a context of {context} tokens")
         self.say(probe.title)
         characters = int(min(2000, context // 16) * self.characters)
         found, history = [], []  # type: list[ProbeResult], list[dict[str, object]]
-        for number in range(stress.TURNS):
-            request = stress.turn_request(
-                self.seed % 1000, number, history, characters, self._max_answer_tokens(stress.TURNS)
+        for number in range(long_context_probes.TURNS):
+            request = long_context_probes.turn_request(
+                self.seed % 1000, number, history, characters, self._max_answer_tokens(long_context_probes.TURNS)
             )
             reply = self.send_request(request, ANSWERED)
-            one = stress.assess_probe(probe, reply, "", None, None)
+            one = long_context_probes.assess_probe(probe, reply, "", None, None)
             found.append(one)
             if one.verdict != "ok":
                 break
             history += _turn_messages(request, reply)
         last = found[-1]
-        title, growth = probe.title, stress.growth_mib(self.memory_then, self.memory())
+        title, growth = probe.title, long_context_probes.growth_mib(self.memory_then, self.memory())
         if last.verdict != "ok":
             return ProbeResult(probe.name, title, last.verdict, f"turn {len(found)}: {last.detail}", growth_mib=growth)
         took = round(sum(one.took_s for one in found), 3)
@@ -291,7 +304,7 @@ class StressTarget:
 
     def _max_answer_tokens(self, turns: int) -> int:
         """Tokens of each answer of so many turns, so that a short context has room for all of them."""
-        return max(16, min(stress.ANSWER, (self.context or 4096) // (3 * turns)))
+        return max(16, min(long_context_probes.ANSWER, (self.context or 4096) // (3 * turns)))
 
     def run_soak(self, grows: bool, restarts: Callable[[], int | None]) -> Iterator[ProbeResult]:
         """Sessions of turns, each judged as it comes, and all of them at the end.
@@ -306,7 +319,7 @@ class StressTarget:
         self.calibrate()
         before, until = restarts(), time.monotonic() + CAP
         sessions, turns = TURNS if grows else SESSIONS
-        room = min(GROWN, max(0, (self.context or 4096) - stress.ROOM))
+        room = min(GROWN, max(0, (self.context or 4096) - long_context_probes.ROOM))
         characters = int(room / turns * self.characters * 0.8) if grows else 0
         made: list[SoakTurn] = []
         for session in range(sessions):
@@ -315,7 +328,7 @@ class StressTarget:
             for number in range(turns):
                 if time.monotonic() > until:
                     break
-                request = stress.turn_request(
+                request = long_context_probes.turn_request(
                     self.seed % 10_000 + session, number, history, characters, self._max_answer_tokens(turns)
                 )
                 reply = self.send_request(request, ANSWERED)
@@ -323,9 +336,9 @@ class StressTarget:
                 if made[-1].error:
                     break
                 history += _turn_messages(request, reply)
-        growth, after = stress.growth_mib(self.memory_then, self.memory()), restarts()
+        growth, after = long_context_probes.growth_mib(self.memory_then, self.memory()), restarts()
         again = (after or 0) - (before or 0) if before is not None and after is not None else 0
-        wrong = stress.find_soak_problems(made, growth, max(0, again), grows)
+        wrong = long_context_probes.find_soak_problems(made, growth, max(0, again), grows)
         rates = [one.tokens_a_second for one in made if one.tokens_a_second]
         rate = round(sum(rates) / len(rates), 2) if rates else None
         title = f"{len(made)} turns of {'growing' if grows else 'fresh'} conversations"
@@ -344,4 +357,4 @@ def _parse_turn(reply: Reply) -> SoakTurn:
         found = parse_message(reply)
     except NoChatMessage as error:
         return SoakTurn(str(error)[:200] or "nothing came", None)
-    return SoakTurn("an empty answer" if found.is_silent else "", stress.token_rate(found))
+    return SoakTurn("an empty answer" if found.is_silent else "", long_context_probes.token_rate(found))

@@ -17,8 +17,8 @@ from rigwright.supply.root_programs import GPU_EXPORTER
 from roles.operations.files import TextFile, make_directories, write_text_files
 from roles.operations.secrets import install_credentials
 from roles.operations.units import ensure_monitoring
-from roles.rig import DeployContext, role
-from roles.tools import install_environment
+from roles.python_tools import install_environment
+from roles.rig_lookup import DeployContext, role
 
 
 @role("Monitoring")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rigwright.nvidia.cards.card_setting_files import managed_folders, managed_paths, record_path, render_card_settings
 from roles.operations.cards import apply_card_settings, remove_card_settings
 from roles.operations.files import TextFile, make_directories, write_text_files
-from roles.rig import DeployContext, role
+from roles.rig_lookup import DeployContext, role
 
 
 @role("NVIDIA cards")

@@ -26,7 +26,7 @@ from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from roles.operations.facts import ReadOnlyScript
 from roles.operations.files import PathEntriesFact, PathEntry
-from roles.operations.shell import HostLost, ReconnectingShell
+from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 
 
 class LiveCardsFact(FactBase[CardFacts]):

@@ -9,11 +9,11 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.containers import container_facts, daemon
+from rigwright.containers import container_facts, daemon_json
 from rigwright.containers.container_facts import IN_FORCE, REFRESH_PATH, REFRESH_UNIT, ContainerFacts, store_folder
 from rigwright.containers.container_plan import ContainerPlan, find_unheld_packages
-from rigwright.containers.daemon import Options
-from rigwright.containers.daemon_invocation import is_ending_containers, is_keeping_containers
+from rigwright.containers.daemon_json import Options
+from rigwright.containers.dockerd_flags import is_ending_containers, is_keeping_containers
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from roles.operations.files import PathEntriesFact, PathEntry
@@ -160,7 +160,7 @@ def _hold_packages(one: PackageRun, plan: ContainerPlan) -> bool:
 
 def _leaves_containers_running(one: PackageRun) -> bool:
     facts = _collect_container_facts(one)
-    return _has_restart_consent(one, facts, daemon.parse_options(facts.options))
+    return _has_restart_consent(one, facts, daemon_json.parse_options(facts.options))
 
 
 def _has_restart_consent(one: PackageRun, facts: ContainerFacts, options: Options) -> bool:
@@ -188,7 +188,7 @@ def _run_daemon_step(one: PackageRun, step: str, options: Options) -> bool:
         logger.info(f"{one.host.print_prefix}applying Docker daemon options: {step}")
         if not _run_unit_to_end(one, "rw-job-docker-options", how):
             return one.report_error("the Docker daemon rejects its options: see `journalctl -u docker.service`")
-    one.shell.run(render("containers/in_force.sh.j2", in_force=IN_FORCE, daemon_json=daemon.PATH))
+    one.shell.run(render("containers/in_force.sh.j2", in_force=IN_FORCE, daemon_json=daemon_json.PATH))
     if not _collect_container_facts(one).docker_runs:
         return one.report_error("the Docker daemon is not running: see `journalctl -u docker.service`")
     return True

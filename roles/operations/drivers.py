@@ -13,15 +13,15 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.delivery import job_network
+from rigwright.fetch_job_spec import job_network
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import ENDS, ForeignProcesses, parse_holders, render_holders_query
 from rigwright.nvidia.cards.card_setting_files import declared_paths
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts, describe_pending_reboot
 from rigwright.nvidia.driver.driver_files import COMPONENT, driver_release_values, store_folder
-from rigwright.nvidia.packages import target
-from rigwright.nvidia.packages.target import (
+from rigwright.nvidia.packages import driver_target
+from rigwright.nvidia.packages.driver_target import (
     DriverTarget,
     describe_unloaded,
     find_missing_driver_parts,
@@ -35,7 +35,7 @@ from rigwright.nvidia.packages.target import (
 )
 from rigwright.render import render
 from roles.operations.packages import PackageRun
-from roles.operations.shell import HostLost, ReconnectingShell
+from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 from roles.progress import progress
 
 # Seconds until a host must be back: boards with eight cards and much memory take minutes until they boot
@@ -266,7 +266,7 @@ def _install_driver(one: _DriverRun) -> bool:
 
 def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
     """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
-    wanted, seen, kept = one.wanted, target.parse_driver_simulation([]), ""
+    wanted, seen, kept = one.wanted, driver_target.parse_driver_simulation([]), ""
     targets: tuple[str, ...] = ()
     if needs_transaction(wanted, facts):
         there = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
@@ -284,8 +284,8 @@ def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
         )
         if not one.run_package_job(LOOK, script):
             return None
-        how, seen = target.read_driver_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(LOOK))}"))
-        if reasons := target.find_driver_transaction_problems(seen, wanted):
+        how, seen = driver_target.read_driver_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(LOOK))}"))
+        if reasons := driver_target.find_driver_transaction_problems(seen, wanted):
             for reason in reasons:
                 one.report_error(f"refused: {reason}")
             return None

@@ -20,7 +20,7 @@ from pyinfra.api import FactBase, QuoteString, StringCommand
 from pyinfra.api.exceptions import FactProcessError, PyinfraError
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from rigwright.host import channel
+from rigwright.host import script_output
 from rigwright.render import render
 from roles import root_shell
 
@@ -100,13 +100,13 @@ class PrefetchConnector:
 
     def _fetch_answers(self, keys: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
         scripts = [script for script, _ in keys]
-        asked, stdin = time.monotonic(), channel.render_parallel(scripts).splitlines(keepends=True)
+        asked, stdin = time.monotonic(), script_output.render_parallel(scripts).splitlines(keepends=True)
         # without an answer each is asked alone, and a broken connection is said there
         with suppress(ValueError, OSError, SSHException):
             succeeded, output = self._run(ASKING, StringCommand("sh"), **{**arguments, "_stdin": stdin})
             if not succeeded:
                 return
-            for script, answer in channel.parse_outputs(output.stdout_lines, scripts).items():
+            for script, answer in script_output.parse_outputs(output.stdout_lines, scripts).items():
                 lines = [OutputLine("stdout", line) for line in answer]
                 self._answers[script, keys[0][1]] = asked, CommandOutput(lines)
 

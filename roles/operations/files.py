@@ -13,7 +13,7 @@ from pyinfra.api import QuoteString, StringCommand, operation
 from pyinfra.facts.files import FileContents
 from pyinfra.operations.util.files import generate_color_diff
 
-from rigwright.host import channel
+from rigwright.host import script_output
 from roles.operations.facts import ChannelFact
 
 
@@ -32,20 +32,20 @@ class PathEntry:
 USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
 """A user and his password in an address."""
 
-_owner = channel.matching(r"[^\s]{1,255}", "a user or a group")
+_owner = script_output.matching(r"[^\s]{1,255}", "a user or a group")
 
 
 def _parse_checksum_line(value: str) -> tuple[str, str]:
     """Path and SHA-256, as sha256sum writes them."""
     sha256, _, path = value.partition("  ")
-    return channel.path(path), channel.sha256(sha256)
+    return script_output.path(path), script_output.sha256(sha256)
 
 
-ENTRIES: channel.Schema = {
-    "link": (channel.path, channel.text),
-    "there": (channel.path, channel.hexadecimal, _owner, _owner),
+ENTRIES: script_output.Schema = {
+    "link": (script_output.path, script_output.text),
+    "there": (script_output.path, script_output.hexadecimal, _owner, _owner),
     "sum": (_parse_checksum_line,),
-    "none": (channel.path, channel.one_of("other", "absent")),
+    "none": (script_output.path, script_output.one_of("other", "absent")),
 }
 """What templates/look/entries.sh.j2 tells."""
 
@@ -81,7 +81,7 @@ class PathEntriesFact(ChannelFact[dict[str, PathEntry]]):
 
     def read(self, output: list[str]) -> dict[str, PathEntry]:
         """Read what it tells."""
-        told = channel.parse_output(output, ENTRIES)
+        told = script_output.parse_output(output, ENTRIES)
         links = {path: PathEntry("link", target=target) for path, target in told.many("link")}
         sums = dict(told.all("sum"))
         there = {}

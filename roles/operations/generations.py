@@ -25,7 +25,7 @@ from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.card_facts import UNEXPLAINED_MIB
 from rigwright.render import render
-from rigwright.serving import observed
+from rigwright.serving import serving_state
 from rigwright.serving.activation import (
     Activation,
     ActivationGoal,
@@ -37,7 +37,7 @@ from rigwright.serving.activation import (
 )
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, file_mode
 from rigwright.serving.instance_units import STOPPED
-from rigwright.serving.observed import JOB, ObservedGeneration, ObservedServing, render_state_query
+from rigwright.serving.serving_state import JOB, ObservedGeneration, ObservedServing, render_state_query
 from rigwright.serving.standby import (
     FOLDER,
     FreeMemory,
@@ -73,7 +73,7 @@ class ServingStateFact(FactBase[ObservedServing]):
     def process(self, output: list[str]) -> ObservedServing:
         """Read what it tells."""
         try:
-            return observed.parse(output)
+            return serving_state.parse(output)
         except ValueError as error:
             raise FactProcessError(f"the state script: {error}") from error
 

@@ -13,12 +13,22 @@ import gevent
 from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from rigwright.host import channel
-from rigwright.host.channel import HostOutput, file_name, free_text, number, optional, text, tolerant, word, yes_or_no
+from rigwright.host import script_output
+from rigwright.host.script_output import (
+    HostOutput,
+    file_name,
+    free_text,
+    number,
+    optional,
+    text,
+    tolerant,
+    word,
+    yes_or_no,
+)
 from rigwright.model import api_keys
 from rigwright.supply.bundle import LocalFile
 from roles.operations.facts import ChannelFact
-from roles.operations.shell import HostLost, ReconnectingShell
+from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 from roles.progress import FileProgress, parse_progress_document, progress
 
 POLL = 0.5  # seconds between looks at a job
@@ -31,9 +41,9 @@ NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
 
 
-HOLDS: channel.Schema = {"holds": (yes_or_no,)}
-LISTED: channel.Schema = {"there": (tolerant(file_name), number)}
-STATE: channel.Schema = {
+HOLDS: script_output.Schema = {"holds": (yes_or_no,)}
+LISTED: script_output.Schema = {"there": (tolerant(file_name), number)}
+STATE: script_output.Schema = {
     "active": (word,),
     "size": (optional(number, 0),),
     "files": (parse_progress_document,),
@@ -53,7 +63,7 @@ class JobDoneFact(ChannelFact[bool]):
 
     def read(self, output: list[str]) -> bool:
         """Read its verdict."""
-        return bool(channel.parse_output(output, HOLDS).one("holds"))
+        return bool(script_output.parse_output(output, HOLDS).one("holds"))
 
 
 @operation()

@@ -11,17 +11,17 @@ from typing import Any
 from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, operation
 
-from rigwright import debs
-from rigwright.debs import AptSimulation, find_transaction_problems
-from rigwright.delivery import job_network
-from rigwright.model.debs import PackageGroup, find_version_differences
+from rigwright import apt_transactions
+from rigwright.apt_transactions import AptSimulation, find_transaction_problems
+from rigwright.fetch_job_spec import job_network
+from rigwright.model.deb_package_groups import PackageGroup, find_version_differences
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.bundle import Bundle, BundledPackages, LocalFile
 from roles.operations.jobs import ensure_job, run_job, sent_files_folder
-from roles.operations.shell import HostLost, ReconnectingShell
+from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 
 
 @operation()
@@ -194,7 +194,9 @@ def _install_packages(one: PackageRun, wanted: PackageTarget, kept: bool) -> boo
     )
     if not one.run_package_job(look, script, (*lists.files, *wanted.files) if wanted.files else ()):
         return False
-    how, seen = debs.read_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(look))}"), AptSimulation)
+    how, seen = apt_transactions.read_simulation(
+        one.shell.run(f"cat {shlex.quote(one.done_path(look))}"), AptSimulation
+    )
     if reasons := find_transaction_problems(seen, group, wanted.removed):
         if seen.complaints and wanted.files:
             reasons.append("the bundle does not fit this host: if it is older than the host's packages, make it again")

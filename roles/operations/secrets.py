@@ -11,7 +11,7 @@ from pyinfra import host, state
 from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.file_lock import FileLockHeld
-from rigwright.gateway import authority, certificates, keyring, secrets_distribution
+from rigwright.gateway import certificate_authority, certificates, keyring, secrets_distribution
 from rigwright.gateway.certificates import CertificatePair, CertificateSpec
 from rigwright.gateway.deployed_keys import DeployedKeys, describe_refusal, parse_deployed_keys, render_keys_query
 from rigwright.gateway.keyring import ClientKeyring
@@ -190,7 +190,7 @@ def _needed_certificate(inventory: str, wanted: CertificateSpec, found: GatewayS
         ValueError: the operator's own, or the authority, cannot be used.
         OSError: no authority can be written.
     """
-    there, now = found.pairs.get(wanted.listener), authority.certificate_now()
+    there, now = found.pairs.get(wanted.listener), certificate_authority.certificate_now()
     if wanted.cert_file and wanted.key_file:
         own = certificates.load_pair(wanted.cert_file, wanted.key_file, wanted.sans, now)
         return None if there == own.expected_facts else own
@@ -198,12 +198,12 @@ def _needed_certificate(inventory: str, wanted: CertificateSpec, found: GatewayS
     return signing.issue(wanted.sans, now) if signing.renewal_reason(there, wanted.sans, now) else None
 
 
-def _load_signing_authority(inventory: str) -> authority.Authority:
-    folder, now = Path(inventory).parent / authority.FOLDER, authority.certificate_now()
+def _load_signing_authority(inventory: str) -> certificate_authority.Authority:
+    folder, now = Path(inventory).parent / certificate_authority.FOLDER, certificate_authority.certificate_now()
     if state.is_executing:
-        return authority.ensure_authority(folder, now)
+        return certificate_authority.ensure_authority(folder, now)
     # a plan makes none
-    return authority.load_authority(folder, now) or authority.temporary_authority(now)
+    return certificate_authority.load_authority(folder, now) or certificate_authority.temporary_authority(now)
 
 
 @operation()

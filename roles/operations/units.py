@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.host import channel
-from rigwright.host.channel import optional, word, yes_or_no
+from rigwright.host import script_output
+from rigwright.host.script_output import optional, word, yes_or_no
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.entry import ShareEntry
-from rigwright.model.facts import NO_MONITORING, MonitoringFacts, ServiceFacts, SharingFacts
+from rigwright.model.fact_types import NO_MONITORING, MonitoringFacts, ServiceFacts, SharingFacts
+from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.monitoring import monitoring_facts, monitoring_units
 from rigwright.render import render
-from rigwright.weights import weight_sharing
+from rigwright.weights import weight_server
 from roles.operations.facts import ChannelFact
 from roles.operations.files import PathEntriesFact, PathEntry, TextFile, texts_differ, write_text_files
 
@@ -32,7 +32,7 @@ class UnitStatus:
     """Whether systemd has yet to read files of those that were asked about."""
 
 
-SCHEMA: channel.Schema = {"enabled": (optional(word),), "active": (word,), "reload": (yes_or_no,)}
+SCHEMA: script_output.Schema = {"enabled": (optional(word),), "active": (word,), "reload": (yes_or_no,)}
 """What templates/look/unit.sh.j2 tells."""
 
 
@@ -47,7 +47,7 @@ class UnitStatusFact(ChannelFact[UnitStatus]):
 
     def read(self, output: list[str]) -> UnitStatus:
         """Read what it tells."""
-        told = channel.parse_output(output, SCHEMA)
+        told = script_output.parse_output(output, SCHEMA)
         return UnitStatus(told.one("enabled"), told.one("active"), any(told.all("reload")))
 
 
@@ -107,11 +107,11 @@ class ShareStateFact(ChannelFact[SharingFacts]):
 
     def command(self) -> StringCommand:
         """templates/look/sharing.sh.j2."""
-        return self.render_command("look/sharing.sh.j2", **weight_sharing.share_state_values())
+        return self.render_command("look/sharing.sh.j2", **weight_server.share_state_values())
 
     def read(self, output: list[str]) -> SharingFacts:
         """Read what it tells."""
-        return weight_sharing.parse_sharing_facts(output)
+        return weight_server.parse_sharing_facts(output)
 
 
 @operation()
@@ -121,16 +121,16 @@ def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, No
     + rig: the rig
     + share: what it shares
     """
-    found, wanted = host.get_fact(ShareStateFact), weight_sharing.share_digest(roots, share)
+    found, wanted = host.get_fact(ShareStateFact), weight_server.share_digest(roots, share)
     if found.is_settled(wanted):
-        host.noop(f"weights are shared on {weight_sharing.share_endpoint(share)}")
+        host.noop(f"weights are shared on {weight_server.share_endpoint(share)}")
         return
     script = render(
         "sharing/start.sh.j2",
-        share_unit=weight_sharing.SHARE_UNIT,
+        share_unit=weight_server.SHARE_UNIT,
         restart=not found.is_running(wanted),
-        listens=weight_sharing.listener_filter(share),
-        endpoint=weight_sharing.share_endpoint(share),
+        listens=weight_server.listener_filter(share),
+        endpoint=weight_server.share_endpoint(share),
         tries=TRIES,
     )
     yield StringCommand("sh", "-c", QuoteString(script))
@@ -146,7 +146,7 @@ def remove_share(roots: Roots) -> Generator[StringCommand, None, None]:
         host.noop("no weights are shared")
         return
     yield StringCommand(
-        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_sharing.share_release_values(roots)))
+        "sh", "-c", QuoteString(render("sharing/release.sh.j2", **weight_server.share_release_values(roots)))
     )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.host import channel
-from rigwright.host.channel import optional
+from rigwright.host import script_output
+from rigwright.host.script_output import optional
 from rigwright.plan.host_facts import passwd
 from roles.operations.facts import ChannelFact
 
@@ -28,7 +28,11 @@ class LoginAccount:
     """Whether it has a password, be it an empty one."""
 
 
-SCHEMA: channel.Schema = {"passwd": (optional(passwd),), "joined": (channel.word,), "open": (channel.word,)}
+SCHEMA: script_output.Schema = {
+    "passwd": (optional(passwd),),
+    "joined": (script_output.word,),
+    "open": (script_output.word,),
+}
 """What templates/look/passwd.sh.j2 tells."""
 
 
@@ -43,7 +47,7 @@ class PasswdFact(ChannelFact[dict[str, LoginAccount]]):
 
     def read(self, output: list[str]) -> dict[str, LoginAccount]:
         """Read what it tells."""
-        told = channel.parse_output(output, SCHEMA)
+        told = script_output.parse_output(output, SCHEMA)
         joined, open_ = told.all("joined"), told.all("open")
         lines = [line.split(":") for line in told.all("passwd") if line]
         return {one[0]: LoginAccount(one[5], one[6], one[0] in joined, one[0] in open_) for one in lines}

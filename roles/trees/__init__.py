@@ -12,12 +12,12 @@ from pathlib import Path
 from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from rigwright.host import channel
+from rigwright.host import script_output
 from rigwright.model.rig import Rig
 from rigwright.plan import plan_inputs
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.weights.verification import PACKAGE, weights_program_folder
-from roles import artefact_jobs
+from roles import artefact_fetch
 from roles.operations.facts import ChannelFact
 from roles.operations.jobs import run_job
 
@@ -57,7 +57,7 @@ class TreesFact(ChannelFact[TreeFacts]):
 
     def read(self, output: list[str]) -> TreeFacts:
         """Read what it tells."""
-        told = channel.parse_output(output, plan_inputs.SCAN_SCHEMA)
+        told = script_output.parse_output(output, plan_inputs.SCAN_SCHEMA)
         return TreeFacts(dict(told.many("there")), tuple(PendingTree(*row) for row in told.many("pending")))
 
 
@@ -79,7 +79,7 @@ def render_tree_program(main: str) -> str:
 
 def collect_program_texts(rig: Rig) -> dict[str, dict[str, bytes]]:
     """Trees that are programs of ours: path -> name -> content."""
-    sources = {path.name: path.read_bytes() for path in artefact_jobs.PROGRAMS.glob("*.py")}
+    sources = {path.name: path.read_bytes() for path in artefact_fetch.PROGRAMS.glob("*.py")}
     return {f"{weights_program_folder(rig.roots)}/{PACKAGE}": sources}
 
 
@@ -96,7 +96,7 @@ def describe_changed_trees(rig: Rig) -> list[str]:
     """
     cure = "remove that folder, which is installed again then"
     return [
-        f"{one.tree}: {channel.free_text(one.where)} is not what was installed: {cure}"
+        f"{one.tree}: {script_output.free_text(one.where)} is not what was installed: {cure}"
         for one in read_trees(rig).pending
         if one.what == "changed"
     ]
@@ -117,7 +117,9 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     for one in found.pending:
         # what has just been installed has no record yet: this step makes it, and says so
         if one.what not in ("stale", "unrecorded"):
-            logger.info(f"{host.print_prefix}{one.tree}: {channel.free_text(one.where) or 'itself'} is {one.what}")
+            logger.info(
+                f"{host.print_prefix}{one.tree}: {script_output.free_text(one.where) or 'itself'} is {one.what}"
+            )
     words = ["/usr/bin/python3", "-I", "-S", "-B", "-c"]
     spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)
     script = f"exec {shlex.join([*words, render_tree_program('reconcile'), spec])}\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from rigwright.delivery import ToolEnvironment, hub_client_tools
-from rigwright.model.facts import HostFacts
+from rigwright.fetch_job_spec import ToolEnvironment, hub_client_tools
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
@@ -17,11 +17,11 @@ from rigwright.weights.verification import (
     records_folder,
     render_rehash_units,
 )
-from roles import artefact_jobs
+from roles import artefact_fetch
 from roles.operations.files import TextFile
 from roles.operations.units import ensure_unit_running, remove_units
-from roles.rig import DeployContext, role
-from roles.tools import install_environment
+from roles.python_tools import install_environment
+from roles.rig_lookup import DeployContext, role
 from roles.weights.host.records import WRONG
 
 
@@ -42,7 +42,7 @@ def weights(context: DeployContext) -> None:
             install_environment(rig, client, rig.hub_client, "the hub's client", alone=f"{HUB_CLIENT}-")
         count = len(loaded_weights(rig.instances))
         title = f"Fetch {loaded_weights(rig.instances)[0].file}" if count == 1 else f"Fetch {count} files of weights"
-        artefact_jobs.ensure_fetched(rig, loaded_weights(rig.instances), title, client=client.folder if client else "")
+        artefact_fetch.ensure_fetched(rig, loaded_weights(rig.instances), title, client=client.folder if client else "")
     ensure_unit_running(
         name="Weights are hashed again as time passes",
         unit=REHASH_UNITS[0],
@@ -52,7 +52,7 @@ def weights(context: DeployContext) -> None:
 
 def weights_verified(rig: Rig) -> bool:
     """Whether all files lie on the host of the running deploy as they were verified."""
-    return artefact_jobs.are_artefacts_verified(rig, loaded_weights(rig.instances))
+    return artefact_fetch.are_artefacts_verified(rig, loaded_weights(rig.instances))
 
 
 def _needed_hub_client(rig: Rig, facts: HostFacts) -> ToolEnvironment | None:
@@ -66,7 +66,7 @@ def _fetch_from_bundle(rig: Rig, one: Artefact) -> None:
         f"{records_folder(rig.roots)}/{WRONG}/{recorded_file(rig.roots, one).record}",
         rig.roots.weight_path(one),
     )
-    artefact_jobs.ensure_fetched(
+    artefact_fetch.ensure_fetched(
         rig,
         [one],
         f"Fetch {one.file}",

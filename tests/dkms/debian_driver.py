@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.hosts import LabHost
-from rigwright.model.nvidia import SHIPPED
+from rigwright.model.nvidia_tables import SHIPPED
 from tests.stand_ins.nvidia import kernel_packages
 from tests.stand_ins.nvidia.debian_packages import StandInDeb
 

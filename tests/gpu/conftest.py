@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.requirements import UnsupportedMachine
+from lab.machine_requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
-from roles.survey import HostKeyUnavailable
+from roles.first_contact import HostKeyUnavailable
 from tests.gpu import gpu_machine
 from tests.gpu.gpu_machine import INVENTORY, GpuMachine
 from tests.gpu.gpu_requirements import missing_requirements

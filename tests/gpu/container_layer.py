@@ -12,11 +12,11 @@ from pathlib import Path
 
 from lab import base_images
 from lab.hosts import HostSpec
-from lab.requirements import CACHE, UnsupportedMachine
+from lab.machine_requirements import CACHE, UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.engines.image import KIND
-from rigwright.paths import ROOT
 from rigwright.plan.host_facts import PACKAGES
+from rigwright.project_root import ROOT
 from tests.hosts.support import run_deploy, write_inventory
 
 # of Debian's releases the one whose podman reads what the container toolkit writes

@@ -10,10 +10,10 @@ from pathlib import Path
 from lab import tiny_model
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.bundle import INDEX
 from rigwright.survey.box_survey import BoxSurvey
-from roles import survey
+from roles import first_contact
 
 INVENTORY = ROOT / "inventory" / "metal.py"
 RECORD = INVENTORY.with_suffix(".json")
@@ -85,25 +85,25 @@ def boot_machine(lab: ThrowawayLab, release: str) -> GpuMachine:
     """Boot a throwaway host with this machine's cards, that reaches nothing beyond it.
 
     Raises:
-        lab.requirements.UnsupportedMachine: this machine has no card, or cannot run a lab.
+        lab.machine_requirements.UnsupportedMachine: this machine has no card, or cannot run a lab.
     """
     (host,) = lab.up([HostSpec("h1", release, gpus=True)])
     host.run("ip route del default")
-    return GpuMachine(host.inventory_keys, survey.survey_host("metal", host.inventory_keys, sudo=False), host)
+    return GpuMachine(host.inventory_keys, first_contact.survey_host("metal", host.inventory_keys, sudo=False), host)
 
 
 def connect_machine(address: str) -> GpuMachine:
     """A real machine.
 
     Raises:
-        roles.survey.HostKeyUnavailable: it cannot be looked at.
+        roles.first_contact.HostKeyUnavailable: it cannot be looked at.
         ValueError: something is served there that is not ours to touch, or it has no card.
     """
     user, _, name = address.rpartition("@")
     connection: dict[str, object] = {"ssh_hostname": name, "ssh_user": user or "root"}
     if connection["ssh_user"] != "root":
         connection["_sudo"] = True
-    machine = GpuMachine(connection, survey.survey_host("metal", connection, sudo="_sudo" in connection), None)
+    machine = GpuMachine(connection, first_contact.survey_host("metal", connection, sudo="_sudo" in connection), None)
     if not machine.survey.cards or not machine.survey.cards[0].capability:
         raise ValueError(f"{address}: no NVIDIA card with a driver that works")
     seen = machine.survey

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from lab import base_images, gpu_passthrough, requirements
-from lab.requirements import PROGRAMS, UnsupportedMachine
+from lab import base_images, gpu_passthrough, machine_requirements
+from lab.machine_requirements import PROGRAMS, UnsupportedMachine
 from rigwright.supply.bundle import INDEX
 from tests.gpu.container_layer import RELEASE
 
@@ -16,12 +16,12 @@ def missing_requirements(release: str, bundle: Path | None, vllm: Path | None = 
         bundle: What `tests.gpu.gpu_bundle` has made, where there is no network.
         vllm: What `tests.gpu.vllm_bundle` has made.
     """
-    found = gpu_passthrough.missing_requirements() + requirements.missing_requirements()
-    if found and (packages := requirements.missing_packages(PROGRAMS)):
+    found = gpu_passthrough.missing_requirements() + machine_requirements.missing_requirements()
+    if found and (packages := machine_requirements.missing_packages(PROGRAMS)):
         found.append(f"missing {', '.join(packages)}")
     try:
         if not found:
-            requirements.install_programs(PROGRAMS)
+            machine_requirements.install_programs(PROGRAMS)
     except UnsupportedMachine as error:
         found.append(str(error))
     for name in dict.fromkeys((release, RELEASE)):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import testinfra
 
-from checks import backend
+from checks import testinfra_backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
@@ -68,6 +68,6 @@ def run_local_survey(
 
 ((_name, _data),) = declare_this_machine()
 collection.take_survey = run_local_survey
-backend.load_hosts = lambda _inventory, _limit: (None, {_name: ThisMachineTarget(_data)})
-backend.connect_targets = lambda _state, _targets: {}
-backend.testinfra_host = lambda _target: testinfra.get_host("local://")
+testinfra_backend.load_hosts = lambda _inventory, _limit: (None, {_name: ThisMachineTarget(_data)})
+testinfra_backend.connect_targets = lambda _state, _targets: {}
+testinfra_backend.testinfra_host = lambda _target: testinfra.get_host("local://")

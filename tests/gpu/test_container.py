@@ -15,9 +15,9 @@ import pytest
 
 from lab import gpu_passthrough
 from lab.hosts import HostSpec
-from lab.requirements import UnsupportedMachine
+from lab.machine_requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
-from roles import survey
+from roles import first_contact
 from tests.gpu.container_layer import CACHE_MOUNT, RELEASE, make_layer
 from tests.gpu.gpu_machine import USED, GpuMachine
 from tests.hosts.hub_models import run_rigwright
@@ -64,13 +64,15 @@ def box(
         (host,) = lab.up([HostSpec("boxed", RELEASE, (below,), gpus=True, disks=("/opt",))])
         host.run(f"mkdir -p /opt/rigwright && cp -a {CACHE_MOUNT}/. /opt/rigwright/")
         isolate_host(host)
-        found = GpuMachine(host.inventory_keys, survey.survey_host("boxed", host.inventory_keys, sudo=False), host)
+        found = GpuMachine(
+            host.inventory_keys, first_contact.survey_host("boxed", host.inventory_keys, sudo=False), host
+        )
         with run_file_server(address=lab.gateway) as files:
             made = OfflineImageBox(lab, host, folder / "box", files=files)
             made.push_image(make_server_image("one"))
             made.publish_toolkit(SigningKey.generate_key(folder / "key"))
             yield made, found
-    except (UnsupportedMachine, survey.HostKeyUnavailable, subprocess.CalledProcessError) as error:
+    except (UnsupportedMachine, first_contact.HostKeyUnavailable, subprocess.CalledProcessError) as error:
         pytest.fail(str(error), pytrace=False)
     finally:
         lab.down()

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from rigwright.nvidia.cards import topology
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.gpu.gpu_machine import GpuMachine, check_here
 
 FILES = ("driver", "modules", "packages", "cards")

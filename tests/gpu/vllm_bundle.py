@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lab import base_images
-from rigwright.paths import ROOT
-from rigwright.supply.inputs import Input
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock, render_lock
+from rigwright.supply.lock_inputs import Input
 from rigwright.toml import tomllib
 from tests.gpu.gpu_bundle import CARD
 from tests.gpu.gpu_machine import GATEWAY

@@ -4,8 +4,8 @@ from pyinfra import host
 
 from rigwright.plan.plan_inputs import build_target_state
 from roles.base import base
-from roles.probe import probe_host
-from roles.rig import DeployContext, rig_of_host
+from roles.host_probe import probe_host
+from roles.rig_lookup import DeployContext, rig_of_host
 
 rig = rig_of_host(host)
 if facts := probe_host(rig):

@@ -14,7 +14,7 @@ import pytest
 from openai import APIStatusError, BadRequestError, OpenAI
 
 from benchmarks import litellm
-from lab.requirements import CACHE
+from lab.machine_requirements import CACHE
 from tests.hosts.vllm_box import POSITIONS
 from tests.stand_ins.vllm_model import ANSWER, THOUGHT
 

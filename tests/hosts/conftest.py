@@ -22,7 +22,7 @@ import pytest
 from lab import engine_cache
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from tests.hosts import driver_box, vllm_box
 from tests.hosts.containers_box import containers_box as containers_box

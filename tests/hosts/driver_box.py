@@ -14,8 +14,8 @@ import pytest
 
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.model.nvidia import SHIPPED, load_driver_tables
-from rigwright.paths import ROOT
+from rigwright.model.nvidia_tables import SHIPPED, load_driver_tables
+from rigwright.project_root import ROOT
 from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until
 from tests.stand_ins.nvidia import apt_archive, kernel_packages, nvidia_driver_packages
 from tests.stand_ins.nvidia.debian_packages import StandInDeb

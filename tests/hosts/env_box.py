@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.hosts.support import write_inventory
 from tests.stand_ins import conda_python

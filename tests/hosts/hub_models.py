@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.file_shelf import MODEL
+from lab.file_server import MODEL
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import PORT, write_inventory

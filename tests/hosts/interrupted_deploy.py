@@ -13,7 +13,7 @@ from pyinfra import state
 from pyinfra.api.state import BaseStateCallback, State
 
 from lab import cgroups
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 
 def kill_target() -> None:

@@ -4,8 +4,8 @@ import os
 
 from pyinfra import host
 
-from roles.artefact_jobs import ensure_fetched, install_fetch_programs
-from roles.rig import rig_of_host
+from roles.artefact_fetch import ensure_fetched, install_fetch_programs
+from roles.rig_lookup import rig_of_host
 
 rig = rig_of_host(host)
 install_fetch_programs(rig)

@@ -15,7 +15,7 @@ import pytest
 from lab.base_images import RELEASES
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 PORT = 8020

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import sessions
+from benchmarks import ssh_command_count
 from lab.hosts import LabHost
 
 # what is tested here is what this machine asks
@@ -14,10 +14,10 @@ pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 
 def test_verbs_that_change_nothing_ask_in_few_commands(converged: LabHost, inventory: Path) -> None:
-    sessions.prepare([converged])
+    ssh_command_count.prepare([converged])
     asked = {}
     for verb in ("deploy", "plan", "status", "models"):
-        with sessions.counted([converged]) as count:
+        with ssh_command_count.counted([converged]) as count:
             done = subprocess.run(
                 [sys.executable, "-m", "cli", verb, str(inventory)], capture_output=True, text=True, check=False
             )

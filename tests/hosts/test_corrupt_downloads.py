@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.file_shelf import MODEL
+from lab.file_server import MODEL
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.download_servers import StandInMirror, folder_content, index_content

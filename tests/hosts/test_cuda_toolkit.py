@@ -8,7 +8,7 @@ import pytest
 
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.engines import unprivileged
+from rigwright.engines import unprivileged_steps
 from rigwright.model.roots import Roots
 from roles.trees import render_tree_program
 from tests.hosts.conftest import BootHost
@@ -67,7 +67,7 @@ def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(
 
     # as an engine is compiled: nobody, without devices and without the network
     host.run("mkdir -m 0700 /var/tmp/t && mkdir /var/tmp/t/t && chmod 0777 /var/tmp/t/t")
-    compiling = unprivileged.unprivileged_command(Roots(), ("/bin/sh", "-c", PROGRAM), "/var/tmp/t/t")
+    compiling = unprivileged_steps.unprivileged_command(Roots(), ("/bin/sh", "-c", PROGRAM), "/var/tmp/t/t")
     assert host.run(shlex.join(compiling)).split()[-3:] == ["sm_75", "sm_86", "sm_120a"]
     assert host.run("ls /usr/local | grep -c cuda || true").strip() == "0"
 

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from lab.requirements import STATE
+from lab.machine_requirements import STATE
 from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts.conftest import ConvergedLayers
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.file_shelf import MODEL
+from lab.file_server import MODEL
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
 from rigwright.plan.preflight import HOME
+from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
 from tests.hosts.download_servers import StandInMirror, folder_content
 from tests.hosts.support import (

@@ -15,7 +15,7 @@ import pytest
 from lab.hosts import LabHost
 from rigwright.gateway import nginx_conf
 from rigwright.gateway.request_rules import load_request_rules
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.system_calls import filter_lines
 from tests.hosts.conftest import BootHost
 from tests.unit.request_bodies import passed_examples, refused_examples, refused_places

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import requests
 
-from benchmarks import locked
+from benchmarks import comparison_environments
 from lab.hosts import HostSpec
 from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts.gateway_box import DEMO, LAN, TLS, GatewayBox, access_log, make_key, new_log_lines, run_rigwright
 from tests.hosts.host_layers import ConvergedLayers
 from tests.hosts.support import check_verdicts, run_deploy
@@ -104,7 +104,7 @@ def box(
 
 def test_anthropics_library_is_answered_and_refused_as_it_reads_it(box: GatewayBox) -> None:
     try:
-        locked.install(LOCK, VENV)
+        comparison_environments.install(LOCK, VENV)
     except RuntimeError as error:
         pytest.skip(f"Anthropic's library is not available: {error}")
     authority = box.folder / "ca.crt"

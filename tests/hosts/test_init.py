@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.file_shelf import MODEL
+from lab.file_server import MODEL
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.declaration.connection import parse_host_key
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
 from tests.hosts.support import run_plan, write_inventory
 from tests.lock_files import reseal_text

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.file_shelf import MODEL
+from lab.file_server import MODEL
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.download_servers import make_certificate
 from tests.hosts.support import red_checks, run_deploy, run_plan, wait_until, write_inventory

@@ -13,7 +13,7 @@ import requests
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.engines import kind_of
-from rigwright.model.gateway import ListenerEntry
+from rigwright.model.gateway_schema import ListenerEntry
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from tests.hosts.shipped.shipped_boxes import RELEASE, ShippedBoxes, ShippedServers, serve_shipped

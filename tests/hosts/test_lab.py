@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import cgroups, requirements
+from lab import cgroups, machine_requirements
 from lab.base_images import RELEASES
 from lab.hosts import HostSpec
 from lab.throwaway_lab import ThrowawayLab
@@ -31,7 +31,7 @@ def traces(lab: ThrowawayLab) -> list[str]:
     found += subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
     found += subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
     found += Path("/proc/mounts").read_text()
-    found += "\n".join(str(p) for h in requirements.cgroup_hierarchies() for p in h.glob(f"{lab.bridge}*"))
+    found += "\n".join(str(p) for h in machine_requirements.cgroup_hierarchies() for p in h.glob(f"{lab.bridge}*"))
     found += str(lab.folder) if lab.folder.exists() else ""
     return [line for line in found.splitlines() if lab.bridge in line or str(lab.folder) in line]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bench.ladder_figures import LadderStep, LoadResult
-from bench.load_program import CHAT
+from bench.load_generator import CHAT
+from bench.load_ladder_results import LadderStep, LoadResult
 from lab.hosts import LabHost
-from rigwright import baseline
-from rigwright.paths import ROOT
+from rigwright import speed_baselines
+from rigwright.project_root import ROOT
 from tests.hosts import vllm_box
 from tests.hosts.support import is_serving, main_pid, wait_until
 from tests.hosts.vllm_box import VllmServers
@@ -56,7 +56,7 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     done = rigwright("bench", "speed", inventory, "--accept")
     assert done.returncode == 0, done.stderr
     assert "accepted: 1 run of 1 start of the engine" in done.stdout
-    (run,) = baseline.load_history(baseline.history_path(str(inventory), "box")).for_instance("chat").runs
+    (run,) = speed_baselines.load_history(speed_baselines.history_path(str(inventory), "box")).for_instance("chat").runs
     assert run.is_comparable
     assert {f"{count} 100/500" for count in ("1 stream", "2 streams", "4 streams")} <= set(run.rates)
     assert (run.fingerprint.driver, run.fingerprint.cards) == ("", ())
@@ -72,7 +72,10 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     done = rigwright("bench", "speed", inventory)
     assert done.returncode in (0, 1), done.stderr
     assert "noise" not in done.stderr
-    assert len(baseline.load_history(baseline.history_path(str(inventory), "box")).for_instance("chat").runs) == 3
+    assert (
+        len(speed_baselines.load_history(speed_baselines.history_path(str(inventory), "box")).for_instance("chat").runs)
+        == 3
+    )
 
 
 def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Path, converged: LabHost) -> None:
@@ -139,7 +142,7 @@ def test_vllms_own_bench_runs_in_the_place_of_its_instance(
 def test_figures_are_those_of_vllm_bench_serve(vllm_host: LabHost) -> None:
     """Beside each other on a server of fixed timing, held within 5 %: both in the host, by its engine's environment."""
     put(vllm_host, "/root/engine.py", Path(chat_engine.__file__).read_text())
-    put(vllm_host, "/root/load.py", (ROOT / "bench/load_program.py").read_text())
+    put(vllm_host, "/root/load.py", (ROOT / "bench/load_generator.py").read_text())
     put(vllm_host, "/root/key", chat_engine.KEY)
     start = "systemd-run --quiet --unit=stand-in --property=StandardOutput=file:/root/port"
     vllm_host.run(f"{start} python3 -I /root/engine.py 1 0.02")

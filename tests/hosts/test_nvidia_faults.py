@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.nvidia import load_driver_tables
-from rigwright.paths import ROOT
+from rigwright.model.nvidia_tables import load_driver_tables
+from rigwright.project_root import ROOT
 from tests.hosts.driver_box import KERNELS, NEW, OLD, DriverBox, single_release_mark
 from tests.hosts.support import deploy_command, run_plan, wait_until
 from tests.lock_files import reseal_text

@@ -14,7 +14,7 @@ import pytest
 
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.host.locks import LOCKS
+from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.supply.bundle import BundleRow, render_index
 from rigwright.supply.lock import load_lock_file
 from tests.hosts.conftest import BootHost, ConvergedLayers

@@ -15,7 +15,7 @@ import requests
 from lab.hosts import LabHost
 from lab.ssh_tunnel import forward_port
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts import env_box, patch_box, vllm_box
 from tests.hosts.conftest import BootHost
 from tests.hosts.env_box import EnvironmentServers

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock, render_lock
 from tests import sample_plugins
 from tests.hosts import env_box

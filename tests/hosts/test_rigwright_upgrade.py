@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.support import (
     PYINFRA,

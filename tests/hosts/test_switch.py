@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from cli.lock_resolver.checkpoints import parse_header
+from cli.lock_resolver.checkpoint_inspection import parse_header
 from lab.hosts import HostSpec
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.supply.lock import Lock, render_lock

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.model.nvidia import load_driver_tables
-from rigwright.paths import ROOT
+from rigwright.model.nvidia_tables import load_driver_tables
+from rigwright.project_root import ROOT
 from tests.hosts import driver_box
 from tests.hosts.driver_box import DriverBox
 from tests.hosts.host_layers import exclusive_layer

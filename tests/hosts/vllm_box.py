@@ -16,8 +16,8 @@ import pytest
 
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, render_lock
+from rigwright.supply.lock_inputs import Input
 from tests.hosts.host_layers import exclusive_layer
 from tests.hosts.support import PORT, PyinfraRun, run_deploy, write_inventory
 from tests.stand_ins import conda_python, vllm_cpu, vllm_cpu_cache, vllm_model

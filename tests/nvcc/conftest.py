@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.delivery import render_requirements
-from rigwright.model.nvidia import Toolkit
+from rigwright.fetch_job_spec import render_requirements
+from rigwright.model.nvidia_tables import Toolkit
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, load_patches
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.render import render
 from rigwright.supply.lock import Artefact, Lock
 from tests.nvcc.system_root import NVCC, PATCH, SITE, TOOLKIT, SystemRoot

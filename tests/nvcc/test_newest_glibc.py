@@ -11,11 +11,11 @@ import pytest
 
 from cli.lock_resolver import downloads
 from cli.lock_resolver.package_index import PackageIndex, index_url
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture
-from rigwright.engines.llama_cpp.keys import LlamaEngine
-from rigwright.nvidia.cuda import SPECIFIED_SINCE, dotted_numbers
-from rigwright.paths import ROOT
+from rigwright.engines.llama_cpp.catalog_keys import LlamaEngine
+from rigwright.nvidia.cuda_toolkit import SPECIFIED_SINCE, dotted_numbers
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from tests.nvcc.conftest import cached_wheels
 from tests.nvcc.system_root import NVCC, TOOLKIT, SystemRoot

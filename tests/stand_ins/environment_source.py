@@ -18,7 +18,7 @@ from packaging.markers import Marker
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock, render_lock
 from tests.stand_ins import conda_python, wheel_cache
 from tests.stand_ins.package_servers import StandInCondaChannel, StandInIndex

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.hosts import LabHost
-from rigwright.host.systems import CODENAMES, KEYRING
+from rigwright.host.supported_systems import CODENAMES, KEYRING
 from tests.stand_ins.nvidia.debian_packages import StandInDeb
 from tests.stand_ins.nvidia.kernel_packages import kernel_packages
 from tests.stand_ins.nvidia.served_archives import ServedArchives

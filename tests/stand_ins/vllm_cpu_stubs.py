@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import requirements
+from lab import machine_requirements
 from tests.stand_ins.vllm_cpu_repack import write_dist_info, write_member
 
 PROGRAMS = {"gcc": "gcc", "readelf": "binutils"}
@@ -129,9 +129,9 @@ def write_stub_wheel(target: Path, torch: Path, vllm: Path, runtime: Path) -> No
         runtime: NVIDIA's, with the CUDA runtime.
 
     Raises:
-        lab.requirements.UnsupportedMachine: there is no compiler, and none can be installed.
+        lab.machine_requirements.UnsupportedMachine: there is no compiler, and none can be installed.
     """
-    requirements.install_programs(PROGRAMS)
+    machine_requirements.install_programs(PROGRAMS)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         cuda = missing_symbols(map(read_symbols, unpack_files(torch, folder / "torch", "torch/lib/*.so*")), _NVIDIA)

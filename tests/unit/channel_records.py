@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Iterable
 
-from rigwright.host.channel import END
+from rigwright.host.script_output import END
 
 
 def encode_records(*records: tuple[str, ...]) -> list[str]:

@@ -4,8 +4,8 @@ import hashlib
 import json
 from typing import Any
 
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import Input
 from tests.unit.sample_texts import COMMIT
 
 INPUT = Input(kind="weight", repository="owner/big")

@@ -7,7 +7,7 @@ from rigwright.containers.container_facts import ContainerFacts
 from rigwright.containers.container_plan import ContainerPlan, ContainerRefusal, plan_containers
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE, group_of
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import changed_rig, sample_artefact, sample_card, sample_rig

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rigwright.containers import container_facts, daemon, release
+from rigwright.containers import container_facts, daemon_json, end_of_management
 from rigwright.containers.container_facts import ContainerFacts
-from rigwright.delivery import job_network
+from rigwright.fetch_job_spec import job_network
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.render import render
-from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import BundledPackages, LocalFile
 from tests.unit.samples import sample_card, sample_rig
 
@@ -22,12 +22,12 @@ CONTAINING = replace(sample_rig(), containers=ContainersEntry(engines=("docker",
 def release_script(absent: bool = False, **changes: object) -> str:
     """Letting go of containers, where we have set one option of Docker's."""
     was = {("debug",): False} if "found" in changes else {}
-    record = daemon.DaemonRecord({("debug",): True}, was, absent).render()
+    record = daemon_json.DaemonRecord({("debug",): True}, was, absent).render()
     there = replace(ContainerFacts("debian", "13", options='{"debug": true}', record=record), **changes)  # type: ignore[arg-type]
     return render(
         "containers/release.sh.j2",
         ledger=f"{STATE}/owned",
-        **release.container_release_values(sample_rig().roots, there),
+        **end_of_management.container_release_values(sample_rig().roots, there),
     )
 
 
@@ -76,7 +76,7 @@ CONTAINER_SCRIPTS: dict[str, Callable[[], str]] = {
     "locked packages of a bundle": lambda: debs_job("install", kept=f"{STATE}/containers/kept/x/1", **bundle_values()),
     "spec of the cards": lambda: render("containers/refresh.sh.j2", spec=container_facts.CDI_SPEC, patience=90),
     "options in force": lambda: render(
-        "containers/in_force.sh.j2", in_force=container_facts.IN_FORCE, daemon_json=daemon.PATH
+        "containers/in_force.sh.j2", in_force=container_facts.IN_FORCE, daemon_json=daemon_json.PATH
     ),
     "let go of containers": lambda: release_script(),
     "let go of containers on a host without a daemon.json before": lambda: release_script(absent=True),

@@ -30,16 +30,16 @@ from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_s
 from cli.tables import print_paragraph
 from cli.variants import variants
 from rigwright.advisories.audit import audit
-from rigwright.host.locks import LockHolder
+from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig
 from rigwright.patches import apply
 from rigwright.patches import patch as patches
-from rigwright.paths import ROOT
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.stages import plan_deploy
 from rigwright.plugins.plugin import SelftestKeys
 from rigwright.plugins.verdict import verdict
-from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from rigwright.project_root import ROOT
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing
 from tests.documented_output import PAGES, compare_page
 from tests.unit import shipped_inventories
 from tests.unit.plugin_samples import SELFTEST

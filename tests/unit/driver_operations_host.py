@@ -9,8 +9,8 @@ import pytest
 
 from rigwright.model.roots import Roots
 from rigwright.nvidia.driver.driver_facts import DriverFacts
-from rigwright.nvidia.packages.target import DriverTarget
-from roles.operations import drivers, packages, shell
+from rigwright.nvidia.packages.driver_target import DriverTarget
+from roles.operations import drivers, packages, reconnecting_shell
 from roles.operations.drivers import LOOK, _DriverRun
 from tests.unit.apt_simulation import simulation_lines
 from tests.unit.channel_records import channel_lines
@@ -54,7 +54,7 @@ def capture_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
     for module in (drivers, packages):
         monkeypatch.setattr(module, "logger", listener)
-    monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
+    monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
     for name in ("apt-mark", "modprobe"):
         write_stand_in(tmp_path / "bin", name, f'echo "{name} $*" >> {tmp_path}/asked')
     write_stand_in(tmp_path / "bin", "systemctl", 'echo "${ACTIVE:-inactive}"; [ -n "$ACTIVE" ]')

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from rigwright.declaration.catalog import load_catalog
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.model.catalog_schema import Card
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import changed_rig, sample_artefact, sample_rig
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.model.nvidia import SHIPPED
+from rigwright.model.nvidia_tables import SHIPPED
 from rigwright.supply.lock import Lock
 from tests.unit import built_debs, short_programs
 from tests.unit.file_server import LoopbackFileServer, complete_file
@@ -157,7 +157,7 @@ class DriverLockFixture:
             "catalog/driver/driver.toml", text.replace("https://developer.download.nvidia.com", base or "https://h")
         )
         # what is read once is kept
-        from rigwright.model.nvidia import load_driver_tables
+        from rigwright.model.nvidia_tables import load_driver_tables
 
         load_driver_tables.cache_clear()
 

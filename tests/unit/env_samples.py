@@ -1,7 +1,7 @@
 """A small environment as it is declared and locked, and what it is on a host."""
 
 from rigwright.envs.environment import Environment, plan_environment
-from rigwright.model.catalog import EnvKeys
+from rigwright.model.catalog_schema import EnvKeys
 from rigwright.model.instance import EnvSpec
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checks import backend, nvidia
+from checks import nvidia, testinfra_backend
 from checks.survey import collection
 from rigwright import inventory
 from rigwright.nvidia.driver import driver_files
@@ -50,9 +50,9 @@ class PluginNvidiaHost(NvidiaFolderHost):
 
 made = {"yes": RIG, "managed": MANAGED, "no": sample_rig()}[os.environ["CARDS"]]
 collection.take_survey = lambda *_, **__: PluginNvidiaHost().run_survey(made)
-backend.load_hosts = lambda _inventory, _limit: (None, {"box": FolderTarget()})
-backend.connect_targets = lambda _state, _targets: {}
-backend.testinfra_host = lambda _target: FolderTestinfraHost()
+testinfra_backend.load_hosts = lambda _inventory, _limit: (None, {"box": FolderTarget()})
+testinfra_backend.connect_targets = lambda _state, _targets: {}
+testinfra_backend.testinfra_host = lambda _target: FolderTestinfraHost()
 inventory.load_rig = lambda _data: made
 host_facts.parse = lambda _lines: FACTS
 nvidia.collect_driver_facts = lambda _survey, _facts: DRIVER_FACTS

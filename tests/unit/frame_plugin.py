@@ -9,7 +9,7 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
-from checks import backend
+from checks import testinfra_backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
 from rigwright import inventory
@@ -40,15 +40,18 @@ def make_survey(target: Any, *_: object, deep: bool, wait: Callable[[list[str]],
         raise root_shell.ConnectionGone("the connection is gone")
     if f"{target.name} later" in os.environ["GONE"] and not JUDGED.wait(20):
         raise root_shell.ConnectionGone("nothing was judged before")
-    return SurveyAnswers({"about": {"told": ABOUT}, "accounts": {"failed": "it died"}})
+    return SurveyAnswers({"host_summary": {"told": ABOUT}, "accounts": {"failed": "it died"}})
 
 
 names = os.environ["HOSTS"].split()
-backend.load_hosts = lambda _inventory, _limit: (None, {name: SimpleNamespace(name=name, data=DATA) for name in names})
-backend.connect_targets = lambda _state, targets: {
+testinfra_backend.load_hosts = lambda _inventory, _limit: (
+    None,
+    {name: SimpleNamespace(name=name, data=DATA) for name in names},
+)
+testinfra_backend.connect_targets = lambda _state, targets: {
     name: "" for name in targets if f"{name} before" in os.environ["GONE"]
 }
-backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
+testinfra_backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load_rig = lambda _data: MADE
 host_facts.parse = lambda _lines: sample_facts()
 collection.take_survey = make_survey

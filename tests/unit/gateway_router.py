@@ -18,7 +18,7 @@ from threading import Event, Thread
 from typing import Any
 
 from rigwright.gateway.request_rules import load_request_rules
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 ROUTER = ROOT / "roles/gateway/host/router"
 PYTHON = "/usr/bin/python3"

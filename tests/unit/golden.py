@@ -24,16 +24,16 @@ import pyinfra_cli  # noqa: F401 (before ssl is imported: it exchanges sockets)
 from click.testing import CliRunner
 
 from checks import runner
-from checks.catalogue import list_checks
+from checks.check_catalogue import list_checks
 from checks.results import STATUS
 from cli import main as command
 from cli import plan
 from rigwright.containers import container_files as container_files
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.nvidia.driver import driver_files as driver_files
-from rigwright.paths import ROOT
 from rigwright.plan.plan_inputs import TargetState
-from rigwright.weights import weight_sharing
+from rigwright.project_root import ROOT
+from rigwright.weights import weight_server
 from tests.unit.documented_outputs import captured_terminal
 from tests.unit.golden_hosts import FOLDER, INVENTORIES, EmptyHost, rigs
 from tests.unit.samples import NOW
@@ -170,10 +170,10 @@ def _settings(one: TargetState) -> Iterator[tuple[str, str]]:
         yield from ((setting.path, setting.text) for setting in settings)
     if one.rig.share:
         yield (
-            weight_sharing.config_path(one.rig.roots),
-            weight_sharing.render_share_config(one.rig.roots, one.rig.share),
+            weight_server.config_path(one.rig.roots),
+            weight_server.render_share_config(one.rig.roots, one.rig.share),
         )
-        yield "share.service", weight_sharing.render_share_unit(one.rig.roots, one.rig.share)
+        yield "share.service", weight_server.render_share_unit(one.rig.roots, one.rig.share)
 
 
 def _kind(path: str) -> str:

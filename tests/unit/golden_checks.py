@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from checks import backend
+from checks import testinfra_backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
 from checks.survey.sections import list_sections
@@ -24,9 +24,9 @@ from tests.unit.survey_samples import empty_answer
 
 DATA = {"rig": {"name": NAME, "inventory": "rig.py", "entry": {}}}
 ANSWERS = json.loads(json.dumps({section.name: {"told": empty_answer(section.shape)} for section in list_sections()}))
-backend.load_hosts = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(name=NAME, data=DATA)})
-backend.connect_targets = lambda _state, _targets: {}
-backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
+testinfra_backend.load_hosts = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(name=NAME, data=DATA)})
+testinfra_backend.connect_targets = lambda _state, _targets: {}
+testinfra_backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load_rig = lambda _data: RIG
 host_facts.parse = lambda _lines: replace(LOOKS["read_facts"](EmptyHost(NAME, RIG)), clock=int(time.time()))
 collection.take_survey = lambda *_, **__: SurveyAnswers(ANSWERS)

@@ -17,8 +17,8 @@ from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import ForeignProcesses
-from rigwright.paths import ROOT
-from rigwright.serving.observed import ObservedServing
+from rigwright.project_root import ROOT
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.supply.lock import Artefact, render_lock
 from tests.unit import shipped_inventories
 from tests.unit.container_samples import FOUR

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.serving import observed
+from rigwright.serving import serving_state
 from rigwright.serving.activation import ActivationGoal, goal_of
 from rigwright.serving.generation import META, PROVEN, Generation
-from rigwright.serving.observed import ObservedServing, render_state_query
+from rigwright.serving.serving_state import ObservedServing, render_state_query
 from roles.operations.generations import pack_generation
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
@@ -129,7 +129,7 @@ class HostFolder:
             )
         )
         assert done.returncode == 0, done.stderr
-        return observed.parse(done.stdout.splitlines())
+        return serving_state.parse(done.stdout.splitlines())
 
     def generation_goal(self, number: int) -> ActivationGoal:
         """A generation that lies there, as a goal."""

@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.host.systemd import UnitState
-from rigwright.model.facts import HostFacts
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.installation import Installation
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda import plan_toolkit
+from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation, build_generation
-from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit
 from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import sample_build, sample_instance, sample_rig
 

@@ -1,14 +1,14 @@
 """An instance that is served from an image, and the image's installation."""
 
 from rigwright.engines.image import install
+from rigwright.engines.image.catalog_keys import ImageEngine, VllmVariant
 from rigwright.engines.image.install import UnpackedImage
-from rigwright.engines.image.keys import ImageEngine, VllmVariant
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch
 from rigwright.supply import image_manifest
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import Input
 from tests.stand_ins.oci_images import LayerEntry, OCIImage, build_image
 from tests.unit import samples, vllm_samples
 from tests.unit.samples import sample_card

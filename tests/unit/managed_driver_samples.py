@@ -6,8 +6,8 @@ from typing import Any
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
+from rigwright.nvidia.packages.driver_target import DriverTarget, plan_driver_target
 from rigwright.nvidia.packages.locked_driver import find_locked_driver
-from rigwright.nvidia.packages.target import DriverTarget, plan_driver_target
 from tests.unit.driver_samples import (
     C3090,
     SERVER,

@@ -7,9 +7,9 @@ from pydantic import TypeAdapter
 
 from checks.survey.accounts import Rights
 from checks.survey.base_system import BaseSystem, Loader
+from checks.survey.boot_settings import BootSettings, SettingLine
 from checks.survey.kernel import Device, DkmsBuild, Grub, Initrd, Kernels, KernelThere, Module, NextBoot, SeparateMount
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
-from checks.survey.settings import BootSettings, SettingLine
 from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
@@ -124,10 +124,10 @@ PACKAGES = PackageSurvey(
     hooks=[],
 )
 FILES = PackageFiles([], 9, ["libcuda1", "linux-image-1"], [], [])
-SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
+SOUND = {"kernel": KERNEL, "boot": BOOT, "boot_settings": SETTINGS, "packages": PACKAGES, "package_file_changes": FILES}
 SOUND |= {
-    "rights": Rights([], [], [], [], []),
-    "loader": Loader([], []),
+    "privilege_escalation": Rights([], [], [], [], []),
+    "dynamic_loader": Loader([], []),
     "base_system": TypeAdapter(BaseSystem).validate_python(empty_answer(BaseSystem)),
 }
 

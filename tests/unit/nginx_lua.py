@@ -7,7 +7,7 @@ from typing import Any
 
 import lupa.luajit21
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 # `ngx` as far as the decisions use it: headers answer to any case, a shared dictionary counts.
 _STAND_IN = """

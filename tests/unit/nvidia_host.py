@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 from checks import Drift
 from checks.survey.answers import SurveyAnswers
+from checks.survey.boot_settings import SETTINGS
 from checks.survey.cards import CARDS
-from checks.survey.host import cards, dpkg, kernel, manager, settings
+from checks.survey.host import boot_settings, cards, dpkg, kernel, systemd_properties
 from checks.survey.kernel import KERNEL as KERNELS
 from checks.survey.section import SurveyScope
-from checks.survey.settings import SETTINGS
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
+from rigwright.model.catalog_schema import Card
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_files import render_locked_settings
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
@@ -167,14 +167,14 @@ class NvidiaFolderHost:
         scene, answers = SurveyScope(made, None), {}  # type: ignore[arg-type] # nothing here is asked by what comes of it
         with ExitStack() as stack:
             stack.enter_context(patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}))
-            for module in (dpkg, kernel, settings, cards):
+            for module in (dpkg, kernel, boot_settings, cards):
                 stack.enter_context(patch.object(module, "ROOT", str(self.root)))
-            stack.enter_context(patch.object(manager, "read_properties", self._unit_properties))
-            for section, module in ((KERNELS, kernel), (SETTINGS, settings), (CARDS, cards)):
+            stack.enter_context(patch.object(systemd_properties, "read_properties", self._unit_properties))
+            for section, module in ((KERNELS, kernel), (SETTINGS, boot_settings), (CARDS, cards)):
                 asked = section.asks(scene)
                 if asked is not None:
                     answers[section.name] = {"told": json.loads(json.dumps(module.look(asked)))}
-        for row in answers["settings"]["told"]["files"]:
+        for row in answers["boot_settings"]["told"]["files"]:
             row.update(uid=0, gid=0)
         return SurveyAnswers(answers)
 

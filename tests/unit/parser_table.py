@@ -18,15 +18,15 @@ from checks.survey.host import (
     firewall,
     health,
     kernel,
-    manager,
     packages,
     sshd,
+    systemd_properties,
     weights,
 )
 from cli.lock_resolver import apt_archives
 from cli.lock_resolver.distribution_packages import parse_addresses, source_suites
 from cli.lock_resolver.downloads import DownloadUnavailable
-from rigwright import debs
+from rigwright import apt_transactions
 from rigwright.nvidia.cards import smi, smi_text_reports
 
 DATA = Path(__file__).with_name("data") / "parsers"
@@ -86,13 +86,13 @@ def text_parser(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
 def _parse_blocks(text: str) -> list[dict[str, list[str]]]:
     return [
         {name: value.split("\n") for name, value in block.items()}
-        for block in manager.parse_blocks(common.require_whole("systemctl", text))
+        for block in systemd_properties.parse_blocks(common.require_whole("systemctl", text))
     ]
 
 
 def _parse_show(names: list[str], wanted: Sequence[str], *options: str) -> dict[str, dict[str, list[str]]]:
     """Of each unit, the values of a property that it has several of, apart."""
-    found = manager.read_properties(names, wanted, *options)
+    found = systemd_properties.read_properties(names, wanted, *options)
     return {unit: {key: value.split("\n") for key, value in rows.items()} for unit, rows in found.items()}
 
 
@@ -128,9 +128,9 @@ def _parse_status(text: str) -> list[Any]:
 
 
 def _parse_simulation(text: str) -> dict[str, object]:
-    found = debs.parse_simulation(text.splitlines(), debs.AptSimulation)
-    if debs.INCOMPLETE in found.complaints:
-        raise ValueError(debs.INCOMPLETE)
+    found = apt_transactions.parse_simulation(text.splitlines(), apt_transactions.AptSimulation)
+    if apt_transactions.INCOMPLETE in found.complaints:
+        raise ValueError(apt_transactions.INCOMPLETE)
     return {"installed": [*found.installed], "removed": [*found.removed], "complaints": [*found.complaints]}
 
 
@@ -198,14 +198,14 @@ PARSERS: dict[str, ParserRow] = {
     ),
     "manager.parse_blocks": ParserRow("show-all.txt", text_parser(_parse_blocks), cut=(), moves="\n\n"),
     "manager.parse_unit_names": ParserRow(
-        "list-units.txt", text_parser(lambda text: manager.parse_unit_names(text, "system")), cut=()
+        "list-units.txt", text_parser(lambda text: systemd_properties.parse_unit_names(text, "system")), cut=()
     ),
     "manager.parse_call_groups": ParserRow(
-        "syscall-filter.txt", text_parser(manager.parse_call_groups), cut=(), moves="\n\n"
+        "syscall-filter.txt", text_parser(systemd_properties.parse_call_groups), cut=(), moves="\n\n"
     ),
     "manager.read_exposure": ParserRow(
         "security.txt",
-        program_parser(lambda: manager.read_exposure(UNITS), "systemd-analyze"),
+        program_parser(lambda: systemd_properties.read_exposure(UNITS), "systemd-analyze"),
         allowed=frozenset({0, 1, 2, 124, KILLED}),
         moves="\n\n",
     ),

@@ -11,7 +11,7 @@ from rigwright.containers import container_facts as container_facts
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.plan import host_facts as host_facts
 from rigwright.render import render
-from rigwright.serving import observed
+from rigwright.serving import serving_state
 from tests.unit import short_programs
 from tests.unit.container_samples import container_rig
 from tests.unit.parser_table import DATA, KILLED, ParserRow
@@ -78,14 +78,14 @@ def _read_host(output: list[str]) -> dict[str, object]:
 
 
 def _read_serving(output: list[str]) -> dict[str, object]:
-    found = observed.parse(output)
+    found = serving_state.parse(output)
     return {"processes": {name: str(one) for name, one in found.processes.items()}, "holders": [*found.sockets]}
 
 
 PROBE = render(
     "probe/probe.sh.j2", **sample_probe_values(folders=["/srv", "/opt", "/usr"], packages=["podman", "curl"])
 )
-STATE = observed.render_state_query(
+STATE = serving_state.render_state_query(
     "/nowhere/etc", "/nowhere/opt", "/nowhere/starts", "/nowhere/build", "/nowhere/owned"
 )
 first_rig = sample_rig()
@@ -150,7 +150,7 @@ PROBES: dict[str, ParserRow] = {
         script_parser(
             render("look/use.sh.j2"),
             lambda output: {
-                k: (v.since, v.memory, v.start_seconds) for k, v in observed.parse_unit_usage(output).items()
+                k: (v.since, v.memory, v.start_seconds) for k, v in serving_state.parse_unit_usage(output).items()
             },
             "systemctl",
         ),

@@ -7,22 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright import baseline
-from rigwright.containers import daemon
+from rigwright import speed_baselines
+from rigwright.containers import daemon_json
 from rigwright.declaration import connection
 from rigwright.engines import kinds, metrics
 from rigwright.engines.llama_cpp import option_table
 from rigwright.engines.vllm import option_snapshot
-from rigwright.host import locks
-from rigwright.model import origins
+from rigwright.host import deploy_lock_state
+from rigwright.model import download_origins
 from rigwright.nvidia.cards import smi, smi_text_reports
 from rigwright.nvidia.driver import driver_facts, driver_files, openpgp
-from rigwright.operate import reply
+from rigwright.operate import chat_reply
 from rigwright.patches import apply
 from rigwright.plugins import verdict
 from rigwright.problems import Invalid
 from rigwright.serving import generation
-from rigwright.supply import apt_archives, bundle, image_manifest, machine_code
+from rigwright.supply import apt_release, bundle, cuda_machine_code, image_manifest
 from rigwright.toml import parse_lock_text
 from rigwright.weights import gguf, safetensors
 from roles import progress
@@ -69,10 +69,10 @@ def file_reader(read: Callable[[Path], object]) -> Callable[[bytes, Path], objec
     return written
 
 
-def engine_reply(content: bytes) -> reply.Reply:
+def engine_reply(content: bytes) -> chat_reply.Reply:
     """An engine's answer."""
     said = content.decode(errors="replace")
-    return reply.Reply(200, "", "application/json", said, (), 0.1, 0.5, 0, 0.5)
+    return chat_reply.Reply(200, "", "application/json", said, (), 0.1, 0.5, 0, 0.5)
 
 
 def json_bytes(value: object) -> bytes:
@@ -121,20 +121,22 @@ WHEEL = b"a/b.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\na.dist-in
 
 def _read_login(file: Path) -> object:
     file.chmod(0o600)
-    return origins.load_login(str(file))
+    return download_origins.load_login(str(file))
 
 
 READERS: dict[str, ReaderRow] = {
-    "rigwright/baseline.py": ReaderRow(
-        file_reader(baseline.load_history), (json_bytes({}),), (baseline.UnreadableHistory,)
+    "rigwright/speed_baselines.py": ReaderRow(
+        file_reader(speed_baselines.load_history), (json_bytes({}),), (speed_baselines.UnreadableHistory,)
     ),
-    "rigwright/containers/daemon.py": ReaderRow(
-        text_reader(lambda said: (daemon.parse_options(said), daemon.parse_record(said))),
+    "rigwright/containers/daemon_json.py": ReaderRow(
+        text_reader(lambda said: (daemon_json.parse_options(said), daemon_json.parse_record(said))),
         (json_bytes({"log-driver": "journald", "features": {"a": True}, "cdi-spec-dirs": ["/etc/cdi"]}),),
     ),
     "rigwright/declaration/connection.py": ReaderRow(text_reader(connection.parse_host_key), (b"ssh-ed25519 " + SSH,)),
-    "rigwright/model/origins.py": ReaderRow(file_reader(_read_login), (base64.b64encode(b"user:password") + b"\n",)),
-    "rigwright/engines/kind.py": ReaderRow(
+    "rigwright/model/download_origins.py": ReaderRow(
+        file_reader(_read_login), (base64.b64encode(b"user:password") + b"\n",)
+    ),
+    "rigwright/engines/engine_interface.py": ReaderRow(
         text_reader(lambda said: [kind.count_answer_tokens(said) for kind in kinds().values()]),
         (json_bytes({"usage": {"completion_tokens": 1}}),),
         (),
@@ -151,8 +153,8 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/engines/vllm/option_snapshot.py": ReaderRow(
         file_reader(option_snapshot.load_snapshot), (json_bytes(SMALLER),), (Invalid,), costs=50
     ),
-    "rigwright/host/locks.py": ReaderRow(
-        text_reader(locks.parse_holder), (json_bytes({"who": "a", "since": 1, "host": "b"}),)
+    "rigwright/host/deploy_lock_state.py": ReaderRow(
+        text_reader(deploy_lock_state.parse_holder), (json_bytes({"who": "a", "since": 1, "host": "b"}),)
     ),
     "rigwright/nvidia/cards/smi.py": ReaderRow(
         text_reader(lambda said: [smi.gpus(0, said), smi.those_that_answer(0, said)]),
@@ -180,8 +182,8 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/nvidia/driver/driver_facts.py": ReaderRow(
         text_reader(driver_facts.parse_parameters), (b"NVreg_A: 1\nB: 2\n",)
     ),
-    "rigwright/operate/reply.py": ReaderRow(
-        lambda content, _: reply.parse_message(engine_reply(content)), (json_bytes(CHAT),)
+    "rigwright/operate/chat_reply.py": ReaderRow(
+        lambda content, _: chat_reply.parse_message(engine_reply(content)), (json_bytes(CHAT),)
     ),
     "rigwright/patches/apply.py": ReaderRow(lambda content, _: apply.parse(content), (DIFF,), (apply.PatchRefused,)),
     "rigwright/plugins/verdict.py": ReaderRow(
@@ -192,7 +194,7 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/serving/generation.py": ReaderRow(
         text_reader(lambda said: generation.parse_manifest(said, {})), (json_bytes({"instances": {}}),)
     ),
-    "rigwright/supply/apt_archives.py": ReaderRow(text_reader(apt_archives.parse_release), (RELEASE.encode(),)),
+    "rigwright/supply/apt_release.py": ReaderRow(text_reader(apt_release.parse_release), (RELEASE.encode(),)),
     "rigwright/supply/bundle.py": ReaderRow(
         lambda content, file: (file.with_name("bundle.json").write_bytes(content), bundle.load_bundle(file.parent)),
         (bundle.render_index("2026-08-01T10:00:00Z", ["debian-13"], [], []).encode(),),
@@ -208,10 +210,10 @@ READERS: dict[str, ReaderRow] = {
         (json_bytes(MANIFEST),),
         (image_manifest.UnlockableImage,),
     ),
-    "rigwright/supply/machine_code.py": ReaderRow(
-        lambda content, _: machine_code.find_targets(io.BytesIO(content)),
+    "rigwright/supply/cuda_machine_code.py": ReaderRow(
+        lambda content, _: cuda_machine_code.find_targets(io.BytesIO(content)),
         (cuda_libraries.cuda_library("sm_86", "compute_90"),),
-        (machine_code.UnreadableLibrary,),
+        (cuda_machine_code.UnreadableLibrary,),
     ),
     "rigwright/toml.py": ReaderRow(text_reader(parse_lock_text), (b"[a]\nb = 1\nc = [1.5, 'x']\n",), ()),
     "rigwright/weights/gguf.py": ReaderRow(

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from rigwright.delivery import JobNetwork, ToolEnvironment, job_network
 from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.engines.log_causes import select_faults
 from rigwright.engines.vllm.log_patterns import CAUSES
+from rigwright.fetch_job_spec import JobNetwork, ToolEnvironment, job_network
 from rigwright.gateway.gateway_units import ADMIN
-from rigwright.host.locks import LOCKS
+from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.monitoring.textfile import DEPLOY_STARTED
@@ -26,7 +26,7 @@ from rigwright.serving.standby import StandbyInstance
 from rigwright.serving.takeover import Takeover
 from rigwright.supply.bundle import BundledPackages
 from roles.engines import render_install_script
-from roles.tools import load_wheel_validators
+from roles.python_tools import load_wheel_validators
 from tests.unit.image_samples import image_rig as image_rig
 from tests.unit.samples import (
     sample_card,

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from rigwright.engines.llama_cpp.build import Build
-from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
+from rigwright.engines.llama_cpp.catalog_keys import LlamaEngine, LlamaVariant
 from rigwright.engines.llama_cpp.option_table import load_snapshot, snapshot_file_name
 from rigwright.inventory import HostGroup, hosts
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.catalog import Card
+from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.archive_tables import load_container_tables
 from rigwright.model.containers.container_supply import ContainerSupply
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.installation import Installation
 from rigwright.model.instance import Instance, ModelPart
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia import DriverSupply, ToolkitSpec, load_driver_tables
+from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec, load_driver_tables
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.paths import ROOT
 from rigwright.plan import host_facts
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.lock_files import reseal_text
 from tests.unit.sample_texts import CATALOG, COMMIT, LOCK

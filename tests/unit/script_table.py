@@ -6,23 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rigwright import nginx
-from rigwright.containers import release
+from rigwright import nginx_package
+from rigwright.containers import end_of_management
 from rigwright.containers.container_facts import ContainerFacts
-from rigwright.delivery import job_network
+from rigwright.engines.environment_installer import render_step
 from rigwright.engines.image.install import render_patch_step
-from rigwright.engines.installer import render_step
 from rigwright.engines.llama_cpp.build import render_compile_step
+from rigwright.fetch_job_spec import job_network
 from rigwright.gateway import deployed_keys, secrets_distribution
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
-from rigwright.gateway.key_version import version_for
+from rigwright.gateway.keys_file_version import version_for
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
-from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.host.deploy_lock_state import DEPLOY_LOCK, LOCKS
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER, UnitState
-from rigwright.model.entry import DriverEntry
 from rigwright.model.installation import InstallJob
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
-from rigwright.model.nvidia import Toolkit
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import Toolkit
 from rigwright.monitoring import monitoring_facts
 from rigwright.nvidia.cards import card_facts, topology
 from rigwright.nvidia.driver import driver_facts
@@ -33,12 +33,12 @@ from rigwright.serving import instance_lifecycle, takeover, weight_inventory
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import build_generation
 from rigwright.serving.instance_units import listener_units
-from rigwright.serving.observed import render_state_query
+from rigwright.serving.serving_state import render_state_query
 from rigwright.serving.standby import StandbyInstance, render_memory_query, render_standby_drain
 from rigwright.serving.takeover import ExistingContainer, ExistingService, ExistingServiceFacts, Takeover
-from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import Bundle, BundleRow
-from rigwright.weights import weight_sharing
+from rigwright.weights import weight_server
 from rigwright.weights.verification import (
     REHASH_STAMP,
     REHASH_UNITS,
@@ -46,9 +46,9 @@ from rigwright.weights.verification import (
     records_folder,
     render_verified_test,
 )
-from roles.artefact_jobs import render_fetch_script
+from roles.artefact_fetch import render_fetch_script
 from roles.engines import render_install_script
-from roles.tools import load_wheel_validators
+from roles.python_tools import load_wheel_validators
 from roles.trees import render_tree_program
 from tests.unit.container_scripts import CONTAINER_SCRIPTS
 from tests.unit.env_samples import declared_env, env_installation
@@ -154,9 +154,9 @@ def removal_script(units: tuple[str, ...] = ("rigwright-chat.service",), keep_we
         keep_weights=keep_weights,
         theirs=takeover.takeover_folder(sample_rig().roots),
         **driver_release_values(sample_rig().roots),
-        **weight_sharing.share_release_values(sample_rig().roots),
+        **weight_server.share_release_values(sample_rig().roots),
         **monitoring_facts.monitoring_release_values(sample_rig().roots),
-        **release.container_release_values(sample_rig().roots, ContainerFacts("debian", "13")),
+        **end_of_management.container_release_values(sample_rig().roots, ContainerFacts("debian", "13")),
     )
 
 
@@ -169,7 +169,7 @@ def remove_model(folder: str = "/srv/models/small/1", root: str = "/srv/models",
 def sharing_script(restart: bool) -> str:
     """The start of the unit that shares weights."""
     where = {"listens": "src 10.0.0.5:8090", "endpoint": "10.0.0.5:8090"}
-    return render("sharing/start.sh.j2", share_unit=weight_sharing.SHARE_UNIT, restart=restart, tries=2, **where)
+    return render("sharing/start.sh.j2", share_unit=weight_server.SHARE_UNIT, restart=restart, tries=2, **where)
 
 
 def monitoring_script(restart: bool) -> str:
@@ -242,7 +242,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "container": container_script,
     "packages": lambda: packages_script(PLAIN),
     "packages with a service": lambda: packages_script(
-        PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFTOVER_FILES}
+        PLAIN, ("nginx",), masked={"nginx.service": nginx_package.LEFTOVER_FILES}
     ),
     "what watches": lambda: render(
         "look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(sample_rig().roots)
@@ -253,7 +253,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "watch": lambda: monitoring_script(restart=True),
     "watch at boot": lambda: monitoring_script(restart=False),
     "packages with a user": lambda: packages_script(PLAIN, ("prometheus",), accounts={"prometheus": "prometheus"}),
-    "what is shared": lambda: render("look/sharing.sh.j2", **weight_sharing.share_state_values()),
+    "what is shared": lambda: render("look/sharing.sh.j2", **weight_server.share_state_values()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
@@ -268,7 +268,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "share": lambda: sharing_script(restart=True),
     "share at boot": lambda: sharing_script(restart=False),
     **CONTAINER_SCRIPTS,
-    "stop sharing": lambda: render("sharing/release.sh.j2", **weight_sharing.share_release_values(sample_rig().roots)),
+    "stop sharing": lambda: render("sharing/release.sh.j2", **weight_server.share_release_values(sample_rig().roots)),
     "packages from mirrors": lambda: packages_script(WIDE),
     "ready": lambda: generation_script("ready"),
     "seed": lambda: generation_script("seed"),

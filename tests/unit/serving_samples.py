@@ -5,8 +5,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from rigwright.engines.kind import Sandbox, ServiceSpec
-from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
+from rigwright.engines.engine_interface import Sandbox, ServiceSpec
+from rigwright.engines.vllm.catalog_keys import VllmEngine, VllmVariant
 from rigwright.model.instance import Instance, ModelPart
 from tests.unit.samples import sample_artefact, sample_instance
 

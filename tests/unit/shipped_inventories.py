@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply import image_manifest
 from rigwright.supply.lock import Artefact, render_lock
 from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, QWEN3_6, QWEN3_MOE, checkpoint_row, checkpoint_rows

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from checks.survey.host import apt, boot, cards, dpkg, keeping, kernel, packages, settings
+from checks.survey.host import apt, boot, boot_settings, cards, dpkg, kernel, packages, rollback_packages
 from tests.unit.rendered_scripts import write_stand_in
 
 WriteFile = Callable[..., Path]
@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     with patch.dict(os.environ, {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"}):
         patches = [
             patch.object(module, "ROOT", str(root))
-            for module in (apt, boot, cards, dpkg, keeping, kernel, packages, settings)
+            for module in (apt, boot, cards, dpkg, rollback_packages, kernel, packages, boot_settings)
         ]
         for one in patches:
             one.start()

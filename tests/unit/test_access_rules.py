@@ -8,7 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.survey.host import bus, commands, common, jobs, nextboot, pam, reach, rights, tracing
+from checks.survey.host import (
+    common,
+    foreign_proxies,
+    next_boot_config,
+    pam,
+    polkit_dbus,
+    privilege_escalation,
+    root_started_programs,
+    scheduled_jobs,
+    service_exposure,
+)
 from tests.unit.test_root_started_programs import write as write
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot be made by others")
@@ -34,7 +44,7 @@ def test_what_sudo_includes_and_is_told_counts(write: Write, tmp_path: Path, fil
         write(name, text.replace("/opt", f"{tmp_path}/opt"))
     if "opt/all" in files:
         (tmp_path / "opt/all").chmod(0o666)
-    assert [told in one["text"] for one in rights.sudo()] == ([True] if told else [])
+    assert [told in one["text"] for one in privilege_escalation.sudo()] == ([True] if told else [])
 
 
 COMMON = "auth [success=1 default=ignore] pam_unix.so nullok\nauth requisite {}\nauth required pam_permit.so\n"
@@ -180,7 +190,7 @@ def test_a_module_of_nobodys_is_told(write: Write, tmp_path: Path) -> None:
 )
 def test_what_everybody_may_do_is_told(write: Write, file: str, text: str, told: bool) -> None:
     write(file, f"{text}\n")
-    assert [one["file"] for one in bus.opened()] == ([f"/{file}"] if told else [])
+    assert [one["file"] for one in polkit_dbus.opened()] == ([f"/{file}"] if told else [])
 
 
 def test_a_program_that_runs_as_any_account_of_the_systems_is_told(write: Write, tmp_path: Path) -> None:
@@ -195,7 +205,7 @@ def test_a_program_that_runs_as_any_account_of_the_systems_is_told(write: Write,
         path = write(name)
         os.chown(path, uid, gid)
         path.chmod(mode)
-    assert {one["file"].rpartition("/")[2]: one["text"] for one in rights.programs()} == {
+    assert {one["file"].rpartition("/")[2]: one["text"] for one in privilege_escalation.programs()} == {
         "root": "mode 4755",
         "group": "mode 2755 of user 0 and group 42",
         "service": "mode 4755 of user 998 and group 998",
@@ -206,7 +216,7 @@ def test_a_program_that_runs_as_any_account_of_the_systems_is_told(write: Write,
 def test_a_unit_that_was_started_by_hand_is_one_too(write: Write, place: str) -> None:
     write(place, "[Service]\nExecStart=/var/tmp/x\n")
     write("run/systemd/transient/own.service", "[Service]\nDynamicUser=yes\nExecStart=/var/tmp/x\n")
-    (found,) = commands.loose()
+    (found,) = root_started_programs.loose()
     assert "/var/tmp has mode 1777" in found["text"]
 
 
@@ -231,13 +241,13 @@ ASKED = {"ports": [8020], "sockets": ["/run/rigwright/chat.sock"], "own": ["10.0
 )
 def test_what_would_carry_us_away_after_a_boot_is_told(write, tmp_path, monkeypatch, file, text, told):
     folders = tuple(tmp_path / place / "systemd/system" for place in ("etc", "run"))
-    monkeypatch.setattr(reach, "UNITS", folders)
-    monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d",))
+    monkeypatch.setattr(service_exposure, "UNITS", folders)
+    monkeypatch.setattr(scheduled_jobs, "TIMED", (tmp_path / "etc/cron.d",))
     servers = {"haproxy": f"{tmp_path}/etc/haproxy", "caddy": f"{tmp_path}/etc/caddy"}
-    monkeypatch.setattr(tracing, "SERVERS", servers)
+    monkeypatch.setattr(foreign_proxies, "SERVERS", servers)
     write("etc/systemd/system/multi-user.target.wants/haproxy.service", "[Unit]\n")
     write(file, f"{text}\n")
-    assert bool(reach.planned(ASKED)) == told
+    assert bool(service_exposure.planned(ASKED)) == told
 
 
 @pytest.mark.parametrize(
@@ -260,7 +270,7 @@ def test_what_the_kernel_has_started_after_a_boot_is_told(write: Write, file: st
     write("var/lib/dpkg/info/own.list", "/usr/bin/packaged\n")
     write("usr/bin/packaged")
     write(file, f"{text}\n")
-    assert bool(nextboot.risky()) == told
+    assert bool(next_boot_config.risky()) == told
 
 
 # As a container of tonistiigi/binfmt has it registered
@@ -287,18 +297,18 @@ WHOLE = "fffffffffffffffffffffffffffffffffeffffff"
     ],
 )
 def test_an_emulator_that_a_container_registered_is_for_other_machines_alone(write, monkeypatch, changed, told):
-    monkeypatch.setattr(nextboot.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
+    monkeypatch.setattr(next_boot_config.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
     rows = {"interpreter": "/usr/bin/qemu-aarch64", "flags:": "POCF", "offset": "0", "magic": FOREIGN, "mask": WHOLE}
     text = "".join(f"{key} {value}\n" for key, value in (rows | changed).items())
     write("proc/sys/fs/binfmt_misc/qemu-aarch64", f"enabled\n{text}")
-    assert bool(nextboot.risky()) == told
+    assert bool(next_boot_config.risky()) == told
 
 
 def test_what_is_masked_counts_whatever_systemd_has_loaded(write: Write, tmp_path: Path) -> None:
     write("etc/systemd/system/a.service").unlink()
     (tmp_path / "etc/systemd/system/a.service").symlink_to("/dev/null")
     write("etc/systemd/system/b.service")
-    assert nextboot.masked(["a.service", "b.service", "c.service"]) == ["a.service"]
+    assert next_boot_config.masked(["a.service", "b.service", "c.service"]) == ["a.service"]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +323,7 @@ def test_what_is_masked_counts_whatever_systemd_has_loaded(write: Write, tmp_pat
 def test_what_keeps_the_network_down_is_told(write: Write, line: str, told: bool) -> None:
     write("var/lib/dpkg/info/own.list", "/usr/bin/packaged\n/bin/false\n")
     write("etc/systemd/system/networking.service.d/x.conf", f"[Service]\n{line}\n")
-    assert bool(nextboot.kept_down(["networking.service"])) == told
+    assert bool(next_boot_config.kept_down(["networking.service"])) == told
 
 
 @pytest.mark.parametrize(
@@ -352,4 +362,4 @@ def test_an_interface_that_a_boot_takes_away_is_told(write, tmp_path, file, text
     (tmp_path / "sys/class/net/eth0/device/driver").mkdir(parents=True)
     (tmp_path / "sys/class/net/eth0/device/driver/module").symlink_to(tmp_path / "sys/module/virtio_net")
     write(file, f"{text}\n")
-    assert bool(nextboot.renamed()) == told
+    assert bool(next_boot_config.renamed()) == told

@@ -9,7 +9,7 @@ from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import Activation, goal_for, goal_of, is_only_loading, plan_activation
 from rigwright.serving.generation import SETTLE, Generation
 from rigwright.serving.instance_units import listener_units
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from tests.unit.host_states import (
     CHAT,
     CODE,

@@ -10,7 +10,7 @@ from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import Activation, goal_of, plan_activation
 from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import listener_units, port_socket
-from rigwright.serving.observed import ObservedServing, ObservedUnit
+from rigwright.serving.serving_state import ObservedServing, ObservedUnit
 from tests.unit.host_states import (
     CHAT,
     CODE,

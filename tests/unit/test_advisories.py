@@ -9,16 +9,22 @@ from typing import Any
 
 import pytest
 
+from rigwright.advisories.advisory_catalog import (
+    AdvisoryKeys,
+    BulletinKeys,
+    MaintainedData,
+    PredicateKeys,
+    load_maintained,
+)
 from rigwright.advisories.assessment import Assessment, assess
 from rigwright.advisories.audit import render_scene
-from rigwright.advisories.bindings import AdvisoryKeys, BulletinKeys, MaintainedData, PredicateKeys, load_maintained
 from rigwright.advisories.components import Component, collect_components
-from rigwright.advisories.osv_export import EXPORT_FROM, AdvisoryExport, AffectedPackage, OsvRecord
+from rigwright.advisories.osv_records import EXPORT_FROM, AdvisoryExport, AffectedPackage, OsvRecord
 from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.engines import kind_of
 from rigwright.model.instance import ModelPart
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped_inventories
 from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, QWEN3_6, checkpoint_rows

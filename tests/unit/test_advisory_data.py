@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.advisories import osv_export
-from rigwright.advisories.bindings import PredicateKeys, load_maintained
+from rigwright.advisories import osv_records
+from rigwright.advisories.advisory_catalog import PredicateKeys, load_maintained
 from rigwright.advisories.debian_tracker import read_tracker
-from rigwright.advisories.osv_export import UnreadableExport, parse_record, read_export
+from rigwright.advisories.osv_records import UnreadableExport, parse_record, read_export
 from rigwright.advisories.predicates import PREDICATES
 from rigwright.advisories.versions import is_affected
-from rigwright.paths import ROOT
 from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
 from tests.unit.example_counts import example_count
 
 TORCH = {("PyPI", "torch")}
@@ -64,7 +64,7 @@ def test_every_form_of_an_export_is_read(tmp_path: Path, form: str) -> None:
 
 
 def test_an_export_covers_ecosystems_of_which_it_has_many_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(osv_export, "EXPORT_FROM", 3)
+    monkeypatch.setattr(osv_records, "EXPORT_FROM", 3)
     rows = [record(f"X-{number}") for number in range(3)]
     # an advisory of one ecosystem names a package of another one, too
     rows[0]["affected"] += record("X", "torch.js", "npm")["affected"]
@@ -92,7 +92,7 @@ def test_unreadable_records_are_counted_and_hide_no_others(tmp_path: Path) -> No
 
 
 def test_records_and_exports_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(osv_export, "LARGEST_RECORD", 1000)
+    monkeypatch.setattr(osv_records, "LARGEST_RECORD", 1000)
     # unpacked it is a thousand times as large as in the archive
     members = {
         "bomb.json": b'{"id": "X-7", "details": "' + b" " * 1_000_000 + b'"}',
@@ -101,11 +101,11 @@ def test_records_and_exports_have_bounds(tmp_path: Path, monkeypatch: pytest.Mon
     export = read_export(zipped(tmp_path / "db.zip", members), TORCH)
     assert (len(export.records), len(export.unreadable)) == (1, 1)
     assert "has more than" in export.unreadable[0]
-    assert max(len(raw) for _, raw in osv_export._pieces(tmp_path / "db.zip", export)) == 1001
+    assert max(len(raw) for _, raw in osv_records._pieces(tmp_path / "db.zip", export)) == 1001
     lines = tmp_path / "db.jsonl"
     lines.write_bytes(b" " * 5000 + b"\n" + json.dumps(record()).encode())
     assert [one.id for one in read_export(lines, TORCH).records] == ["X-1"]
-    monkeypatch.setattr(osv_export, "MOST_RECORDS", 1)
+    monkeypatch.setattr(osv_records, "MOST_RECORDS", 1)
     with pytest.raises(UnreadableExport, match="more than 1 records"):
         read_export(tmp_path / "db.zip", TORCH)
 
@@ -151,7 +151,7 @@ def test_fields_of_an_unknown_form_are_left_out_one_by_one(change: dict[str, Any
         {"ranges": "all of them"},
         {"versions": {"1": "2"}},
         # longer than is read
-        {"versions": ["1.0"] * (osv_export.MOST_PARTS + 1)},
+        {"versions": ["1.0"] * (osv_records.MOST_PARTS + 1)},
         # commits alone
         {"ranges": [{"type": "GIT", "repo": "https://example.org/a/b", "events": [{"introduced": "0"}]}]},
     ],
@@ -244,9 +244,9 @@ def test_debians_tracker_covers_a_release_by_its_number_of_entries_and_has_bound
     path = tracker(tmp_path, bookworm={"status": "open"})
     read = read_tracker(path, {("Debian:12", "openssl")})
     assert read is not None and read.covered_ecosystems == frozenset()
-    monkeypatch.setattr(osv_export, "EXPORT_FROM", 1)
+    monkeypatch.setattr(osv_records, "EXPORT_FROM", 1)
     assert read.covered_ecosystems == {"Debian:12"}
-    monkeypatch.setattr(osv_export, "MOST_UNREADABLE", 1)
+    monkeypatch.setattr(osv_records, "MOST_UNREADABLE", 1)
     with pytest.raises(UnreadableExport, match="more than 1 unreadable"):
         read_tracker(path, set())
 
@@ -300,8 +300,8 @@ def test_members_of_odd_codecs_and_too_many_unreadable_records_are_refused(tmp_p
     with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
         archive.writestr("a.json", "{}", zipfile.ZIP_LZMA)
         archive.writestr("b.json", "{}", zipfile.ZIP_BZIP2)
-    read = osv_export.read_export(tmp_path / "odd.zip", [])
+    read = osv_records.read_export(tmp_path / "odd.zip", [])
     assert read.unreadable == [f"{name}.json is neither stored nor deflated" for name in "ab"]
-    monkeypatch.setattr(osv_export, "MOST_UNREADABLE", 1)
-    with pytest.raises(osv_export.UnreadableExport, match="more than 1 unreadable"):
-        osv_export.read_export(tmp_path / "odd.zip", [])
+    monkeypatch.setattr(osv_records, "MOST_UNREADABLE", 1)
+    with pytest.raises(osv_records.UnreadableExport, match="more than 1 unreadable"):
+        osv_records.read_export(tmp_path / "odd.zip", [])

@@ -12,7 +12,7 @@ from rigwright.advisories import predicates
 from rigwright.advisories.assessment import DataSource
 from rigwright.advisories.components import collect_host_components, parse_packages
 from rigwright.advisories.versions import Event, Scheme, VersionRange, is_affected, parse_version
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 DEBIAN = (
     *("1.0", "1.0-1", "1.0-1+b1", "1.0-1~bpo12+1", "1.0~rc1-1", "1:0.9-1", "1.0+dfsg-1", "1.00-1", "1.0.1-1"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.supply import bundle
-from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import AGAIN, INDEX
 from tests.unit.test_bundle import FILES, LIST, MADE, NEWER, OLDER, refusal, released, row, suite, whole_bundle
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rigwright.supply.artefact import KvCacheSize
-from rigwright.weights.attention import MetadataValue, config_kv_cache, gguf_kv_cache
+from rigwright.weights.kv_cache_size import MetadataValue, config_kv_cache, gguf_kv_cache
 
 PLAIN: dict[str, MetadataValue] = {
     "block_count": 4,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rigwright import baseline
-from rigwright.baseline import (
+from rigwright import speed_baselines
+from rigwright.speed_baselines import (
     BaselineHistory,
     BaselineRun,
     Fingerprint,
@@ -96,7 +96,7 @@ def test_only_what_is_accepted_moves_the_baseline() -> None:
     page = InstanceHistory().with_run(run(100)).with_run(run(102, boot="b"))
     assert page.find_accepted(run(50)) is None
     page = page.with_last_accepted().with_run(run(50, boot="c"))
-    before, changes = baseline.find_reference(page, run(50))
+    before, changes = speed_baselines.find_reference(page, run(50))
     assert before is not None
     assert ([one.boot for one in before.runs], changes) == (["a" * 12, "b" * 12], [])
     # runs of before stay what later ones are compared with
@@ -106,14 +106,14 @@ def test_only_what_is_accepted_moves_the_baseline() -> None:
 def test_another_fingerprint_is_compared_with_the_one_before_and_the_change_is_named() -> None:
     upgraded = FINGERPRINT.model_copy(update={"driver": "590.10"})
     page = InstanceHistory().with_run(run(100)).with_last_accepted()
-    before, changes = baseline.find_reference(page, run(90, fingerprint=upgraded))
+    before, changes = speed_baselines.find_reference(page, run(90, fingerprint=upgraded))
     assert before == page.accepted[-1]
     assert changes == ["driver: 580.95.05 → 590.10"]
     page = page.with_run(run(90, fingerprint=upgraded)).with_last_accepted()
     assert [one.fingerprint.driver for one in page.accepted] == ["580.95.05", "590.10"]
     # and each has its own, once it has one
     for fingerprint in (FINGERPRINT, upgraded):
-        before, changes = baseline.find_reference(page, run(1, fingerprint=fingerprint))
+        before, changes = speed_baselines.find_reference(page, run(1, fingerprint=fingerprint))
         assert before is not None
         assert (before.fingerprint, changes) == (fingerprint, [])
 
@@ -131,13 +131,13 @@ def test_a_run_that_is_not_whole_is_kept_and_neither_judged_nor_accepted(more: d
 
 
 def test_a_book_is_read_as_it_was_written_and_of_all_runs_the_last_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / baseline.FOLDER / "box.json"
-    assert baseline.load_history(file) == BaselineHistory()
+    file = tmp_path / speed_baselines.FOLDER / "box.json"
+    assert speed_baselines.load_history(file) == BaselineHistory()
     page = InstanceHistory()
-    for number in range(baseline.RUNS + 3):
+    for number in range(speed_baselines.RUNS + 3):
         page = page.with_run(run(100 + number, temperatures=(61.0, None)))
-    baseline.save_history(file, BaselineHistory().with_instance("chat", page.with_last_accepted()))
-    found = baseline.load_history(file)
+    speed_baselines.save_history(file, BaselineHistory().with_instance("chat", page.with_last_accepted()))
+    found = speed_baselines.load_history(file)
     assert found.for_instance("chat") == page.with_last_accepted()
     assert [found.for_instance("chat").runs[at].rates["rate 0"].values[1] for at in (0, -1)] == [103, 152]
     assert found.for_instance("other") == InstanceHistory()
@@ -157,17 +157,17 @@ def test_a_book_is_read_as_it_was_written_and_of_all_runs_the_last_are_kept(tmp_
 def test_a_book_that_is_none_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "box.json").write_text(text)
     with pytest.raises(UnreadableHistory, match=words):
-        baseline.load_history(tmp_path / "box.json")
+        speed_baselines.load_history(tmp_path / "box.json")
 
 
 def test_a_book_that_is_no_file_or_without_end_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(UnreadableHistory, match="is not a file"):
-        baseline.load_history(tmp_path / "pipe.json")
+        speed_baselines.load_history(tmp_path / "pipe.json")
     with (tmp_path / "big.json").open("wb") as file:
         file.truncate(1 << 30)
     with pytest.raises(UnreadableHistory, match="has more than 16 MiB"):
-        baseline.load_history(tmp_path / "big.json")
+        speed_baselines.load_history(tmp_path / "big.json")
 
 
 @pytest.mark.parametrize(

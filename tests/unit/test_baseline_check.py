@@ -11,12 +11,12 @@ import pytest
 from checks import Drift, test_baseline
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import WORDS
-from rigwright import baseline
-from rigwright.baseline import BaselineRun, Fingerprint, InstanceHistory, Series
+from rigwright import speed_baselines
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import FIELDS
 from rigwright.plan.plan_inputs import TargetState, build_target_state
+from rigwright.speed_baselines import BaselineRun, Fingerprint, InstanceHistory, Series
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 
@@ -55,8 +55,9 @@ def check_notes(
     page = page.with_last_accepted() if accepted else page
     for each in last:
         page = page.with_run(each)
-    baseline.save_history(
-        baseline.history_path(made.inventory, made.name), baseline.BaselineHistory().with_instance(one.name, page)
+    speed_baselines.save_history(
+        speed_baselines.history_path(made.inventory, made.name),
+        speed_baselines.BaselineHistory().with_instance(one.name, page),
     )
     return box_notes(box)
 
@@ -117,7 +118,7 @@ def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
 
 
 def test_a_book_that_cannot_be_read_is_red(box: Any) -> None:
-    file = baseline.history_path(box[0].inventory, box[0].name)
+    file = speed_baselines.history_path(box[0].inventory, box[0].name)
     file.parent.mkdir()
     file.write_text("{")
     with pytest.raises(Drift, match="Invalid JSON"):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host import channel
-from rigwright.host.basics import unit_of
+from rigwright.host import script_output
+from rigwright.host.basic_facts import unit_of
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.test_facts import probe
 
@@ -71,7 +71,7 @@ def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: s
     assert found.uid == os.getuid()
     (mine,) = [one for one in found.listeners if one.port == port]
     assert "\n" not in mine.process
-    assert mine.process in ("", channel.free_text(name[:15]))
+    assert mine.process in ("", script_output.free_text(name[:15]))
     assert mine.unit in ("", unit_of(cgroup.strip().rpartition(":")[2]))
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from benchmarks import BenchmarkFailed, converge, peer
+from benchmarks import BenchmarkFailed, ansible_core, noop_deploy
 from benchmarks.__main__ import main
-from benchmarks.converge import PeerReport
+from benchmarks.noop_deploy import PeerReport
 from benchmarks.timed_verbs import Row, Verb
 from rigwright.inventory import ROOT
 from rigwright.model.rig import account_names
@@ -39,17 +39,17 @@ h2: {}
     ],
 )
 def test_a_run_that_changed_nothing(output: str, unchanged: bool) -> None:
-    assert converge.no_step_changed(2, output) is unchanged
+    assert noop_deploy.no_step_changed(2, output) is unchanged
 
 
 def test_ansible_is_taken_at_its_word() -> None:
-    assert [peer.changed_tasks(RECAP.format(count, 0, 0)) for count in (0, 3)] == [0, 3]
+    assert [ansible_core.changed_tasks(RECAP.format(count, 0, 0)) for count in (0, 3)] == [0, 3]
 
 
 @pytest.mark.parametrize("said", [RECAP.format(0, 1, 0), RECAP.format(0, 0, 1), "ERROR! no such playbook", ""])
 def test_a_playbook_that_fails_ends_the_bench(said: str) -> None:
     with pytest.raises(RuntimeError, match="the playbook failed"):
-        peer.changed_tasks(said)
+        ansible_core.changed_tasks(said)
 
 
 @pytest.mark.parametrize(("command", "unchanged"), [("false", True), ("true", False)])
@@ -61,8 +61,8 @@ def test_a_run_that_fails_or_changes_something_is_not_timed(command: str, unchan
 
 def test_ratios_are_of_medians_on_as_many_hosts() -> None:
     rows = [
-        Row(converge.PEER, 1, seconds=[9.0, 10.0, 30.0]),
-        Row(converge.PEER, 4, seconds=[40.0]),
+        Row(noop_deploy.PEER, 1, seconds=[9.0, 10.0, 30.0]),
+        Row(noop_deploy.PEER, 4, seconds=[40.0]),
         Row("rig deploy", 1, seconds=[0.4, 0.5, 0.6]),
         Row("rig deploy", 4, seconds=[1.0]),
     ]
@@ -76,7 +76,7 @@ def test_ratios_are_of_medians_on_as_many_hosts() -> None:
 def test_the_peer_leaves_and_looks_at_what_a_deploy_brings_for_weights() -> None:
     """It takes away what it is not told of, which the next deploy would bring again."""
     made = sample_rig(sample_instance())
-    told = peer.variables(made, sample_facts(), 1)
+    told = ansible_core.variables(made, sample_facts(), 1)
     brought = render_rehash_units(made.roots)
     assert {weights_program_folder(made.roots), *brought} <= set(told["declared"])
     assert brought.items() <= {one["path"]: one["text"] for one in told["texts"]}.items()
@@ -84,7 +84,7 @@ def test_the_peer_leaves_and_looks_at_what_a_deploy_brings_for_weights() -> None
 
 def test_the_peer_makes_the_users_and_ports_that_a_deploy_makes() -> None:
     made = sample_rig(sample_instance("a", port=8020), sample_instance("b", port=8021))
-    told = peer.variables(made, sample_facts(), 1)
+    told = ansible_core.variables(made, sample_facts(), 1)
     assert told["users"] == list(account_names(made))
     assert [(one["socket"], one["unit"]) for one in told["ports"]] == [
         (f"rigwright_listener-{port}.socket", f"rigwright_listener-{port}.service") for port in (8020, 8021)

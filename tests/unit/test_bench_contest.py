@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bench import contest as contest_module
-from bench import serving
-from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, MeasurementFailed, contest
-from bench.serving import measure
+from bench import alternating_runs as contest_module
+from bench import sandbox_overhead
+from bench.alternating_runs import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, MeasurementFailed, contest
+from bench.sandbox_overhead import measure
 from checks.connections import ConnectedHost
 from rigwright.model.rig import Rig
 from roles.root_shell import RootCommandFailed
@@ -155,7 +155,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return json.dumps({"seconds": 0.2, "requests": [one] * number})
 
     monkeypatch.setattr(Contest, "load", load)
-    monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
+    monkeypatch.setattr(sandbox_overhead, "_machine", lambda box, instance, found: None)
     return asked
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.load_figures import LoadTimes, RequestTimes, parse_load_times
-from benchmarks import litellm, locked
-from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
-from benchmarks.fronts import Crowd, Large, Report, Row
+from bench.load_statistics import LoadTimes, RequestTimes, parse_load_times
+from benchmarks import comparison_environments, litellm
+from benchmarks.gateway_host import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
+from benchmarks.gateway_results import Crowd, Large, Report, Row
 from benchmarks.http_streams import MESSAGE, ServerAddress, StreamRequest, render_body
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.weights_world import wait_until
 
 
@@ -24,7 +24,7 @@ from tests.unit.weights_world import wait_until
 def engine(tmp_path: Path) -> Iterator[StreamRequest]:
     """The stand-in, and a load of two streams for it."""
     path = tmp_path / "api.sock"
-    process = subprocess.Popen([sys.executable, "-I", str(ROOT / "benchmarks/paced.py"), str(path)])
+    process = subprocess.Popen([sys.executable, "-I", str(ROOT / "benchmarks/paced_engine.py"), str(path)])
     wait_until(path.is_socket)
     yield StreamRequest(ServerAddress(str(path)), PACED, streams=2, seconds=0, tokens=4, more='{"interval_ms": 30}')
     process.terminate()
@@ -152,7 +152,7 @@ def test_a_proxy_that_cannot_be_had_is_left_out_with_the_reason(monkeypatch: pyt
     def refuse(lock: Path, folder: Path) -> None:
         raise RuntimeError("pip: looking\nERROR: No matching distribution found for litellm")
 
-    monkeypatch.setattr(locked, "install", refuse)
+    monkeypatch.setattr(comparison_environments, "install", refuse)
     reason = litellm.prepare()
     assert reason == "ERROR: No matching distribution found for litellm"
     assert f"LiteLLM left out: {reason};" in report(litellm="", skipped=reason).about

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from bench.ladder_figures import LadderStep, LoadResult, describe_queues, find_saturation, percentile, render_csv
-from bench.load_figures import RequestTimes
-from bench.load_program import CHAT, GIVE_UP, LoadRequest, SentRequest
+from bench.load_generator import CHAT, GIVE_UP, LoadRequest, SentRequest
+from bench.load_ladder_results import LadderStep, LoadResult, describe_queues, find_saturation, percentile, render_csv
+from bench.load_statistics import RequestTimes
 from bench.load_with_metrics import lines
-from bench.serving import PROGRAM
+from bench.sandbox_overhead import PROGRAM
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.vllm.runtime_log import METRIC_NAMES
 from tests.unit.chat_engine import KEY, StandInChatEngine

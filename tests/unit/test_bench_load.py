@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.load_figures import parse_load
-from bench.load_program import LoadConnection, LoadRequest
-from bench.serving import PROGRAM
+from bench.load_generator import LoadConnection, LoadRequest
+from bench.load_statistics import parse_load
+from bench.sandbox_overhead import PROGRAM
 from tests.unit.sse_server import KEY, SseSpeaker, run_sse_server
 
 PATHS = ("/completion", "/v1/completions")

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from bench import contest
-from bench.contest import GUARD_UNIT, LOAD_UNIT, MeasurementFailed
+from bench import alternating_runs
+from bench.alternating_runs import GUARD_UNIT, LOAD_UNIT, MeasurementFailed
 from bench.offline_job import offline_command, parse_result, transient_properties
 from checks.connections import ConnectedHost
 from cli import instance_access, main
@@ -19,7 +19,7 @@ from cli.instance_access import InterruptHandler
 from rigwright.engines import kind_of
 from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.engines.vllm.offline_bench import PROGRAM
-from rigwright.engines.vllm.offline_program import SAID, known
+from rigwright.engines.vllm.offline_bench_program import SAID, known
 from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED
 from rigwright.serving.instance_units import OWNED_HEADER, build_listener, build_unit
@@ -169,8 +169,8 @@ Measuring = Callable[..., Result]
 def host(monkeypatch: pytest.MonkeyPatch) -> OfflineBenchHost:
     states = (UNIT.unit_state, build_listener(RIG.roots, RIG.accounts, RIG.gateway, CHAT, OWNED_HEADER).unit_state)
     made = OfflineBenchHost(started_from={one.unit: one.started_from for one in states})
-    monkeypatch.setattr(contest, "RootShell", lambda target: made)
-    monkeypatch.setattr(contest, "DeployLock", lambda target, doing: made)
+    monkeypatch.setattr(alternating_runs, "RootShell", lambda target: made)
+    monkeypatch.setattr(alternating_runs, "DeployLock", lambda target, doing: made)
     return made
 
 

@@ -7,8 +7,17 @@ from pathlib import PurePosixPath
 import pytest
 from click.testing import CliRunner
 
-from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, MeasurementFailed, guard, start_bare
-from bench.load_figures import (
+from bench.alternating_runs import (
+    BARE_SOCKET,
+    BARE_UNIT,
+    GUARD_UNIT,
+    LOAD_UNIT,
+    Deployed,
+    MeasurementFailed,
+    guard,
+    start_bare,
+)
+from bench.load_statistics import (
     ConfidenceInterval,
     LoadTimes,
     MeasuredMachine,
@@ -22,9 +31,9 @@ from bench.load_figures import (
 from cli import main
 from cli.bench_serving import _port, _rows
 from rigwright.engines import kind_of
-from rigwright.engines.kind import Sandbox, ServiceSpec
+from rigwright.engines.engine_interface import Sandbox, ServiceSpec
 from rigwright.engines.llama_cpp.command import server_command
-from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.model.instance import COMPILED
 from rigwright.serving.instance_units import credential_path
 from tests.unit.samples import sample_installation, sample_instance, sample_rig

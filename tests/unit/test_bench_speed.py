@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.ladder_figures import LadderStep
-from bench.load_figures import RequestTimes
-from bench.load_program import LoadRequest
+from bench.load_generator import LoadRequest
+from bench.load_ladder_results import LadderStep
+from bench.load_statistics import RequestTimes
 from bench.speed_protocol import (
     ANSWER,
     SENTENCE,
@@ -30,9 +30,9 @@ from bench.speed_protocol import (
 from checks.connections import ConnectedHost
 from cli import bench_speed, main
 from cli.instance_access import InterruptHandler
-from rigwright import baseline
-from rigwright.baseline import Series
+from rigwright import speed_baselines
 from rigwright.operate.client_target import ClientTarget
+from rigwright.speed_baselines import Series
 from roles.root_shell import ConnectionGone
 from tests.unit.chat_engine import KEY, StandInChatEngine
 from tests.unit.client_host import make_client_host
@@ -173,13 +173,15 @@ def quick() -> StandInChatEngine:
 
 def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
     """A book with runs of some starts of the engine that were accepted."""
-    file = baseline.history_path(str(folder / "rig.py"), "box1")
-    page = baseline.InstanceHistory()
+    file = speed_baselines.history_path(str(folder / "rig.py"), "box1")
+    page = speed_baselines.InstanceHistory()
     for boot in boots:
         made = run(1, boot=boot)
         rates = {"narrative decode": Series(values=(rate,)), "code wall": Series(values=(rate,))}
         page = page.with_run(made.model_copy(update={"rates": rates}))
-    baseline.save_history(file, baseline.BaselineHistory().with_instance("chat", page.with_last_accepted()))
+    speed_baselines.save_history(
+        file, speed_baselines.BaselineHistory().with_instance("chat", page.with_last_accepted())
+    )
     return file
 
 
@@ -189,7 +191,7 @@ def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Pa
     assert "nothing was accepted yet" in done.output
     assert "on NVIDIA GeForce RTX 3090, driver 580.95.05, power limit 280 W, 16 lanes, up to 61" in done.output
     assert "prefill 10k: a request has room for 8192 tokens" in done.output
-    page = baseline.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     (kept,) = page.runs
     assert kept.is_comparable
     assert not page.accepted
@@ -216,7 +218,7 @@ def test_each_run_but_the_first_is_after_another_start(timing: Timing, tmp_path:
         "reset-failed rigwright-chat.service",
         "restart rigwright-chat.service",
     ]
-    page = baseline.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert len(page.accepted[-1].runs) == 2
 
 
@@ -227,7 +229,10 @@ def test_what_is_slower_than_what_was_accepted_ends_with_1(timing: Timing, tmp_p
     assert "slower" in done.output
     assert "compared with what was accepted before this changed: driver: 580.95.05 → 590.10" in done.output
     # and nothing but --accept moves it
-    assert [one.boot[0] for one in baseline.load_history(file).for_instance("chat").accepted[-1].runs] == ["a", "b"]
+    assert [one.boot[0] for one in speed_baselines.load_history(file).for_instance("chat").accepted[-1].runs] == [
+        "a",
+        "b",
+    ]
 
 
 def test_a_quick_run_is_shown_and_neither_judged_nor_accepted(timing: Timing, tmp_path: Path) -> None:
@@ -235,7 +240,7 @@ def test_a_quick_run_is_shown_and_neither_judged_nor_accepted(timing: Timing, tm
     done = timing(quick(), "--quick")
     assert done.exit_code == 0, done.output
     assert "slower" in done.output
-    assert [one.quick for one in baseline.load_history(file).for_instance("chat").runs] == [False, False, True]
+    assert [one.quick for one in speed_baselines.load_history(file).for_instance("chat").runs] == [False, False, True]
 
 
 def test_others_that_are_served_mark_a_run(timing: Timing, tmp_path: Path) -> None:
@@ -243,7 +248,7 @@ def test_others_that_are_served_mark_a_run(timing: Timing, tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert "contaminated: others were served, too" in done.output
     assert "not accepted" in done.output
-    page = baseline.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert page.runs[0].contaminated
     assert (page.last_run, page.accepted) == (None, ())
 
@@ -258,7 +263,7 @@ def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(timing, tmp_path,
     assert done.exit_code == 1, done.output
     assert f"not complete: failed: {part}: HTTP status 401" in done.output
     assert "not accepted" in done.output
-    page = baseline.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert [(one.ended, one.is_comparable) for one in page.runs] == [("failed", False)]
     assert page.runs[0].rates["code wall"]
     assert not json.loads((tmp_path / "f.json").read_text())["runs"][0]["complete"]
@@ -277,18 +282,18 @@ def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
     done = timing(replace(quick(), fault=fault), "--accept")
     assert done.exit_code == 1, done.output
     assert f"not complete: failed: {said}" in done.output
-    page = baseline.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert ([(one.ended, one.rates) for one in page.runs], page.accepted) == ([("failed", {})], ())
 
 
 def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timing, tmp_path: Path) -> None:
     """As decode is of a stream that comes in one piece: nothing would be slower."""
-    file = baseline.history_path(str(tmp_path / "rig.py"), "box1")
+    file = speed_baselines.history_path(str(tmp_path / "rig.py"), "box1")
     made = run(1).model_copy(update={"rates": {"prefill 10k": Series(values=(1.0,))}})
-    baseline.save_history(
+    speed_baselines.save_history(
         file,
-        baseline.BaselineHistory().with_instance(
-            "chat", baseline.InstanceHistory().with_run(made).with_last_accepted()
+        speed_baselines.BaselineHistory().with_instance(
+            "chat", speed_baselines.InstanceHistory().with_run(made).with_last_accepted()
         ),
     )
     done = timing(quick(), f"--json={tmp_path / 'f.json'}", boot="c")
@@ -341,7 +346,7 @@ def test_what_ends_it_midway_leaves_what_came_until_then(timing, tmp_path, monke
     thread.join()
     assert done.exit_code == status, done.output
     assert f"not complete: {ended}" in done.output
-    page = baseline.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
+    page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert (page.runs[0].ended, page.runs[0].is_comparable, page.accepted) == (ended, False, ())
     assert len(page.runs[0].rates["code decode"].values) == 2
     told = json.loads((tmp_path / "f.json").read_text())["runs"]
@@ -368,7 +373,7 @@ def test_a_second_start_that_is_not_measured_leaves_the_first_one_in_the_file(
     assert said in done.output
     (first,) = json.loads((tmp_path / "f.json").read_text())["runs"]
     assert first["complete"]
-    assert len(baseline.load_history(tmp_path / "baselines/box1.json").for_instance("chat").runs) == 1
+    assert len(speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat").runs) == 1
 
 
 def test_an_instance_that_does_not_come_up_again_is_not_as_declared(timing: Timing, tmp_path: Path) -> None:

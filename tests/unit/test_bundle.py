@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.problems import Invalid
 from rigwright.supply import bundle
-from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import AGAIN, INDEX, BundledPackages, BundleRow, LocalFile
 from tests.unit.samples import sample_artefact
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.lock_resolver import distribution_packages
-from rigwright.supply.apt_archives import ArchiveSuite
+from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import Bundle, BundleRow
 from tests import forged_bundles
 from tests.unit import built_debs, short_programs

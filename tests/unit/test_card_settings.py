@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import POWER_UNIT
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import (
     CardFacts,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture, plan_build
-from rigwright.engines.llama_cpp.keys import MANAGED_CMAKE_OPTIONS, MANAGED_FLAGS
-from rigwright.model.catalog import Catalog
-from rigwright.paths import ROOT
+from rigwright.engines.llama_cpp.catalog_keys import MANAGED_CMAKE_OPTIONS, MANAGED_FLAGS
+from rigwright.model.catalog_schema import Catalog
 from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import (
     OperatorFolder,

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from rigwright import delivery
+from rigwright import fetch_job_spec
 from rigwright.inventory import load_rig
 from tests.unit.samples import OperatorFolder, sample_entry
 
@@ -57,7 +57,7 @@ PRIVATE = "PRIVATE KEY"
 def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content.encode())
-    found = delivery.load_ca_certificates(str(path))
+    found = fetch_job_spec.load_ca_certificates(str(path))
     assert found == expected
     assert PRIVATE not in found
 
@@ -81,7 +81,7 @@ def test_what_is_no_certificate_is_refused_and_not_repeated(tmp_path: Path, cont
     path = tmp_path / "ca.pem"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="contains no PEM certificate") as caught:
-        delivery.load_ca_certificates(str(path))
+        fetch_job_spec.load_ca_certificates(str(path))
     assert PRIVATE not in str(caught.value)
 
 
@@ -90,12 +90,12 @@ def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     for path in (tmp_path / "gone", tmp_path, pipe, Path("/dev/zero")):
         with pytest.raises(ValueError, match=r"does not exist|is not a file"):
-            delivery.load_ca_certificates(str(path))
+            fetch_job_spec.load_ca_certificates(str(path))
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(1 << 40)  # a terabyte, of which nothing is on the disk
     with pytest.raises(ValueError, match="has more than 4 MiB"):
-        delivery.load_ca_certificates(str(large))
+        fetch_job_spec.load_ca_certificates(str(large))
 
 
 def test_authorities_are_found_from_the_inventorys_folder_and_their_key_stays_there(box: OperatorFolder) -> None:

@@ -8,9 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
-from rigwright.host import channel
-from rigwright.host.channel import END, free_text, number, octal, optional, parse_output, tolerant, word, yes_or_no
-from rigwright.paths import ROOT
+from rigwright.host import script_output
+from rigwright.host.script_output import (
+    END,
+    free_text,
+    number,
+    octal,
+    optional,
+    parse_output,
+    tolerant,
+    word,
+    yes_or_no,
+)
+from rigwright.project_root import ROOT
 from tests.unit import short_programs
 from tests.unit.channel_records import encode_records
 
@@ -96,24 +106,24 @@ def test_what_a_login_prints_before_is_left_out(noise: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "right", "wrong"),
     [
-        (channel.path, ["/", "/a b/\u00e9"], ["", "a", "/a\nb", "/a\x9bb", "/\u202e", "/a\x00"]),
-        (channel.file_name, ["a b", "...", ".x"], ["", ".", "..", "a/b", "a\n"]),
-        (channel.hexadecimal, ["1F54", "0"], ["", "0x1", "-1", "1" * 17]),
-        (channel.seconds, ["1.5", "17"], ["", "nan", "inf", "1.", "-1", "1e9"]),
-        (channel.address, ["10.0.0.5", "fe80::1%eth0"], ["", "10.0.0", "x%y", "10.0.0.5\n"]),
-        (channel.version, ["13", "13.0.88"], ["", "v1", "1..2", "1.2\n"]),
-        (channel.unit, ["a.service", "dev-disk-by\\x2duuid.device"], ["", "a b", "a\n", "a;b"]),
-        (channel.pci_address, ["0000:01:00.0", "00000000:01:00.0"], ["", "01:00.0", "0000:01:00.0\n"]),
-        (channel.one_of("a", "b.c"), ["a", "b.c"], ["", "bxc", "a\n", "ab"]),
+        (script_output.path, ["/", "/a b/\u00e9"], ["", "a", "/a\nb", "/a\x9bb", "/\u202e", "/a\x00"]),
+        (script_output.file_name, ["a b", "...", ".x"], ["", ".", "..", "a/b", "a\n"]),
+        (script_output.hexadecimal, ["1F54", "0"], ["", "0x1", "-1", "1" * 17]),
+        (script_output.seconds, ["1.5", "17"], ["", "nan", "inf", "1.", "-1", "1e9"]),
+        (script_output.address, ["10.0.0.5", "fe80::1%eth0"], ["", "10.0.0", "x%y", "10.0.0.5\n"]),
+        (script_output.version, ["13", "13.0.88"], ["", "v1", "1..2", "1.2\n"]),
+        (script_output.unit, ["a.service", "dev-disk-by\\x2duuid.device"], ["", "a b", "a\n", "a;b"]),
+        (script_output.pci_address, ["0000:01:00.0", "00000000:01:00.0"], ["", "01:00.0", "0000:01:00.0\n"]),
+        (script_output.one_of("a", "b.c"), ["a", "b.c"], ["", "bxc", "a\n", "ab"]),
     ],
 )
-def test_a_type_takes_what_is_wholly_of_it(kind: channel.Type, right: list[str], wrong: list[str]) -> None:
+def test_a_type_takes_what_is_wholly_of_it(kind: script_output.Type, right: list[str], wrong: list[str]) -> None:
     for value in right:
         kind(value)
     for value in wrong:
         with pytest.raises(ValueError):
             kind(value)
-        assert channel.tolerant(kind, 7)(value) == 7
+        assert script_output.tolerant(kind, 7)(value) == 7
 
 
 def test_a_program_prints_records_by_itself(tmp_path: Path) -> None:
@@ -145,6 +155,6 @@ def test_where_all_else_stands_for_nothing_it_stops_no_look(value: str, read_as:
 
 def test_what_people_have_written_stays_on_one_line() -> None:
     assert (
-        channel.free_text("a\nb\x1b[2J\x9bc")
+        script_output.free_text("a\nb\x1b[2J\x9bc")
         == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}c"
     )

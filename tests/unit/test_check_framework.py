@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from checks import catalogue, runner
+from checks import check_catalogue, runner
 from checks.results import Report, render_report_schema
 from cli.reference import SCHEMA
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 OWN = """
 import pytest
@@ -261,21 +261,21 @@ def test_a_package_of_own_checks_is_refused_for_it_would_be_taken_for_ours(box: 
 
 
 def test_a_check_is_explained_with_what_it_looks_at_and_cannot_see(box: CheckRunFolder) -> None:
-    said = catalogue.explain_check("X01", box.folder / "rig.py")
+    said = check_catalogue.explain_check("X01", box.folder / "rig.py")
     assert "the survey's accounts: Users and groups" in said
-    assert "disks that lie about themselves" in catalogue.explain_check("X03", box.folder / "rig.py")
-    with pytest.raises(catalogue.UnknownCheck, match='there is no check "X77"'):
-        catalogue.explain_check("X77", box.folder / "rig.py")
+    assert "disks that lie about themselves" in check_catalogue.explain_check("X03", box.folder / "rig.py")
+    with pytest.raises(check_catalogue.UnknownCheck, match='there is no check "X77"'):
+        check_catalogue.explain_check("X77", box.folder / "rig.py")
     box.write_own_checks("import nothing_of_that_name\n")
-    with pytest.raises(catalogue.UnknownCheck, match=r"checks/test_.*\.py: .*nothing_of_that_name"):
-        catalogue.explain_check("X01", box.folder / "rig.py")
+    with pytest.raises(check_catalogue.UnknownCheck, match=r"checks/test_.*\.py: .*nothing_of_that_name"):
+        check_catalogue.explain_check("X01", box.folder / "rig.py")
 
 
 def test_every_check_of_ours_says_what_it_looks_at() -> None:
-    found = catalogue.list_checks()
+    found = check_catalogue.list_checks()
     assert len({one.id for one in found}) == len(found)
     for one in found:
-        assert all(catalogue.describe_section(section) for section in one.sections), one.id
+        assert all(check_catalogue.describe_section(section) for section in one.sections), one.id
 
 
 def test_the_schema_that_is_shipped_is_the_reports() -> None:

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
-from checks import Drift, catalogue, conftest, expect
+from checks import Drift, check_catalogue, conftest, expect
 
 FORGED = "x\x1b[2J\n  ok  box  S01  it runs\u2028\r"
 
@@ -29,6 +29,6 @@ def test_every_check_is_given_only_what_there_is() -> None:
     known = {*fixtures(conftest), *conftest.PARTS, "pytestconfig", "record_property"}
     lacking = {
         one.id: set(one.given) - known - fixtures(import_module(f"checks.test_{one.file}"))
-        for one in catalogue.list_checks()
+        for one in check_catalogue.list_checks()
     }
     assert {name: names for name, names in lacking.items() if names} == {}

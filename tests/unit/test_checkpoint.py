@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.catalog import MissingModelFile
-from rigwright.supply.inputs import Input
+from rigwright.model.catalog_schema import MissingModelFile
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import Input
 from rigwright.weights.checkpoint import parse_checkpoint
 from tests.unit import checkpoints
 from tests.unit.checkpoints import CHECKPOINT_PATHS, LLAMA, TOKENIZER, checkpoint_row, checkpoint_rows

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.nvidia_host import NvidiaFolderHost
 
 NVIDIA = ("nvidia_driver", "nvidia_modules", "nvidia_packages", "nvidia_cards")

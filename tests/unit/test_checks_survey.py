@@ -20,7 +20,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.host.main import MARK, WAITING
 from checks.survey.section import Section, SurveyScope
 from checks.survey.sections import list_sections
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.samples import sample_instance, sample_rig
 
 
@@ -168,7 +168,7 @@ def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None
 
 @pytest.mark.parametrize("section", list_sections("early"), ids=lambda section: section.name)
 def test_what_is_looked_for_beside_a_probe_needs_nothing_that_it_finds(section: Section[object]) -> None:
-    made = sample_rig(sample_instance("chat"), sample_instance("code"))
+    made = sample_rig(sample_instance("chat"), sample_instance("mapped_code"))
     section.asks(SurveyScope(made, None))  # type: ignore[arg-type] # what the rig comes to is not known yet
 
 
@@ -222,7 +222,7 @@ server = os.open("/dev/fuse", os.O_RDWR)  # which nobody ever answers by
 how = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
 if ctypes.CDLL(None).mount(b"dead", b"/home", b"fuse", 0, how):
     sys.exit(77)
-program = survey_program.render_survey_program({"rights": (60.0, {})})
+program = survey_program.render_survey_program({"privilege_escalation": (60.0, {})})
 done = subprocess.run(["sh", "-c", survey_program.COMMAND], input=program, text=True, capture_output=True)
 os.write(1, json.dumps(survey_program.parse_answers(done.stdout.encode())).encode())
 os._exit(0)
@@ -240,7 +240,7 @@ def test_a_dead_mount_at_home_hangs_no_look_and_is_named() -> None:
     )
     if not Path("/dev/fuse").exists() or done.returncode == 77:
         pytest.skip("this machine has no FUSE")
-    told = json.loads(done.stdout)["rights"]["told"]
+    told = json.loads(done.stdout)["privilege_escalation"]["told"]
     assert {"file": "/home", "text": "its file system does not answer: nobody knows what lies there"} in told[
         "programs"
     ]
@@ -323,25 +323,27 @@ def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
     modules = {
         name: (survey_program.HOST / f"{name}.py").read_text()
-        for name in (*survey_program.COMMON, "reach", "about", "rights")
+        for name in (*survey_program.COMMON, "service_exposure", "host_summary", "privilege_escalation")
     }
-    assert survey_program.shared_modules(modules, ["about"]) == ("common", "fs_responsiveness")
+    assert survey_program.shared_modules(modules, ["host_summary"]) == ("common", "fs_responsiveness")
     rights = (
         "common",
         "fs_responsiveness",
         "dpkg",
-        "shell_targets",
+        "command_write_targets",
         "command_effects",
-        "jobs",
-        "runas",
-        "commands",
+        "scheduled_jobs",
+        "unit_root_commands",
+        "root_started_programs",
         "sshd",
         "pam",
-        "bus",
+        "polkit_dbus",
         "program_paths",
     )
-    assert survey_program.shared_modules(modules, ["rights"]) == rights
-    assert {"net", "web", "asking", "tracing"} <= {*survey_program.shared_modules(modules, ["reach"])}
+    assert survey_program.shared_modules(modules, ["privilege_escalation"]) == rights
+    assert {"network_sockets", "bounded_http", "listener_probe", "foreign_proxies"} <= {
+        *survey_program.shared_modules(modules, ["service_exposure"])
+    }
 
 
 def test_what_is_sent_has_all_that_its_modules_import() -> None:
@@ -349,5 +351,7 @@ def test_what_is_sent_has_all_that_its_modules_import() -> None:
     for name in sorted({*modules} - {"main", "__init__", *survey_program.COMMON}):
         sent = {name, *survey_program.shared_modules(modules, [name])}
         for one in sent:
-            found = re.findall(r"from checks[.]survey[.]host(?: import (.+)|[.]([a-z_]+) )", modules[one])
-            assert {word.strip() for named, module in found for word in (named or module).split(",")} <= sent, one
+            found = re.findall(r"from checks[.]survey[.]host(?: import (\([^)]*\)|.+)|[.]([a-z_]+) )", modules[one])
+            assert {word.strip(" ()\n") for named, module in found for word in (named or module).split(",")} - {
+                ""
+            } <= sent, one

@@ -19,10 +19,10 @@ from checks import result_metrics as counting
 from checks.report import ChecksReporter
 from cli import advisories as verb
 from cli import main
-from rigwright.advisories import osv_export
+from rigwright.advisories import osv_records
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import bundled_files
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from roles import root_shell
 from tests.unit import shipped_inventories
 from tests.unit.bundle_world import BundleFixture
@@ -78,7 +78,7 @@ def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tup
 
 
 def test_an_export_is_searched_and_its_unreadable_records_are_named(export, monkeypatch):
-    monkeypatch.setattr(osv_export, "EXPORT_FROM", 1)
+    monkeypatch.setattr(osv_records, "EXPORT_FROM", 1)
     done = run_verb("--limit", "rig3090", "--db", export)
     assert done.exit_code == 0, done.output
     assert "PYSEC-2026-1  PyPI:torch 2.11.0" in done.stdout

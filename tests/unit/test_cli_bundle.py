@@ -10,7 +10,7 @@ import pytest
 
 from cli import bundle_builder
 from cli.lock_resolver import downloads
-from rigwright.host.locks import render_holder_record
+from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.inventory import load_rig
 from rigwright.supply.bundle import INDEX, parse_digest
 from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, BundleFixture

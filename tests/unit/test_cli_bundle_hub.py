@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from huggingface_hub import close_session, constants
 
-from rigwright.supply.inputs import Input
+from rigwright.supply.lock_inputs import Input
 from tests.lock_files import render_sealed_lock
 from tests.stand_ins.hub import StandInHub
 from tests.unit import tls_certificates

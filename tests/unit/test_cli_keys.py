@@ -14,8 +14,8 @@ from cli import key_sync
 from cli import keys as verb
 from rigwright.gateway import keyring
 from rigwright.gateway.secrets_distribution import ROUTER, ROUTER_UNIT
-from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.paths import ROOT
+from rigwright.host.deploy_lock_state import DEPLOY_LOCK
+from rigwright.project_root import ROOT
 from tests.unit.gateway_host import GatewayFolderHost
 from tests.unit.keys_world import LONG, RunKeys, make_controller, make_gateway_hosts
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.ladder_run import QUESTIONS, WARM_UP, load_prompts
+from bench.load_ladder import QUESTIONS, WARM_UP, load_prompts
 from checks.connections import ConnectedHost
 from cli import instance_access, load, main
 from cli.instance_access import ClientAccess, InterruptHandler

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.lock_resolver import checkpoints
+from cli.lock_resolver import checkpoint_inspection
 from cli.lock_resolver.downloads import FileContent
 from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from rigwright.weights.checkpoint import parse_checkpoint
@@ -71,23 +71,23 @@ def test_the_text_of_config_json_is_locked(world: HubLockFixture) -> None:
 
 
 def test_of_weights_nothing_but_their_beginning_is_asked_for(world: HubLockFixture) -> None:
-    big = 3 * checkpoints.HEADER_BYTES
+    big = 3 * checkpoint_inspection.HEADER_BYTES
     world.hub.add_commit(NAME, {**WHOLE, FIRST: safetensors_bytes(big), SECOND: safetensors_bytes(big)})
     small = sum(len(one) for path, one in WHOLE.items() if path.endswith(".json") and isinstance(one, bytes))
     world.lock_lines()
-    assert world.hub.sent_bytes == small + 2 * checkpoints.HEADER_BYTES
+    assert world.hub.sent_bytes == small + 2 * checkpoint_inspection.HEADER_BYTES
     ranges = [asked.range for asked in world.hub.asked if "/cdn/" in asked.path]
-    assert ranges == [f"bytes=0-{checkpoints.HEADER_BYTES - 1}"] * 2
+    assert ranges == [f"bytes=0-{checkpoint_inspection.HEADER_BYTES - 1}"] * 2
 
 
 def test_a_header_that_is_longer_than_what_is_read_at_once(world, monkeypatch):
-    monkeypatch.setattr(checkpoints, "HEADER_BYTES", 10)
+    monkeypatch.setattr(checkpoint_inspection, "HEADER_BYTES", 10)
     world.lock_lines()
     assert len([asked for asked in world.hub.asked if "/cdn/" in asked.path]) == 4
 
 
 def test_a_server_that_sends_all_though_a_part_was_asked_for(world, monkeypatch):
-    monkeypatch.setattr(checkpoints, "HEADER_BYTES", 100)
+    monkeypatch.setattr(checkpoint_inspection, "HEADER_BYTES", 100)
     world.hub.add_fault(IgnoredRange(), NAME, FIRST)
     world.hub.add_fault(EndlessAnswer(), NAME, SECOND)
     world.lock_lines()
@@ -217,7 +217,7 @@ def test_what_is_no_model_is_refused(world: HubLockFixture, case: str) -> None:
 
 def test_what_the_header_of_a_gguf_says_is_locked(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though it is longer than what is read at once: it does not say how long it is."""
-    monkeypatch.setattr(checkpoints, "HEADER_BYTES", 64)
+    monkeypatch.setattr(checkpoint_inspection, "HEADER_BYTES", 64)
     said = {"llama.block_count": 2, "llama.attention.head_count": 8, "llama.attention.head_count_kv": 2}
     said |= {"llama.embedding_length": 512, "tokenizer.ggml.tokens": ["one"] * 500}
     world.hub.add_commit(NAME, {"x.gguf": gguf_file(5000, said)})
@@ -237,7 +237,7 @@ def test_long_headers_are_read_one_after_the_other() -> None:
     def beginning(path: str, count: int) -> bytes:
         if path.endswith("json"):
             return b"{}"
-        if count > checkpoints.HEADER_BYTES:
+        if count > checkpoint_inspection.HEADER_BYTES:
             with pytest.raises(threading.BrokenBarrierError):
                 together.wait(0.2)
             together.reset()
@@ -245,4 +245,4 @@ def test_long_headers_are_read_one_after_the_other() -> None:
 
     empty = FileContent("44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", 2)
     weights = {f"{number}.safetensors": FileContent("0" * 64, len(content)) for number in range(3)}
-    checkpoints.LockedCheckpoint("model", {"config.json": empty, **weights}, beginning).annotate_rows([])
+    checkpoint_inspection.LockedCheckpoint("model", {"config.json": empty, **weights}, beginning).annotate_rows([])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.lock_resolver import hub
+from cli.lock_resolver import model_hub
 from tests.unit.hub_world import HubLockFixture, make_hub_fixture
 
 MOST = 1 << 20
@@ -19,7 +19,7 @@ SENT = 64  # times as much is sent at most by one that ends
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubLockFixture]:
-    monkeypatch.setattr(hub, "MOST", MOST)
+    monkeypatch.setattr(model_hub, "MOST", MOST)
     with make_hub_fixture(tmp_path / "box", monkeypatch) as made:
         yield made
 
@@ -77,7 +77,7 @@ def test_an_answer_that_is_packed_is_not_unpacked(world: HubLockFixture) -> None
 
 @pytest.mark.parametrize(("count", "much"), [(5, False), (6, True)])
 def test_more_files_than_any_model_has_are_too_many(world, monkeypatch, count, much):
-    monkeypatch.setattr(hub, "FILES", 5)
+    monkeypatch.setattr(model_hub, "FILES", 5)
     files = [{"rfilename": f"{number}.x", "size": 0, "blobId": "0" * 40} for number in range(count)]
     told = json.dumps({"id": "org/name", "sha": "0" * 40, "siblings": files}).encode()
     with answering(200, {"Content-Length": str(len(told))}, [told]) as (url, _):

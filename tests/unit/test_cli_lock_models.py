@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.lock_resolver import checkpoints
-from rigwright.paths import ROOT
+from cli.lock_resolver import checkpoint_inspection
+from rigwright.project_root import ROOT
 from tests.stand_ins.hub import StandInHub
 from tests.stand_ins.hub.faults import BrokenXet, ErrorStatus
 from tests.unit import tls_certificates
@@ -40,9 +40,9 @@ def test_a_repository_is_pinned_file_by_file(world: HubLockFixture) -> None:
 
 
 def test_only_what_the_hub_does_not_hash_is_fetched_and_the_beginnings_of_weights(world: HubLockFixture) -> None:
-    world.hub.add_commit(NAME, {**FILES, "q4/model.gguf": gguf_file(3 * checkpoints.HEADER_BYTES)})
+    world.hub.add_commit(NAME, {**FILES, "q4/model.gguf": gguf_file(3 * checkpoint_inspection.HEADER_BYTES)})
     world.lock_lines()
-    assert world.hub.sent_bytes == len(CONFIG) + len(b"# Name") + checkpoints.HEADER_BYTES + len(
+    assert world.hub.sent_bytes == len(CONFIG) + len(b"# Name") + checkpoint_inspection.HEADER_BYTES + len(
         gguf_file(b"projector")
     )
 

@@ -15,7 +15,7 @@ from rigwright import inventory
 from rigwright.inventory import load_for, load_rig
 from rigwright.model.feature import LoadPurpose
 from rigwright.model.instance import loaded_weights
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import LOCK_HEADER, Lock
 from tests.lock_files import render_sealed_lock
 from tests.stand_ins.hub import StandInHub

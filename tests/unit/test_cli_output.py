@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.pseudo_terminal import run_on_terminal
 from tests.unit.ssh_server import StandInSshd, run_sshd
 

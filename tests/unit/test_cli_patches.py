@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import render_lock
 from tests.unit.env_samples import conda_row
 from tests.unit.patch_samples import AFTER, text_sha256, write_patch

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from checks.connections import ConnectedHost
 from cli import plan
-from rigwright.model.entry import DriverEntry
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.stages import DeployPlan
-from rigwright.serving.observed import ObservedServing, UnitUsage
+from rigwright.serving.serving_state import ObservedServing, UnitUsage
 from rigwright.supply.bundle import format_digest
 from tests.unit.driver_samples import C3090, driverless_host
 from tests.unit.samples import sample_facts, sample_instance, sample_rig

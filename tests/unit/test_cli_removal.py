@@ -13,7 +13,7 @@ from checks.connections import ConnectedHost
 from cli import deploy_run, deploy_verbs, main, removal_preview
 from cli.removal_preview import parse_ledger_packages
 from rigwright.render import render
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import OperatorFolder, sample_rig

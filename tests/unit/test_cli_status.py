@@ -25,7 +25,7 @@ from cli.status_table import (
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.operate.instance_health import CardUse
 from rigwright.problems import Invalid
-from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd

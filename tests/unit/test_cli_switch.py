@@ -13,14 +13,14 @@ import cli.switch as verb
 from cli import main
 from cli.deploy_verbs import RunRequest
 from cli.verdict_report import InstanceVerdict
-from rigwright.declaration.variants import VariantSwitch, apply_switch
+from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
+from rigwright.engines.known_issue_rule import KnownIssue
 from rigwright.engines.llama_cpp import LlamaCpp
-from rigwright.engines.rule import KnownIssue
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.inventory import load_rig
-from rigwright.model.facts import HostFacts
-from rigwright.operate.verify import ProbeFinding
-from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit, UnitUsage
+from rigwright.model.fact_types import HostFacts
+from rigwright.operate.capability_probes import ProbeFinding
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit, UnitUsage
 from rigwright.serving.standby import FreeMemory
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_facts

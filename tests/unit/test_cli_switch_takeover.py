@@ -11,7 +11,7 @@ from cli import main
 from cli.deploy_verbs import RunRequest
 from cli.exit_codes import NotAsDeclared
 from cli.verdict_report import InstanceVerdict
-from rigwright.host.basics import ListeningSocket
+from rigwright.host.basic_facts import ListeningSocket
 from rigwright.serving import takeover
 from rigwright.serving.takeover import ExistingService, ExistingServiceFacts
 from tests.unit.samples import OperatorFolder

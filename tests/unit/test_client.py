@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, InstanceRequest
+from rigwright.engines.instance_request import MODELS, ONE_TOKEN, STREAMED, InstanceRequest
+from rigwright.operate.chat_reply import NoChatMessage, parse_message
 from rigwright.operate.client_target import ClientTarget
-from rigwright.operate.reply import NoChatMessage, parse_message
 from roles import client
 from roles.client import ClientJobFailed, ClientJobLost, HostClient, render_client_command
 from roles.client.host import http_exchange

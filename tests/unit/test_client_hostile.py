@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import load_program
-from rigwright.engines.request import ONE_TOKEN
+from bench import load_generator
+from rigwright.engines.instance_request import ONE_TOKEN
 from rigwright.operate.client_target import ClientTarget
 from roles import client
 from roles.client import ClientJobFailed, ClientJobLost, HostClient
@@ -86,9 +86,9 @@ def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, firs
 
 def test_a_load_reads_nobody_longer_than_the_longest_answer(tmp_path: Path) -> None:
     with engine(tmp_path / "s", dripping(b"HTTP/1.1 200 OK\r\nA: ", b"a")) as place:
-        server = load_program.LoadTarget(lambda limit: http_exchange.TargetConnection(place, limit, whole=0.3), "")
+        server = load_generator.LoadTarget(lambda limit: http_exchange.TargetConnection(place, limit, whole=0.3), "")
         began = time.monotonic()
-        made = load_program.make_request(load_program.LoadRequest("", "", 1, 1, 1, 1, 1, 1), server, 0)
+        made = load_generator.make_request(load_generator.LoadRequest("", "", 1, 1, 1, 1, 1, 1), server, 0)
     assert "TimeoutError" in made.error
     assert time.monotonic() - began < 2
 
@@ -107,7 +107,7 @@ def test_events_and_pieces_without_number_are_not_kept(tmp_path: Path, monkeypat
         )
 
 
-@pytest.mark.parametrize("read", [http_exchange.parse_events, load_program._timed_lines])
+@pytest.mark.parametrize("read", [http_exchange.parse_events, load_generator._timed_lines])
 def test_a_line_in_a_piece_a_byte_takes_no_longer_than_its_bytes(read: Callable[..., Iterator[object]]) -> None:
     # joined anew with each piece this is 20 GB
     pieces = [(0.0, b"a")] * 200_000

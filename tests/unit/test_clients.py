@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cli import main
 from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, client_endpoints
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_instance, sample_rig
 

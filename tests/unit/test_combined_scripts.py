@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host import channel
+from rigwright.host import script_output
 from tests.unit.channel_records import channel_lines
 
 
 def run(*scripts: str) -> dict[str, list[str]]:
     command = ["sh"]
     done = subprocess.run(
-        command, input=channel.render_parallel(scripts), capture_output=True, text=True, check=True, timeout=60
+        command, input=script_output.render_parallel(scripts), capture_output=True, text=True, check=True, timeout=60
     )
-    return channel.parse_outputs(done.stdout.splitlines(), scripts)
+    return script_output.parse_outputs(done.stdout.splitlines(), scripts)
 
 
 def test_each_script_has_its_own_output() -> None:
@@ -46,4 +46,4 @@ def test_much_is_told_whole() -> None:
 
 def test_an_answer_to_what_was_not_asked_is_refused() -> None:
     with pytest.raises(ValueError, match="question 1 of 1"):
-        channel.parse_outputs(channel_lines(("answer", "1", "x")), ["true"])
+        script_output.parse_outputs(channel_lines(("answer", "1", "x")), ["true"])

@@ -12,11 +12,11 @@ import pytest
 from checks.connections import ConnectedHost, map_hosts
 from cli.generations_and_logs import _strip_controls
 from cli.status import _process_state
-from rigwright.host import locks
-from rigwright.host.locks import LockHolder
+from rigwright.host import deploy_lock_state
+from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.render import render
-from rigwright.serving import observed
-from rigwright.serving.observed import UnitUsage
+from rigwright.serving import serving_state
+from rigwright.serving.serving_state import UnitUsage
 from roles import root_shell
 from tests.unit.channel_records import channel_lines
 from tests.unit.host_states import running_process, target_generation
@@ -105,7 +105,7 @@ def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict
     environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     command = ["sh", "-c", render("look/use.sh.j2")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert observed.parse_unit_usage(done.stdout.splitlines()) == found
+    assert serving_state.parse_unit_usage(done.stdout.splitlines()) == found
 
 
 def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
 
     def look() -> LockHolder | None:
         done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-        return locks.parse_lock_holder(done.stdout.splitlines())
+        return deploy_lock_state.parse_lock_holder(done.stdout.splitlines())
 
     assert look() is None
     path = tmp_path / "lease"

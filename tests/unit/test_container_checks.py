@@ -11,10 +11,10 @@ import pytest
 
 from checks import test_container_toolkit, test_containers, test_docker
 from checks.survey.answers import SurveyAnswers
-from rigwright.containers import daemon
+from rigwright.containers import daemon_json
 from rigwright.containers.container_facts import CDI_SPEC, source_path
 from rigwright.containers.container_files import render_settings, spec_program_path
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import Rig
 from tests.unit.check_runner import red_checks
 from tests.unit.container_samples import FOUR, IN_DEBIAN, container_facts, container_rig, plan_for_host, toolkit_group
@@ -60,7 +60,7 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
         "recorded": [],
         "kept": {"container-toolkit": [kept_files(toolkit_group())]},
         "sources": [["/etc/apt/sources.list", "deb http://archive.lan/debian trixie main\n"]],
-        "options": daemon.render_daemon_json(daemon.required_options(one.cards, one.containers)),
+        "options": daemon_json.render_daemon_json(daemon_json.required_options(one.cards, one.containers)),
         "record": "",
         "daemon": {
             "arguments": ["/usr/sbin/dockerd", "-H", "fd://"],
@@ -105,7 +105,7 @@ def red(change: Change = lambda said: None, one: Rig = RIG, archives: object = N
     read = [{"source": source_path(toolkit_group()), "status": 0, "said": "Hit:1 x"}] if archives is None else archives
     answers = {
         "containers": {"told": said},
-        "container_archives": {"told": {"read": read}},
+        "container_apt_sources": {"told": {"read": read}},
         "cards": {
             "told": {
                 "answers": {"gpus": {"status": 0, "out": gpus(), "err": ""}},
@@ -195,7 +195,7 @@ def set_(*path: Any) -> Change:
         (
             lambda said: said.update(
                 options=json.dumps(
-                    {**daemon.required_options(RIG.cards, RIG.containers), "hosts": ["tcp://:1", "fd://"]}
+                    {**daemon_json.required_options(RIG.cards, RIG.containers), "hosts": ["tcp://:1", "fd://"]}
                 )
             ),
             {"C04"},
@@ -284,7 +284,7 @@ def test_a_daemons_figures_and_its_swarm_are_no_way_to_its_root() -> None:
     def listens(said: dict[str, Any]) -> None:
         said["daemon"].update(listens=["0.0.0.0:9323", "[::]:2377", "[::]:7946"], swarm=True)
         said["options"] = json.dumps(
-            {**daemon.required_options(RIG.cards, RIG.containers), "metrics-addr": "0.0.0.0:9323"}
+            {**daemon_json.required_options(RIG.cards, RIG.containers), "metrics-addr": "0.0.0.0:9323"}
         )
 
     assert red(listens) == {}
@@ -307,6 +307,6 @@ def test_what_differs_is_said_without_a_proxys_password() -> None:
     one = container_rig(daemon={"http-proxy": "http://me:new@proxy"})
     old = set_(
         "options",
-        json.dumps({**daemon.required_options(one.cards, one.containers), "http-proxy": "http://me:old@proxy"}),
+        json.dumps({**daemon_json.required_options(one.cards, one.containers), "http-proxy": "http://me:old@proxy"}),
     )
     assert 'http-proxy is "http://...@proxy"' in red(old, one)["C02"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.image.run import PROFILE
+from rigwright.engines.image.container_command import PROFILE
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.script_table import SCRIPTS

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.containers import daemon
-from rigwright.containers.daemon import DaemonRecord, UnreadableDaemonConfig
+from rigwright.containers import daemon_json
+from rigwright.containers.daemon_json import DaemonRecord, UnreadableDaemonConfig
 from tests.unit.container_samples import container_rig
 
 NVIDIA: dict[str, Any] = {
@@ -18,11 +18,11 @@ THEIRS = {"data-root": "/srv/docker", "runtimes": {"crun": {"path": "/usr/bin/cr
 
 def test_a_rig_with_cards_asks_for_specs_and_a_runtime_by_name() -> None:
     box_rig = container_rig(daemon={"debug": True})
-    assert daemon.required_options(box_rig.cards, box_rig.containers) == NVIDIA | {"debug": True}
+    assert daemon_json.required_options(box_rig.cards, box_rig.containers) == NVIDIA | {"debug": True}
     box_rig = container_rig(cards=False, daemon={"debug": True})
-    assert daemon.required_options(box_rig.cards, box_rig.containers) == {"debug": True}
+    assert daemon_json.required_options(box_rig.cards, box_rig.containers) == {"debug": True}
     box_rig = container_rig(engines=("podman",))
-    assert daemon.required_options(box_rig.cards, box_rig.containers) == {}
+    assert daemon_json.required_options(box_rig.cards, box_rig.containers) == {}
 
 
 @pytest.mark.parametrize(
@@ -48,53 +48,53 @@ def test_a_rig_with_cards_asks_for_specs_and_a_runtime_by_name() -> None:
     ],
 )
 def test_options_are_merged_and_what_was_there_comes_back(there, ours, made):
-    found, record = daemon.merge_options(there, ours, DaemonRecord())
+    found, record = daemon_json.merge_options(there, ours, DaemonRecord())
     assert found == made
-    again, same = daemon.merge_options(found, ours, record)
+    again, same = daemon_json.merge_options(found, ours, record)
     assert (again, same) == (found, record)
-    known = daemon.parse_record(record.render())
+    known = daemon_json.parse_record(record.render())
     assert known == record
-    back, left = daemon.merge_options(found, {}, known)
+    back, left = daemon_json.merge_options(found, {}, known)
     assert (back, left.set) == (there, {})
 
 
 def test_what_somebody_has_changed_since_stays_theirs() -> None:
-    found, record = daemon.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
+    found, record = daemon_json.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
     found["mtu"] = 9000
     found["data-root"] = "/srv/docker"
-    back, _ = daemon.merge_options(found, {}, record)
+    back, _ = daemon_json.merge_options(found, {}, record)
     assert back == {"debug": False, "mtu": 9000, "data-root": "/srv/docker"}
 
 
 def test_an_option_that_is_declared_no_more_goes_back_while_others_stay() -> None:
-    found, record = daemon.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
-    found, record = daemon.merge_options(found, {"mtu": 1500}, record)
+    found, record = daemon_json.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
+    found, record = daemon_json.merge_options(found, {"mtu": 1500}, record)
     assert (found, record.set) == ({"debug": False, "mtu": 1500}, {("mtu",): 1500})
-    assert daemon.merge_options(found, {}, record)[0] == {"debug": False}
+    assert daemon_json.merge_options(found, {}, record)[0] == {"debug": False}
 
 
 def test_what_is_declared_no_more_is_known_as_ours_until_it_is_gone() -> None:
-    found, before = daemon.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
-    _, after = daemon.merge_options(found, {"mtu": 1500}, before)
+    found, before = daemon_json.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
+    _, after = daemon_json.merge_options(found, {"mtu": 1500}, before)
     between = after.merge_previous(before)
     # the run ends here: the next one finds the daemon.json of before
-    made, record = daemon.merge_options(found, {"mtu": 1500}, between)
+    made, record = daemon_json.merge_options(found, {"mtu": 1500}, between)
     assert (made, record) == ({"debug": False, "mtu": 1500}, after)
-    assert daemon.merge_options(found, {}, before.merge_previous(before))[0] == {"debug": False}
+    assert daemon_json.merge_options(found, {}, before.merge_previous(before))[0] == {"debug": False}
 
 
 @pytest.mark.parametrize("found", [{"runtimes": {}}, {"features": None}, {"log-opts": {}, "debug": True}, {}])
 def test_options_that_nobody_has_changed_since_are_known(found: dict[str, Any]) -> None:
-    made, record = daemon.merge_options(found, {**NVIDIA, "log-opts": {"tag": "x"}}, DaemonRecord())
-    assert daemon.is_untouched(made, found, record)
-    assert not daemon.is_untouched({**made, "mtu": 9000}, found, record)
+    made, record = daemon_json.merge_options(found, {**NVIDIA, "log-opts": {"tag": "x"}}, DaemonRecord())
+    assert daemon_json.is_untouched(made, found, record)
+    assert not daemon_json.is_untouched({**made, "mtu": 9000}, found, record)
 
 
 def test_what_was_written_down_says_whether_there_was_a_file() -> None:
-    _, record = daemon.merge_options({}, NVIDIA, DaemonRecord(), absent=True)
-    _, record = daemon.merge_options(NVIDIA, NVIDIA | {"debug": True}, record)
+    _, record = daemon_json.merge_options({}, NVIDIA, DaemonRecord(), absent=True)
+    _, record = daemon_json.merge_options(NVIDIA, NVIDIA | {"debug": True}, record)
     assert record.absent
-    assert daemon.merge_options(NVIDIA | {"debug": True}, {}, record) == ({}, DaemonRecord(absent=True))
+    assert daemon_json.merge_options(NVIDIA | {"debug": True}, {}, record) == ({}, DaemonRecord(absent=True))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_was_written_down_says_whether_there_was_a_file() -> None:
     ],
 )
 def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
-    assert daemon.parse_record(text) is None
+    assert daemon_json.parse_record(text) is None
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
     [(None, {}), ("", {}), (" \n", {}), ('{"a": 1}', {"a": 1}), ('\ufeff{"a": 1}', {"a": 1}), ("\ufeff", {})],
 )
 def test_no_file_has_no_options(text: str | None, options: dict[str, Any]) -> None:
-    assert daemon.parse_options(text) == options
+    assert daemon_json.parse_options(text) == options
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_no_file_has_no_options(text: str | None, options: dict[str, Any]) -> No
 )
 def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
     with pytest.raises(UnreadableDaemonConfig, match=said):
-        daemon.parse_options(text)
+        daemon_json.parse_options(text)
 
 
 @pytest.mark.parametrize(
@@ -156,4 +156,4 @@ def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
 )
 def test_a_daemon_is_restarted_only_where_reading_its_options_again_will_not_do(in_force, made, step):
     ours = {name for table in (in_force or {}, made) for name in table} - {"bip"}
-    assert daemon.choose_reload_action(in_force, made, ours) == step
+    assert daemon_json.choose_reload_action(in_force, made, ours) == step

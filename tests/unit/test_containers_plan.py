@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.containers import daemon
+from rigwright.apt_transactions import SourceFile
+from rigwright.containers import daemon_json
 from rigwright.containers.container_files import render_settings
 from rigwright.containers.container_plan import describe_container_changes, find_missing_packages, find_unheld_packages
-from rigwright.debs import SourceFile
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import Rig
 from rigwright.supply.bundle import Bundle, BundleRow
 from tests.unit.container_samples import (
@@ -139,14 +139,21 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
         ({"docker_runs": False}, "", ""),
         ({"in_force": ""}, "restart", "its options have changed"),
         (
-            {"in_force": json.dumps(daemon.required_options((box_rig := container_rig()).cards, box_rig.containers))},
+            {
+                "in_force": json.dumps(
+                    daemon_json.required_options((box_rig := container_rig()).cards, box_rig.containers)
+                )
+            },
             "",
             "",
         ),
         (
             {
                 "in_force": json.dumps(
-                    {**daemon.required_options((box_rig := container_rig()).cards, box_rig.containers), "runtimes": {}}
+                    {
+                        **daemon_json.required_options((box_rig := container_rig()).cards, box_rig.containers),
+                        "runtimes": {},
+                    }
                 )
             },
             "reload",
@@ -155,7 +162,9 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
         # when the daemon takes what its operator has written is his matter
         (
             {
-                "in_force": json.dumps(daemon.required_options((box_rig := container_rig()).cards, box_rig.containers)),
+                "in_force": json.dumps(
+                    daemon_json.required_options((box_rig := container_rig()).cards, box_rig.containers)
+                ),
                 "options": '{"data-root": "/srv"}',
             },
             "",
@@ -164,7 +173,9 @@ def test_a_rig_without_cards_needs_no_toolkit() -> None:
         ({"in_force": "{"}, "restart", "its options have changed"),
         (
             {
-                "in_force": json.dumps(daemon.required_options((box_rig := container_rig()).cards, box_rig.containers)),
+                "in_force": json.dumps(
+                    daemon_json.required_options((box_rig := container_rig()).cards, box_rig.containers)
+                ),
                 "options": '{"cdi-spec-dirs": []}',
             },
             "",
@@ -214,14 +225,16 @@ def test_another_version_of_docker_restarts_it_too() -> None:
         toolkit_group(),
         docker_group("28.5.1"),
         docker_runs=True,
-        in_force=json.dumps(daemon.required_options(box_rig.cards, box_rig.containers)),
+        in_force=json.dumps(daemon_json.required_options(box_rig.cards, box_rig.containers)),
         containers=("web",),
     )
     # its package's script starts it again before anything of ours can
     live = container_rig(toolkit_group(), docker_group(), daemon={"live-restore": True})
     (reason,) = refusal_reasons(live, there)
     assert "(docker-debian-13 28.5.2 is installed)" in reason
-    kept = replace(there, live_restore=True, options=json.dumps(daemon.required_options(live.cards, live.containers)))
+    kept = replace(
+        there, live_restore=True, options=json.dumps(daemon_json.required_options(live.cards, live.containers))
+    )
     assert plan_for_host(live, kept).restarting
 
 

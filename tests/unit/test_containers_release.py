@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.containers import daemon, release
+from rigwright.containers import daemon_json, end_of_management
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.render import render
 from roles import container_toolkit
@@ -18,7 +18,7 @@ from tests.unit.container_samples import container_rig
 from tests.unit.rendered_scripts import write_stand_in
 
 box_rig = container_rig(daemon={"log-driver": "journald"})
-OURS = daemon.required_options(box_rig.cards, box_rig.containers)
+OURS = daemon_json.required_options(box_rig.cards, box_rig.containers)
 
 
 class DockerHost:
@@ -32,10 +32,10 @@ class DockerHost:
         if found is not None:
             self.store.joinpath("daemon.json.found").write_text(found)
             self.store.joinpath("daemon.json.found").chmod(mode)
-        made, self.record = daemon.merge_options(
-            daemon.parse_options(found), OURS, daemon.DaemonRecord(), found is None
+        made, self.record = daemon_json.merge_options(
+            daemon_json.parse_options(found), OURS, daemon_json.DaemonRecord(), found is None
         )
-        self.path.write_text(daemon.render_daemon_json(made))
+        self.path.write_text(daemon_json.render_daemon_json(made))
         self.path.chmod(mode)
 
     def facts(self, **changes: Any) -> ContainerFacts:
@@ -54,7 +54,7 @@ class DockerHost:
 
     def let_go(self, removing: bool = True, **changes: Any) -> str:
         """Let go of them; what is said of it."""
-        values = release.container_release_values(container_rig().roots, self.facts(**changes), removing)
+        values = end_of_management.container_release_values(container_rig().roots, self.facts(**changes), removing)
         values |= {"daemon_json": str(self.path) if values["daemon_json"] else "", "container_store": str(self.store)}
         values |= {"container_files": [], "container_folders": [str(self.root / "none")]}
         values |= {"container_preferences": str(self.root / "pins"), "in_force": str(self.root / "in-force")}
@@ -109,7 +109,7 @@ def test_what_the_operator_has_written_meanwhile_stays_and_only_ours_goes(tmp_pa
     host = DockerHost(tmp_path, found, mode=0o640)
     host.path.write_text(json.dumps(json.loads(host.path.read_text()) | {"mtu": 9000, "log-driver": "local"}))
     host.let_go()
-    assert json.loads(host.path.read_text()) == {**daemon.parse_options(found), "mtu": 9000, "log-driver": "local"}
+    assert json.loads(host.path.read_text()) == {**daemon_json.parse_options(found), "mtu": 9000, "log-driver": "local"}
     assert host.path.stat().st_mode & 0o777 == 0o640
 
 
@@ -134,7 +134,7 @@ def test_a_copy_that_a_power_cut_has_emptied_is_none_to_go_back_to(tmp_path: Pat
     for torn in ("", '{"log-'):
         (tmp_path / "store").mkdir(exist_ok=True)
         (host.store / "daemon.json.found").write_text(torn)
-        host.path.write_text(daemon.render_daemon_json(OURS | {"log-level": "warn"}))
+        host.path.write_text(daemon_json.render_daemon_json(OURS | {"log-level": "warn"}))
         host.let_go()
         assert json.loads(host.path.read_text()) == {"log-level": "warn"}
 
@@ -142,7 +142,7 @@ def test_a_copy_that_a_power_cut_has_emptied_is_none_to_go_back_to(tmp_path: Pat
 def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, "{}")
     before = host.path.read_text()
-    (note,) = release.describe_release(container_rig().roots, host.facts(record="{"))
+    (note,) = end_of_management.describe_release(container_rig().roots, host.facts(record="{"))
     assert note.startswith("the managed Docker options stay")
     assert f"note: {note}" in host.let_go(record="{")
     assert host.path.read_text() == before
@@ -176,7 +176,7 @@ def test_containers_that_run_keep_the_daemon_that_they_run_on(tmp_path: Path) ->
 def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not(tmp_path, found, waits):
     host = DockerHost(tmp_path, found)
     changes = {"containers": ("web",), "live_restore": True}
-    assert bool(release.describe_release(container_rig().roots, host.facts(**changes))) == waits
+    assert bool(end_of_management.describe_release(container_rig().roots, host.facts(**changes))) == waits
     said = host.let_go(**changes)
     assert ("until its daemon is restarted" in said) == waits
     assert ("systemctl restart docker.service" in host.daemon_requests) != waits

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rigwright.containers.container_facts import REFRESH_PATH, REFRESH_UNIT, ContainerFacts
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.roots import Roots
 from rigwright.supply.bundle import BundledPackages, LocalFile
-from roles.operations import containers, packages, shell
+from roles.operations import containers, packages, reconnecting_shell
 from roles.operations.containers import _hold_packages, _leaves_containers_running, _refresh_spec, _run_daemon_step
 from roles.operations.packages import PackageRun, PackageTarget, _install_packages
 from tests.unit import short_programs
@@ -59,7 +59,7 @@ def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
     for module in (containers, packages, packages):
         monkeypatch.setattr(module, "logger", listener)
-    monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
+    monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
     monkeypatch.setattr(
         containers, "_collect_container_facts", lambda one: one.seen.pop(0) if len(one.seen) > 1 else one.seen[0]
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.containers import daemon
+from rigwright.containers import daemon_json
 from rigwright.containers.container_facts import ContainerFacts
 from roles import container_toolkit
 from roles.operations import files
@@ -41,7 +41,7 @@ class WriteRecorder:
                 self.files.pop(path, None)
 
     def facts(self, **changes: Any) -> ContainerFacts:
-        there, record = self.files.get(daemon.PATH), self.files.get(RECORD)
+        there, record = self.files.get(daemon_json.PATH), self.files.get(RECORD)
         values = {"options": there and there.text, "record": record.text if record else ""}
         return container_facts(**{**values, **changes})
 
@@ -67,19 +67,23 @@ def deploy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WriteRecorder]:
 @pytest.mark.parametrize("ends", range(6))
 @pytest.mark.parametrize("found", ['{"mtu": 1400}', None])
 def test_wherever_a_run_ends_the_next_one_leaves_nothing_of_ours(deploy, ends, found):
-    disk = WriteRecorder({daemon.PATH: TextFile(daemon.PATH, f"{found}\n")} if found else {})
+    disk = WriteRecorder({daemon_json.PATH: TextFile(daemon_json.PATH, f"{found}\n")} if found else {})
     deploy(disk, debug=True, icc=False)
     disk.done, disk.ends = [], ends
     deploy(disk, icc=False)
     disk.ends = 99
     deploy(disk, icc=False)
-    assert daemon.parse_options(disk.files[daemon.PATH].text) == daemon.parse_options(found) | {"icc": False}
+    assert daemon_json.parse_options(disk.files[daemon_json.PATH].text) == daemon_json.parse_options(found) | {
+        "icc": False
+    }
     disk.done, disk.ends = [], ends
     deploy(disk)
     disk.ends = 99
     deploy(disk)
-    assert daemon.parse_options(disk.files[daemon.PATH].text if found else None) == daemon.parse_options(found)
-    assert disk.files.keys() == ({daemon.PATH} if found else set())
+    assert daemon_json.parse_options(disk.files[daemon_json.PATH].text if found else None) == daemon_json.parse_options(
+        found
+    )
+    assert disk.files.keys() == ({daemon_json.PATH} if found else set())
 
 
 def test_a_second_run_writes_nothing_anew(deploy: Callable[..., WriteRecorder]) -> None:
@@ -91,11 +95,11 @@ def test_a_second_run_writes_nothing_anew(deploy: Callable[..., WriteRecorder]) 
 
 def test_options_are_as_secret_as_they_were(deploy, monkeypatch):
     disk = WriteRecorder(
-        {daemon.PATH: TextFile(daemon.PATH, '{"proxies": {"http-proxy": "http://me:pass@proxy"}}\n', "600")}
+        {daemon_json.PATH: TextFile(daemon_json.PATH, '{"proxies": {"http-proxy": "http://me:pass@proxy"}}\n', "600")}
     )
     monkeypatch.setattr(disk, "facts", lambda: WriteRecorder.facts(disk, mode=0o622))
     deploy(disk, debug=True)
-    assert (disk.files[daemon.PATH].mode, disk.files[RECORD].mode) == ("600", "600")
+    assert (disk.files[daemon_json.PATH].mode, disk.files[RECORD].mode) == ("600", "600")
 
 
 def test_a_difference_shows_no_proxys_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +107,7 @@ def test_a_difference_shows_no_proxys_password(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(files, "logger", SimpleNamespace(info=lines.append))
     monkeypatch.setattr(files, "host", SimpleNamespace(print_prefix=""))
     proxy = '"http-proxy": "http://me:secret@proxy:3128"'
-    files.show_diff(daemon.PATH, [f"{{{proxy}}}"], f'{{{proxy}, "debug": true}}\n')
+    files.show_diff(daemon_json.PATH, [f"{{{proxy}}}"], f'{{{proxy}, "debug": true}}\n')
     shown = "\n".join(lines)
     assert "http://...@proxy:3128" in shown
     assert "secret" not in shown

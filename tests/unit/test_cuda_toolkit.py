@@ -18,17 +18,17 @@ from cli import main
 from cli.lock_resolver.patch_validation import collect_patched
 from rigwright.engines.llama_cpp.build import Build, plan_build
 from rigwright.model.instance import PATCHED_TOOLKIT, patches_by_target
-from rigwright.model.nvidia import Toolkit
+from rigwright.model.nvidia_tables import Toolkit
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda import COMPILER, glibc_refusals, plan_toolkit
+from rigwright.nvidia.cuda_toolkit import COMPILER, glibc_refusals, plan_toolkit
 from rigwright.patches.patch import Patch, PatchKeys, PatchTarget, load_patches
-from rigwright.paths import ROOT
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import find_refusals
 from rigwright.plan.stages import plan_deploy
+from rigwright.project_root import ROOT
 from rigwright.serving.activation import find_surplus
 from rigwright.serving.generation import build_generation
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.check_runner import collect_answers, red_checks
 from tests.unit.patch_samples import AFTER, text_sha256, write_patch
@@ -312,7 +312,7 @@ def test_a_check_compares_what_is_patched_with_what_its_patch_makes(tmp_path: Pa
     trees = {"trees": [tree], "beside": [], "gone": [], "distributions": {}}
 
     def red() -> str:
-        answer = collect_answers({"patched": (20.0, PATCHED.asks(SurveyScope(one, wanted)))})
+        answer = collect_answers({"patched_files": (20.0, PATCHED.asks(SurveyScope(one, wanted)))})
         answer["trees"] = {"told": trees}
         return red_checks(test_cuda_toolkit, SurveyAnswers(answer), desired=wanted).get("K01", "")
 

@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from rigwright.debs import AptSimulation, SourceFile, find_transaction_problems, parse_simulation, read_simulation
-from rigwright.delivery import job_network
-from rigwright.model.debs import find_version_differences, leading_numbers, upstream_version
+from rigwright.apt_transactions import (
+    AptSimulation,
+    SourceFile,
+    find_transaction_problems,
+    parse_simulation,
+    read_simulation,
+)
+from rigwright.fetch_job_spec import job_network
+from rigwright.model.deb_package_groups import find_version_differences, leading_numbers, upstream_version
 from rigwright.render import render
 from tests.unit import short_programs
 from tests.unit.apt_simulation import simulation_lines

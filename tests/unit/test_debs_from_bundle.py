@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.debs import AptSimulation, read_simulation
-from rigwright.delivery import job_network
+from rigwright.apt_transactions import AptSimulation, read_simulation
+from rigwright.fetch_job_spec import job_network
 from rigwright.render import render
 from rigwright.supply.bundle import BundledPackages, LocalFile
 from tests import forged_bundles

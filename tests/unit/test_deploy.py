@@ -11,9 +11,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from rigwright.paths import ROOT
 from rigwright.plan.stages import STAGES, DeployStage, stage_of
-from roles.rig import DeployContext, role
+from rigwright.project_root import ROOT
+from roles.rig_lookup import DeployContext, role
 from tests.unit.samples import OperatorFolder
 
 GOOD = '"ssh_hostname": "127.0.0.1", "ssh_port": PORT, "ssh_user": "nobody", "ssh_connect_retries": 0'
@@ -107,8 +107,8 @@ def test_a_role_adds_its_operations_where_its_stage_applies(monkeypatch: pytest.
     def sharing(context: DeployContext) -> None:
         contexts.append(context)
 
-    monkeypatch.setattr("roles.rig.deploy", lambda title: lambda function: function)
-    monkeypatch.setattr("roles.rig.stage_of", {"sharing": DeployStage("sharing", Mock(), lambda _: applies)}.get)
+    monkeypatch.setattr("roles.rig_lookup.deploy", lambda title: lambda function: function)
+    monkeypatch.setattr("roles.rig_lookup.stage_of", {"sharing": DeployStage("sharing", Mock(), lambda _: applies)}.get)
     context = DeployContext(Mock())
     role("Sharing")(sharing)(context)
     assert contexts == [context] * applies

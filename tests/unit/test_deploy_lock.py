@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.host.locks import describe_lock_refusal
+from rigwright.host.deploy_lock_state import describe_lock_refusal
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from roles import deploy_lock
 from roles.deploy_lock import DeployLock

@@ -12,11 +12,18 @@ import pytest
 
 from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics
-from rigwright.operate.diagnose import KERNEL, diagnose_host, diagnose_kernel, diagnose_log, load_xids, symptom_names
-from rigwright.operate.diagnosis import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvidence
 from rigwright.operate.instance_health import CardUse, InstanceHealth
 from rigwright.operate.kernel_messages import FATAL_XIDS
-from rigwright.paths import ROOT
+from rigwright.operate.root_cause_analysis import (
+    KERNEL,
+    diagnose_host,
+    diagnose_kernel,
+    diagnose_log,
+    load_xids,
+    symptom_names,
+)
+from rigwright.project_root import ROOT
 
 
 def command(verb: str, *words: str) -> str:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from cli import deploy_verbs, main
 from rigwright.inventory import load_rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.bundle import Bundle, describe_digest_mismatch, format_digest, parse_digest, supply_digest
 from rigwright.supply.lock import Lock
 from tests.unit.lock_world import LockFixture

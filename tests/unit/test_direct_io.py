@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from roles.weights.host import direct, records
 from tests.unit import short_programs
 from tests.unit.weight_shelf import WeightShelf, is_fresh

@@ -16,8 +16,8 @@ import pytest
 from checks import test_docker
 from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import Firewall
-from checks.survey.host import containers, docker, manager
-from rigwright.model.entry import ShareEntry
+from checks.survey.host import containers, docker, systemd_properties
+from rigwright.model.inventory_schema import ShareEntry
 from tests.unit.check_runner import red_checks
 from tests.unit.container_samples import container_rig
 from tests.unit.test_container_checks import host_answers
@@ -52,7 +52,9 @@ def daemon(root: Path, answers: dict[str, Any]) -> Iterator[Path]:
                     client.sendall(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
 
         threading.Thread(target=serve, daemon=True).start()
-        with patch.object(manager, "properties", lambda units, *_: {unit: {"MainPID": os.getpid()} for unit in units}):
+        with patch.object(
+            systemd_properties, "properties", lambda units, *_: {unit: {"MainPID": os.getpid()} for unit in units}
+        ):
             yield path
         server.shutdown(socket.SHUT_RDWR)
 

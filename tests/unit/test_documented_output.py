@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.lock_resolver.lock_diff import describe_changes
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.documented_output import PAGES, all_outputs, unmarked_outputs
 from tests.unit.documented_outputs import COLUMNS, OUTPUT_MAKERS
 from tests.unit.samples import sample_artefact, sample_deb

@@ -13,7 +13,7 @@ import pytest
 import requests
 from urllib3 import Retry
 
-from cli.lock_resolver import downloads, hub, minimum_throughput
+from cli.lock_resolver import downloads, minimum_throughput, model_hub
 from cli.lock_resolver.downloads import CHUNK_BYTES, DownloadUnavailable, FileContent
 from tests.unit.file_server import (
     AnswerHandler,
@@ -188,7 +188,7 @@ def test_a_hub_that_sends_a_byte_now_and_then_is_given_up(monkeypatch: pytest.Mo
                 yield b"x"
 
     with pytest.raises(httpx2.ReadTimeout, match="slower than 1 KiB/s"):
-        list(hub._BoundedStream(Stream()))
+        list(model_hub._BoundedStream(Stream()))
 
 
 def test_waiting_for_a_server_counts_and_nothing_else() -> None:

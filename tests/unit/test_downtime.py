@@ -2,7 +2,7 @@
 
 import pytest
 
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.serving.standby import describe_downtime
 from tests.unit.samples import sample_instance, sample_rig
 

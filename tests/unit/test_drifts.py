@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.catalogue import list_checks
+from checks.check_catalogue import list_checks
 from checks.survey.sections import list_sections
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts import drift_tables
 from tests.hosts.drift_tables import DriftRow, load_undrifted_checks
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.inventory import load_for, load_rig
-from rigwright.model.nvidia import driver_version_of, is_pinning
+from rigwright.model.nvidia_tables import driver_version_of, is_pinning
 from rigwright.model.rig import Rig
 from rigwright.nvidia.packages.locked_driver import LockedDriver, archive_addresses, find_locked_driver
 from rigwright.problems import Invalid

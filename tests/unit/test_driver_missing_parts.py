@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, InstalledPackage
-from rigwright.nvidia.packages.target import (
+from rigwright.nvidia.packages.driver_target import (
     describe_unloaded,
     find_missing_driver_parts,
     find_unheld_driver_packages,

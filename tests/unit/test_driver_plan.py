@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.catalog import Card
-from rigwright.model.nvidia import load_driver_tables
+from rigwright.model.catalog_schema import Card
+from rigwright.model.nvidia_tables import load_driver_tables
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import SOURCE, DriverFacts
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.driver_samples import (
     C22G,
     C2080,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.entry import DriverEntry
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.topology import CardPair, CardPlace, Topology
 from tests.unit.card_folder import CardFolder
 from tests.unit.samples import sample_card, sample_rig

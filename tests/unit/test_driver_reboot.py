@@ -9,9 +9,9 @@ import pytest
 from pyinfra.api.exceptions import ConnectError
 
 from roles import root_shell
-from roles.operations import drivers, shell
+from roles.operations import drivers, reconnecting_shell
 from roles.operations.drivers import BOOT, DRAIN, PATIENCE, describe_needed_reboot, reboot_host
-from roles.operations.shell import LOST, HostLost, ReconnectingShell
+from roles.operations.reconnecting_shell import LOST, HostLost, ReconnectingShell
 from tests.unit.channel_records import channel_lines
 
 BEFORE, AFTER = "UserspaceTimestamp=one ", "UserspaceTimestamp=two "
@@ -96,11 +96,11 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[RebootingHost], RebootingHo
     """Have a host's clock be everybody's."""
 
     def clocked(host: RebootingHost) -> RebootingHost:
-        for module in (drivers, shell):
+        for module in (drivers, reconnecting_shell):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: host.now))
             monkeypatch.setattr(module, "gevent", SimpleNamespace(sleep=host.sleep))
-        monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
-        monkeypatch.setattr(shell.root_shell, "run_command", lambda target, text, *_: target.run(text))
+        monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
+        monkeypatch.setattr(reconnecting_shell.root_shell, "run_command", lambda target, text, *_: target.run(text))
         return host
 
     return clocked

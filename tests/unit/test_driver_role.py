@@ -16,7 +16,7 @@ from roles.operations.drivers import (
     _install_driver,
     _render_installation,
 )
-from roles.operations.shell import HostLost
+from roles.operations.reconnecting_shell import HostLost
 from tests.unit.driver_operations_host import DriverOperationsHost, capture_output, recorded_commands
 from tests.unit.driver_samples import C3090, driver_rig
 from tests.unit.managed_driver_samples import (

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.packages.target import (
+from rigwright.nvidia.packages.driver_target import (
     DriverTarget,
     find_driver_transaction_problems,
     parse_driver_simulation,

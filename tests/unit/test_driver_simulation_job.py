@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.debs import SCHEMA
-from rigwright.host import channel
+from rigwright.apt_transactions import SCHEMA
+from rigwright.host import script_output
 from rigwright.render import render
 from tests.unit import short_programs
 from tests.unit.driver_job_host import DriverJobHost
@@ -35,7 +35,7 @@ def run_look_job(host: DriverJobHost, **changes: Any) -> subprocess.CompletedPro
 
 def read_look_report(host: DriverJobHost) -> tuple[object, ...]:
     """What the job has written down: how, what apt said, and rows of what archives have."""
-    told = channel.parse_output(host.done.read_text().splitlines(), SCHEMA)
+    told = script_output.parse_output(host.done.read_text().splitlines(), SCHEMA)
     return told.one("how"), told.one("said"), *told.many("offered")
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.catalog import load_catalog
-from rigwright.host.systems import SYSTEMS
-from rigwright.model.nvidia import DriverTables, load_driver_tables
-from rigwright.paths import ROOT
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.host.supported_systems import SYSTEMS
+from rigwright.model.nvidia_tables import DriverTables, load_driver_tables
+from rigwright.project_root import ROOT
 
 SHIPPED = load_driver_tables(ROOT).model_dump()
 

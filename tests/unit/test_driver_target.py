@@ -6,8 +6,7 @@ import pytest
 
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
-from rigwright.nvidia.packages.locked_driver import find_locked_driver
-from rigwright.nvidia.packages.target import (
+from rigwright.nvidia.packages.driver_target import (
     describe_unloaded,
     find_missing_driver_parts,
     find_previous_driver,
@@ -15,6 +14,7 @@ from rigwright.nvidia.packages.target import (
     needs_transaction,
     plan_driver_rollback,
 )
+from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from tests.unit.driver_samples import (
     C3090,
     SERVER,

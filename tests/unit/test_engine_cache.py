@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab import base_images, engine_cache
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 
 @pytest.fixture

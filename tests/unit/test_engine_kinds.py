@@ -9,15 +9,15 @@ import pytest
 from pydantic import Field
 
 from rigwright import engines
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines import kinds, register
-from rigwright.engines.kind import InstallingKind, Kind
+from rigwright.engines.engine_interface import InstallingKind, Kind
+from rigwright.engines.instance_request import InstanceRequest
 from rigwright.engines.llama_cpp import LlamaCpp
-from rigwright.engines.request import InstanceRequest
-from rigwright.model.catalog import Catalog
-from rigwright.model.engines import EngineKeys, VariantKeys
-from rigwright.paths import ROOT
+from rigwright.model.catalog_schema import Catalog
+from rigwright.model.engine_schema import EngineKeys, VariantKeys
 from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
 from rigwright.supply import lock
 from tests.unit.sample_texts import CATALOG
 

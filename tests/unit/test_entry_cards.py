@@ -3,7 +3,7 @@
 import pytest
 
 from rigwright.inventory import load_rig
-from rigwright.model.entry import DriverEntry
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.engines import unprivileged
+from rigwright.engines import unprivileged_steps
 from rigwright.model.installation import FILES, MARKER
 from rigwright.render import render
 
@@ -32,7 +32,7 @@ def given_back(folder: Path) -> subprocess.CompletedProcess[str]:
     values: dict[str, Any] = {"job": SimpleNamespace(target=str(folder)), "spec": "", "record": f"{folder}.record"}
     values |= dict.fromkeys(("unit", "work", "body", "programs", "package"), "") | {"marker": MARKER}
     values |= {"offline": (), "seen": {"work": "", "script": ""}, "program": "python"}
-    values |= {"limits": unprivileged.LIMITS, "supervisor": ""}
+    values |= {"limits": unprivileged_steps.LIMITS, "supervisor": ""}
     return shell(folder, render("engines/install.sh.j2", **values))
 
 

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from rigwright.model.lock_coverage import describe_mismatch, describe_uncovered
 from rigwright.problems import Invalid
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, load_lock_file, render_lock
+from rigwright.supply.lock_inputs import Input
 from tests.unit.samples import sample_artefact, sample_wheel
 
 WHEELS = {"kind": "wheel", "requirements": ["tool>=1"], "python": "3.10.20", "as_of": "2026-06-10"}

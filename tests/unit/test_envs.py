@@ -10,7 +10,7 @@ from rigwright.envs import gc
 from rigwright.envs.environment import Environment, environment_command, render_activation, render_install_plan
 from rigwright.model.instance import EnvSpec
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda import plan_toolkit
+from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_other_cards, find_refusals, find_warnings
 from rigwright.render import render

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright import files
+from rigwright import local_files
 from tests.unit.samples import OperatorFolder
 
 CARD = {"pci_ids": ["10de:1111"], "capability": "8.6", "name": "A card", "vram_mib": 8192}
@@ -46,7 +46,7 @@ def test_files_of_the_catalogue(box: OperatorFolder) -> None:
 def test_what_is_not_there_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "boxes.py").touch()
     with pytest.raises(ValueError, match=r'^does not exist; did you mean ".*/boxes.py"\?$'):
-        files.refuse_special_file(tmp_path / "boxs.py")
+        local_files.refuse_special_file(tmp_path / "boxs.py")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.pseudo_terminal import run_on_terminal
 
 LIMIT = 120  # seconds

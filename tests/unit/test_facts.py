@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery import fetch_unit_name
-from rigwright.host import channel
-from rigwright.host.basics import ListeningSocket
+from rigwright.fetch_job_spec import fetch_unit_name
+from rigwright.host import script_output
+from rigwright.host.basic_facts import ListeningSocket
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.facts import HostAccount, HostFacts, MonitoringFacts, ServiceFacts, SharingFacts
+from rigwright.model.fact_types import HostAccount, HostFacts, MonitoringFacts, ServiceFacts, SharingFacts
 from rigwright.monitoring import monitoring_facts
 from rigwright.plan.host_facts import PACKAGES, SCHEMA, SOURCES, parse, probe_values
 from rigwright.plan.plan_inputs import list_orphans
 from rigwright.render import render
-from rigwright.weights import weight_sharing
+from rigwright.weights import weight_server
 from tests.unit.channel_records import channel_lines_of
 from tests.unit.samples import sample_artefact, sample_instance, sample_probe_values, sample_rig
 
@@ -318,7 +318,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         "containers": "/var/lib/rigwright/containers",
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
-        **weight_sharing.share_state_values(),
+        **weight_server.share_state_values(),
         **monitoring_facts.monitoring_state_values(made.roots),
     }
 
@@ -331,7 +331,7 @@ def test_each_fact_and_each_value_of_the_probe_belongs_to_one_source() -> None:
     assert len(keys) == len(set(keys))
     # and the fields that they read exist, so that a wrong name is no error of a host's
     facts = parse(channel_lines_of(RECORDS))
-    told = channel.parse_output(channel_lines_of(RECORDS), SCHEMA)
+    told = script_output.parse_output(channel_lines_of(RECORDS), SCHEMA)
     read = [key for one in SOURCES for key in one.read(told)]
     assert len(read) == len(set(read))
     assert all(hasattr(facts, key) for key in read)

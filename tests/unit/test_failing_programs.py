@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import base_system, cards, docker, kernel, manager, settings
+from checks.survey.host import base_system, boot_settings, cards, docker, kernel, systemd_properties
 from cli.deploy_run import DeployOutput
-from rigwright import debs
-from rigwright.host import channel
+from rigwright import apt_transactions
+from rigwright.host import script_output
 from rigwright.render import _environment
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines
@@ -38,7 +38,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 )
 def test_an_sshd_that_would_not_start_is_reported(install: Install, body: str, reported: list[str]) -> None:
     install("sshd", body)
-    assert settings.sshd() == reported
+    assert boot_settings.sshd() == reported
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_dpkg_that_does_not_answer_is_no_host_in_order(install: Install) -> No
 
 
 def test_a_silent_systemd_is_no_host_without_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "AT", str(tmp_path / "private"))
+    monkeypatch.setattr(systemd_properties, "AT", str(tmp_path / "private"))
     with pytest.raises(RuntimeError):
         docker.running(str(tmp_path / "docker.sock"))
 
@@ -75,12 +75,12 @@ ActiveState=active
 
 def test_commands_of_several_lines_and_names(install: Install) -> None:
     install("systemctl", f"cat <<'END'\n{SHOWN}END")
-    found = manager.read_properties(["sshd.service"], ["Result", "ActiveState", "ExecStart"])
+    found = systemd_properties.read_properties(["sshd.service"], ["Result", "ActiveState", "ExecStart"])
     assert (found["sshd.service"]["ActiveState"], found["sshd.service"]["ExecStart"].count("argv[]=")) == ("active", 2)
     with pytest.raises(RuntimeError, match=r"does not tell of x\.service"):
-        manager.read_properties(["sshd.service", "x.service"], ["ExecStart"])
+        systemd_properties.read_properties(["sshd.service", "x.service"], ["ExecStart"])
     with pytest.raises(RuntimeError, match="does not tell MainPID of ssh"):
-        manager.read_properties(["ssh.service"], ["ExecStart", "MainPID"])
+        systemd_properties.read_properties(["ssh.service"], ["ExecStart", "MainPID"])
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_commands_of_several_lines_and_names(install: Install) -> None:
 )
 def test_a_program_that_fails_refuses_all_that_a_script_tells(how: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        channel.parse_output(
-            channel_lines(("package", "a"), ("unread", "dpkg-query", how)), {"package": (channel.word,)}
+        script_output.parse_output(
+            channel_lines(("package", "a"), ("unread", "dpkg-query", how)), {"package": (script_output.word,)}
         )
 
 
@@ -121,9 +121,12 @@ def test_a_listing_is_whole_or_refused_and_in_no_language(install: Install, body
     done = short_programs.run_program(["sh", "-c", script], env={**os.environ, "LC_ALL": "de_DE.UTF-8"})
     if refused:
         with pytest.raises(ValueError, match=refused):
-            channel.parse_output(done.stdout.splitlines(), {"line": (channel.text,)})
+            script_output.parse_output(done.stdout.splitlines(), {"line": (script_output.text,)})
     else:
-        assert channel.parse_output(done.stdout.splitlines(), {"line": (channel.text,)}).all("line") == ["C", "b"]
+        assert script_output.parse_output(done.stdout.splitlines(), {"line": (script_output.text,)}).all("line") == [
+            "C",
+            "b",
+        ]
 
 
 def test_the_end_of_a_programs_errors_is_one_bounded_line(install: Install) -> None:
@@ -132,7 +135,7 @@ def test_the_end_of_a_programs_errors_is_one_bounded_line(install: Install) -> N
     with pytest.raises(
         ValueError, match=r"^the host's reports ended with status 3: E: a=b \\c \ufffd\[2J 0+$"
     ) as error:
-        channel.parse_output(done.stdout.splitlines(), {"line": (channel.text,)})
+        script_output.parse_output(done.stdout.splitlines(), {"line": (script_output.text,)})
     assert len(str(error.value)) < 500
 
 
@@ -140,8 +143,8 @@ def test_apt_has_longer_than_other_programs(install: Install) -> None:
     install("timeout", 'echo "$1"')
     for program, limit in (("apt-cache", 45), ("ss", 20)):
         script = _environment().from_string(TELLS.replace("reports", program)).render()
-        told = channel.parse_output(
-            short_programs.run_program(["sh", "-c", script]).stdout.splitlines(), {"line": (channel.text,)}
+        told = script_output.parse_output(
+            short_programs.run_program(["sh", "-c", script]).stdout.splitlines(), {"line": (script_output.text,)}
         )
         assert told.all("line") == [str(limit)]
 
@@ -162,15 +165,24 @@ def test_a_search_of_the_kernels_log_that_fails_is_no_silence(install, monkeypat
     ("counted", "complaints"),
     [
         ("1 upgraded, 1 newly installed, 1 reinstalled, 12 to remove and 3 not upgraded.", ()),
-        ("1 upgraded, 1 newly installed, 2 downgraded, 12 to remove and 3 not upgraded.", (debs.INCOMPLETE,)),
-        ("1 upgraded, 1 newly installed, 1 reinstalled, 13 to remove and 3 not upgraded.", (debs.INCOMPLETE,)),
-        ("1 aktualisiert, 2 neu installiert, 12 zu entfernen und 3 nicht aktualisiert.", (debs.INCOMPLETE,)),
+        (
+            "1 upgraded, 1 newly installed, 2 downgraded, 12 to remove and 3 not upgraded.",
+            (apt_transactions.INCOMPLETE,),
+        ),
+        (
+            "1 upgraded, 1 newly installed, 1 reinstalled, 13 to remove and 3 not upgraded.",
+            (apt_transactions.INCOMPLETE,),
+        ),
+        (
+            "1 aktualisiert, 2 neu installiert, 12 zu entfernen und 3 nicht aktualisiert.",
+            (apt_transactions.INCOMPLETE,),
+        ),
     ],
 )
 def test_apts_count_is_held_against_what_it_lists(counted: str, complaints: tuple[str, ...]) -> None:
     lines = [counted, "Inst a [1] (2 X [amd64])", "Inst b (2 X [amd64])", "Inst c [1] (1 X [amd64])"]
     lines += [f"Remv d{number} [1]" for number in range(12)]
-    assert debs.parse_simulation(lines, debs.AptSimulation).complaints == complaints
+    assert apt_transactions.parse_simulation(lines, apt_transactions.AptSimulation).complaints == complaints
 
 
 def test_a_host_whose_program_failed_is_named_with_that_alone(capsys: pytest.CaptureFixture[str]) -> None:

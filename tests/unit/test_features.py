@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 
 from rigwright.declaration.features import FEATURES
-from rigwright.declaration.resolve import resolve_rig
-from rigwright.model.catalog import Catalog
+from rigwright.declaration.rig_resolution import resolve_rig
+from rigwright.model.catalog_schema import Catalog
 from rigwright.model.feature import RELEASE, EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
 from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 
 # what resolve itself takes from the entry

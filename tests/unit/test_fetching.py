@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery import artefact_sources, fetch_unit_name, render_fetch_spec
+from rigwright.fetch_job_spec import artefact_sources, fetch_unit_name, render_fetch_spec
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.bundle import Bundle, BundleRow
 from rigwright.supply.lock import Artefact
 from rigwright.weights.verification import recorded_file, records_folder
-from roles import artefact_jobs
-from roles.artefact_jobs import VerifiedRecordsFact, ensure_fetched
+from roles import artefact_fetch
+from roles.artefact_fetch import VerifiedRecordsFact, ensure_fetched
 from roles.weights.host import records
 from roles.weights.host.records import LockedFile
 from roles.weights.host.spec import FetchSpec, load_spec
@@ -97,8 +97,8 @@ class FetchJobInputs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, there: frozenset[str] = frozenset()) -> None:
         self.jobs: list[dict[str, Any]] = []
-        monkeypatch.setattr(artefact_jobs, "ensure_job", lambda **settings: self.jobs.append(settings))
-        monkeypatch.setattr(artefact_jobs, "host", SimpleNamespace(get_fact=lambda kind, **_: there))
+        monkeypatch.setattr(artefact_fetch, "ensure_job", lambda **settings: self.jobs.append(settings))
+        monkeypatch.setattr(artefact_fetch, "host", SimpleNamespace(get_fact=lambda kind, **_: there))
 
 
 @pytest.mark.parametrize(

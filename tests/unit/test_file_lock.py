@@ -9,7 +9,7 @@ import pytest
 
 from rigwright import file_lock as module
 from rigwright.file_lock import FileLockHeld, file_lock
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 HOLDER = """
 import sys, time

@@ -12,9 +12,9 @@ import gevent.monkey
 import pytest
 
 from rigwright.supply.bundle import LocalFile
-from roles.operations import jobs, shell
+from roles.operations import jobs, reconnecting_shell
 from roles.operations.jobs import LocalFileMismatch, _JobWatcher, run_job
-from roles.operations.shell import LOST, PART, HostLost, ReconnectingShell
+from roles.operations.reconnecting_shell import LOST, PART, HostLost, ReconnectingShell
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.ssh_host import ShellHost
 
@@ -24,9 +24,9 @@ CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(40_00
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> ShellHost:
     made = ShellHost()
-    monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
-    monkeypatch.setattr(shell, "time", SimpleNamespace(monotonic=lambda: made.now))
-    monkeypatch.setattr(shell.gevent, "sleep", lambda _: None)
+    monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
+    monkeypatch.setattr(reconnecting_shell, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(reconnecting_shell.gevent, "sleep", lambda _: None)
     return made
 
 
@@ -165,7 +165,7 @@ def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(
 
 def test_the_deploy_lock_gives_signs_of_life_while_a_large_file_is_read(host, tmp_path, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
+    monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
     (one,) = files(tmp_path / "bundle", one=b"one")
     blocking: Callable[[float], None] = gevent.monkey.get_original("time", "sleep")
     monkeypatch.setattr(LocalFile, "refusal", lambda _: blocking(0.5) or "")

@@ -2,10 +2,10 @@
 
 import pytest
 
+from rigwright.engines.llama_cpp.catalog_keys import MANAGED_FLAGS
 from rigwright.engines.llama_cpp.command import RESERVED, TEXTS, forbidden_cmake_options, forbidden_flags
-from rigwright.engines.llama_cpp.keys import MANAGED_FLAGS
 from rigwright.engines.llama_cpp.option_table import LlamaSnapshot, parse_help
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.toml import tomllib
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import HELP, OperatorFolder, chat_instances

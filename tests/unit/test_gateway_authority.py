@@ -14,18 +14,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, x25519
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
-from rigwright.gateway import authority, certificates
-from rigwright.gateway.authority import Authority, BrokenAuthority
+from rigwright.gateway import certificate_authority, certificates
+from rigwright.gateway.certificate_authority import Authority, BrokenAuthority
 from rigwright.gateway.certificates import CertificateFacts, CertificatePair, UnusableCertificate
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
-TODAY = authority.certificate_now()
+TODAY = certificate_authority.certificate_now()
 SANS = certificates.subject_alt_names(["gpu.lan", "10.0.0.7"], ["10.0.0.5", "::1"])
 
 
 @pytest.fixture
 def ca(tmp_path: Path) -> Authority:
-    return authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
+    return certificate_authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
 
 
 def shakes_hands(ca: Authority, pair: CertificatePair, name: str, folder: Path) -> bool:
@@ -62,16 +62,16 @@ def test_a_client_that_trusts_the_authority_accepts_a_leaf_for_its_names_alone(c
 
 
 def test_another_authority_does_not_help(ca: Authority, tmp_path: Path) -> None:
-    other = authority.ensure_authority(tmp_path / "other", TODAY)
+    other = certificate_authority.ensure_authority(tmp_path / "other", TODAY)
     assert not shakes_hands(other, ca.issue(SANS, TODAY), "gpu.lan", tmp_path)
 
 
 def test_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "gateway-ca"
-    assert authority.load_authority(folder, TODAY) is None
+    assert certificate_authority.load_authority(folder, TODAY) is None
     assert not folder.exists()
-    made = authority.ensure_authority(folder, TODAY)
-    again = authority.ensure_authority(folder, TODAY)
+    made = certificate_authority.ensure_authority(folder, TODAY)
+    again = certificate_authority.ensure_authority(folder, TODAY)
     assert (made.pem, made.fingerprint) == (again.pem, again.fingerprint)
     assert sorted(path.name for path in folder.iterdir()) == ["ca.crt", "ca.key"]
     assert (folder.stat().st_mode & 0o777, (folder / "ca.key").stat().st_mode & 0o777) == (0o700, 0o600)
@@ -80,13 +80,13 @@ def test_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_one_that_was_cut_off_after_its_key_goes_on_with_it(tmp_path: Path, ca: Authority) -> None:
     (tmp_path / "gateway-ca/ca.crt").unlink()
-    assert authority.load_authority(tmp_path / "gateway-ca", TODAY) is None
-    again = authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
+    assert certificate_authority.load_authority(tmp_path / "gateway-ca", TODAY) is None
+    again = certificate_authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
     assert again.certificate.public_key() == ca.certificate.public_key()
 
 
 def _make(folder: Path, told: multiprocessing.Queue[str]) -> None:
-    told.put(authority.ensure_authority(folder, TODAY).fingerprint)
+    told.put(certificate_authority.ensure_authority(folder, TODAY).fingerprint)
 
 
 def test_two_that_make_one_at_once_have_the_same(tmp_path: Path) -> None:
@@ -133,7 +133,11 @@ def path_identity(path: Path) -> tuple[int, ...] | None:
             "contains no PEM certificate",
         ),
         ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),
-        ("ca.crt", lambda path: path.write_text(authority.temporary_authority(TODAY).pem), "is not the certificate of"),
+        (
+            "ca.crt",
+            lambda path: path.write_text(certificate_authority.temporary_authority(TODAY).pem),
+            "is not the certificate of",
+        ),
         ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
     ],
 )
@@ -142,7 +146,7 @@ def test_files_that_are_not_its_own_are_refused_and_not_written_over(tmp_path, c
     spoil(path)
     before = path_identity(path)
     with pytest.raises(BrokenAuthority, match=said) as caught:
-        authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
+        certificate_authority.ensure_authority(tmp_path / "gateway-ca", TODAY)
     assert "PRIVATE" not in str(caught.value)
     assert path_identity(path) == before
 
@@ -154,7 +158,7 @@ def test_one_that_has_ended_is_refused_and_one_that_is_about_to_signs_no_longer(
     with pytest.raises(BrokenAuthority, match="the CA expires on"):
         ca.issue(SANS, ends - timedelta(days=29))
     with pytest.raises(BrokenAuthority, match="expired on"):
-        authority.ensure_authority(tmp_path / "gateway-ca", ends)
+        certificate_authority.ensure_authority(tmp_path / "gateway-ca", ends)
 
 
 @pytest.mark.parametrize("sans", [(), (".lan",)], ids=["none", "a domain"])
@@ -180,7 +184,7 @@ def test_a_leaf_is_made_anew_where_it_has_to_be(ca: Authority, tmp_path: Path) -
     assert ca.renewal_reason(there, SANS, TODAY + timedelta(days=60)).startswith("it expires on")
     assert ca.renewal_reason(there, SANS[:-1], TODAY) == "its names differ"
     assert ca.renewal_reason(None, SANS, TODAY) == "none exists yet"
-    other = authority.ensure_authority(tmp_path / "other", TODAY)
+    other = certificate_authority.ensure_authority(tmp_path / "other", TODAY)
     assert other.renewal_reason(there, SANS, TODAY) == "it was issued by another CA"
     assert (
         ca.renewal_reason(replace(there, key="0" * 64), SANS, TODAY)

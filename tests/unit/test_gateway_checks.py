@@ -8,14 +8,14 @@ import pytest
 
 from checks import DEPLOY, Drift, test_gateway
 from checks.survey.answers import SurveyAnswers
-from checks.survey.gates import Gates, GateUnit, ShareProcess
+from checks.survey.frontend_services import Gates, GateUnit, ShareProcess
 from checks.survey.host import managed_files
 from checks.survey.managed_files import LedgerFile, ManagedEntry, ManagedFiles
 from rigwright.gateway import keyring
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
 from rigwright.gateway.keyring import ClientKey, ClientKeyring
 from rigwright.gateway.secrets_distribution import keys_path
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import OWNED_HEADER
 from tests.unit.samples import sample_instance, sample_rig
@@ -34,7 +34,7 @@ def rotated_log_answers(box: Rig, rotated: int) -> SurveyAnswers:
     """What a host says whose log was rotated then."""
     files = {ROTATION: render_logrotate(box.accounts, OWNED_HEADER)}
     gates = Gates({"logrotate.timer": TIMER}, files, rotated, {}, [], [], ShareProcess(0, False, []))
-    answers: dict[str, Any] = {"gates": {"told": asdict(gates)}}
+    answers: dict[str, Any] = {"frontend_services": {"told": asdict(gates)}}
     return SurveyAnswers(answers)
 
 

@@ -10,7 +10,7 @@ from rigwright.gateway.client_setup import client_endpoints
 from rigwright.gateway.gateway_units import render_gateway
 from rigwright.gateway.served_models import describe_access, offers_of, refuse_gateway
 from rigwright.inventory import load_rig
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_instance, sample_rig

@@ -11,7 +11,7 @@ import pytest
 
 from rigwright.gateway.gateway_units import render_gateway
 from rigwright.gateway.request_rules import RequestRule, load_request_rules, rule_names
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from roles.gateway.host.router import fields
 from roles.gateway.host.router.body import Refused, read
 from roles.gateway.host.router.routing import _judge_fields

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.gateway import keyring
-from rigwright.gateway.key_version import (
+from rigwright.gateway.keyring import ClientKey, ClientKeyring
+from rigwright.gateway.keys_file_version import (
     HIGHEST,
     HISTORY,
     HostVersion,
@@ -16,7 +17,6 @@ from rigwright.gateway.key_version import (
     parse_host_version,
     version_for,
 )
-from rigwright.gateway.keyring import ClientKey, ClientKeyring
 
 
 def key(letter: str, **rights: object) -> ClientKey:

@@ -9,7 +9,7 @@ from checks.connections import ConnectedHost
 from cli.plan import _keys_refusals
 from rigwright.gateway import keyring, secrets_distribution
 from rigwright.gateway.keyring import ClientKey, ClientKeyring
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from roles.gateway import host_key_file_problems
 from roles.operations import secrets
 from tests.unit.gateway_host import GatewayFolderHost

@@ -8,9 +8,9 @@ import pytest
 
 from rigwright.engines import kind_of
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
-from rigwright.engines.image import keys
+from rigwright.engines.image import catalog_keys
 from rigwright.gateway.served_models import resolve_models
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import sample_instance
 from tests.unit.vllm_samples import ENV, vllm_instance
@@ -246,7 +246,7 @@ def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: t
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
     one = vllm_instance()
     assert kind_of(one).paths(replace(one, artefacts=packages)) == paths
-    inside = replace(one, engine=keys.ImageEngine(kind="image", image="vllm", serves="vllm", version=release))
+    inside = replace(one, engine=catalog_keys.ImageEngine(kind="image", image="vllm", serves="vllm", version=release))
     assert kind_of(inside).paths(inside) == paths
 
 

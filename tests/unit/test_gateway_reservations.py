@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway import reservations
-from rigwright.gateway.reservations import RESERVATION_UNIT, Reservation, counterparts, split_place, unit_name
-from rigwright.host.basics import ListeningSocket
+from rigwright.gateway import address_reservations
+from rigwright.gateway.address_reservations import RESERVATION_UNIT, Reservation, counterparts, split_place, unit_name
+from rigwright.host.basic_facts import ListeningSocket
 from roles.gateway.host import reserve
 
 
@@ -241,7 +241,7 @@ def test_a_link_local_address_of_two_interfaces_is_two(monkeypatch: pytest.Monke
 
 def test_the_program_needs_the_standard_library_alone() -> None:
     place = f"[::1]:{free_port()}"
-    command = [sys.executable, "-I", "-S", str(reservations.PROGRAM), place]
+    command = [sys.executable, "-I", "-S", str(address_reservations.PROGRAM), place]
     with closing(listening(place)), subprocess.Popen(command, stderr=-1, text=True) as process:
         assert process.stderr
         assert process.stderr.readline() == f"{place}: {os.strerror(errno.EADDRINUSE)}\n"

@@ -10,11 +10,11 @@ import pytest
 
 from rigwright.gateway.gateway_units import render_gateway
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.serving.activation import Activation, goal_for, plan_activation
 from rigwright.serving.generation import Generation, parse_manifest
 from rigwright.serving.instance_units import OWNED_HEADER
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from tests.unit.host_states import CHAT, CONFIG, converged_state, target_generation, two_instance_rig
 from tests.unit.samples import sample_instance, sample_rig
 

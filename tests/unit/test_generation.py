@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery import ToolEnvironment
+from rigwright.fetch_job_spec import ToolEnvironment
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.lock_resolver import checkpoints
+from cli.lock_resolver import checkpoint_inspection
 from lab.tiny_model import write_model
 from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from rigwright.weights import gguf
@@ -151,4 +151,4 @@ def test_what_need_not_be_on_a_card() -> None:
 
 def test_a_file_that_becomes_shorter_while_it_is_read_is_not_waited_for() -> None:
     with pytest.raises(BrokenSafetensors, match="was truncated while it was read"):
-        checkpoints.parse_header("one.gguf", 100_000_000, lambda count: gguf_file(b"one")[: min(count, 20)])
+        checkpoint_inspection.parse_header("one.gguf", 100_000_000, lambda count: gguf_file(b"one")[: min(count, 20)])

@@ -25,7 +25,7 @@ from rigwright.operate.instance_health import (
     InstanceHealth,
     UnitObservation,
 )
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.model_server import KEY, Fault, ScriptedModel, run_model_server
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_instance, sample_rig

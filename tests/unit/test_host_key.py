@@ -12,7 +12,7 @@ import paramiko
 import pytest
 
 from rigwright.declaration.connection import parse_host_key
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd
 

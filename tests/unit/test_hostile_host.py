@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 
-from rigwright.host.channel import Schema
-from rigwright.serving import observed
+from rigwright.host.script_output import Schema
+from rigwright.serving import serving_state
 from rigwright.serving.activation import find_surplus, goal_for, goal_of, plan_activation
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from tests.unit.channel_records import channel_lines_of
 from tests.unit.host_states import CONFIG, target_generation
 from tests.unit.samples import sample_instance, sample_rig
@@ -119,7 +119,7 @@ def fuzz(rounds: int) -> int:
     for number in range(rounds):
         pick = random.Random(number)
         name = pick.choice([*PARSERS, *["served"] * len(PARSERS)])
-        parser, schema = (observed.parse, observed.SCHEMA) if name == "served" else PARSERS[name]
+        parser, schema = (serving_state.parse, serving_state.SCHEMA) if name == "served" else PARSERS[name]
         try:
             found = parser(records(pick, schema))
         except ValueError as error:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.contest import Deployed, MeasurementFailed
+from bench.alternating_runs import Deployed, MeasurementFailed
 from rigwright import toml
 from rigwright.engines.image import KIND
 from rigwright.engines.log_causes import find_cause

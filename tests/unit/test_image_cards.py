@@ -11,7 +11,7 @@ from rigwright.engines import kinds
 from rigwright.engines.image import KIND
 from rigwright.engines.instance_resolution import refuse_without_cdi
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
-from rigwright.model.entry import RigEntry
+from rigwright.model.inventory_schema import RigEntry
 from rigwright.serving.instance_units import build_unit
 from tests.unit.image_samples import image_instance, image_rig, unpacked_image
 from tests.unit.samples import OperatorFolder

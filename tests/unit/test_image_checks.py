@@ -14,7 +14,7 @@ import pytest
 from checks import test_images
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import IMAGES, Images, ObservedMount, RunningContainer
-from checks.survey.host import images
+from checks.survey.host import running_containers
 from checks.survey.kernel import KERNEL, BusDisplay
 from checks.survey.processes import PROCESSES, KernelProcess
 from rigwright.engines.image import KIND
@@ -294,8 +294,8 @@ def store(folder: Path, image: str = "i" * 64) -> Path:
 
 def test_the_layers_and_variables_of_an_image_are_those_of_its_store(tmp_path: Path) -> None:
     found = store(tmp_path)
-    assert images._chain(found, "i" * 64) == [f"{found}/overlay/b/diff", f"{found}/overlay/a/diff"]
-    assert (images._variables(found, "i" * 64), images._chain(found, "j" * 64)) == (["A=b"], [])
+    assert running_containers._chain(found, "i" * 64) == [f"{found}/overlay/b/diff", f"{found}/overlay/a/diff"]
+    assert (running_containers._variables(found, "i" * 64), running_containers._chain(found, "j" * 64)) == (["A=b"], [])
 
 
 @pytest.mark.parametrize("text", ["", "[", '{"a": 1}', "[1]", '[{"id": 5}]', "[" * 100_000])
@@ -303,13 +303,13 @@ def test_a_store_whose_lists_say_something_else_has_no_image(tmp_path: Path, tex
     found = store(tmp_path)
     for name in ("overlay-images/images.json", "overlay-layers/layers.json"):
         (found / name).write_text(text)
-    assert images._chain(found, "i" * 64) == []
+    assert running_containers._chain(found, "i" * 64) == []
 
 
 def test_layers_that_lead_in_a_circle_end(tmp_path: Path) -> None:
     found = store(tmp_path)
     (found / "overlay-images/images.json").write_text(json.dumps([{"id": "x", "layer": "c"}]))
-    assert images._chain(found, "x") == [f"{found}/overlay/c/diff"]
+    assert running_containers._chain(found, "x") == [f"{found}/overlay/c/diff"]
 
 
 def test_the_kernels_words_for_mounts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,10 +318,10 @@ def test_the_kernels_words_for_mounts_are_read(monkeypatch: pytest.MonkeyPatch) 
         "2 1 8:1 /x\\040y /mnt\\011z rw,nosuid master:5 - ext4 /dev/sda1 ro\n"
         "short\n"
     )
-    monkeypatch.setattr(images.common, "read", lambda path, most=0: lines)
-    root, other = images._mounts(7)
+    monkeypatch.setattr(running_containers.common, "read", lambda path, most=0: lines)
+    root, other = running_containers._mounts(7)
     assert (root.kind, root.writable) == ("overlay", False)
-    assert images._lower(root.options) == ["/a/l/X", "/b c"]
+    assert running_containers._lower(root.options) == ["/a/l/X", "/b c"]
     assert (other.target, other.kind, other.writable, other.root) == ("/mnt\tz", "ext4", False, "/x y")
     assert (root.device, other.device) == ("0:9", "8:1")
 
@@ -333,8 +333,8 @@ def test_a_file_system_is_the_hosts_where_that_has_it_elsewhere_too(monkeypatch:
         "3 2 0:31 / /run/rigwright/containers/chat/graph/shm rw - tmpfs shm rw\n"
         "4 2 0:32 / /run/rigwright/containers/chatter rw - tmpfs shm rw\n"
     )
-    monkeypatch.setattr(images.common, "read", lambda path, most=0: host)
-    assert images._hosts("/run/rigwright/containers/chat") == {"0:9", "0:20", "0:32"}
+    monkeypatch.setattr(running_containers.common, "read", lambda path, most=0: host)
+    assert running_containers._hosts("/run/rigwright/containers/chat") == {"0:9", "0:20", "0:32"}
 
 
 def test_what_a_spec_gives_is_read_as_the_toolkit_writes_it(tmp_path: Path) -> None:
@@ -344,8 +344,8 @@ def test_what_a_spec_gives_is_read_as_the_toolkit_writes_it(tmp_path: Path) -> N
         "  hooks:\n  - args:\n    - nvidia-cdi-hook\n    - --folder=/usr/lib\n"
     )
     found = ["NVIDIA_CTK_LIBCUDA_DIR=/usr/lib", "NVIDIA_VISIBLE_DEVICES=void"]
-    assert images._cdi_variables(str(spec)) == found
-    assert images._cdi_variables("") == images._cdi_variables(str(tmp_path / "gone")) == []
+    assert running_containers._cdi_variables(str(spec)) == found
+    assert running_containers._cdi_variables("") == running_containers._cdi_variables(str(tmp_path / "gone")) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="device files are root's to make")
@@ -355,7 +355,7 @@ def test_a_device_under_another_ones_name_is_seen(tmp_path: Path) -> None:
     os.mknod(tmp_path / "full", 0o060666, os.makedev(1, 7))
     (tmp_path / "shm").mkdir()
     os.mknod(tmp_path / "shm/x", 0o020666, os.makedev(1, 3))
-    found = dict(images._devices(tmp_path, {"/dev/shm"}))
+    found = dict(running_containers._devices(tmp_path, {"/dev/shm"}))
     assert found == {"/dev/null": False, "/dev/zero": True, "/dev/none-such": True, "/dev/full": True}
 
 
@@ -363,21 +363,23 @@ def test_who_runs_in_no_container_has_none(tmp_path: Path) -> None:
     one = {"image": "i" * 64, "store": str(store(tmp_path)), "folder": str(tmp_path / "chat"), "mounts": []}
     one |= {"spec": "", "by": "podman"}
     (tmp_path / "folders/old").mkdir(parents=True)
-    said = images.look(
+    said = running_containers.look(
         {"units": {"x.service": one}, "folder": str(tmp_path / "folders"), "slice": f"none-{os.getpid()}"}
     )
     assert said["units"]["x.service"]["first"] == 0  # type: ignore[index]
     assert said["beside"] == [str(tmp_path / "folders/old")]
-    assert SurveyAnswers({"images": {"told": said}}).read(IMAGES).units["x.service"].variables == ["A=b"]
+    assert SurveyAnswers({"running_containers": {"told": said}}).read(IMAGES).units["x.service"].variables == ["A=b"]
 
 
 def test_crun_leaves_a_container_in_its_units_own_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.slice/x.slice/x.service/libpod-payload-1").mkdir(parents=True)
-    monkeypatch.setattr(images, "GROUPS", str(tmp_path))
+    monkeypatch.setattr(running_containers, "GROUPS", str(tmp_path))
     asked: list[str] = []
-    monkeypatch.setattr(images, "_first", lambda group: asked.append(group) or 0)
+    monkeypatch.setattr(running_containers, "_first", lambda group: asked.append(group) or 0)
     one = {"image": "i" * 64, "store": str(tmp_path), "folder": str(tmp_path / "chat"), "mounts": [], "spec": ""}
-    said = images.look({"units": {"x.service": {**one, "by": "crun"}}, "folder": str(tmp_path), "slice": "own.slice"})
+    said = running_containers.look(
+        {"units": {"x.service": {**one, "by": "crun"}}, "folder": str(tmp_path), "slice": "own.slice"}
+    )
     assert asked == ["/own.slice/x.slice/x.service"]
     # one of podman's there is none that is declared
     assert "/own.slice/x.slice/x.service/libpod-payload-1" in said["beside"]  # type: ignore[operator] # a list

@@ -12,8 +12,8 @@ import pytest
 
 from rigwright.engines.container_spec import BindMount
 from rigwright.engines.image import KIND, originals
-from rigwright.engines.image.keys import ImageEngine
-from rigwright.engines.image.run import build_container
+from rigwright.engines.image.catalog_keys import ImageEngine
+from rigwright.engines.image.container_command import build_container
 from rigwright.patches.new_files import shadow_pattern
 from tests.unit.image_samples import ENGINE, SITE, image_instance, image_rig, unpacked_image
 from tests.unit.patch_samples import AFTER, sample_patch, text_sha256

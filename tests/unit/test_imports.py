@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import imports
+from checks.survey.host import python_import_paths
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has -P since 3.11")
 PYTHON = os.path.realpath(sys.executable)
@@ -34,7 +34,7 @@ def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
     script.write_text(RUNS)
     for words in (("-I", "-c", RUNS), ("-BI", str(script)), ("-E", "-s", "-P", "-c", RUNS)):
         with running(*words, at=tmp_path, PYTHONPATH="/tmp/x") as pid:
-            assert imports.elsewhere(pid, OWN) == [], words
+            assert python_import_paths.elsewhere(pid, OWN) == [], words
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
 def test_what_its_variables_and_its_place_add_is_told(tmp_path, words, variables, said):
     (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
     with running(*words, "-c", RUNS, at=tmp_path, **variables) as pid:
-        assert imports.elsewhere(pid, OWN) == [one.format(tmp_path) for one in said]
+        assert python_import_paths.elsewhere(pid, OWN) == [one.format(tmp_path) for one in said]
 
 
 def test_a_scripts_own_folder_is_where_it_imports_first_from(tmp_path: Path) -> None:
@@ -65,13 +65,13 @@ def test_a_scripts_own_folder_is_where_it_imports_first_from(tmp_path: Path) -> 
     script.parent.mkdir()
     script.write_text(RUNS)
     with running("-s", "sub/own.py", at=tmp_path) as pid:
-        assert imports.elsewhere(pid, OWN) == [f"it imports first from {script.parent}"]
-        assert imports.elsewhere(pid, (*OWN, f"{tmp_path}/")) == []
+        assert python_import_paths.elsewhere(pid, OWN) == [f"it imports first from {script.parent}"]
+        assert python_import_paths.elsewhere(pid, (*OWN, f"{tmp_path}/")) == []
 
 
 def test_another_program_and_what_it_has_mapped_are_told(tmp_path: Path) -> None:
     with running("-I", "-c", f"import _ctypes; {RUNS}", at=tmp_path) as pid:
-        first, *mapped = imports.elsewhere(pid, ("/nowhere/",))
+        first, *mapped = python_import_paths.elsewhere(pid, ("/nowhere/",))
         assert first == f"its program is {PYTHON}"
         assert mapped
         assert all(one.startswith("it has mapped /") for one in mapped)
@@ -79,9 +79,9 @@ def test_another_program_and_what_it_has_mapped_are_told(tmp_path: Path) -> None
 
 def test_what_is_no_python_or_has_ended_imports_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        assert imports.elsewhere(process.pid, OWN) == []
+        assert python_import_paths.elsewhere(process.pid, OWN) == []
         process.communicate()
-    assert imports.elsewhere(process.pid, OWN) == []
+    assert python_import_paths.elsewhere(process.pid, OWN) == []
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "exe").symlink_to("/usr/bin/python3.11")
     (folder / "cwd").symlink_to("/srv")
     (folder / "cmdline").write_text("python3\0-P\0-c\0pass\0")
-    monkeypatch.setattr(imports, "PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(python_import_paths, "PROC", str(tmp_path / "proc"))
     (tmp_path / "beside/lib/python3.11/site-packages").mkdir(parents=True)
     return folder
 
@@ -100,7 +100,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def has(process: Path, base: str) -> list[str]:
     """What is said of it with this folder for its user's packages."""
     (process / "environ").write_text(f"PYTHONUSERBASE={base}\0")
-    return imports.elsewhere(7, ("/usr/",))
+    return python_import_paths.elsewhere(7, ("/usr/",))
 
 
 def test_a_services_links_lead_where_they_lead_it(process: Path, tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_a_services_links_lead_where_they_lead_it(process: Path, tmp_path: Path)
 
 
 def test_a_service_cannot_hide_its_packages_among_others(process: Path) -> None:
-    for number in range(imports.MANY + 1):
+    for number in range(python_import_paths.MANY + 1):
         (process / f"root/srv/lib/a{number}").mkdir(parents=True)
-    assert has(process, "/srv") == [f"its user has /srv/lib with more than {imports.MANY} entries"]
+    assert has(process, "/srv") == [f"its user has /srv/lib with more than {python_import_paths.MANY} entries"]
 
 
 def test_a_services_pipe_in_place_of_a_folder_is_none(process: Path) -> None:
@@ -129,6 +129,6 @@ def test_a_services_pipe_in_place_of_a_folder_is_none(process: Path) -> None:
 
 def test_a_map_without_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows come by their addresses: what somebody puts before his own is not to hide it."""
-    monkeypatch.setattr(imports, "MAPS", 4096)
-    found = imports.elsewhere(os.getpid(), ("/",))
+    monkeypatch.setattr(python_import_paths, "MAPS", 4096)
+    found = python_import_paths.elsewhere(os.getpid(), ("/",))
     assert "its map is too long: nobody knows what it has mapped" in found

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import roles.survey
+import roles.first_contact
 from cli import main
 from cli.init import init as init_verb
 from rigwright.declaration.connection import parse_host_key
-from rigwright.host.basics import ListeningSocket
+from rigwright.host.basic_facts import ListeningSocket
 from rigwright.survey.box_survey import BoxSurvey
-from roles.survey import ProbedHostKey
+from roles.first_contact import ProbedHostKey
 from tests.unit.samples import OperatorFolder
 from tests.unit.test_suggest import OPEN_LOCK
 from tests.unit.test_survey import capture
@@ -41,8 +41,8 @@ def surveyed_connections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str
         seen.append((connection, sudo))
         return capture("two-sockets")
 
-    monkeypatch.setattr(roles.survey, "survey_host", look)
-    monkeypatch.setattr(roles.survey, "probe_host_key", add_known_host)
+    monkeypatch.setattr(roles.first_contact, "survey_host", look)
+    monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
     return seen
 
 
@@ -207,8 +207,8 @@ def test_what_does_not_fit_the_box_is_refused(init: Init, box: OperatorFolder, o
 
 def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = replace(capture("lab"), listeners=(ListeningSocket(8020, "llama-server", "rigwright-chat.service"),))
-    monkeypatch.setattr(roles.survey, "survey_host", lambda *given, **options: ours)
-    monkeypatch.setattr(roles.survey, "probe_host_key", add_known_host)
+    monkeypatch.setattr(roles.first_contact, "survey_host", lambda *given, **options: ours)
+    monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
     assert init("root@box", "--port", "8020").exit_code == 0
 
 
@@ -223,8 +223,8 @@ def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkey
 )
 def test_a_system_that_cannot_become_a_rig_is_refused_before_a_file_is_written(init, box, monkeypatch, changes, words):
     found = replace(capture("lab"), **changes)  # type: ignore[arg-type]
-    monkeypatch.setattr(roles.survey, "survey_host", lambda *given, **options: found)
-    monkeypatch.setattr(roles.survey, "probe_host_key", add_known_host)
+    monkeypatch.setattr(roles.first_contact, "survey_host", lambda *given, **options: found)
+    monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
     done = init("root@box")
     assert done.exit_code == 2
     assert words in done.output

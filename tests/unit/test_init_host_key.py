@@ -5,10 +5,10 @@ import sys
 import pytest
 from click.testing import CliRunner, Result
 
-import roles.survey
+import roles.first_contact
 from cli import main
 from rigwright.declaration.connection import HostKey, parse_host_key
-from roles.survey import ProbedHostKey
+from roles.first_contact import ProbedHostKey
 from tests.unit.samples import OperatorFolder
 from tests.unit.test_init import KEY, load_written
 from tests.unit.test_survey import capture
@@ -27,7 +27,7 @@ def accepted_keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(connection["ssh_host_key"])
         return capture("two-sockets")
 
-    monkeypatch.setattr(roles.survey, "survey_host", look)
+    monkeypatch.setattr(roles.first_contact, "survey_host", look)
     return seen
 
 
@@ -41,7 +41,7 @@ def init(
     """Run it where the host has KEY, and known_hosts what is expected."""
     monkeypatch.chdir(box.folder)
     monkeypatch.setattr(init_module, "_is_interactive", lambda: answer is not None)
-    monkeypatch.setattr(roles.survey, "probe_host_key", lambda name, data: ProbedHostKey(KEY, expected))
+    monkeypatch.setattr(roles.first_contact, "probe_host_key", lambda name, data: ProbedHostKey(KEY, expected))
     return CliRunner().invoke(main, ["init", "root@box", *words], input=answer, env={"COLUMNS": "200"})
 
 

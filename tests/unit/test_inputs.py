@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from rigwright.inventory import load_for, load_rig
 from rigwright.model.instance import loaded_weights
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import Input
 from tests.lock_files import render_sealed_lock
 from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW
 from tests.unit.samples import (

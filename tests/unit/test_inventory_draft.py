@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rigwright import toml
-from rigwright.declaration.catalog import CatalogFile, load_catalog
-from rigwright.host.basics import ListeningSocket
+from rigwright.declaration.catalog_loader import CatalogFile, load_catalog
+from rigwright.host.basic_facts import ListeningSocket
 from rigwright.inventory import load_rig
-from rigwright.model.catalog import Catalog
+from rigwright.model.catalog_schema import Catalog
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.survey.box_survey import BoxSurvey, GpuProcess, ObservedCard, ObservedDisk, ObservedModelServer
 from rigwright.survey.inventory_draft import render_inventory, render_missing_cards
 from rigwright.survey.suggestions import OperatorAnswers, card_names, offer_variant

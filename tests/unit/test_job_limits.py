@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines import unprivileged
+from rigwright.engines import unprivileged_steps
 from rigwright.model.roots import Roots
 from roles.engines import SUPERVISOR
 from roles.operations import supervisor
@@ -87,6 +87,9 @@ def test_what_it_has_in_place_of_tmp_is_counted(tmp_path: Path, monkeypatch: pyt
 
 def test_every_program_that_came_from_outside_has_all_limits() -> None:
     names = ("RuntimeMaxSec", "LimitFSIZE", "MemoryMax", "TasksMax")
-    for words in (unprivileged.systemd_run_options(Roots()), unprivileged.unprivileged_command(Roots(), ("true",))):
+    for words in (
+        unprivileged_steps.systemd_run_options(Roots()),
+        unprivileged_steps.unprivileged_command(Roots(), ("true",)),
+    ):
         found = {word.split("=")[1] for word in words if word.startswith("--property=")}
         assert set(names) <= found

@@ -8,7 +8,7 @@ import paramiko
 import pytest
 from pyinfra.connectors.sshuserclient.client import AcceptNewPolicy, AskPolicy, StrictPolicy, WarningPolicy
 
-from roles import known_hosts_reader, transport
+from roles import known_hosts_reader, ssh_transport
 from roles.known_hosts_reader import KnownHosts, matches_pattern
 
 KEY, OTHER = (paramiko.RSAKey.generate(1024) for _ in range(2))
@@ -74,7 +74,7 @@ def test_an_unknown_jump_host_is_refused_on_a_pipe_with_its_fingerprint(tmp_path
     hosts = known_hosts_file(tmp_path, LINE)
     with pytest.raises(paramiko.SSHException, match=r"SHA256:.*Nothing was sent") as refused:
         AskPolicy().missing_host_key(client(hosts), "hop", OTHER)
-    assert transport.as_host_key(OTHER).fingerprint in str(refused.value)
+    assert ssh_transport.as_host_key(OTHER).fingerprint in str(refused.value)
 
 
 @pytest.mark.parametrize("policy", [AcceptNewPolicy, AskPolicy, StrictPolicy, WarningPolicy])

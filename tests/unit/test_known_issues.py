@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from rigwright.engines.known_issue_rule import PlacedInstance
 from rigwright.engines.known_issues import describe_issues
-from rigwright.engines.llama_cpp.keys import LlamaVariant as LlamaVariant
-from rigwright.engines.rule import PlacedInstance
-from rigwright.engines.vllm.keys import VllmEngine as VllmEngine
-from rigwright.engines.vllm.keys import VllmVariant as VllmVariant
-from rigwright.model.catalog import Card
+from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant as LlamaVariant
+from rigwright.engines.vllm.catalog_keys import VllmEngine as VllmEngine
+from rigwright.engines.vllm.catalog_keys import VllmVariant as VllmVariant
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import Instance, ModelPart
 from rigwright.supply.artefact import Artefact, GgufMetadata, KvCacheSize
 from tests.unit import image_samples

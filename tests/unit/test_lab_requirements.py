@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import requirements
-from rigwright.paths import ROOT
+from lab import machine_requirements
+from rigwright.project_root import ROOT
 
 
 @pytest.fixture
@@ -29,25 +29,25 @@ def site(tmp_path: Path) -> Path:
 def test_packages_that_only_a_lab_needs_are_asked_for_in_one_line(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(site)])
     importlib.invalidate_caches()
-    with pytest.raises(requirements.UnsupportedMachine) as refused:
-        requirements.require_packages()
+    with pytest.raises(machine_requirements.UnsupportedMachine) as refused:
+        machine_requirements.require_packages()
     assert str(refused.value) == "missing numpy, gguf (the extra `lab`): `./rig lab` brings them"
     for name in ("numpy", "gguf"):
         (site / f"{name}-9.dist-info").mkdir()
         (site / f"{name}-9.dist-info/METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 9\n")
     importlib.invalidate_caches()
-    requirements.require_packages()
+    machine_requirements.require_packages()
 
 
 @pytest.fixture
 def able(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that can run a lab, and has all its programs."""
-    monkeypatch.setattr(requirements, "require_packages", lambda: None)
+    monkeypatch.setattr(machine_requirements, "require_packages", lambda: None)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(requirements, "_has_overlayfs", lambda: True)
-    monkeypatch.setattr(requirements, "cgroup_hierarchies", lambda: [Path("/sys/fs/cgroup")])
-    monkeypatch.setattr(requirements, "KEYRING", Path("/"))
+    monkeypatch.setattr(machine_requirements, "_has_overlayfs", lambda: True)
+    monkeypatch.setattr(machine_requirements, "cgroup_hierarchies", lambda: [Path("/sys/fs/cgroup")])
+    monkeypatch.setattr(machine_requirements, "KEYRING", Path("/"))
     monkeypatch.setattr(Path, "exists", lambda path: True)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a program was started"))
@@ -57,8 +57,8 @@ LACKS: dict[str, tuple[object, str, object]] = {
     "need Linux": (sys, "platform", "darwin"),
     "need root": (os, "geteuid", lambda: 1000),
     "no time namespaces": (Path, "exists", lambda path: path != Path("/proc/self/ns/time")),
-    "no overlayfs": (requirements, "_has_overlayfs", lambda: False),
-    "no writable cgroup hierarchy": (requirements, "cgroup_hierarchies", list),
+    "no overlayfs": (machine_requirements, "_has_overlayfs", lambda: False),
+    "no writable cgroup hierarchy": (machine_requirements, "cgroup_hierarchies", list),
 }
 
 
@@ -67,8 +67,8 @@ LACKS: dict[str, tuple[object, str, object]] = {
 def test_what_a_machine_lacks_is_said(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name, value = LACKS[what]
     monkeypatch.setattr(place, name, value)
-    with pytest.raises(requirements.UnsupportedMachine, match=what):
-        requirements.require_lab()
+    with pytest.raises(machine_requirements.UnsupportedMachine, match=what):
+        machine_requirements.require_lab()
 
 
 class ScriptedApt:
@@ -88,7 +88,7 @@ class ScriptedApt:
 @pytest.mark.usefixtures("able")
 def test_programs_that_are_lacking_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     apt = ScriptedApt(monkeypatch, ("nft", "ip"))
-    requirements.require_lab()
+    machine_requirements.require_lab()
     assert [command[0] for command in apt.asked] == ["apt-get", "apt-get"]
     assert [command[-1] for command in apt.asked] == ["update", "nftables"]
     assert apt.asked[1][-2] == "iproute2"
@@ -96,11 +96,11 @@ def test_programs_that_are_lacking_are_installed(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("able")
 def test_the_archives_keys_come_with_what_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "exists", lambda path: path != requirements.KEYRING)
+    monkeypatch.setattr(Path, "exists", lambda path: path != machine_requirements.KEYRING)
     apt = ScriptedApt(monkeypatch, ())
-    requirements.install_programs({"nft": "nftables"})
+    machine_requirements.install_programs({"nft": "nftables"})
     assert apt.asked == []
-    requirements.install_programs({"debootstrap": "debootstrap"})
+    machine_requirements.install_programs({"debootstrap": "debootstrap"})
     assert apt.asked[1][-1] == "debian-archive-keyring"
 
 
@@ -114,8 +114,8 @@ def test_the_archives_keys_come_with_what_needs_them(monkeypatch: pytest.MonkeyP
 )
 def test_an_installation_that_cannot_be_is_one_line(lacks, said, monkeypatch):
     ScriptedApt(monkeypatch, lacks, status=100)
-    with pytest.raises(requirements.UnsupportedMachine, match=said) as refused:
-        requirements.require_lab()
+    with pytest.raises(machine_requirements.UnsupportedMachine, match=said) as refused:
+        machine_requirements.require_lab()
     assert "\n" not in str(refused.value)
 
 

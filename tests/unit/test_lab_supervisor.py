@@ -11,8 +11,8 @@ import pytest
 
 from lab import cgroups
 from lab.hosts import HostSpec, LabHost
-from lab.requirements import cgroup_hierarchies
-from rigwright.paths import ROOT
+from lab.machine_requirements import cgroup_hierarchies
+from rigwright.project_root import ROOT
 from tests.unit.rendered_scripts import write_stand_in
 
 pytestmark = pytest.mark.skipif(
@@ -40,7 +40,7 @@ def test_every_boot_begins_at_zero_whatever_unshare_takes(host: LabHost) -> None
     again = f'[ "$(wc -l < {boots})" -lt 2 ] && exit 133; exit 3'
     write_stand_in(host.folder / "bin", "systemd-nspawn", f"cut -d ' ' -f 1 /proc/uptime >> {boots}; {again}")
     done = subprocess.run(
-        [sys.executable, "-m", "lab.supervisor", str(host.folder)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "lab.host_supervisor", str(host.folder)], cwd=ROOT, capture_output=True, text=True
     )
     uptimes = [float(line) for line in boots.read_text().split()] if boots.exists() else []
     assert len(uptimes) == 2, done.stderr

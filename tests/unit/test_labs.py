@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.lab import lab as lab_group
-from lab import requirements
+from lab import machine_requirements
 from lab.throwaway_lab import ThrowawayLab, list_labs
 from rigwright.inventory import ROOT
 
@@ -26,7 +26,7 @@ def test_a_lab_of_another_checkout_has_other_names() -> None:
 
 
 def test_labs_of_the_machine_are_listed_with_their_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements, "STATE", tmp_path)
+    monkeypatch.setattr(machine_requirements, "STATE", tmp_path)
     for lab in (ThrowawayLab("demo"), ThrowawayLab("demo", THERE), ThrowawayLab("old", None)):
         host = lab.folder / "hosts/h1"
         host.mkdir(parents=True)

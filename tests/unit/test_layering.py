@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import COMMANDS
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 DOMAIN = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

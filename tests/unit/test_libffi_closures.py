@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from checks.survey.host import code
-from checks.survey.host.closures import NAME, TRAMPOLINE, AddressSpace
-from checks.survey.host.code import Code
+from checks.survey.host import mapped_code
+from checks.survey.host.libffi_closures import NAME, TRAMPOLINE, AddressSpace
+from checks.survey.host.mapped_code import Code
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="closures are read on x86-64 alone")
 LIBRARY, HEAP = (0x7F2A_1000_0000, 0x7F2A_1000_8000), (0x7F2B_0000_0000, 0x7F2B_0010_0000)
@@ -141,10 +141,10 @@ def test_a_process_with_thousands_of_mappings_is_not_judged_and_takes_no_time() 
 
 
 def test_a_process_with_more_mappings_than_are_read_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "MAPS", 4096)
+    monkeypatch.setattr(mapped_code, "MAPS", 4096)
     assert Code(()).of(os.getpid()) == {"unjudged too many mappings"}
     monkeypatch.undo()
-    monkeypatch.setattr(code, "REGIONS", 2)
+    monkeypatch.setattr(mapped_code, "REGIONS", 2)
     assert Code(()).of(os.getpid()) == {"unjudged too many executable mappings"}
 
 
@@ -157,7 +157,7 @@ def test_pages_that_a_forked_process_shares_are_read_with_its_memory(monkeypatch
                 with open(f"/proc/{child}/comm") as comm:
                     if comm.read() == "made\n":
                         break
-            monkeypatch.setattr(code, "_neighbours", lambda _: [pid, child])
+            monkeypatch.setattr(mapped_code, "_neighbours", lambda _: [pid, child])
             for one in (pid, child):
                 assert {row for row in Code(()).of(one) if not row.startswith("file ")} <= {f"closures {NAME}"}
         finally:

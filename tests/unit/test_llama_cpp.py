@@ -12,7 +12,7 @@ from checks.test_engines import _same
 from rigwright.engines.llama_cpp.build import cuda_architectures, flash_attention_pairs, plan_build
 from rigwright.model import installation
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.facts import HostFacts
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from roles.engines import render_install_script, render_installed_test

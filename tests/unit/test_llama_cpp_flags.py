@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.engines.llama_cpp.catalog_keys import MANAGED_FLAGS, LlamaEngine
 from rigwright.engines.llama_cpp.command import key_options
-from rigwright.engines.llama_cpp.keys import MANAGED_FLAGS, LlamaEngine
 from rigwright.engines.llama_cpp.option_table import (
     RENAMED,
     LlamaSnapshot,
@@ -17,8 +17,8 @@ from rigwright.engines.llama_cpp.option_table import (
     snapshot_file_name,
 )
 from rigwright.model.roots import Roots
-from rigwright.paths import ROOT
 from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import (

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
 
-from cli.lock_resolver import downloads, hub, image_registry, package_index, range_requests
+from cli.lock_resolver import downloads, image_registry, model_hub, package_index, range_requests
 from cli.lock_resolver.downloads import DownloadUnavailable
-from cli.lock_resolver.lock_folders import LockInput
-from rigwright.supply.inputs import Input
+from cli.lock_resolver.lock_files import LockInput
+from rigwright.supply.lock_inputs import Input
 from tests.unit.example_counts import example_count
 from tests.unit.hostile_server import ENDLESS, HostileAnswer, HostileServer, answer_strategy, run_hostile_server
 
@@ -84,7 +84,7 @@ ASK = {
     "parts of a wheel": ranges,
     "an image's tag": tag,
     "an index's page": page,
-    "a hub's list": lambda one: hub.HubEndpoint(one.url).read_listing("a/b", "main"),
+    "a hub's list": lambda one: model_hub.HubEndpoint(one.url).read_listing("a/b", "main"),
 }
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from rigwright.model.lock_coverage import describe_mismatch, describe_uncovered
 from rigwright.supply import image_manifest
-from rigwright.supply.inputs import Input, provisional_lock
 from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.lock_inputs import Input, provisional_lock
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 WEIGHTS = Input.model_validate(

@@ -19,9 +19,9 @@ from cli.exit_codes import InvalidRequest
 from rigwright import safe_text
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
-from rigwright.operate import diagnosis, kernel_messages
-from rigwright.operate.diagnose import KERNEL, diagnose_host
-from rigwright.operate.diagnosis import HostEvidence
+from rigwright.operate import diagnosis_findings, kernel_messages
+from rigwright.operate.diagnosis_findings import HostEvidence
+from rigwright.operate.root_cause_analysis import KERNEL, diagnose_host
 from tests.unit.adversarial_lines import adversarial_lines, is_unbounded
 from tests.unit.log_samples import SAMPLES
 
@@ -295,7 +295,13 @@ def test_no_pattern_has_a_repetition_without_a_bound() -> None:
 
 def test_no_pattern_searches_a_line_of_its_literals_for_long() -> None:
     slow = {}
-    marks = (diagnosis.ERROR, diagnosis.FAILURE, diagnosis.NO_FAILURE, diagnosis.WARNING, diagnosis.INFORMATION)
+    marks = (
+        diagnosis_findings.ERROR,
+        diagnosis_findings.FAILURE,
+        diagnosis_findings.NO_FAILURE,
+        diagnosis_findings.WARNING,
+        diagnosis_findings.INFORMATION,
+    )
     fields = expressions() | {one.pattern: "last_error" for one in marks}
     for pattern, where in fields.items():
         regex = re.compile(pattern, re.MULTILINE)

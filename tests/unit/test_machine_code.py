@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from rigwright.supply import machine_code
-from rigwright.supply.machine_code import (
+from rigwright.supply import cuda_machine_code
+from rigwright.supply.cuda_machine_code import (
     UnreadableLibrary,
     find_machine_code_refusals,
     find_targets,
@@ -103,7 +103,7 @@ def test_a_library_that_contradicts_itself_is_refused(content: bytes, text: str)
 
 @pytest.mark.parametrize("section", [".nv_fatbin", ".ldata"])
 def test_a_library_of_parts_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, section: str) -> None:
-    monkeypatch.setattr(machine_code, "READS", 1000)
+    monkeypatch.setattr(cuda_machine_code, "READS", 1000)
     nested = b""
     for _ in range(60):
         nested = fatbin_container(fatbin_part("sm_86", nested), *[fatbin_part("sm_86")] * 30)

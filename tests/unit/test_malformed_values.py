@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli import main
-from rigwright.addresses import canonical_host
+from rigwright.address_types import canonical_host
 from tests.unit.example_counts import example_count
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 

@@ -15,7 +15,7 @@ import pytest
 from checks import test_base, test_ours
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
-from checks.survey.host import base_system, dpkg, jobs, managed_files
+from checks.survey.host import base_system, dpkg, managed_files, scheduled_jobs
 from checks.survey.managed_files import OURS
 from checks.survey.section import SurveyScope
 from rigwright.model.rig import Rig, account_names
@@ -106,13 +106,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ManagedFilesFixtur
     before = os.umask(0o022)
     made = ManagedFilesFixture(tmp_path)
     for name in ("ETC", "VAR", "RUN", "USR"):
-        for module in (base_system, jobs):
+        for module in (base_system, scheduled_jobs):
             monkeypatch.setattr(module, name, tmp_path / "host" / name.lower(), raising=False)
-    monkeypatch.setattr(jobs, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(jobs, "TIMED", (tmp_path / "host" / "cron.d",))
+    monkeypatch.setattr(scheduled_jobs, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(scheduled_jobs, "TIMED", (tmp_path / "host" / "cron.d",))
     monkeypatch.setattr(base_system, "PROC", tmp_path / "proc")
     monkeypatch.setattr(
-        jobs, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
+        scheduled_jobs, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
     )
     monkeypatch.setattr(base_system.common, "run", made.run)  # type: ignore[attr-defined]
     monkeypatch.setattr(base_system.common, "ended", made.ended)  # type: ignore[attr-defined]

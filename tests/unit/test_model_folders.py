@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines.llama_cpp.model_files import find_gguf_parts
-from rigwright.model.catalog import MissingModelFile, ModelKeys, ModelSelection
+from rigwright.model.catalog_schema import MissingModelFile, ModelKeys, ModelSelection
 from rigwright.problems import Invalid
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, render_lock
+from rigwright.supply.lock_inputs import Input
 from rigwright.weights.checkpoint import parse_checkpoint
 from tests.lock_files import reseal_text
 from tests.unit.checkpoints import CHECKPOINT_PATHS, INPUT, QWEN3, checkpoint_row, checkpoint_rows

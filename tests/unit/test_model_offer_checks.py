@@ -12,7 +12,7 @@ from checks.gateway_key_answers import check_key_permissions, describe_refusal_m
 from checks.survey.requests import ROUTER, TRIED, RequestAnswers, SurveyAnswer, gateway_requests
 from rigwright.gateway.keyring import FILE, ClientKey, ClientKeyring, dump
 from rigwright.gateway.nginx_conf import PATHS
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
 from tests.unit.samples import sample_instance, sample_rig
 

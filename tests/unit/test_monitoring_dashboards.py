@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rigwright.model.monitoring import AlertThresholds
+from rigwright.model.monitoring_schema import AlertThresholds
 from rigwright.monitoring.alert_rules import RECORDING_RULES, build_alerts
 from tests.dashboards import FOLDER, PAGES
 

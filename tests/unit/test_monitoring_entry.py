@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rigwright.inventory import load_rig
-from rigwright.model.monitoring import metrics_readers
+from rigwright.model.monitoring_schema import metrics_readers
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services, render_targets, secret_path, secrets_by_path
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry

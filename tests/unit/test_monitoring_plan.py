@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.host.basics import ListeningSocket
-from rigwright.model.facts import NO_MONITORING, HostFacts, MonitoringFacts, ServiceFacts
-from rigwright.model.monitoring import AlertReceiver, Monitoring, MonitoringServer, ScrapeTarget
+from rigwright.host.basic_facts import ListeningSocket
+from rigwright.model.fact_types import NO_MONITORING, HostFacts, MonitoringFacts, ServiceFacts
+from rigwright.model.monitoring_schema import AlertReceiver, Monitoring, MonitoringServer, ScrapeTarget
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services, unit_name
 from rigwright.plan.host_facts import required_packages

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.engines import kinds
-from rigwright.model.monitoring import AlertThresholds, MonitoringServer
+from rigwright.model.monitoring_schema import AlertThresholds, MonitoringServer
 from rigwright.monitoring import config_files
 from rigwright.monitoring.alert_rules import HEARTBEAT, build_alerts
 

@@ -11,7 +11,7 @@ import pytest
 
 from checks import result_metrics
 from checks.results import HostReport, Result
-from rigwright.model.monitoring import Monitoring
+from rigwright.model.monitoring_schema import Monitoring
 from rigwright.monitoring.textfile import check_textfile, deploy_textfile, render_check_metrics
 from roles import root_shell
 from tests.unit.samples import sample_rig

@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.engines.llama_cpp.model_files import find_gguf_parts
-from rigwright.model.catalog import MissingModelFile, ModelKeys, ModelSelection
+from rigwright.model.catalog_schema import MissingModelFile, ModelKeys, ModelSelection
 from rigwright.model.lock_coverage import describe_mismatch, describe_uncovered
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.lock_inputs import Input
 from tests.unit.samples import COMMIT
 
 INPUT = Input(kind="weight", repository="owner/qwen", include=("*",), sources=("office:qwen",))

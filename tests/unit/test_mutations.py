@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.mutations import ProtectionMutation, load_mutations
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery import JobNetwork, job_network
+from rigwright.fetch_job_spec import JobNetwork, job_network
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from tests.unit.samples import sample_rig

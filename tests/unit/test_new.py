@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from cli.lock_resolver.lock_folders import collect_inputs
-from rigwright.declaration.catalog import load_catalog
+from cli.lock_resolver.lock_files import collect_inputs
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines.llama_cpp.command import server_command
 from rigwright.inventory import hosts, layer_folders, load_rig
-from rigwright.model.catalog import Catalog
+from rigwright.model.catalog_schema import Catalog
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import render_lock
 from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, checkpoint_row, checkpoint_rows
 from tests.unit.shipped_inventories import COMMIT, locked_rows

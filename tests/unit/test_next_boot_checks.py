@@ -11,9 +11,9 @@ import pytest
 from checks import Drift, test_machine, test_nvidia_boot, test_nvidia_files, test_nvidia_units
 from checks.survey.accounts import AccountFileLine
 from checks.survey.answers import SurveyAnswers
+from checks.survey.boot_settings import SettingsFile
 from checks.survey.kernel import Grub, Module
 from checks.survey.packages import AptPin, KeptFile, PackageFileFinding
-from checks.survey.settings import SettingsFile
 from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
@@ -96,27 +96,27 @@ UVM = f"{UPDATES}/nvidia-uvm.ko"
 EXTRA = f"/lib/modules/{RELEASE}/extra/nvidia.ko"
 SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     (
-        "files",
+        "package_file_changes",
         {"findings": [PackageFileFinding("libcuda1", "/usr/lib/x", "has different contents")]},
         {"N29": "/usr/lib/x has different contents; `dpkg -i"},
     ),
     (
-        "files",
+        "package_file_changes",
         {"findings": [PackageFileFinding("linux-image-1", "/boot/v", "is missing")]},
         {"N40": "found /boot/v is missing; `apt-get"},
     ),
     (
-        "files",
+        "package_file_changes",
         {"findings": [PackageFileFinding("bash", "/bin/bash", "has capabilities of its own")]},
         {"M01": "`apt-get install --reinstall bash`"},
     ),
     (
-        "files",
+        "package_file_changes",
         {"moved": [["/usr/bin/nvidia-smi", "/x", "nvidia-smi"]]},
         {"N41": "/usr/bin/nvidia-smi is diverted to /x"},
     ),
-    ("files", {"moved": [["/usr/bin/uname", "/x", "coreutils"]]}, {}),
-    ("files", {"overridden": ["/usr/bin/nvidia-smi"]}, {"N41": "has an overridden mode"}),
+    ("package_file_changes", {"moved": [["/usr/bin/uname", "/x", "coreutils"]]}, {}),
+    ("package_file_changes", {"overridden": ["/usr/bin/nvidia-smi"]}, {"N41": "has an overridden mode"}),
     ("kernel", {"loaded": {"nvidia": [VERSION, "other"]}}, {"N30": "nvidia built from other source"}),
     ("kernel", {"loaded": {"nvidia_uvm": ["1", ""]}}, {"N30": "nvidia_uvm 1, and"}),
     (
@@ -137,116 +137,128 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {"N31": "nvidia-uvm.ko, which kmod cannot read"},
     ),
     ("kernel", kernel_with(loose=[EXTRA]), {"N31": "extra/nvidia.ko is writable by users other than root"}),
-    ("settings", settings_with_line("modules-load", "/etc/modules-load.d/n.conf", "nvidia-uvm"), {}),
+    ("boot_settings", settings_with_line("modules-load", "/etc/modules-load.d/n.conf", "nvidia-uvm"), {}),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("modules-load", "/etc/modules-load.d/n.conf", "nouveau"),
         {"N34": "n.conf: nouveau"},
     ),
     ("kernel", kernel_with(headers=False), {"N33": f"expected headers of kernel {RELEASE}"}),
     ("kernel", {"dkms": [replace(KERNEL.dkms[0], source="/root/mine")]}, {"N32": "from /root/mine"}),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("dkms", "/etc/dkms/nvidia.conf", "PRE_BUILD=x"),
         {"N32": "/etc/dkms/nvidia.conf: PRE_BUILD=x"},
     ),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("modprobe", "/etc/modprobe.d/z.conf", "blacklist nvidia"),
         {"N34": "/etc/modprobe.d/z.conf: blacklist nvidia"},
     ),
-    ("settings", settings_with_line("modprobe", "/etc/modprobe.d/z.conf", "blacklist nouveau"), {}),
+    ("boot_settings", settings_with_line("modprobe", "/etc/modprobe.d/z.conf", "blacklist nouveau"), {}),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("hidden modprobe", "/etc/modprobe.d/a.conf", "/usr/lib/modprobe.d/a.conf"),
         {"N34": "a.conf"},
     ),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("modprobe", "/usr/lib/modprobe.d/n.conf", "softdep nvidia pre: x", "nvidia-x", True),
         {"N35": f"{RELEASE}: lacks `softdep"},
     ),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("sysctl", "/etc/sysctl.d/99.conf", "vm.swappiness=60"),
         {"N36": "/etc/sysctl.d/99.conf says vm.swappiness=60; remove"},
     ),
-    ("settings", settings_with_line("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
+    ("boot_settings", settings_with_line("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("udev", "/etc/udev/rules.d/1.rules", "driver_override"),
         {"N38": "1.rules: driver_override"},
     ),
     (
-        "settings",
+        "boot_settings",
         settings_with_line("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"),
         {"M09": "x.conf: R! /opt/rigwright"},
     ),
-    ("loader", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
-    ("loader", {"put": ["/etc/environment: LD_PRELOAD=/x.so"]}, {"M13": "LD_PRELOAD=/x.so"}),
-    ("rights", {"open": [AccountFileLine("/etc/pam.d/su", "auth sufficient")]}, {"M15": "/etc/pam.d/su: auth"}),
-    ("rights", {"programs": [AccountFileLine("/tmp/sh", "mode 4755")]}, {"M15": "/tmp/sh: mode 4755"}),
+    (
+        "dynamic_loader",
+        {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]},
+        {"M13": "libz.so.1 in /opt/x"},
+    ),
+    ("dynamic_loader", {"put": ["/etc/environment: LD_PRELOAD=/x.so"]}, {"M13": "LD_PRELOAD=/x.so"}),
+    (
+        "privilege_escalation",
+        {"open": [AccountFileLine("/etc/pam.d/su", "auth sufficient")]},
+        {"M15": "/etc/pam.d/su: auth"},
+    ),
+    ("privilege_escalation", {"programs": [AccountFileLine("/tmp/sh", "mode 4755")]}, {"M15": "/tmp/sh: mode 4755"}),
     (
         "base_system",
         {"ends": [AccountFileLine("/etc/crontab", "0 3 * * * root poweroff")]},
         {"M07": "/etc/crontab: 0 3"},
     ),
-    ("settings", {"sshd": ["x line 1: Bad configuration option: y"]}, {"M08": "Bad configuration option"}),
-    ("settings", {"risky": [["/etc/sysctl.d/x.conf", "kernel.pid_max=9"]]}, {"M14": "x.conf: kernel.pid_max=9"}),
-    ("settings", settings_with_unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),
+    ("boot_settings", {"sshd": ["x line 1: Bad configuration option: y"]}, {"M08": "Bad configuration option"}),
+    ("boot_settings", {"risky": [["/etc/sysctl.d/x.conf", "kernel.pid_max=9"]]}, {"M14": "x.conf: kernel.pid_max=9"}),
+    ("boot_settings", settings_with_unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),
     (
-        "settings",
+        "boot_settings",
         settings_with_unit("systemd-networkd.service", ActiveState="active", UnitFileState="disabled"),
         {"M08": "systemd-networkd.service is not enabled"},
     ),
     (
-        "settings",
+        "boot_settings",
         settings_with_unit("systemd-networkd.service", ActiveState="active", UnitFileState="enabled-runtime"),
         {},
     ),
     ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=-1"]]}, {"M10": "GRUB_TIMEOUT=-1"}),
     ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=5"]]}, {}),
     ("boot", {"grub": replace(BOOT.grub, waits=True)}, {"M10": "waits at the menu"}),  # type: ignore[type-var]
-    ("settings", {"setters": [["/etc/crontab", "nvidia-smi -pl"]]}, {"N49": "/etc/crontab: nvidia-smi -pl"}),
+    ("boot_settings", {"setters": [["/etc/crontab", "nvidia-smi -pl"]]}, {"N49": "/etc/crontab: nvidia-smi -pl"}),
     (
-        "settings",
+        "boot_settings",
         {"shadows": [["/usr/local/bin/nvidia-smi", "/usr/bin/nvidia-smi"]]},
         {"N43": "before /usr/bin/nvidia-smi"},
     ),
-    ("settings", {"shadows": [["/usr/local/bin/sh", "/usr/bin/sh"]]}, {"M02": "/usr/local/bin/sh before"}),
+    ("boot_settings", {"shadows": [["/usr/local/bin/sh", "/usr/bin/sh"]]}, {"M02": "/usr/local/bin/sh before"}),
     (
-        "settings",
+        "boot_settings",
         {"loader": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libcuda.so.1"]]},
         {"N42": "libcuda.so.1 in /opt/x"},
     ),
     (
-        "settings",
+        "boot_settings",
         {"files": [SettingsFile(f"{program_folder(MANAGED.roots)}/json.py", "file", "644", 0, 0, "")]},
         {"N46": "json.py (file)"},
     ),
     (
-        "settings",
+        "boot_settings",
         settings_with_unit(POWER_UNIT, DropInPaths="/run/systemd/system.control/x.conf"),
         {"N47": "system.control/x.conf was added"},
     ),
     (
-        "settings",
+        "boot_settings",
         settings_with_unit(POWER_UNIT, LoadState="masked", FragmentPath=""),
         {"N47": "it is from nowhere (masked)"},
     ),
-    ("settings", settings_with_unit(POWER_UNIT, ExecStart="{ argv[]=/bin/true ; }"), {"N47": "it runs /bin/true"}),
+    ("boot_settings", settings_with_unit(POWER_UNIT, ExecStart="{ argv[]=/bin/true ; }"), {"N47": "it runs /bin/true"}),
     (
-        "settings",
+        "boot_settings",
         settings_with_unit(POWER_UNIT, ActiveState="failed", Result="exit-code"),
         {"N47": "it is failed (exit-code)"},
     ),
-    ("settings", settings_with_unit(POWER_UNIT, NeedDaemonReload="yes"), {"N47": "changed after systemd loaded them"}),
-    ("settings", {"applied": "x"}, {"N47": "all declared limits and clocks"}),
-    ("settings", settings_with_unit(PERSISTENCE_UNIT, DropInPaths=""), {"N48": f"{PERSISTENCED} is not loaded"}),
-    ("settings", settings_with_unit(PERSISTENCE_UNIT, ActiveState="inactive"), {"N48": "it is inactive"}),
-    ("settings", settings_with_unit("ssh.service", UnitFileState="disabled"), {"M08": "ssh.service disabled"}),
     (
-        "settings",
+        "boot_settings",
+        settings_with_unit(POWER_UNIT, NeedDaemonReload="yes"),
+        {"N47": "changed after systemd loaded them"},
+    ),
+    ("boot_settings", {"applied": "x"}, {"N47": "all declared limits and clocks"}),
+    ("boot_settings", settings_with_unit(PERSISTENCE_UNIT, DropInPaths=""), {"N48": f"{PERSISTENCED} is not loaded"}),
+    ("boot_settings", settings_with_unit(PERSISTENCE_UNIT, ActiveState="inactive"), {"N48": "it is inactive"}),
+    ("boot_settings", settings_with_unit("ssh.service", UnitFileState="disabled"), {"M08": "ssh.service disabled"}),
+    (
+        "boot_settings",
         settings_with_unit("systemd-sysctl.service", LoadState="masked"),
         {"M12": "systemd-sysctl.service is masked"},
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from checks.survey.host import filters
+from checks.survey.host import next_boot_packet_filters as filters
 from tests.unit.rendered_scripts import write_stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a network of one's own is root's to make")
@@ -17,10 +17,11 @@ NETWORK = "/proc/self/ns/net"
 # in a process of its own: it forks
 PROGRAM = f"""
 import json, os, sys
-from checks.survey.host import filters
+from checks.survey.host import next_boot_packet_filters as filters
 from tests.unit.rendered_scripts import write_stand_in
 folder = sys.argv[1]
-filters.WANTS, filters.SAVED = f"{{folder}}/*.wants", {{"nftables": [([sys.argv[2]], f"{{folder}}/rules")]}}
+filters.WANTS = f"{{folder}}/*.wants"
+filters.SAVED = {{"nftables": [([sys.argv[2]], f"{{folder}}/rules")]}}
 filters.MODULES = f"{{folder}}/modules"
 print(json.dumps(filters.loaded({{"lo": 1, "rw0": 77}}, lambda: {{"network": os.readlink("{NETWORK}")}})))
 """
@@ -60,7 +61,9 @@ def test_sets_that_rules_name_are_there_before_them(tmp_path: Path, monkeypatch:
     (tmp_path / "multi-user.target.wants/netfilter-persistent.service").touch()
     monkeypatch.setattr(filters, "WANTS", f"{tmp_path}/*.wants")
     monkeypatch.setattr(
-        filters.os.path, "isfile", lambda path: path in ("/etc/iptables/ipsets", "/etc/iptables/rules.v4")
+        filters.os.path,
+        "isfile",
+        lambda path: path in ("/etc/iptables/ipsets", "/etc/iptables/rules.v4"),
     )
     assert [words[0] for words in filters.saved()] == ["ipset", "iptables-restore"]
 

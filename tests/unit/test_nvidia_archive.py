@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from checks.nvidia.package_state import find_archive_differences
-from checks.survey.host.archive import look
+from checks.survey.host.nvidia_apt_source import look
 from tests.unit import short_programs
 from tests.unit.bundle_world import SignedAptArchive, archive_signing
 

@@ -7,7 +7,7 @@ import pytest
 
 from checks.nvidia.card_health import find_kernel_complaints, find_pcie_differences
 from checks.survey.cards import COMPLAINTS
-from rigwright.model.entry import DriverEntry
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.smi import gpus
 from tests.unit.nvidia_host import CAPTURED_OUTPUT, FACTS, RIG, difference_pairs
 from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig

@@ -14,7 +14,7 @@ from checks.nvidia.card_settings import (
     find_power_differences,
 )
 from checks.nvidia.deploy_record import find_driver_drift, find_vital_differences
-from rigwright.model.entry import DriverEntry
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import gpus
 from rigwright.nvidia.cards.smi_text_reports import parse_nvlinks, parse_sections, parse_topology_matrix

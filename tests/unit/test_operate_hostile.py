@@ -19,11 +19,11 @@ from cli import diagnose, verdict_report
 from cli.health import describe_counters
 from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
-from rigwright.operate.diagnose import HostEvidence, diagnose_host
+from rigwright.operate.capability_probes import CHECKS, AnswerContext, ProbeFinding, assess_answer
+from rigwright.operate.chat_reply import DONE, NoChatMessage, Reply, parse_message
 from rigwright.operate.instance_health import InstanceHealth, InstanceState
-from rigwright.operate.reply import DONE, NoChatMessage, Reply, parse_message
-from rigwright.operate.stress import StressProbe, assess_probe
-from rigwright.operate.verify import CHECKS, AnswerContext, ProbeFinding, assess_answer
+from rigwright.operate.long_context_probes import StressProbe, assess_probe
+from rigwright.operate.root_cause_analysis import HostEvidence, diagnose_host
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_instance
 from tests.unit.ssh_host import ShellHost

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from cli import main
 from rigwright.inventory import load_for, load_rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock, render_lock
 from rigwright.supply.root_programs import LOCKED_GROUPS
 from tests.unit.sample_texts import CATALOG, LOCK

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rigwright.delivery import artefact_sources
-from rigwright.model.origins import HUB_ORIGIN, origin_of
+from rigwright.fetch_job_spec import artefact_sources
+from rigwright.model.download_origins import HUB_ORIGIN, origin_of
 from tests.unit.samples import OperatorFolder, sample_artefact, sample_rig
 
 OWN = "https://hub.example:8443"

@@ -8,7 +8,7 @@ import pytest
 
 from cli.exit_codes import NotAsDeclared
 from cli.output_file import write_output
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 
 def test_a_file_is_written_in_one_step_with_the_usual_mode(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from checks import test_machine
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host import common, dpkg, files, packages, python
+from checks.survey.host import common, dpkg, package_file_changes, packages, python_shadowing
 from tests.unit.check_runner import red_checks
 from tests.unit.nvidia_host import MANAGED
 from tests.unit.samples import sample_instance, sample_rig
 
-WRONG = files.wrong
+WRONG = package_file_changes.wrong
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One with a package that came ten minutes ago, and more, by its list of sums."""
     monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
     monkeypatch.setattr(packages, "ROOT", str(tmp_path))
-    monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "")
+    monkeypatch.setattr(package_file_changes, "wrong", lambda path, seen, strict: "")
     info = tmp_path / "var/lib/dpkg/info"
     info.mkdir(parents=True)
     (tmp_path / "usr/bin").mkdir(parents=True)
@@ -36,7 +36,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def changed() -> set[tuple[str, str]]:
-    found = files.look({"strict": [], "run": ["curl"], "deep": False})["findings"]
+    found = package_file_changes.look({"strict": [], "run": ["curl"], "deep": False})["findings"]
     assert isinstance(found, list)
     return {(one["path"], one["what"]) for one in found}
 
@@ -83,7 +83,7 @@ def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of a Python's own modules, in a host that got it long ago."""
-    monkeypatch.setattr(python, "ROOT", tmp_path)
+    monkeypatch.setattr(python_shadowing, "ROOT", tmp_path)
     name = f"python3.{sys.version_info[1]}"
     folder = tmp_path / f"usr/lib/{name}/json"
     folder.mkdir(parents=True)
@@ -100,7 +100,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: Path) -> None:
-    assert python.look({}) == {"foreign": [], "other": []}
+    assert python_shadowing.look({}) == {"foreign": [], "other": []}
     first, *_ = sorted((library / "__pycache__").glob("a.*[0-9].pyc"))
     evil = compile("import os\n", str(library / "a.py"), "exec")
     first.write_bytes(first.read_bytes()[:16] + marshal.dumps(evil))
@@ -108,16 +108,16 @@ def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: P
     (library / "__pycache__" / f"nobodys.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
     (library / "b.cpython-313-x86_64-linux-gnu.so").touch()
     made = f"/{library.relative_to(tmp_path)}/__pycache__"
-    assert python.look({}) == {
+    assert python_shadowing.look({}) == {
         "foreign": [f"/{library.relative_to(tmp_path)}/b.cpython-313-x86_64-linux-gnu.so"],
         "other": [f"{made}/{first.name}", f"{made}/b.{sys.implementation.cache_tag}.opt-2.pyc"],
     }
 
 
 def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "INSTALLED", time.time())
+    monkeypatch.setattr(python_shadowing, "INSTALLED", time.time())
     (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
-    assert python.look({})["other"] == []
+    assert python_shadowing.look({})["other"] == []
 
 
 def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -
 
 @pytest.mark.parametrize(("mode", "red"), [(0o777, True), (0o4755, False)])
 def test_an_override_opens_no_program(host: Path, monkeypatch: pytest.MonkeyPatch, mode: int, red: bool) -> None:
-    monkeypatch.setattr(files, "wrong", WRONG)
+    monkeypatch.setattr(package_file_changes, "wrong", WRONG)
     (host / "usr/bin/curl").write_bytes(b"")
     (host / "usr/bin/curl").chmod(mode)
     (host / "var/lib/dpkg/statoverride").write_text(f"root root {mode:o} /usr/bin/curl\n")
@@ -146,7 +146,7 @@ def test_what_the_next_boot_starts_is_judged_of_a_rig_without_cards(cards: bool)
     rights = {"told": {"open": [], "loose": [], "changed": [], "ways": [], "programs": []}}
     found = red_checks(
         test_machine,
-        SurveyAnswers({"files": {"told": told}, "rights": rights}),
+        SurveyAnswers({"package_file_changes": {"told": told}, "privilege_escalation": rights}),
         rig=MANAGED if cards else sample_rig(sample_instance()),
     )
     assert ("kmod has another content" in found.get("M01", "")) != cards

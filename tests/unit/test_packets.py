@@ -10,8 +10,8 @@ from checks.packets.reachability import FilteredHost
 from checks.survey import survey_program
 from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import FIREWALL, Firewall, InterfaceAddress, NetlinkMessage
-from rigwright.model.entry import ShareEntry
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
+from rigwright.model.inventory_schema import ShareEntry
 from tests.unit.samples import sample_instance, sample_rig
 
 OWN = "10.77.4.11"

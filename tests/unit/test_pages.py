@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 CODE = ("rigwright", "roles", "templates", "checks", "cli", "lab", "bench", "benchmarks", "tests", "docs", "inventory")
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

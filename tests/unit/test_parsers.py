@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli import removal_preview
-from rigwright.host import channel, locks
-from rigwright.host.basics import unit_of
-from rigwright.host.channel import Schema
+from rigwright.host import deploy_lock_state, script_output
+from rigwright.host.basic_facts import unit_of
+from rigwright.host.script_output import Schema
 from rigwright.monitoring import monitoring_facts
 from rigwright.plan import host_facts
-from rigwright.serving import observed, unit_diff, weight_inventory
+from rigwright.serving import serving_state, unit_diff, weight_inventory
 from rigwright.survey import box_survey
-from rigwright.weights import weight_sharing
+from rigwright.weights import weight_server
 from roles.operations import files, jobs, units, users
 from roles.operations.jobs import JobDoneFact
 from tests.unit.channel_records import channel_lines_of
@@ -29,20 +29,20 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "probe": (host_facts.parse, host_facts.SCHEMA),
     "survey": (box_survey.parse_survey, box_survey.SCHEMA),
     "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG.roots, output), weight_inventory.SCHEMA),
-    "sharing": (weight_sharing.parse_sharing_facts, weight_sharing.SCHEMA),
+    "sharing": (weight_server.parse_sharing_facts, weight_server.SCHEMA),
     "watching": (monitoring_facts.parse, monitoring_facts.SCHEMA),
     "removal": (weight_inventory.parse_removal, weight_inventory.REMOVAL_SCHEMA),
-    "deploy lock": (locks.describe_lock_refusal, locks.SCHEMA),
-    "holder": (locks.parse_lock_holder, locks.SCHEMA),
-    "use": (observed.parse_unit_usage, observed.USAGE_SCHEMA),
+    "deploy lock": (deploy_lock_state.describe_lock_refusal, deploy_lock_state.SCHEMA),
+    "holder": (deploy_lock_state.parse_lock_holder, deploy_lock_state.SCHEMA),
+    "use": (serving_state.parse_unit_usage, serving_state.USAGE_SCHEMA),
     "ledger": (removal_preview.parse_ledger_packages, removal_preview.SCHEMA),
     "written": (unit_diff.parse_written_units, unit_diff.SCHEMA),
     "entries": (files.PathEntriesFact().read, files.ENTRIES),
     "unit": (units.UnitStatusFact().read, units.SCHEMA),
     "passwd": (users.PasswdFact().read, users.SCHEMA),
     "condition": (JobDoneFact().read, jobs.HOLDS),
-    "job": (lambda output: channel.parse_output(output, jobs.STATE), jobs.STATE),
-    "sent": (lambda output: channel.parse_output(output, jobs.LISTED), jobs.LISTED),
+    "job": (lambda output: script_output.parse_output(output, jobs.STATE), jobs.STATE),
+    "sent": (lambda output: script_output.parse_output(output, jobs.LISTED), jobs.LISTED),
 }
 # what some type takes, beside anything at all
 VALUES = st.one_of(

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from checks import connections
 from cli import main
+from cli.remote_terminal import PassthroughCommand
 from cli.shell_completion import LIMIT_OPTION
-from cli.terminal_session import PassthroughCommand
 from tests.unit.samples import OperatorFolder, sample_entry
 
 TWO = {f"box{number}": sample_entry(cards=[], ssh_hostname=f"192.0.2.{number}", instances={}) for number in (1, 2)}

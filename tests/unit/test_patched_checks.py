@@ -11,7 +11,7 @@ import pytest
 
 from checks import test_envs
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host import patched
+from checks.survey.host import patched_files
 from checks.survey.section import SurveyScope
 from checks.survey.trees import PATCHED, patched_file_digests
 from rigwright.envs.environment import Environment
@@ -43,8 +43,8 @@ def patched_answers(box_: Rig) -> object:
 
 def red(box: tuple[Rig, Environment], **units: object) -> dict[str, str]:
     box_, environment = box
-    answer = collect_answers({"patched": (20.0, patched_answers(box_))})
-    told = answer["patched"]["told"]
+    answer = collect_answers({"patched_files": (20.0, patched_answers(box_))})
+    told = answer["patched_files"]["told"]
     assert isinstance(told, dict)
     told["units"] |= units
     found = red_checks(test_envs, SurveyAnswers(answer), rig=box_, environment=environment)
@@ -141,8 +141,8 @@ def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Envi
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
     serving = SimpleNamespace(instances=(instance,), roots=box_.roots, cards=())
     for begun, wrong in ((written - 60, True), (written + 60, False)):
-        answer = collect_answers({"patched": (20.0, patched_answers(box_))})
-        answer["patched"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun, "elsewhere": []}]}  # type: ignore[index]
+        answer = collect_answers({"patched_files": (20.0, patched_answers(box_))})
+        answer["patched_files"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun, "elsewhere": []}]}  # type: ignore[index]
         found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment)
         assert ("process 7 of rigwright-chat.service" in found.get("V04", "")) is wrong
 
@@ -151,9 +151,9 @@ def test_a_process_that_imports_from_elsewhere_is_seen(box: tuple[Rig, Environme
     box_, environment = box
     instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
     serving = SimpleNamespace(instances=(instance,), roots=box_.roots, cards=())
-    answer = collect_answers({"patched": (20.0, patched_answers(box_))})
+    answer = collect_answers({"patched_files": (20.0, patched_answers(box_))})
     row = {"pid": 7, "begun": time.time() + 60, "elsewhere": ["PYTHONPATH has /tmp/x"]}
-    answer["patched"]["told"]["units"] = {instance.unit: [row]}  # type: ignore[index]
+    answer["patched_files"]["told"]["units"] = {instance.unit: [row]}  # type: ignore[index]
     found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment)
     assert "process 7 of rigwright-chat.service: PYTHONPATH has /tmp/x" in found["V04"]
 
@@ -162,9 +162,11 @@ def test_when_processes_of_a_service_began(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "chat/container").mkdir(parents=True)
     (tmp_path / "chat/cgroup.procs").write_text(f"{os.getpid()}\n")
     (tmp_path / "chat/container/cgroup.procs").write_text("0\n")
-    monkeypatch.setattr(patched, "GROUPS", str(tmp_path))
-    monkeypatch.setattr(patched.manager, "properties", lambda units, name: {one: {name: "/chat"} for one in units})
-    told = patched.look({"files": {}, "units": {"chat.service": ["/"]}})["units"]
+    monkeypatch.setattr(patched_files, "GROUPS", str(tmp_path))
+    monkeypatch.setattr(
+        patched_files.systemd_properties, "properties", lambda units, name: {one: {name: "/chat"} for one in units}
+    )
+    told = patched_files.look({"files": {}, "units": {"chat.service": ["/"]}})["units"]
     assert isinstance(told, dict)
     (mine,) = told["chat.service"]
     assert mine["pid"] == os.getpid()

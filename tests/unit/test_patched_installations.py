@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.installer import ENVIRONMENTS, render_step
+from rigwright.engines.environment_installer import ENVIRONMENTS, render_step
 from rigwright.engines.llama_cpp.build import plan_build, render_compile_step
 from rigwright.envs.environment import Environment, render_install_plan
 from rigwright.envs.installed_packages import locked_packages

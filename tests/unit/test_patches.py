@@ -8,8 +8,8 @@ import pytest
 
 from rigwright.patches.apply import LARGEST
 from rigwright.patches.patch import MOST, Patch, collect_digests, load_patches, select_patches
-from rigwright.paths import ROOT
 from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
 from tests.unit.patch_samples import AFTER, BEFORE, DIFF, text_sha256, write_patch
 
 VERSIONS = {"demo": "1.0", "other": "2.0"}

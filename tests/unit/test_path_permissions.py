@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import common, fs_responsiveness, program_paths, rights
+from checks.survey.host import common, fs_responsiveness, privilege_escalation, program_paths
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="files are given to several owners, which is root's to do")
 EVE, BOB = 4001, 4002
@@ -47,7 +47,7 @@ def setuid(path: Path) -> str:
 
 
 def collect_paths() -> list[tuple[str, str]]:
-    return [(one["file"], one["text"]) for one in rights.programs()]
+    return [(one["file"], one["text"]) for one in privilege_escalation.programs()]
 
 
 def test_what_a_user_has_hides_nobody_elses(host: Path) -> None:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from rigwright.model.facts import HostFacts
+from rigwright.model.fact_types import HostFacts
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.plan.host_facts import parse
 from rigwright.render import render

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery import authority_path, host_tools
-from rigwright.model.entry import DriverEntry
-from rigwright.model.facts import HostFacts
+from rigwright.fetch_job_spec import authority_path, host_tools
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState, build_target_state, list_orphans
 from rigwright.plan.stages import STAGES, DeployPlan, DeployStep, applicable_stages, plan_deploy
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.supply.bundle import Bundle
 from tests.unit import samples
 from tests.unit.driver_samples import C3090, LOADED, SERVER, UBUNTU, driverless_host, installed_facts, make_driver_plan

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.facts import HostAccount
+from rigwright.model.fact_types import HostAccount
 from rigwright.model.rig import account_names
 from rigwright.serving.instance_units import listener_units
 from tests.unit.host_states import CHAT, CODE, converged_state, two_instance_rig

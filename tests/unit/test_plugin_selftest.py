@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from rigwright.engines import kind_of
 from rigwright.model.instance import COMPILED
 from rigwright.model.rig import account_names
-from rigwright.paths import ROOT
 from rigwright.plugins.plugin import PluginKeys, SelftestKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
+from rigwright.project_root import ROOT
 from rigwright.serving.instance_units import build_unit
 from rigwright.serving.plugin_selftest import LARGEST, plan_selftests
-from rigwright.supply.inputs import Input
+from rigwright.supply.lock_inputs import Input
 from rigwright.toml import tomllib
 from tests.unit.plugin_samples import LAUNCHING, SELFTEST, instance_with_selftest, make_examination
 from tests.unit.vllm_samples import vllm_environment, vllm_instance, vllm_rig

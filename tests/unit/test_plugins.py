@@ -12,8 +12,8 @@ from rigwright.envs.installed_packages import locked_packages
 from rigwright.model.instance import EnvSpec
 from rigwright.model.rig import locked_artefacts
 from rigwright.plugins.plugin import Plugin, PluginKeys
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import render_lock
+from rigwright.supply.lock_inputs import Input
 from tests.sample_plugins import COMMANDS, MODULE, NAME
 from tests.unit.env_samples import conda_row, declared_env, env_installation
 from tests.unit.plugin_samples import KEYS, plugin_row

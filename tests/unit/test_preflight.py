@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rigwright.engines.llama_cpp.build import Build, plan_build
-from rigwright.host.basics import ListeningSocket
-from rigwright.host.systems import SUPPORTED
-from rigwright.model.facts import HostAccount, HostFacts
-from rigwright.model.gateway import Gateway, ListenerEntry
+from rigwright.host.basic_facts import ListeningSocket
+from rigwright.host.supported_systems import SUPPORTED
+from rigwright.model.fact_types import HostAccount, HostFacts
+from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
 from rigwright.plan.preflight import find_refusals, find_warnings
 from rigwright.supply.bundle import Bundle

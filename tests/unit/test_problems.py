@@ -12,7 +12,7 @@ from rigwright.problems import (
     suggestion,
     translate_validation,
 )
-from rigwright.types import Name
+from rigwright.validated_types import Name
 
 
 class Inner(FrozenModel):

@@ -14,7 +14,7 @@ from checks import Drift, test_code, test_groups, test_process, test_serving
 from checks.survey.accounts import SurveyGroup, SurveyUser
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import processes
-from checks.survey.host.code import Code
+from checks.survey.host.mapped_code import Code
 from checks.survey.processes import (
     ForeignProcess,
     KernelProcess,

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from cli import COMMANDS, main
 from cli.prog_name import PROG_NAME_VARIABLE, prog_name, with_prog_name
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.pseudo_terminal import run_on_terminal
 from tests.unit.samples import OperatorFolder, sample_entry
 

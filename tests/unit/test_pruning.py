@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rigwright.serving.activation import Surplus, find_surplus
-from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing
 from tests.unit.env_samples import declared_env
 from tests.unit.example_counts import example_count
 from tests.unit.host_states import host_generation, target_generation

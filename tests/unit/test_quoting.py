@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, nodes
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 TEMPLATES = ROOT / "templates"
 FILTERS = {"sh", "words", "number"}

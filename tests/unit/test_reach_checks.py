@@ -15,8 +15,8 @@ import checks.test_firewall
 import checks.test_reach
 from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import FIREWALL, Firewall, NextBootRules
-from checks.survey.gates import Gates, GateUnit, ShareProcess
-from checks.survey.host import net, reach, tracing
+from checks.survey.frontend_services import Gates, GateUnit, ShareProcess
+from checks.survey.host import foreign_proxies, network_sockets, service_exposure
 from checks.survey.service_exposure import ForeignLead, PathFacts, ReachSurvey, TcpListener, Tunnel
 from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import listener_units
@@ -25,9 +25,9 @@ from tests.unit.samples import sample_instance, sample_rig
 
 LOOK = """
 import json, sys
-from checks.survey.host import tracing
+from checks.survey.host import foreign_proxies
 told = json.load(sys.stdin)
-print(json.dumps(tracing.leads(told["asked"], tracing.processes([]), [(told["at"], {told["pid"]})])))
+print(json.dumps(foreign_proxies.leads(told["asked"], foreign_proxies.processes([]), [(told["at"], {told["pid"]})])))
 """
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as nobody")
 MODELS = b'HTTP/1.1 200 OK\r\nContent-Length: 35\r\n\r\n{"data": [{"id": "small", "x": 1}]}'
@@ -126,7 +126,7 @@ def test_what_answers_by_itself_does_not_lead_to_us(instance_port: int, said: by
     ],
 )
 def test_places_are_read_as_the_kernel_writes_them(told: str, place: tuple[str, int]) -> None:
-    assert net.place(told) == place
+    assert network_sockets.place(told) == place
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_places_are_read_as_the_kernel_writes_them(told: str, place: tuple[str, 
 )
 def test_programs_that_carry_us_away_are_known_by_their_words(words: tuple[str, ...], seen: bool) -> None:
     asked = {"ports": [8020], "sockets": ["/run/rigwright/instances/chat/api.sock"], "own": ["10.0.0.5"]}
-    one = tracing.HostProcess(7, 1, f"/usr/bin/{words[0]}", words, "/system.slice/x.service", ours=False)
-    assert bool(reach.tunnels(asked, {7: one})) == seen
-    assert reach.tunnels(asked, {7: one._replace(ours=True)}) == []
+    one = foreign_proxies.HostProcess(7, 1, f"/usr/bin/{words[0]}", words, "/system.slice/x.service", ours=False)
+    assert bool(service_exposure.tunnels(asked, {7: one})) == seen
+    assert service_exposure.tunnels(asked, {7: one._replace(ours=True)}) == []
 
 
 SOCKET = "/run/rigwright/instances/chat/api.sock"
@@ -175,7 +175,7 @@ def host_with_change(change: str = "", value: object = None) -> SurveyAnswers:
     active = GateUnit("active", "linked", "", "", False, 0, "", 1)
     gates = Gates({service: active, socket_unit: active}, {}, 0, {}, [], [], ShareProcess(0, False, []))
     rules = Firewall([], [], [], [], [], {}, [], {}, [], None)
-    answers = {"reach": told, "gates": gates, "firewall": rules}
+    answers = {"service_exposure": told, "frontend_services": gates, "firewall": rules}
     if change:
         section, _, field = change.partition(".")
         answers[section] = replace(answers[section], **{field: value})  # type: ignore[type-var]
@@ -209,29 +209,49 @@ def folder(
     ("change", "value", "identifier", "said"),
     [
         (
-            "reach.leads",
+            "service_exposure.leads",
             [ForeignLead("0.0.0.0:9000", "socat of x.service", "it answers")],
             "R01",
             "socat of x.service on 0.0.0.0:9000",
         ),
-        ("reach.tunnels", [Tunnel("ssh of y.scope", "ssh -R 1:localhost:8020 far")], "R04", "-R 1:localhost"),
-        ("reach.lying", folder(0o755), "R05", "mode 0755"),
-        ("reach.lying", folder(group="users"), "R05", "group users"),
-        ("reach.lying", folder(owner="eve"), "R05", "eve's"),
-        ("reach.lying", folder(listed=True), "R05", "an access list"),
-        ("reach.lying", folder() | {SOCKET: PathFacts("a link", 0o777, "root", "root", listed=False)}, "R05", "a link"),
-        ("reach.mounted", {SOCKET.rpartition("/")[0]: ["/mnt"]}, "R05", "umount /mnt"),
-        ("reach.listening", {SOCKET: {"own": [UNIT], "host": ["python3 of e.service"]}}, "R05", "python3 of e.service"),
-        ("reach.listening", {SOCKET: {"own": [], "host": []}}, "R05", "nobody"),
-        ("reach.routed", ["eth0"], "R07", "net.ipv4.conf.eth0.route_localnet=0"),
+        (
+            "service_exposure.tunnels",
+            [Tunnel("ssh of y.scope", "ssh -R 1:localhost:8020 far")],
+            "R04",
+            "-R 1:localhost",
+        ),
+        ("service_exposure.lying", folder(0o755), "R05", "mode 0755"),
+        ("service_exposure.lying", folder(group="users"), "R05", "group users"),
+        ("service_exposure.lying", folder(owner="eve"), "R05", "eve's"),
+        ("service_exposure.lying", folder(listed=True), "R05", "an access list"),
+        (
+            "service_exposure.lying",
+            folder() | {SOCKET: PathFacts("a link", 0o777, "root", "root", listed=False)},
+            "R05",
+            "a link",
+        ),
+        ("service_exposure.mounted", {SOCKET.rpartition("/")[0]: ["/mnt"]}, "R05", "umount /mnt"),
+        (
+            "service_exposure.listening",
+            {SOCKET: {"own": [UNIT], "host": ["python3 of e.service"]}},
+            "R05",
+            "python3 of e.service",
+        ),
+        ("service_exposure.listening", {SOCKET: {"own": [], "host": []}}, "R05", "nobody"),
+        ("service_exposure.routed", ["eth0"], "R07", "net.ipv4.conf.eth0.route_localnet=0"),
         ("firewall.unrouted", {"10.0.0.6": "a blackhole"}, "R09", "10.0.0.6 is a blackhole"),
         ("firewall.legacy", {"iptables": None}, "R10", "iptables"),
         ("firewall.planned", NextBootRules([], [], [], [], "rules: line 3", judged=False), "R10", "rules: line 3"),
         ("firewall.planned", NextBootRules([], [], [], [], "", judged=False), "R10", "modprobe dummy"),
-        ("reach.listeners", [], "S04", "nothing"),
-        ("reach.listeners", [TcpListener("127.0.0.1:8020", False, ["nc of e.scope"])], "S04", "nc of e.scope"),
-        ("reach.listeners", [TcpListener("0.0.0.0:8020", True, [])], "S04", "0.0.0.0:8020"),
-        ("gates.gates", {}, "S04", "not there"),
+        ("service_exposure.listeners", [], "S04", "nothing"),
+        (
+            "service_exposure.listeners",
+            [TcpListener("127.0.0.1:8020", False, ["nc of e.scope"])],
+            "S04",
+            "nc of e.scope",
+        ),
+        ("service_exposure.listeners", [TcpListener("0.0.0.0:8020", True, [])], "S04", "0.0.0.0:8020"),
+        ("frontend_services.gates", {}, "S04", "not there"),
     ],
 )
 def test_each_turns_red(change: str, value: object, identifier: str, said: str) -> None:
@@ -241,7 +261,7 @@ def test_each_turns_red(change: str, value: object, identifier: str, said: str) 
 
 
 def test_an_address_that_is_lost_is_missed() -> None:
-    from rigwright.model.entry import ShareEntry
+    from rigwright.model.inventory_schema import ShareEntry
 
     declared = sample_rig(sample_instance(), share=ShareEntry(address="10.0.0.9", allow=("10.0.0.0/24",)))
     assert "10.0.0.9 missing" in red(host_with_change(), declared)["R08"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.example_counts import example_count
 from tests.unit.fuzzing import fuzz_inputs
 from tests.unit.reader_table import READERS, ReaderRow
@@ -37,23 +37,23 @@ ELSEWHERE = {
     "rigwright/containers/container_facts.py": "tests/unit/test_parsers.py",
     "rigwright/engines/image/bundle.py": "tests/unit/test_image.py: an OCI specification of crun's own",
     "rigwright/engines/image/originals.py": "tests/unit/test_image_patches.py: a store of containers' own",
-    "rigwright/engines/vllm/launch_request.py": "the catalogue's options, judged before",
+    "rigwright/engines/vllm/launch_spec.py": "the catalogue's options, judged before",
     "rigwright/engines/vllm/option_validation.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
-    "rigwright/engines/vllm/offline_program.py": "test_bench_offline.py: what a bench has written",
+    "rigwright/engines/vllm/offline_bench_program.py": "test_bench_offline.py: what a bench has written",
     "rigwright/engines/vllm/forbidden_keys.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
-    "rigwright/advisories/osv_export.py": "tests/unit/test_advisory_data.py: exports of any bytes",
+    "rigwright/advisories/osv_records.py": "tests/unit/test_advisory_data.py: exports of any bytes",
     "rigwright/advisories/sarif.py": "what it has made itself",
     "rigwright/advisories/debian_tracker.py": "tests/unit/test_advisory_data.py: files of any bytes",
     "rigwright/gateway/deployed_keys.py": "tests/unit/test_parsers.py",
-    "rigwright/host/channel.py": "tests/unit/test_channel.py: every bytes",
+    "rigwright/host/script_output.py": "tests/unit/test_channel.py: every bytes",
     "rigwright/nvidia/cards/card_setting_files.py": "its own plan",
-    "rigwright/operate/verify.py": "tests/unit/test_operate_hostile.py: an answer of any shape",
+    "rigwright/operate/capability_probes.py": "tests/unit/test_operate_hostile.py: an answer of any shape",
     "rigwright/survey/box_survey.py": "tests/unit/test_parsers.py",
-    "rigwright/types.py": "a value of the catalogue: tests/unit/test_text_types.py",
+    "rigwright/validated_types.py": "a value of the catalogue: tests/unit/test_text_types.py",
     "rigwright/weights/checkpoint.py": "tests/unit/test_checkpoint.py: rows of a lock",
     "rigwright/template_cache.py": "what it has compiled itself, in a folder of the operator's",
     "roles/client/__init__.py": "tests/unit/test_client_hostile.py: a host that lies",
-    "roles/client/host/main.py": "what the controller asks",
+    "roles/client/host/order_loop.py": "what the controller asks",
     "roles/envs/host/judge.py": "its own plan",
     "roles/envs/host/make.py": "its own plan",
     "roles/envs/host/plugins.py": "tests/unit/test_plugin_wheels.py: wheels that lie",
@@ -62,7 +62,7 @@ ELSEWHERE = {
     "roles/gateway/host/router/body.py": "tests/unit/test_gateway_router_body.py: bodies of any bytes",
     "roles/gateway/host/router/admin.py": "what the router beside it answers",
     "roles/nvidia_cards/host/power.py": "tests/unit/test_driver_power.py: root's own record",
-    "roles/probe.py": "its own program",
+    "roles/host_probe.py": "its own program",
     "roles/trees/host/tree_records.py": "tests/unit/test_trees.py: root's own record",
     "roles/trees/host/reconcile.py": "its own plan",
     "roles/weights/host/client.py": "tests/unit/test_weights_hub.py: what the hub's client logs",

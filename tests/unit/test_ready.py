@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.request import ONE_TOKEN, InstanceRequest
+from rigwright.engines.instance_request import ONE_TOKEN, InstanceRequest
 from rigwright.render import render
 from tests.unit.file_server import (
     AnswerHandler,

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from cli import reference
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 
 @pytest.mark.parametrize(("path", "made"), reference.render_pages(), ids=lambda one: getattr(one, "name", "made"))

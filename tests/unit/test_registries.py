@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from rigwright.model.origins import load_login
+from rigwright.model.download_origins import load_login
 from tests.unit.samples import OperatorFolder
 
 LOGIN = base64.b64encode(b"robot:password-0123").decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.weight_shelf import WeightShelf, is_fresh
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.chat import stream_completion
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd
 from tests.unit.test_clients import SeenRequests, server  # noqa: F401 (a fixture)

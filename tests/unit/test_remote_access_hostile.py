@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from paramiko import ChannelException
 
-from cli import remote_access, terminal_session
+from cli import remote_access, remote_terminal
 from rigwright.gateway.client_setup import VARIABLE, ClientEndpoint
 from roles import deploy_lock, root_shell
 from roles.client.host import http_exchange
@@ -110,7 +110,7 @@ def test_a_command_that_reads_no_more_ends_what_is_sent_to_it(monkeypatch: pytes
         def gone(part: bytes) -> None:
             raise OSError("Socket is closed")
 
-        terminal_session._send_input(SimpleNamespace(sendall=gone, shutdown_write=lambda: None))  # type: ignore[arg-type]
+        remote_terminal._send_input(SimpleNamespace(sendall=gone, shutdown_write=lambda: None))  # type: ignore[arg-type]
     os.close(writing)
 
 

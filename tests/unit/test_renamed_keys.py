@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.inventory import load_rig
-from rigwright.model.nvidia import PLACE, load_driver_tables
+from rigwright.model.nvidia_tables import PLACE, load_driver_tables
 from rigwright.patches.patch import load_patch
-from rigwright.paths import ROOT
 from rigwright.problems import FrozenModel, Invalid
+from rigwright.project_root import ROOT
 from rigwright.run_options import RENAMED, parse_run_options
 from tests.unit.patch_samples import write_patch
 from tests.unit.sample_texts import CATALOG

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.render import render
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import engine_build_script

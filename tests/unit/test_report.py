@@ -15,12 +15,20 @@ from checks.connections import ConnectedHost
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
 from cli import diagnose, main, report
-from rigwright import baseline
-from rigwright.baseline import Series
+from rigwright import speed_baselines
 from rigwright.engines.vllm import log_patterns
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts
-from rigwright.report import KERNEL, SYSTEM, ReportedBox, ReportedInstance, render_report, safe_prefix, safe_version
+from rigwright.public_report import (
+    KERNEL,
+    SYSTEM,
+    ReportedBox,
+    ReportedInstance,
+    render_report,
+    safe_prefix,
+    safe_version,
+)
+from rigwright.speed_baselines import Series
 from roles.root_shell import RootCommandResult
 from tests.unit.samples import changed_rig, sample_card
 from tests.unit.test_baseline import FINGERPRINT, run
@@ -118,9 +126,10 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
     )
     rates = {"narrative decode": Series(values=(70.5,)), "a rate of my own": Series(values=(1.0,))}
     measured = run(1, fingerprint=fingerprint).model_copy(update={"rates": rates})
-    pages = baseline.InstanceHistory().with_run(measured).with_last_accepted()
-    baseline.save_history(
-        baseline.history_path(str(inventory), "box1"), baseline.BaselineHistory().with_instance(CANARY.lower(), pages)
+    pages = speed_baselines.InstanceHistory().with_run(measured).with_last_accepted()
+    speed_baselines.save_history(
+        speed_baselines.history_path(str(inventory), "box1"),
+        speed_baselines.BaselineHistory().with_instance(CANARY.lower(), pages),
     )
 
     def tell(*words: str, told: Report = REPORT, gone: tuple[str, ...] = (), **more: Any) -> Result:

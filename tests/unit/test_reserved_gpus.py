@@ -21,7 +21,7 @@ from rigwright.nvidia.cards.card_facts import (
 )
 from rigwright.nvidia.cards.smi import App, gpus
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
-from rigwright.serving.observed import ObservedServing
+from rigwright.serving.serving_state import ObservedServing
 from roles.rollback import describe_rollback_refusal
 from tests.unit.channel_records import channel_lines
 from tests.unit.driver_samples import C3090, driverless_host

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.delivery import render_fetch_spec
+from rigwright.fetch_job_spec import render_fetch_spec
 from rigwright.inventory import load_rig
 from rigwright.model.instance import loaded_weights, standalone_engines
 from rigwright.model.rig import Rig

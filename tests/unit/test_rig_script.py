@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["another clone's", "nobody's"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rigwright.host.systemd import UnitState
-from rigwright.serving.observed import ObservedGeneration, ObservedServing
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing
 from roles.rollback import describe_rollback_refusal, find_rollback_target
 from tests.unit.host_states import host_generation
 

@@ -12,9 +12,9 @@ from typing import Any
 import paramiko
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from roles import root_shell
-from roles.operations import shell
+from roles.operations import reconnecting_shell
 from roles.root_shell import ConnectionGone, HostTooSlow, RootCommandFailed, RootCommandResult, RootDenied, RootShell
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.ssh_host import ShellHost
@@ -135,11 +135,11 @@ def test_a_host_that_sends_a_byte_at_a_time_is_given_up_within_its_limit(dribbli
 def test_what_a_deploy_was_doing_is_said_of_a_host_that_is_too_slow(
     dribbling: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "SILENCE", 0.5)
-    monkeypatch.setattr(shell, "find_deploy_lock", lambda _: None)
+    monkeypatch.setattr(reconnecting_shell, "SILENCE", 0.5)
+    monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
     began = time.monotonic()
-    with pytest.raises(shell.HostLost, match=r"^`for one in .*`: slower than 1024 bytes/s"):
-        shell.ReconnectingShell(dribbling).run(DRIBBLES)
+    with pytest.raises(reconnecting_shell.HostLost, match=r"^`for one in .*`: slower than 1024 bytes/s"):
+        reconnecting_shell.ReconnectingShell(dribbling).run(DRIBBLES)
     assert time.monotonic() - began < 3
 
 

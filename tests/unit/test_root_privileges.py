@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import rights, sshd
+from checks.survey.host import privilege_escalation, sshd
 from tests.unit.test_root_started_programs import Write
 from tests.unit.test_root_started_programs import write as write
 
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot
 def test_who_is_as_good_as_root_is_told(write: Write, file: str, text: str, told: str) -> None:
     write("etc/passwd", "root:x:0:0::/root:/bin/sh\nwww-data:x:33:33::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n")
     write(file, text)
-    found = rights.look({})["open"]
+    found = privilege_escalation.look({})["open"]
     assert isinstance(found, list)
     assert [told in one["text"] for one in found] == ([True] if told else [])
 
@@ -71,7 +71,7 @@ def test_people_and_who_deploys_may_be_root(
     write("etc/group", "sudo:x:27:own\n")
     write("etc/sudoers.d/own", "own ALL=(ALL) NOPASSWD: ALL\n")
     monkeypatch.setattr(sshd, "comer", lambda pid: (comer, ""))
-    assert len([*rights.accounts(), *rights.sudo()]) == (2 if told else 0)
+    assert len([*privilege_escalation.accounts(), *privilege_escalation.sudo()]) == (2 if told else 0)
 
 
 SETUID, NET_RAW, NICE = 1 << 7, 1 << 13, 1 << 23
@@ -100,7 +100,7 @@ def test_capabilities_that_make_somebody_root_are_told(
     # a kernel takes no other version from whoever is root here
     monkeypatch.setattr(os, "listxattr", lambda one: ["security.capability"] if one == path else [])
     monkeypatch.setattr(os, "getxattr", lambda one, name: data)
-    assert [one["text"] for one in rights.programs()] == (["has capabilities"] if told else [])
+    assert [one["text"] for one in privilege_escalation.programs()] == (["has capabilities"] if told else [])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_capabilities_are_a_packages_where_it_sets_them(
     os.setxattr(path, "security.capability", struct.pack("<5I", 2 << 24 | 1, SETUID, 0, 0, 0))
     write("var/lib/dpkg/info/a.list", f"{path}\n")
     write(f"var/lib/dpkg/info/{script}.postinst", text)
-    assert bool([*rights.programs()]) == told
+    assert bool([*privilege_escalation.programs()]) == told
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_modes_for_later_that_open_a_program_are_told(
     write("var/lib/dpkg/info/a.list", f"{path}\n/usr/bin/own\n")
     write("var/lib/dpkg/info/a.postinst", script)
     write("var/lib/dpkg/statoverride", f"{line}\n")
-    assert ["dpkg-statoverride" in one["text"] for one in rights.programs()] == ([True] if told else [])
+    assert ["dpkg-statoverride" in one["text"] for one in privilege_escalation.programs()] == ([True] if told else [])
 
 
 def test_what_is_mounted_is_not_looked_at(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_what_is_mounted_is_not_looked_at(write: Write, tmp_path: Path, monkeypa
             yield [Entry(one) for one in found]
 
     monkeypatch.setattr(os, "scandir", entries)
-    assert [one["text"] for one in rights.programs()] == ["mode 4755"]
+    assert [one["text"] for one in privilege_escalation.programs()] == ["mode 4755"]
 
 
 @pytest.mark.parametrize(
@@ -182,4 +182,4 @@ def test_what_is_mounted_is_not_looked_at(write: Write, tmp_path: Path, monkeypa
 )
 def test_what_a_boot_takes_by_its_place_alone_is_told(write: Write, file: str, told: bool) -> None:
     write(file)
-    assert bool(rights.look({})["changed"]) == told
+    assert bool(privilege_escalation.look({})["changed"]) == told

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.delivery import render_requirements
-from rigwright.paths import ROOT
+from rigwright.fetch_job_spec import render_requirements
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, PROGRAMS
 from tests.unit.samples import sample_wheel

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import commands, dpkg, fs_responsiveness, jobs, program_paths, rights, sshd
+from checks.survey.host import (
+    dpkg,
+    fs_responsiveness,
+    privilege_escalation,
+    program_paths,
+    root_started_programs,
+    scheduled_jobs,
+    sshd,
+)
 from tests.unit.rendered_scripts import write_stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot be made by others")
@@ -28,13 +36,13 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         path.chmod(mode)
         return path
 
-    for module in (commands, dpkg, sshd):
+    for module in (root_started_programs, dpkg, sshd):
         monkeypatch.setattr(module, "ROOT", str(tmp_path))
     monkeypatch.setattr(dpkg, "ADMIN", "/var/lib/dpkg")
     for name in ("ETC", "RUN", "USR"):
-        monkeypatch.setattr(jobs, name, tmp_path / name.lower())
-        monkeypatch.setattr(rights, name, tmp_path / name.lower())
-    monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
+        monkeypatch.setattr(scheduled_jobs, name, tmp_path / name.lower())
+        monkeypatch.setattr(privilege_escalation, name, tmp_path / name.lower())
+    monkeypatch.setattr(privilege_escalation, "VAR", tmp_path / "var/lib")
     monkeypatch.setattr(program_paths, "HELD", (f"{tmp_path}/usr/bin",))
     monkeypatch.setattr(program_paths, "BELOW", (f"{tmp_path}/srv",))
     (tmp_path / "var/tmp").mkdir(parents=True)
@@ -87,7 +95,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 )
 def test_a_program_that_anybody_could_put_there_is_told(write: Write, tmp_path: Path, file: str, text: str) -> None:
     write(file, f"{text}\n")
-    (found,) = commands.loose()
+    (found,) = root_started_programs.loose()
     assert found["file"] == str(tmp_path / file)
     assert "/var/tmp has mode 1777" in found["text"]
 
@@ -116,7 +124,7 @@ def test_a_program_that_anybody_could_put_there_is_told(write: Write, tmp_path: 
 )
 def test_what_root_alone_has_put_there_and_what_a_program_reads_is_not(write: Write, file: str, text: str) -> None:
     write(file, f"{text}\n")
-    assert [*commands.loose()] == []
+    assert [*root_started_programs.loose()] == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +144,7 @@ def test_as_whom_a_unit_runs_is_what_its_files_come_to(write: Write, files: dict
         # the last of them is what is in /etc
         write(name, f"[Service]\n{text}\nExecStart=/var/tmp/x\n")
     # a packaged unit is not looked into, what is added to it is
-    assert bool([*commands.loose()]) == told
+    assert bool([*root_started_programs.loose()]) == told
 
 
 def test_who_can_change_a_program_is_named(write: Write, tmp_path: Path) -> None:
@@ -148,7 +156,7 @@ def test_who_can_change_a_program_is_named(write: Write, tmp_path: Path) -> None
     write("etc/cron.d/c", f"{CRON} /opt/link\n")
     (tmp_path / "var/tmp/roots").touch(0o700)
     write("etc/cron.d/d", f"{CRON} /var/tmp/roots\n")
-    assert [one["text"] for one in commands.loose()] == [
+    assert [one["text"] for one in root_started_programs.loose()] == [
         "/home/alice/job: /home/alice is daemon's",
         "/opt/all: /opt/all has mode 777",
         "/opt/link: /opt/all has mode 777",
@@ -175,7 +183,7 @@ def test_a_group_that_nobody_is_in_changes_nothing(
     os.chown(tmp_path / "usr/local", 0, gid)
     (tmp_path / "usr/local").chmod(0o2775)
     write("etc/crontab", "@reboot root /usr/local/bin/own\n")
-    assert [one["text"] for one in commands.loose()] == (
+    assert [one["text"] for one in root_started_programs.loose()] == (
         ["/usr/local/bin/own: /usr/local has mode 2775"] if told else []
     )
 
@@ -183,7 +191,7 @@ def test_a_group_that_nobody_is_in_changes_nothing(
 def test_a_job_of_ats_is_its_owners(write: Write, tmp_path: Path) -> None:
     write("var/spool/cron/atjobs/a1", "#!/bin/sh\n/var/tmp/x\n")
     os.chown(write("var/spool/cron/atjobs/a2", "#!/bin/sh\n/var/tmp/x\n"), 1, 1)
-    assert [one["file"] for one in commands.loose()] == [str(tmp_path / "var/spool/cron/atjobs/a1")]
+    assert [one["file"] for one in root_started_programs.loose()] == [str(tmp_path / "var/spool/cron/atjobs/a1")]
 
 
 def test_a_packages_own_script_that_was_changed_is_told(write: Write, tmp_path: Path) -> None:
@@ -196,7 +204,7 @@ def test_a_packages_own_script_that_was_changed_is_told(write: Write, tmp_path: 
     write("etc/cron.daily/b", "#!/bin/sh\ntrue\n")
     write("etc/cron.d/a", "# mine\n")
     write("etc/a.conf", "mine\n")
-    assert [*commands.changed()] == [{"file": "/etc/cron.daily/b", "text": "not as a brought it"}]
+    assert [*root_started_programs.changed()] == [{"file": "/etc/cron.daily/b", "text": "not as a brought it"}]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +311,7 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_folder_whose_server_is_gone_is_told_and_not_waited_for(write: Write, dead: Path) -> None:
     write("usr/bin/shell", mode=0o4755)
     (dead.parent / "usr/lib").mkdir()
-    assert [(Path(one["file"]).name, one["text"]) for one in rights.programs()] == [
+    assert [(Path(one["file"]).name, one["text"]) for one in privilege_escalation.programs()] == [
         ("home", "its file system does not answer: nobody knows what lies there"),
         ("shell", "mode 4755"),
     ]
@@ -314,7 +322,7 @@ def test_what_root_starts_from_there_is_told_and_not_waited_for(
 ) -> None:
     monkeypatch.setattr(fs_responsiveness, "_heard", {})
     write("etc/cron.d/own", "* * * * * root /home/nightly\n")
-    (line,) = commands.loose()
+    (line,) = root_started_programs.loose()
     assert line["text"] == "/home/nightly: its file system does not answer: nobody knows who can change it"
 
 
@@ -322,8 +330,10 @@ def test_a_job_of_the_clocks_that_lies_there_is_told_and_not_waited_for(
     dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fs_responsiveness, "_heard", {})
-    monkeypatch.setattr(jobs, "lines", lambda places: iter([(Path("/etc/cron.d/own"), f"@daily root {dead}/nightly")]))
-    (line,) = jobs.ends()
+    monkeypatch.setattr(
+        scheduled_jobs, "lines", lambda places: iter([(Path("/etc/cron.d/own"), f"@daily root {dead}/nightly")])
+    )
+    (line,) = scheduled_jobs.ends()
     assert line == {"file": f"{dead}/nightly", "text": "its file system does not answer: nobody knows what it does"}
 
 

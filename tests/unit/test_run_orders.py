@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyinfra_cli.util import parse_cli_arg
 
-from rigwright.declaration.variants import VariantSwitch
+from rigwright.declaration.variant_selection import VariantSwitch
 from rigwright.inventory import load_rig
 from rigwright.problems import Invalid
 from rigwright.run_options import RunOptions, parse_run_options

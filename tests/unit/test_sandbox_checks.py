@@ -18,9 +18,9 @@ from checks.escape import (
     reachable_processes,
     write_and_remove,
 )
-from checks.survey.host.escapes import TRIED, _inside, _render_input, _settings
+from checks.survey.host.sandbox_escapes import TRIED, _inside, _render_input, _settings
 from checks.survey.processes import PROGRAM
-from rigwright.types import memory_bytes
+from rigwright.validated_types import memory_bytes
 
 CAT = """# /etc/systemd/system/rigwright-chat.service
 [Unit]

@@ -10,15 +10,15 @@ import pytest
 from checks.survey.base_system import managed_words_pattern
 from checks.survey.host import (
     base_system,
-    commands,
+    boot_settings,
     dpkg,
+    dynamic_loader,
     firewall,
-    jobs,
-    loader,
-    nextboot,
+    next_boot_config,
+    privilege_escalation,
     program_paths,
-    rights,
-    settings,
+    root_started_programs,
+    scheduled_jobs,
     sshd,
 )
 from rigwright.model.rig import account_names
@@ -39,17 +39,17 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         path.write_text(text)
         return path
 
-    for module in (loader, dpkg, settings, commands, sshd):
+    for module in (dynamic_loader, dpkg, boot_settings, root_started_programs, sshd):
         monkeypatch.setattr(module, "ROOT", str(tmp_path))
     for name in ("ETC", "RUN", "USR", "SYS"):
-        monkeypatch.setattr(jobs, name, tmp_path / name.lower())
-        monkeypatch.setattr(rights, name, tmp_path / name.lower(), raising=False)
-    monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
+        monkeypatch.setattr(scheduled_jobs, name, tmp_path / name.lower())
+        monkeypatch.setattr(privilege_escalation, name, tmp_path / name.lower(), raising=False)
+    monkeypatch.setattr(privilege_escalation, "VAR", tmp_path / "var/lib")
     made("etc/machine-id", f"{'0a' * 16}\n")
     monkeypatch.setattr(program_paths, "HELD", (f"{tmp_path}/usr/bin", f"{tmp_path}/none"))
     monkeypatch.setattr(program_paths, "BELOW", ())
-    monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d", tmp_path / "etc/rc.local"))
-    monkeypatch.setattr(jobs, "JOBS", (tmp_path / "etc/cron.d", tmp_path / "etc/udev/rules.d"))
+    monkeypatch.setattr(scheduled_jobs, "TIMED", (tmp_path / "etc/cron.d", tmp_path / "etc/rc.local"))
+    monkeypatch.setattr(scheduled_jobs, "JOBS", (tmp_path / "etc/cron.d", tmp_path / "etc/udev/rules.d"))
     made("var/lib/dpkg/info/libssl3.list", f"/{LIBRARIES}/libssl.so.3\n/{LIBRARIES}/glibc-hwcaps/x86-64-v3/liba.so.1\n")
     for name in ("libssl.so.3", "glibc-hwcaps/x86-64-v3/liba.so.1"):
         made(f"{LIBRARIES}/{name}")
@@ -66,7 +66,7 @@ def test_a_sound_loader_has_nothing_before_the_systems(write: Write) -> None:
     write("etc/ssl/openssl.cnf", f"[p]\nmodule = /{LIBRARIES}/libssl.so.3\n")
     write("etc/nsswitch.conf", "passwd: files systemd [NOTFOUND=return]\n")
     write("etc/environment", "PATH=/bin\nLD_LIBRARY_PATH=/opt/cuda\n")
-    assert loader.look({}) == {"before": [], "put": []}
+    assert dynamic_loader.look({}) == {"before": [], "put": []}
 
 
 def test_what_the_loader_finds_first_is_told(write: Write, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_what_the_loader_finds_first_is_told(write: Write, tmp_path: Path) -> No
         f"\\tlibssl.so.3 (libc6,x86-64) => /opt/c/libssl.so.3\\n\\tlibssl.so.3 (libc6) => /{LIBRARIES}/libssl.so.3\\n"
     )
     write_stand_in(tmp_path / "sbin", "ldconfig", f"printf '2 libs found in cache\\n{cache}'")
-    found = loader.look({})["before"]
+    found = dynamic_loader.look({})["before"]
     assert found == [
         ["/opt/a", "/etc/ld.so.conf", "libssl.so.3"],
         ["/opt/b", "/etc/more/x", "libssl.so.3"],
@@ -93,7 +93,7 @@ def test_what_settings_load_into_programs_is_told(write: Write) -> None:
     write("etc/nsswitch.conf", "passwd: files evil  # x\n")
     write(f"{LIBRARIES}/libnss_evil.so.2")
     write("etc/environment", "export LD_PRELOAD=/opt/x.so\n")
-    assert loader.look({}) == {
+    assert dynamic_loader.look({}) == {
         "before": [["/opt", "/etc/ssl/more", "evil.so"], [f"/{LIBRARIES}", "/etc/nsswitch.conf", "libnss_evil.so.2"]],
         "put": ["/etc/environment: export LD_PRELOAD=/opt/x.so"],
     }
@@ -153,7 +153,7 @@ def test_a_job_that_only_looks_changes_nothing(write: Write, line: str) -> None:
 )
 def test_jobs_that_end_the_box_are_told_from_those_that_do_not(write: Write, line: str, ends: bool) -> None:
     write("etc/cron.d/x", f"{line}\n")
-    assert bool([*jobs.ends()]) == ends
+    assert bool([*scheduled_jobs.ends()]) == ends
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_jobs_that_end_the_box_are_told_from_those_that_do_not(write: Write, lin
 )
 def test_what_ends_it_without_a_job_is_told(write: Write, name: str, text: str, said: str) -> None:
     write(name, text)
-    assert [one["text"] for one in jobs.ends()] == ([said] if said else [])
+    assert [one["text"] for one in scheduled_jobs.ends()] == ([said] if said else [])
 
 
 @pytest.mark.parametrize("owner", ["packages", "nobodys"])
@@ -184,7 +184,7 @@ def test_what_a_packages_own_unit_does_at_the_end_of_a_boot_is_no_news(
     if owner == "packages":
         # a list may have the other name of what lies below /usr
         write("var/lib/dpkg/info/helper.list", f"/lib/systemd/system/{unit.name}\n")
-    assert len([*jobs.ends()]) == (owner == "nobodys")
+    assert len([*scheduled_jobs.ends()]) == (owner == "nobodys")
 
 
 def test_a_queue_that_loses_packets_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_queue_that_loses_packets_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_rules_that_ask_nobody_are_told(write: Write, name: str, text: str, open_: bool) -> None:
     write(f"etc/{name}", text)
-    assert bool(rights.look({})["open"]) == open_
+    assert bool(privilege_escalation.look({})["open"]) == open_
 
 
 def test_programs_that_run_as_root_and_are_nobodys_are_told(write: Write, tmp_path: Path) -> None:
@@ -224,10 +224,10 @@ def test_programs_that_run_as_root_and_are_nobodys_are_told(write: Write, tmp_pa
     shell = write("usr/bin/shell")
     shell.chmod(0o4755)
     if shell.stat().st_uid == 0:
-        assert rights.look({})["programs"] == [{"file": f"{tmp_path}/usr/bin/shell", "text": "mode 4755"}]
+        assert privilege_escalation.look({})["programs"] == [{"file": f"{tmp_path}/usr/bin/shell", "text": "mode 4755"}]
     # a package's own is its package's to answer for
     write("var/lib/dpkg/info/x.list", f"{tmp_path}/usr/bin/shell\n")
-    assert rights.look({})["programs"] == []
+    assert privilege_escalation.look({})["programs"] == []
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_programs_that_run_as_root_and_are_nobodys_are_told(write: Write, tmp_pa
 )
 def test_settings_of_the_kernel_that_open_or_starve_are_told(write: Write, line: str, seen: bool) -> None:
     write("etc/sysctl.d/x.conf", f"{line}\n")
-    assert bool(nextboot.risky()) == seen
+    assert bool(next_boot_config.risky()) == seen
 
 
 def test_an_alternative_of_nobodys_stands_before_the_systems(write: Write, tmp_path: Path) -> None:
@@ -255,4 +255,4 @@ def test_an_alternative_of_nobodys_stands_before_the_systems(write: Write, tmp_p
     (tmp_path / "etc/alternatives").mkdir(parents=True)
     for name, end in (("awk", "opt/awk"), ("java", "opt/awk"), ("nft", f"{LIBRARIES}/libssl.so.3")):
         (tmp_path / f"etc/alternatives/{name}").symlink_to(tmp_path / end)
-    assert settings.shadows() == [["/etc/alternatives/awk", "/usr/bin/awk"]]
+    assert boot_settings.shadows() == [["/etc/alternatives/awk", "/usr/bin/awk"]]

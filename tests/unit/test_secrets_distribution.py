@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway import authority, certificates, deployed_keys, keyring, secrets_distribution
+from rigwright.gateway import certificate_authority, certificates, deployed_keys, keyring, secrets_distribution
 from rigwright.gateway.certificates import CertificateSpec
-from rigwright.gateway.key_version import HostVersion
 from rigwright.gateway.keyring import ClientKey, ClientKeyring
+from rigwright.gateway.keys_file_version import HostVersion
 from rigwright.gateway.secrets_distribution import GATEWAY, GATEWAY_UNIT, ROUTER, ROUTER_UNIT
 from roles.operations import secrets
 from tests.unit.gateway_host import GatewayFolderHost, write_stand_in
@@ -243,9 +243,9 @@ def engine_key(host: GatewayFolderHost, content: bytes = f"{SECRET}\n".encode(),
 
 
 def pair_of(host: GatewayFolderHost, *names: str) -> certificates.CertificatePair:
-    return authority.ensure_authority(host.folder / "gateway-ca", authority.certificate_now()).issue(
-        names or ("gpu",), authority.certificate_now()
-    )
+    return certificate_authority.ensure_authority(
+        host.folder / "gateway-ca", certificate_authority.certificate_now()
+    ).issue(names or ("gpu",), certificate_authority.certificate_now())
 
 
 def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayFolderHost) -> None:
@@ -351,8 +351,8 @@ def test_one_that_is_about_to_end_is_made_anew(host: GatewayFolderHost, monkeypa
     host.run_operations(secrets, monkeypatch)
     lan = CertificateSpec("lan", ("gpu",))
     carry_out(host, secrets.install_certificates, wanted=[lan])
-    later = authority.certificate_now() + timedelta(days=61)
-    monkeypatch.setattr(authority, "certificate_now", lambda: later)
+    later = certificate_authority.certificate_now() + timedelta(days=61)
+    monkeypatch.setattr(certificate_authority, "certificate_now", lambda: later)
     assert len(carry_out(host, secrets.install_certificates, wanted=[lan])) == 1
 
 

@@ -20,8 +20,8 @@ from checks.survey import requests
 from checks.survey.answers import SurveyAnswers
 from checks.survey.requests import ANSWER, RequestAnswers, SurveyAnswer, SurveyRequest, share_requests
 from checks.survey.section import Section
-from rigwright.engines.request import ONE_TOKEN
-from rigwright.model.entry import ShareEntry
+from rigwright.engines.instance_request import ONE_TOKEN
+from rigwright.model.inventory_schema import ShareEntry
 from tests.unit.check_runner import collect_answers
 from tests.unit.file_server import FileServerHandler, LoopbackFileServer, complete_file, run_file_server
 from tests.unit.samples import sample_instance, sample_rig

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.host.channel import END
+from rigwright.host.script_output import END
 from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import ActivationGoal, goal_of
-from rigwright.serving.observed import ObservedGeneration, ObservedServing, ObservedUnit, parse
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit, parse
 from tests.unit.test_channel import encode_records
 
 Record = tuple[str, ...]

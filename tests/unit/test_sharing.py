@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.entry import ShareEntry
-from rigwright.model.facts import NO_SHARING, SharingFacts
+from rigwright.model.fact_types import NO_SHARING, SharingFacts
+from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
-from rigwright.nginx import PROOF
+from rigwright.nginx_package import PROOF
 from rigwright.plan import host_facts as host_facts
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
-from rigwright.weights.weight_sharing import (
+from rigwright.weights.weight_server import (
     OWNED,
     allowed_networks,
     config_path,

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rigwright.host.basics import ListeningSocket
-from rigwright.model.entry import ShareEntry
-from rigwright.model.facts import NO_SHARING, HostFacts, SharingFacts
+from rigwright.host.basic_facts import ListeningSocket
+from rigwright.model.fact_types import NO_SHARING, HostFacts, SharingFacts
+from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.rig import Rig
 from rigwright.plan.preflight import find_refusals
 from rigwright.plan.stages import DeployPlan, plan_deploy
-from rigwright.weights.weight_sharing import share_digest
+from rigwright.weights.weight_server import share_digest
 from tests.unit import samples
 from tests.unit.host_states import converged_state, rig_target_state, target_generation, two_instance_rig
 from tests.unit.samples import NOW, sample_artefact, sample_facts, sample_instance, sample_rig

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.entry import ShareEntry
-from rigwright.model.facts import NO_SHARING, SharingFacts
-from rigwright.weights.weight_sharing import share_digest
+from rigwright.model.fact_types import NO_SHARING, SharingFacts
+from rigwright.model.inventory_schema import ShareEntry
+from rigwright.weights.weight_server import share_digest
 from roles.operations import files, units
 from roles.operations.files import PathEntry, TextFile
 from tests.unit import short_programs

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.model.lock_coverage import describe_mismatch
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
+from rigwright.supply.cuda_machine_code import find_machine_code_refusals
 from rigwright.supply.lock import Lock
-from rigwright.supply.machine_code import find_machine_code_refusals
 
 CATALOG, LOCK = load_catalog([ROOT / "catalog"]), Lock.load([ROOT / "locks"])
 DATED = sorted(name for name, one in CATALOG.inputs.items() if one.kind == "wheel" and one.python)

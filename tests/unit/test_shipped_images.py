@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines.image import KIND
-from rigwright.engines.image.keys import ImageEngine, VllmVariant
+from rigwright.engines.image.catalog_keys import ImageEngine, VllmVariant
 from rigwright.model.roots import Roots
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit import samples, vllm_samples
 from tests.unit.image_samples import image_rows
 from tests.unit.shipped_inventories import CHECKPOINTS

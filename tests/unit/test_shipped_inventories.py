@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines import kind_of
 from rigwright.envs.environment import plan_environment
 from rigwright.inventory import load_for, load_rig
 from rigwright.nvidia.cards.card_setting_files import POWER
 from rigwright.nvidia.driver.driver_files import render_driver_settings
 from rigwright.nvidia.driver.driver_plan import DriverPlan, plan_driver
-from rigwright.operate.stress import haystack_sizes
-from rigwright.paths import ROOT
+from rigwright.operate.long_context_probes import haystack_sizes
 from rigwright.plan.preflight import describe_variant_evidence
+from rigwright.project_root import ROOT
 from tests.unit.driver_samples import driverless_host, refusal_reasons, with_locked_drivers
 from tests.unit.samples import sample_facts
 from tests.unit.shipped_inventories import load_rigs

@@ -13,13 +13,13 @@ import pytest
 from cli.inventory_edit import edit_inventory_text
 from cli.inventory_loading import load_hosts, load_hosts_from_text
 from cli.switch import collect_targets, plan_switch
-from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.variants import VariantSwitch, apply_switch, instances_sharing_name
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.declaration.variant_selection import VariantSwitch, apply_switch, instances_sharing_name
 from rigwright.gateway.served_models import offers_of
 from rigwright.inventory import layer_folders, load_rig
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
 from rigwright.plan.plan_inputs import build_target_state
+from rigwright.project_root import ROOT
 from tests.unit.samples import sample_facts
 from tests.unit.shipped_inventories import write_lock
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.inventory import hosts, load_rig
-from rigwright.model.engines import BootedEvidence, ParsedEvidence
+from rigwright.model.engine_schema import BootedEvidence, ParsedEvidence
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.shipped_inventories import write_lock
 
 CATALOG = load_catalog([ROOT / "catalog"])

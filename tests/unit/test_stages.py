@@ -10,7 +10,7 @@ import pytest
 
 from cli.test import EVERY, PROOFS, STAGES, select_stages, stage_commands, stage_rows
 from cli.test_durations import ALL_SUFFIX, BUDGETS, DurationRecord, is_test, process_count
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 # what several pytests would run, by one of them
 PROGRAM = """

@@ -12,7 +12,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.memory_fit import GIB, MIB
 from rigwright.engines.vllm import Vllm
 from rigwright.host.systemd import UnitState
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.serving import standby

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 
 def python(script: str) -> str:

@@ -12,11 +12,11 @@ import pytest
 
 from rigwright.host.systemd import UnitState
 from rigwright.model.rig import Rig
-from rigwright.serving import observed
+from rigwright.serving import serving_state
 from rigwright.serving.activation import goal_for
 from rigwright.serving.generation import META
 from rigwright.serving.instance_units import OWNED_HEADER
-from rigwright.serving.observed import ObservedUnit
+from rigwright.serving.serving_state import ObservedUnit
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
 from tests.unit.samples import sample_card, sample_instance, sample_rig
@@ -93,7 +93,7 @@ def test_the_goal_that_is_read_from_a_host_is_the_one_that_was_written(host: Hos
 
 
 def test_on_a_blank_host_nothing_is_found(host: HostFolder) -> None:
-    assert host.read_state() == observed.ObservedServing()
+    assert host.read_state() == serving_state.ObservedServing()
 
 
 def test_links_and_files_of_ours_are_told_from_what_is_not(host: HostFolder) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.host.systemd import UnitState
-from rigwright.serving.observed import ObservedUnit
+from rigwright.serving.serving_state import ObservedUnit
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, target_generation
 from tests.unit.samples import sample_card, sample_instance, sample_rig

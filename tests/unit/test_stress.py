@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rigwright.model.instance import Instance
-from rigwright.operate import stress
+from rigwright.operate import long_context_probes
+from rigwright.operate.chat_reply import ChatMessage, Reply
 from rigwright.operate.client_target import ClientTarget
-from rigwright.operate.reply import ChatMessage, Reply
-from rigwright.operate.stress import (
+from rigwright.operate.long_context_probes import (
     ProbeResult,
     SoakTurn,
     StressProbe,
@@ -42,7 +42,7 @@ Stressing = Callable[..., tuple[dict[str, ProbeResult], StressTarget]]
 )
 def test_a_ladder_goes_up_to_what_a_context_has_room_for(context: int, found: tuple[int, ...]) -> None:
     assert haystack_sizes(context) == found
-    assert all(size + stress.ROOM <= context for size in found)
+    assert all(size + long_context_probes.ROOM <= context for size in found)
 
 
 def test_a_haystack_is_another_one_each_time_and_has_its_needle_in_it() -> None:
@@ -80,7 +80,7 @@ def reply(**changes: Any) -> Reply:
 @pytest.mark.parametrize(("last", "rate"), [(0.0, None), (0.04, None), (2.0, 10.0)])
 def test_a_rate_needs_a_time_that_says_something(last: float, rate: float | None) -> None:
     said = ChatMessage("it", "", (), "stop", 9, 21, (0.0, last / 2, last))
-    assert stress.token_rate(said) == rate
+    assert long_context_probes.token_rate(said) == rate
 
 
 ANY = StressProbe("n", "t")

@@ -5,7 +5,7 @@ Imports for types alone count.
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.structure import Tree, duplicate_classes, largest_cycle
 
 # A new text of these files is another generation, exporter, settings program or self-test on hosts.

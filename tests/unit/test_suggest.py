@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import load_catalog
-from rigwright.host.basics import ListeningSocket
-from rigwright.model.catalog import Catalog
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.host.basic_facts import ListeningSocket
+from rigwright.model.catalog_schema import Catalog
 from rigwright.patches import patch
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.box_survey import GpuProcess, ObservedCard, ObservedDisk
 from rigwright.survey.suggestions import (

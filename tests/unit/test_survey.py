@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host import channel
-from rigwright.host.basics import ListeningSocket
+from rigwright.host import script_output
+from rigwright.host.basic_facts import ListeningSocket
 from rigwright.render import render
 from rigwright.survey import box_survey
 from rigwright.survey.box_survey import (
@@ -234,7 +234,7 @@ def test_a_warning_or_a_lost_card_hides_no_other_card(tmp_path: Path, status: in
     write_stand_in(tmp_path / "bin", "nvidia-smi", f"case $* in *compute_cap*) {answer} exit {status} ;; esac; exit 6")
     script = render("probe/survey.sh.j2").replace("/proc/driver/nvidia/version", f"{tmp_path}/version")
     done = short_programs.run_program(["sh", "-c", script], env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
-    report = channel.parse_output(done.stdout.splitlines(), box_survey.SCHEMA)
+    report = script_output.parse_output(done.stdout.splitlines(), box_survey.SCHEMA)
     assert (report.all("gpu"), report.all("smi_failed")) == ([row], [])
 
 

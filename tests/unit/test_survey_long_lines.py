@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.base_system import managed_words_pattern
-from checks.survey.host import command_effects, jobs, scripts
+from checks.survey.host import command_effects, scheduled_jobs, script_relative_paths
 from rigwright.model.rig import account_names
 from tests.unit.samples import sample_instance, sample_rig
 
@@ -18,8 +18,8 @@ LOOKS: dict[str, Callable[[str], object]] = {
     "ends": command_effects.ends_box,
     "cards": command_effects.sets_cards,
     "ours": lambda line: command_effects.touches(line, ABOUT, BOX.roots.software),
-    "names": jobs.named,
-    "told": lambda line: jobs.describe_line(Path("x"), line),
+    "names": scheduled_jobs.named,
+    "told": lambda line: scheduled_jobs.describe_line(Path("x"), line),
 }
 # What an expression may begin with, and lack the end of
 WORDS = (
@@ -225,7 +225,9 @@ def test_what_is_done_to_ours_is_told_from_what_is_read(line: str, touched: bool
 )
 def test_where_a_script_has_gone_its_next_lines_are(script: str, changed: str) -> None:
     said = [*(("one", line) for line in script.split("\n")), ("other", "rm -rf x")]
-    assert [line for _, line in scripts.find_relative_changes(said, ABOUT)] == ([changed] if changed else [])
+    assert [line for _, line in script_relative_paths.find_relative_changes(said, ABOUT)] == (
+        [changed] if changed else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,22 +248,29 @@ def test_where_a_script_has_gone_its_next_lines_are(script: str, changed: str) -
 )
 def test_a_variable_is_what_it_was_set_to(script: str, seen: str) -> None:
     said = [*(("one", line) for line in script.split("\n")), ("other", "rm -rf $M $D")]
-    found = [line for _, line in scripts.meant(said, ABOUT) if command_effects.touches(line, ABOUT, "/opt/rigwright")]
+    found = [
+        line
+        for _, line in script_relative_paths.meant(said, ABOUT)
+        if command_effects.touches(line, ABOUT, "/opt/rigwright")
+    ]
     assert found == ([seen] if seen else [])
 
 
 def test_variables_that_hold_each_other_do_not_grow() -> None:
     lines = ["A=/srv/models", *["A=$A$A$A$A$A$A$A$A"] * 1000, "A=/srv/models", "$A" * 2000]
     said = [("one", line) for line in lines]
-    assert max(len(line) for _, line in scripts.meant(said, ABOUT)) < 3 * scripts.LONGEST
+    assert max(len(line) for _, line in script_relative_paths.meant(said, ABOUT)) < 3 * script_relative_paths.LONGEST
 
 
 @pytest.mark.parametrize("part", ["cd /srv/models;", "(", "rm x ", "a>", "'", "\\", "x=$(", "<<"])
 def test_a_script_of_long_lines_takes_as_long_as_it_is(part: str) -> None:
     def took(times: int) -> float:
-        said = [("one", "cd /srv/models"), *(("one", part * (scripts.LONGEST // len(part))) for _ in range(times))]
+        said = [
+            ("one", "cd /srv/models"),
+            *(("one", part * (script_relative_paths.LONGEST // len(part))) for _ in range(times)),
+        ]
         began = time.process_time()
-        list(scripts.find_relative_changes([*said, ("one", part * 1_000_000)], ABOUT))
+        list(script_relative_paths.find_relative_changes([*said, ("one", part * 1_000_000)], ABOUT))
         return time.process_time() - began
 
     took(1)

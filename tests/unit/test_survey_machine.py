@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import cards, dpkg, files, kernel, packages, settings
+from checks.survey.host import boot_settings, cards, dpkg, kernel, package_file_changes, packages
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.survey_root import WriteFile
 
@@ -35,7 +35,7 @@ ASKED: dict[str, object] = {"strict": ["nvidia"], "run": ["bash"], "deep": False
 
 
 def findings(deep: bool = False) -> set[tuple[str, str]]:
-    found = files.look({**ASKED, "deep": deep})["findings"]
+    found = package_file_changes.look({**ASKED, "deep": deep})["findings"]
     assert isinstance(found, list)
     return {(one["path"], one["what"]) for one in found}
 
@@ -45,10 +45,12 @@ def nvidia(write: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
     write_package(write, "nvidia", INSIDE)
     write_package(write, "bash", {"/usr/bin/bash": "bash", "/usr/share/doc/bash/a": "a"})
     monkeypatch.setattr(dpkg, "SLACK", 0.0)
-    monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "" if strict else _wrong(path, seen, strict))
+    monkeypatch.setattr(
+        package_file_changes, "wrong", lambda path, seen, strict: "" if strict else _wrong(path, seen, strict)
+    )
 
 
-_wrong = files.wrong
+_wrong = package_file_changes.wrong
 
 
 @pytest.mark.usefixtures("nvidia")
@@ -99,8 +101,8 @@ def test_a_change_that_keeps_size_and_time_is_seen(root: Path) -> None:
 def test_modes_that_are_in_the_way_or_too_wide_are_said(write: WriteFile, mode: int, said: str) -> None:
     seen = write("usr/bin/nvidia-smi", "", mode).stat()
     made = os.stat_result((seen.st_mode, *seen[1:4], 0, 0, *seen[6:10]))
-    assert files.wrong("/usr/bin/nvidia-smi", made, strict=True).startswith(said)
-    assert bool(files.wrong("/usr/bin/nvidia-smi", made, strict=True)) == bool(said)
+    assert package_file_changes.wrong("/usr/bin/nvidia-smi", made, strict=True).startswith(said)
+    assert bool(package_file_changes.wrong("/usr/bin/nvidia-smi", made, strict=True)) == bool(said)
 
 
 def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path, write: WriteFile) -> None:
@@ -114,7 +116,7 @@ def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path
     (root / "etc/udev/rules.d/60-nvidia.rules").symlink_to("/dev/null")
     write("usr/lib/udev/rules.d/60-nvidia.rules", 'KERNEL=="nvidia", RUN+="x"\n')
     asked = {"sysctl": ["net.ipv4.tcp_fin_timeout"], "paths": ["/opt/rigwright"]}
-    assert [(row["kind"], row["path"], row["line"]) for row in settings.rows(asked)] == [
+    assert [(row["kind"], row["path"], row["line"]) for row in boot_settings.rows(asked)] == [
         ("hidden modprobe", "/etc/modprobe.d/nvidia.conf", "/usr/lib/modprobe.d/nvidia.conf"),
         ("modprobe", "/run/modprobe.d/x.conf", "install nvidia /bin/false"),
         ("sysctl", "/etc/sysctl.d/10-a.conf", "net/ipv4/tcp_fin_timeout=2"),
@@ -127,9 +129,9 @@ def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path
 def test_a_packages_own_line_counts_as_such_until_somebody_changes_it(write: WriteFile) -> None:
     write_package(write, "kmod", {"/usr/lib/modprobe.d/nvidia.conf": "options nvidia a=1\n"})
     asked: dict[str, list[str]] = {"sysctl": [], "paths": []}
-    assert [(row["package"], row["brought"]) for row in settings.rows(asked)] == [("kmod", True)]
+    assert [(row["package"], row["brought"]) for row in boot_settings.rows(asked)] == [("kmod", True)]
     write("usr/lib/modprobe.d/nvidia.conf", "options nvidia a=2\n")
-    assert [(row["package"], row["brought"]) for row in settings.rows(asked)] == [("kmod", False)]
+    assert [(row["package"], row["brought"]) for row in boot_settings.rows(asked)] == [("kmod", False)]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_a_packages_own_line_counts_as_such_until_somebody_changes_it(write: Wri
 )
 def test_who_sets_cards_is_told_from_who_reads_them(write: WriteFile, line: str, sets: bool) -> None:
     write("etc/crontab", f"{line}\n")
-    assert bool(settings.setters()) == sets
+    assert bool(boot_settings.setters()) == sets
 
 
 def test_what_lets_apt_install_unsigned_packages_is_named(root: Path, write: WriteFile) -> None:

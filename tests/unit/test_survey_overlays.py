@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import overlays
+from checks.survey.host import overlayfs_layers
 
 
 class OverlayFolder:
@@ -32,7 +32,7 @@ class OverlayFolder:
         os.link(source, target)
 
     def shown_path(self, *covered: str) -> list[str]:
-        return overlays.shown(str(self.top), self.layers, {*covered})
+        return overlayfs_layers.shown(str(self.top), self.layers, {*covered})
 
 
 def _vanished_entries(folder: str, names: list[str]) -> list[str]:

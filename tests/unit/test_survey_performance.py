@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import code, common, dpkg, files, fs_responsiveness
+from checks.survey.host import common, dpkg, fs_responsiveness, mapped_code, package_file_changes
 from rigwright.plan import host_facts
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.survey_root import WriteFile
@@ -40,7 +40,7 @@ PATTERNS = ["apt", "grub-*", "libc6", "python3.*", "*-headers", "lib?ttr1", "g[+
     ],
 )
 def test_names_of_packages_fit_patterns_as_a_shells_do(name: str) -> None:
-    assert files.Matching(PATTERNS).has(name) == any(fnmatchcase(name, one) for one in PATTERNS)
+    assert package_file_changes.Matching(PATTERNS).has(name) == any(fnmatchcase(name, one) for one in PATTERNS)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_who_looks_into_a_folder_keeps_nothing_open(tmp_path: Path) -> None:
 def test_files_that_processes_run_are_found_in_packages_sums(
     write: WriteFile, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, listed: str
 ) -> None:
-    monkeypatch.setattr(code, "PACKAGES", str(root / "var/lib/dpkg/info"))
+    monkeypatch.setattr(mapped_code, "PACKAGES", str(root / "var/lib/dpkg/info"))
     write("var/lib/dpkg/info/other.md5sums", f"{'0' * 32}  usr/share/doc/other\n")
     write("var/lib/dpkg/info/a.md5sums", f"{hashlib.md5(b'a').hexdigest()}  {listed}/{name}\n{'1' * 32}  usr/bin/a\n")
     path = f"/usr/lib/{name}"
-    assert code._sums([path]) == {path: hashlib.md5(b"a").hexdigest()}
+    assert mapped_code._sums([path]) == {path: hashlib.md5(b"a").hexdigest()}
 
 
 def test_the_probe_asks_once_what_systemd_listens_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

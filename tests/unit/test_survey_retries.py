@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
-from checks.survey.host import manager, requests
+from checks.survey.host import requests, systemd_properties
 from checks.survey.requests import SurveyRequest
 from tests.unit.file_server import LoopbackFileServer, complete_file, error_status, run_file_server
 
@@ -27,7 +27,7 @@ def make_request(
     gateway: LoopbackFileServer, units: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, object]:
     """The request with what the survey knows of the services' processes."""
-    monkeypatch.setattr(manager, "properties", lambda *_: units)
+    monkeypatch.setattr(systemd_properties, "properties", lambda *_: units)
     processes = requests.main_processes({UNIT})
     return {**asdict(MODEL), "at": gateway.url.removeprefix("http://"), "processes": [*processes.values()]}
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from checks.survey.host import accounts, common, gates, net, processes, tracing, units
+from checks.survey.host import accounts, common, foreign_proxies, frontend_services, network_sockets, processes, units
 from checks.survey.section import TRY
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as nobody")
@@ -41,7 +41,7 @@ def test_what_cannot_be_read_of_a_bad_disk_is_no_absence_of_it(tmp_path: Path) -
 
 KILLED = """
 import os, signal, socket
-from checks.survey.host.asking import StrangerRequests
+from checks.survey.host.listener_probe import StrangerRequests
 silent = socket.create_server(("127.0.0.1", 0))
 asking = StrangerRequests([f"127.0.0.1:{silent.getsockname()[1]}"])
 os.kill(asking.pid, signal.SIGKILL)
@@ -59,7 +59,12 @@ def test_who_asks_other_listeners_and_is_ended_has_heard_nothing() -> None:
 def test_a_link_local_address_is_one_of_its_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     table = "fe80000000000000000000000000000a 02 40 20 80     eth0\n" + "0" * 31 + "1 01 80 10 80       lo\n"
     monkeypatch.setattr(common, "read", lambda *_: table)
-    assert (net.scope("fe80::a"), net.scope("fe80::b"), net.scope("::1"), net.scope("10.0.0.1")) == (2, 0, 0, 0)
+    assert (
+        network_sockets.scope("fe80::a"),
+        network_sockets.scope("fe80::b"),
+        network_sockets.scope("::1"),
+        network_sockets.scope("10.0.0.1"),
+    ) == (2, 0, 0, 0)
 
 
 def test_what_is_mounted_in_a_services_own_view_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +95,7 @@ USERS = "/user.slice/user-1000.slice/user@1000.service"
     ],
 )
 def test_a_users_unit_is_not_ours_whatever_it_is_called(group: str, unit: str) -> None:
-    assert tracing.HostProcess(7, 1, "/usr/bin/x", (), group, ours=False).unit == unit
+    assert foreign_proxies.HostProcess(7, 1, "/usr/bin/x", (), group, ours=False).unit == unit
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,7 @@ def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:
     with patch("os.walk", return_value=[(str(tmp_path), [], ["gone.key"])]):
-        assert gates.loose(str(tmp_path)) == []
+        assert frontend_services.loose(str(tmp_path)) == []
 
 
 def test_a_log_that_others_read_or_write_is_told(tmp_path: Path) -> None:
@@ -169,11 +174,11 @@ def test_a_log_that_others_read_or_write_is_told(tmp_path: Path) -> None:
     log.touch()
     log.chmod(0o640)
     tmp_path.chmod(0o750)
-    assert gates.opened(str(tmp_path)) == []
+    assert frontend_services.opened(str(tmp_path)) == []
     for path, mode in ((log, 0o644), (log, 0o660), (tmp_path, 0o770), (tmp_path, 0o751)):
         before = path.stat().st_mode
         path.chmod(mode)
-        assert gates.opened(str(tmp_path)) == [str(path)]
+        assert frontend_services.opened(str(tmp_path)) == [str(path)]
         path.chmod(before)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import PYTHON
-from checks.survey.host import common, compiled, generations, path_permissions, python, trees
+from checks.survey.host import common, compile_caches, generations, path_permissions, python_shadowing, trees
 from checks.survey.programs import COMPILED, PROGRAMS
 from checks.survey.serving import GENERATIONS
 from checks.survey.trees import TREES, WAYS, TreeChange, Trees
@@ -252,14 +252,14 @@ def test_what_python_runs_first_is_a_packages(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "var/lib/dpkg/info/python.list").write_text("/usr\n/usr/lib/python3.13/json.py\n")
     (site / "paths.pth").write_text("/somewhere\n")
     (site / "module.py").touch()
-    monkeypatch.setattr(python, "ROOT", tmp_path)
-    assert SurveyAnswers({"python": {"told": python.look({})}}).read(PYTHON).foreign == []
+    monkeypatch.setattr(python_shadowing, "ROOT", tmp_path)
+    assert SurveyAnswers({"python_shadowing": {"told": python_shadowing.look({})}}).read(PYTHON).foreign == []
     (library / "json").mkdir()
     (library / ODD).touch()
     (site / "more.pth").write_text("/somewhere\nimport os\n")
     (site / "sitecustomize.py").touch()
     (tmp_path / "usr/lib/python313.zip").touch()
-    found = SurveyAnswers({"python": {"told": python.look({})}}).read(PYTHON).foreign
+    found = SurveyAnswers({"python_shadowing": {"told": python_shadowing.look({})}}).read(PYTHON).foreign
     assert len(found) == 5
 
 
@@ -270,7 +270,7 @@ def test_whose_compiled_code_is(tmp_path: Path) -> None:
     (tmp_path / "warm").mkdir(mode=0o777)
     (tmp_path / "warm").chmod(0o777)
     above = {"above": [str(tmp_path)], "warm": [str(tmp_path / "warm"), str(tmp_path / "none")]}
-    told = compiled.look({"own": [str(tmp_path / "own"), str(tmp_path / "none")], **above})
-    found = SurveyAnswers({"compiled": {"told": told}}).read(COMPILED)
+    told = compile_caches.look({"own": [str(tmp_path / "own"), str(tmp_path / "none")], **above})
+    found = SurveyAnswers({"compile_caches": {"told": told}}).read(COMPILED)
     assert (found.own[str(tmp_path / "own")].mode, found.own[str(tmp_path / "none")].owner) == (0o700, "")
     assert str(tmp_path / "warm") in found.loose

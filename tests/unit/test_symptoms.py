@@ -7,7 +7,7 @@ import pytest
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import find_cause, select_faults
 from rigwright.operate import kernel_messages
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 REPLAYED = {
     "the driver is older than the engine's CUDA": (

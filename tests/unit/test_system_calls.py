@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from checks.unit_settings import declared_properties
-from rigwright.engines import unprivileged
+from rigwright.engines import unprivileged_steps
 from rigwright.model.roots import Roots
 from rigwright.operate.client_target import ClientTarget
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.system_calls import OF_JOBS, filter_lines
 from roles.client import render_client_command
 
@@ -58,7 +58,7 @@ def test_no_template_writes_a_filter_itself() -> None:
 
 
 def test_jobs_and_clients_have_it_too() -> None:
-    offline = unprivileged.systemd_run_options(Roots())
+    offline = unprivileged_steps.systemd_run_options(Roots())
     clients = shlex.split(render_client_command(ClientTarget("chat", "/run/x.sock", "m"), "rw-client-x"))
     for words in (offline, clients):
         lines = tuple(word.removeprefix("--property=") for word in words if "SystemCall" in word)

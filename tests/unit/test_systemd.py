@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rigwright.engines.kind import KEY_FILE
+from rigwright.engines.engine_interface import KEY_FILE
 from rigwright.host.systemd import ExpandedWord, quote_word, render_command_line, render_environment_file
 
 # systemd's extract_first_word() takes these (systemd.service(5), table "Quoting"); \x, \u and octal ones beside them

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import manager
+from checks.survey.host import systemd_properties
 
 RETURN, FAILED, SIGNAL = 2, 3, 4
 
@@ -46,9 +46,9 @@ def sent_calls(data: bytes) -> list[tuple[str, str, str]]:
     while data:
         body, _, fields = struct.unpack("<III", data[4:16])
         at = 16 + fields + -fields % 8
-        reader = manager.BusMessageReader(data[16 + 4 : at], "<")
+        reader = systemd_properties.BusMessageReader(data[16 + 4 : at], "<")
         path = reader.text()
-        said = manager.BusMessageReader(data[at : at + body], "<")
+        said = systemd_properties.BusMessageReader(data[at : at + body], "<")
         found.append((path.rpartition("/")[2], said.text().rpartition(".")[2], said.text()))
         data = data[at + body :]
     return found
@@ -94,7 +94,7 @@ def systemd(
 
 @pytest.fixture
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(manager, "AT", str(tmp_path / "private"))
+    monkeypatch.setattr(systemd_properties, "AT", str(tmp_path / "private"))
     return tmp_path
 
 
@@ -106,7 +106,7 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
         "ActiveEnterTimestamp": variant("t", struct.pack("<Q", 1 << 40)),
     }
     with systemd(at, lambda number, call: message(RETURN, number, values[call[2]])) as heard:
-        found = manager.properties(["rigwright-chat.service"], *values)
+        found = systemd_properties.properties(["rigwright-chat.service"], *values)
     assert found == {
         "rigwright-chat.service": {
             "Id": "rigwright-chat.service",
@@ -128,16 +128,16 @@ def test_what_a_unit_does_not_have_is_left_out_and_signals_are_none_of_ours(at: 
         return message(SIGNAL, 0, text("whatever")) + message(RETURN, number, variant("s", text("a.socket")))
 
     with systemd(at, answer):
-        assert manager.properties(["a.socket"], "MainPID", "Id") == {"a.socket": {"Id": "a.socket"}}
+        assert systemd_properties.properties(["a.socket"], "MainPID", "Id") == {"a.socket": {"Id": "a.socket"}}
 
 
 def test_a_second_name_of_another_unit_has_nothing(at: Path) -> None:
     with systemd(at, lambda number, call: message(RETURN, number, variant("s", text("other.service")))):
-        assert manager.properties(["a.service"], "Id") == {}
+        assert systemd_properties.properties(["a.service"], "Id") == {}
 
 
 def test_nobody_is_asked_for_nothing(at: Path) -> None:
-    assert manager.properties([], "Id") == {}
+    assert systemd_properties.properties([], "Id") == {}
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes, sai
         systemd(at, lambda number, call: answer, login),
         pytest.raises((RuntimeError, ValueError, struct.error), match=said),
     ):
-        manager.properties(["a.service"], "Id")
+        systemd_properties.properties(["a.service"], "Id")
 
 
 def test_nobody_there_is_no_answer(at: Path) -> None:
     with pytest.raises(RuntimeError, match="private: No such file"):
-        manager.properties(["a.service"], "Id")
+        systemd_properties.properties(["a.service"], "Id")

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from cli import tables
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.unit.pseudo_terminal import run_on_terminal
 
 NAMES = [*tables.NUMBERS, "host", "state", "why", ""]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.host.basics import ListeningSocket
+from rigwright.host.basic_facts import ListeningSocket
 from rigwright.model.rig import Rig
 from rigwright.serving.activation import Activation
 from rigwright.serving.takeover import (

@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 import rigwright
-from rigwright.types import PLAIN
+from rigwright.validated_types import PLAIN
 from tests.unit.example_counts import example_count
 from tests.unit.test_text_types import VALID
 
@@ -29,7 +29,7 @@ SEEDS = (
 POOL = tuple(dict.fromkeys((*SEEDS, *(one for values in VALID.values() for one in values))))
 HOSTILE = "\n\r\t\v\f\0\x1b\x7f\x85\x9b\u2028\u2029\u200e\u200f\u061c\u202a\u202e\u2066\u2069\ud800"
 # Made of a table, and of a time, not of a text.
-NO_TEXTS = {"rigwright.engines.vllm.keys.Table", "rigwright.gateway.keyring.Moment"}
+NO_TEXTS = {"rigwright.engines.vllm.catalog_keys.Table", "rigwright.gateway.keyring.Moment"}
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright import addresses, types
+from rigwright import address_types, validated_types
 
 VALID = {
     "Name": ["a", "chat", "rig3090", "2080ti-left", "a" * 48],
@@ -74,9 +74,11 @@ REFUSED = {
         "/é",
     ],
     "Root": [
-        path for folder in (*types.HIDDEN, "/usr", "/bin", "/lib64") for path in (folder, f"{folder}/", f"{folder}/x")
+        path
+        for folder in (*validated_types.HIDDEN, "/usr", "/bin", "/lib64")
+        for path in (folder, f"{folder}/", f"{folder}/x")
     ]
-    + [*types.SYSTEM, "/opt/", "srv", "/"],
+    + [*validated_types.SYSTEM, "/opt/", "srv", "/"],
     "Source": [
         "",
         "a",
@@ -148,7 +150,7 @@ HARMLESS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._
 @cache
 def _type_named(name: str) -> Any:
     """A type of either module."""
-    return getattr(types, name, None) or getattr(addresses, name)
+    return getattr(validated_types, name, None) or getattr(address_types, name)
 
 
 def adapter(name: str) -> TypeAdapter[Any]:
@@ -239,12 +241,12 @@ def test_what_no_option_takes_is_refused(value: object) -> None:
 
 LONG = """
 from pydantic import TypeAdapter, ValidationError
-from rigwright import addresses, types
+from rigwright import address_types, validated_types
 for name in NAMES:
     for begin in ("/" + "a" * 200, "/a" * 100, "a" * 200, "s:" + "a" * 200, "s:" + "a/" * 100, "http://" + "a." * 100):
         text = begin + " "
         try:
-            TypeAdapter(getattr(types, name, None) or getattr(addresses, name)).validate_python(text)
+            TypeAdapter(getattr(validated_types, name, None) or getattr(address_types, name)).validate_python(text)
         except ValidationError:
             continue
         raise SystemExit(f"{name} takes {text!r}")

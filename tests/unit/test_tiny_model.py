@@ -7,7 +7,7 @@ import pytest
 from gguf import GGUFReader
 
 from lab.tiny_model import TINY, LlamaSize, write_model
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 
 SMALL = LlamaSize(layers=3, width=192, heads=6, kv_heads=3, feed_forward=320, context=512)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from rigwright.paths import ROOT
 from rigwright.problems import FrozenModel, Invalid
+from rigwright.project_root import ROOT
 from rigwright.supply import lock
 from rigwright.toml import load_toml, parse_lock_text, tomllib
 from tests.unit.samples import SOURCE, sample_artefact, sample_wheel

@@ -5,9 +5,9 @@ from itertools import permutations
 
 import pytest
 
-from rigwright import delivery
+from rigwright import fetch_job_spec
 from rigwright.model.roots import Roots
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import sample_facts, sample_instance, sample_rig, sample_wheel
 
@@ -20,7 +20,7 @@ def test_another_release_or_distribution_has_a_folder_of_its_own() -> None:
         sample_facts(os_id="ubuntu"),
     ]
     assert len(
-        {delivery.host_tools((box_rig := sample_rig()).roots, box_rig.tools, host).folder for host in hosts}
+        {fetch_job_spec.host_tools((box_rig := sample_rig()).roots, box_rig.tools, host).folder for host in hosts}
     ) == len(hosts)
 
 
@@ -28,14 +28,14 @@ def test_nothing_else_of_a_host_or_rig_is_an_input() -> None:
     first_rig = sample_rig()
     box_rig = sample_rig(sample_instance(), name="other")
     others = [
-        delivery.host_tools(
+        fetch_job_spec.host_tools(
             first_rig.roots, first_rig.tools, sample_facts(kernel="6.12", memory_kib=1, cuda_version="")
         ),
-        delivery.host_tools(box_rig.roots, box_rig.tools, sample_facts()),
+        fetch_job_spec.host_tools(box_rig.roots, box_rig.tools, sample_facts()),
     ]
     box_rig = sample_rig()
     assert {made.folder for made in others} == {
-        delivery.host_tools(box_rig.roots, box_rig.tools, sample_facts()).folder
+        fetch_job_spec.host_tools(box_rig.roots, box_rig.tools, sample_facts()).folder
     }
 
 
@@ -53,8 +53,8 @@ def test_another_lock_has_a_folder_of_its_own(wheels: tuple[Artefact, ...]) -> N
     first_rig = sample_rig(tools=wheels)
     box_rig = sample_rig()
     assert (
-        delivery.host_tools(first_rig.roots, first_rig.tools, sample_facts()).folder
-        != delivery.host_tools(box_rig.roots, box_rig.tools, sample_facts()).folder
+        fetch_job_spec.host_tools(first_rig.roots, first_rig.tools, sample_facts()).folder
+        != fetch_job_spec.host_tools(box_rig.roots, box_rig.tools, sample_facts()).folder
     )
 
 
@@ -69,21 +69,23 @@ def test_the_requirements_are_the_same_text_in_whatever_order_the_wheels_come() 
     text = "a==1.0 \\\n    --hash=sha256:{3} \\\n    --hash=sha256:{4}\n"
     text += "b==2 ; {marker} \\\n    --hash=sha256:{1} \\\n    --hash=sha256:{2}\n"
     digests = ["", *(str(digit) * 64 for digit in range(1, 5))]
-    assert {delivery.render_requirements(order) for order in permutations(rows)} == {
+    assert {fetch_job_spec.render_requirements(order) for order in permutations(rows)} == {
         text.format(*digests, marker=marker)
     }
 
 
 def test_the_marker_lies_in_the_folder_below_the_rigs_software() -> None:
     box_rig = sample_rig(roots=Roots(software="/data/sw"))
-    made = delivery.host_tools(box_rig.roots, box_rig.tools, sample_facts())
+    made = fetch_job_spec.host_tools(box_rig.roots, box_rig.tools, sample_facts())
     assert re.fullmatch(r"/data/sw/tools-[0-9a-f]{12}", made.folder)
     assert made.marker.startswith(made.folder + "/")
 
 
 def test_what_we_ship_is_locked_by_version_and_hash() -> None:
     shipped = (
-        delivery.render_requirements(Lock.load([ROOT / "locks"]).groups["tools"]).replace("\\\n", " ").splitlines()
+        fetch_job_spec.render_requirements(Lock.load([ROOT / "locks"]).groups["tools"])
+        .replace("\\\n", " ")
+        .splitlines()
     )
     assert {line.partition("==")[0] for line in shipped} >= {"scikit-build-core", "packaging"}
     assert [r for r in shipped if not re.match(r"[\w.-]+==[\w.]+\s.*--hash=sha256:[0-9a-f]{64}", r)] == []

@@ -20,8 +20,8 @@ from pyinfra.api.exceptions import ConnectError
 
 from checks import connections
 from cli import main
-from rigwright.paths import ROOT
-from roles import transport
+from rigwright.project_root import ROOT
+from roles import ssh_transport
 from roles.connection_failures import describe_connect_error
 from tests.unit.pseudo_terminal import run_on_terminal
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
@@ -100,14 +100,14 @@ def test_the_reason_is_one_line_of_plain_words(error: BaseException, said: str) 
 
 
 def test_a_host_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "PinnedTransport", lambda sock, *rest, **options: SimpleNamespace(sock=sock))
+    monkeypatch.setattr(ssh_transport, "PinnedTransport", lambda sock, *rest, **options: SimpleNamespace(sock=sock))
     with socket.socket() as sock:
-        transport.pinned_transport(sock, expected=None, file="", name="box")
-        for (level, option), value in transport.OPTIONS.items():
+        ssh_transport.pinned_transport(sock, expected=None, file="", name="box")
+        for (level, option), value in ssh_transport.OPTIONS.items():
             assert sock.getsockopt(level, option) == value
-    silence = (transport.OPTIONS[socket.IPPROTO_TCP, one] for one in (socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT))
+    silence = (ssh_transport.OPTIONS[socket.IPPROTO_TCP, one] for one in (socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT))
     first, count = silence
-    assert transport.OPTIONS[socket.IPPROTO_TCP, socket.TCP_KEEPIDLE] + first * count <= 75
+    assert ssh_transport.OPTIONS[socket.IPPROTO_TCP, socket.TCP_KEEPIDLE] + first * count <= 75
 
 
 @contextmanager

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.declaration.catalog import load_catalog
-from rigwright.declaration.variants import ANY, VariantQuery, choose_variants
-from rigwright.model.engines import NEEDS, Need, Workload
-from rigwright.paths import ROOT
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.declaration.variant_selection import ANY, VariantQuery, choose_variants
+from rigwright.model.engine_schema import NEEDS, Need, Workload
+from rigwright.project_root import ROOT
 from tests.unit.samples import OperatorFolder
 
 CATALOG = load_catalog([ROOT / "catalog"])

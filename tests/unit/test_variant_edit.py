@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.variants import VariantSwitch, apply_switch, edit_inventory, instances_sharing_name
+from rigwright.declaration.variant_selection import VariantSwitch, apply_switch, edit_inventory, instances_sharing_name
 from rigwright.problems import Invalid
 
 HEAD = "from rigwright.inventory import hosts\n\n"

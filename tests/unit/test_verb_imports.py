@@ -9,7 +9,7 @@ from click import Context
 from click.testing import CliRunner
 
 from cli import COMMANDS, main
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 PROGRAM = """
 import sys
@@ -45,7 +45,14 @@ def test_an_inventory_is_judged_without_what_reaches_its_hosts(tmp_path: Path) -
     }
     inventory = tmp_path / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {box!r}}})\n")
-    forbidden = (*HEAVY, "rich", "cryptography", "email", "rigwright.plan.host_facts", "rigwright.serving.observed")
+    forbidden = (
+        *HEAVY,
+        "rich",
+        "cryptography",
+        "email",
+        "rigwright.plan.host_facts",
+        "rigwright.serving.serving_state",
+    )
     assert run(forbidden, "validate", str(inventory)) == ""
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from rigwright.host.systemd import UnitState
 from rigwright.model.instance import Instance
+from rigwright.operate.capability_probes import CHECKS, PATCHES, ProbeFinding, is_passed
 from rigwright.operate.client_target import ClientTarget
-from rigwright.operate.verify import CHECKS, PATCHES, ProbeFinding, is_passed
-from rigwright.serving.observed import ObservedServing, ObservedUnit
+from rigwright.serving.serving_state import ObservedServing, ObservedUnit
 from roles.client import HostClient
 from roles.client.probes import check_patches, verify_instance
 from tests.unit.client_host import make_client_host

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rigwright.delivery import render_fetch_spec
+from rigwright.fetch_job_spec import render_fetch_spec
 from roles.weights.host import records, verity
 from roles.weights.host.place import ModelsRoot
 from roles.weights.host.spec import FetchSpec

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from rigwright.engines import kind_of
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
 from rigwright.host.systemd import render_command_line
-from rigwright.model.entry import DriverEntry
 from rigwright.model.instance import COMPILED, Instance, ModelPart
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.plan.preflight import find_warnings

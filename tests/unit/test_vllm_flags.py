@@ -23,8 +23,8 @@ from rigwright.engines.vllm.option_validation import (
     find_variable_problems,
     parse_count,
 )
-from rigwright.paths import ROOT
 from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
 
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("vllm-*.json"))
 NEW, OLD = (

@@ -8,7 +8,7 @@ import pytest
 
 from rigwright.engines.vllm.engine_constraints import find_constraint_violations
 from rigwright.engines.vllm.option_snapshot import OptionSetting, load_snapshot, snapshot_file_name
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 
 SNAPSHOT = load_snapshot(ROOT / "catalog" / "flags" / snapshot_file_name("0.21.0"))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from roles.weights.host import http, reach
 from roles.weights.host.reach import UnsafeRedirect, is_public_address, redirect_options
 from roles.weights.host.spec import FetchRefused, TransferLimits

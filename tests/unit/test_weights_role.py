@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import roles.weights
-from rigwright.delivery import render_fetch_spec
+from rigwright.fetch_job_spec import render_fetch_spec
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import account_names
 from rigwright.model.roots import Roots
 from rigwright.weights.verification import recorded_file
-from roles import artefact_jobs
+from roles import artefact_fetch
 from tests.unit import short_programs
 from tests.unit.samples import sample_artefact, sample_facts, sample_instance, sample_rig, sample_wheel
 
@@ -22,7 +22,7 @@ from tests.unit.samples import sample_artefact, sample_facts, sample_instance, s
 def test_a_host_that_has_all_its_files_needs_no_client_of_the_hub(
     monkeypatch: pytest.MonkeyPatch, verified: bool
 ) -> None:
-    monkeypatch.setattr(artefact_jobs, "host", SimpleNamespace(get_fact=lambda kind, test: verified))
+    monkeypatch.setattr(artefact_fetch, "host", SimpleNamespace(get_fact=lambda kind, test: verified))
     found = roles.weights._needed_hub_client(
         sample_rig(sample_instance(), hub_client=(sample_wheel(),)), sample_facts()
     )
@@ -34,7 +34,7 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, mark: bool, present: bool
 ) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(artefact_jobs, "ensure_job", lambda **settings: given.update(settings))
+    monkeypatch.setattr(artefact_fetch, "ensure_job", lambda **settings: given.update(settings))
     roots = Roots.model_construct(models=str(tmp_path), state=str(tmp_path), config="", software="")
     made, row = sample_rig(roots=roots), sample_artefact(size=7)
     place = Path(made.roots.weight_path(row))

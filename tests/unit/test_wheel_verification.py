@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.delivery import ToolEnvironment
+from rigwright.fetch_job_spec import ToolEnvironment
 from roles.envs.host import wheels
 from roles.envs.host.tree import EnvironmentRejected
 from tests.unit import rendered_scripts, short_programs

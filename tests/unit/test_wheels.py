@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import roles
-from rigwright.delivery import job_network, render_requirements, render_wheels_spec
+from rigwright.fetch_job_spec import job_network, render_requirements, render_wheels_spec
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from roles.tools import load_wheel_validators
+from roles.python_tools import load_wheel_validators
 from tests.unit.file_server import LoopbackFileServer, complete_file, redirect_to, run_file_server
 from tests.unit.index_server import LoopbackPackageIndex
 from tests.unit.rendered_scripts import WHEELS, write_stand_in
@@ -38,7 +38,7 @@ def inner() -> Iterator[LoopbackFileServer]:
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rigwright.delivery.LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr("rigwright.fetch_job_spec.LOCKS", str(tmp_path / "locks"))
 
 
 def publish_locked_wheel(index: LoopbackPackageIndex) -> Artefact:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
+from rigwright.engines.vllm.catalog_keys import VllmEngine, VllmVariant
 from rigwright.engines.vllm.option_snapshot import load_snapshot, snapshot_file_name
 from rigwright.envs.environment import Environment
-from rigwright.model.catalog import EnvKeys
+from rigwright.model.catalog_schema import EnvKeys
 from rigwright.model.instance import EnvSpec, Instance, ModelPart
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit import samples
 from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, checkpoint_rows

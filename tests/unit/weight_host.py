@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from checks.connections import ConnectedHost
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.serving import observed, weight_inventory
-from rigwright.serving.observed import ObservedServing, render_state_query
+from rigwright.serving import serving_state, weight_inventory
+from rigwright.serving.serving_state import ObservedServing, render_state_query
 from rigwright.serving.weight_inventory import WeightInventory
 from rigwright.supply.lock import Artefact
 from rigwright.weights.verification import REHASH_STAMP
@@ -101,7 +101,7 @@ class WeightHost(WeightShelf):
         return weight_inventory.parse_weight_inventory(self.rig.roots, done.stdout.splitlines())
 
     def read_serving(self) -> ObservedServing:
-        return observed.parse(
+        return serving_state.parse(
             self.run_script(
                 render_state_query(
                     str(self.config),

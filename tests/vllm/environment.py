@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from tests.stand_ins import conda_python, wheel_cache
 from tests.stand_ins.environment_source import is_for_interpreter

@@ -17,7 +17,7 @@ import pytest
 from rigwright.engines.vllm.engine_constraints import find_constraint_violations
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot, load_snapshot, snapshot_file_name
 from rigwright.engines.vllm.option_validation import find_option_problems
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.vllm.environment import program_output, start_program
 from tests.vllm.option_cases import LOOSER, STRICTER, option_cases
 from tests.vllm.sample_configs import CONFIGS, SampleCheckpoint, write_configs

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from cli.lock_resolver.range_requests import open_wheel
 from rigwright.patches.apply import outcome
 from rigwright.patches.patch import Patch, load_patches
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from tests.stand_ins import wheel_cache
 from tests.stand_ins.wheel_cache import CachedWheel

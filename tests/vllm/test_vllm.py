@@ -15,7 +15,7 @@ import pytest
 
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.hosts.support import check_verdicts, run_deploy, run_plan, write_inventory
 from tests.stand_ins import conda_python

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import command_effects, common, dpkg, jobs, scripts
+from checks.survey.host import command_effects, common, dpkg, scheduled_jobs, script_relative_paths
 
 PROC = Path("/proc")
 ETC = Path("/etc")
@@ -29,7 +29,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     return {
         "held": list(_held(Path(asked["locks"]))),
         "jobs": list(_jobs(re.compile(asked["about"]), asked["software"], asked["quiet"], asked["guarded"])),
-        "ends": list(jobs.ends()),
+        "ends": list(scheduled_jobs.ends()),
         "disks": [_disk(path) for path in asked["room"]],
         "mounts": list(_mounts(asked["models"])),
         "journal": _journal(),
@@ -65,10 +65,10 @@ def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list
     """Lines that change what is ours, where something of the host's obeys them, and in scripts that those start."""
     started: set[str] = set()
     own: set[str] = set()
-    for path, text in scripts.meant(jobs.lines(), about):
+    for path, text in script_relative_paths.meant(scheduled_jobs.lines(), about):
         if str(path) in quiet:
             continue
-        started.update(jobs.named(text))
+        started.update(scheduled_jobs.named(text))
         own.add(str(path))
         # what is named to logrotate is rotated
         rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
@@ -77,15 +77,21 @@ def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list
             or rotated
             or ("tmpfiles.d" in path.parts and _cleans(text, guarded))
         ):
-            yield jobs.describe_line(path, text)
-    within = [*scripts.meant(jobs.within(started), about)]
+            yield scheduled_jobs.describe_line(path, text)
+    within = [*script_relative_paths.meant(scheduled_jobs.within(started), about)]
     yield from (
-        jobs.describe_line(path, text) for path, text in within if command_effects.touches(text, about, software)
+        scheduled_jobs.describe_line(path, text)
+        for path, text in within
+        if command_effects.touches(text, about, software)
     )
     # what cron.daily and the like have is scripts itself
-    further = scripts.find_relative_changes((*within, *scripts.meant(jobs.within(own), about)), about)
+    further = script_relative_paths.find_relative_changes(
+        (*within, *script_relative_paths.meant(scheduled_jobs.within(own), about)), about
+    )
     yield from (
-        jobs.describe_line(path, text) for path, text in further if not command_effects.touches(text, about, software)
+        scheduled_jobs.describe_line(path, text)
+        for path, text in further
+        if not command_effects.touches(text, about, software)
     )
 
 
@@ -160,7 +166,7 @@ def _journal() -> dict[str, object]:
     return {
         "runs": runs,
         "files": sorted(files),
-        "settings": jobs.settings("journald.conf", "[Journal]"),
+        "settings": scheduled_jobs.settings("journald.conf", "[Journal]"),
         "masked": masked,
     }
 

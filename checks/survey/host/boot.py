@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from checks.survey.host import common
-from checks.survey.host.threads import Pool
+from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
 CPIO, LAST = (b"070701", b"070702"), "TRAILER!!!"

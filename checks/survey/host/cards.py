@@ -10,7 +10,7 @@ import subprocess
 from typing import Any
 
 from checks.survey.host import common
-from checks.survey.host.threads import Pool
+from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
 PLACES = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")

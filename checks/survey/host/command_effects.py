@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from checks.survey.host import shell_targets
+from checks.survey.host import command_write_targets
 
 # What ends a box; one that starts again comes back
 OFF = re.compile(r"(?:^|[\s/(\"'])(?:poweroff|halt|rtcwake|pm-suspend|pm-hibernate)\b|\b(?:tel)?init\s+0\b")
@@ -42,7 +42,7 @@ REMARK = re.compile(r"\s#.*")
 
 def ends_box(line: str) -> bool:
     """Whether a line switches the box off, or puts it to sleep."""
-    return any(_off(one[0]) for one in shell_targets.COMMANDS.finditer(line))
+    return any(_off(one[0]) for one in command_write_targets.COMMANDS.finditer(line))
 
 
 def _off(command: str) -> bool:
@@ -58,7 +58,7 @@ def _off(command: str) -> bool:
 def sets_cards(text: str) -> str:
     """What the first command of a script or job that sets cards says, as far as it does; empty where none does."""
     for line in text.split("\n"):
-        for one in shell_targets.COMMANDS.finditer(line):
+        for one in command_write_targets.COMMANDS.finditer(line):
             if found := SETS.search(one[0]):
                 return found[0]
             for program, option in ((SMI, SMI_SETS), (DAEMON, DAEMON_SETS)):
@@ -82,7 +82,7 @@ def touches(line: str, about: re.Pattern[str], software: str) -> bool:
         first, last = named[0][1], named[-1][0]
         if any(at <= last for at in _changes(line)) or FINDS.search(line, first):
             return True
-        if shell_targets.reaches(REMARK.sub("", line, count=1), about):
+        if command_write_targets.reaches(REMARK.sub("", line, count=1), about):
             return True
     return any(_runs(word[0], f"{software}/") for word in WORD.finditer(line))
 

@@ -9,7 +9,7 @@ import re
 import stat
 from typing import Any
 
-from checks.survey.host import apt, common, docker, dpkg, keeping, manager
+from checks.survey.host import apt, common, docker, dpkg, rollback_packages, systemd_properties
 
 ROOT = ""  # a test has a folder for a host
 LARGEST = 1 << 20  # of a spec; one of sixteen cards has 60 KB
@@ -81,7 +81,9 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "half": [one.name for one in there if one.state != "installed"],
         "holds": [one.name for one in there if one.want == "hold"],
         "recorded": [line.split(" ", 1) for line in recorded if " " in line],
-        "kept": {name: keeping.kept(f"{asked['store']}/kept/{name}", asked["deep"]) for name in asked["groups"]},
+        "kept": {
+            name: rollback_packages.kept(f"{asked['store']}/kept/{name}", asked["deep"]) for name in asked["groups"]
+        },
         "sources": [[path, common.read(f"{ROOT}{path}") or ""] for path in apt.sources()],
         "options": common.read(f"{ROOT}{asked['options']}"),
         "record": common.read(f"{ROOT}{asked['store']}/daemon.json") or "",
@@ -89,5 +91,5 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "files": [one for path in asked["files"] if (one := lying(path))],
         "specs": specs(asked["specs"]),
         "loaded": loaded[1] if loaded else "",
-        "units": manager.read_properties(asked["units"], PROPERTIES),
+        "units": systemd_properties.read_properties(asked["units"], PROPERTIES),
     }

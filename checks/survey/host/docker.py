@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from checks.survey.host import common, manager, net
+from checks.survey.host import common, network_sockets, systemd_properties
 
 ROOT = ""  # a test has a folder for a host
 LIMIT = 10.0  # s for an answer of it
@@ -84,14 +84,18 @@ def of_each(rows: Any, read: Callable[[Any], Iterator[list[str]]]) -> list[list[
 
 def listens(pid: str) -> list[str]:
     """ADDRESS:PORT of what a process listens on by TCP, whoever has opened it for it."""
-    held = net.handles(pid)
-    return sorted(net.shown(*net.place(local)) for local, _, _, inode in net.rows(net.LISTENING) if inode in held)
+    held = network_sockets.handles(pid)
+    return sorted(
+        network_sockets.shown(*network_sockets.place(local))
+        for local, _, _, inode in network_sockets.rows(network_sockets.LISTENING)
+        if inode in held
+    )
 
 
 def sockets(pid: str) -> dict[str, dict[str, object]]:
     """Path -> what lies there, of each unix socket that a process listens on, but those in a folder of its own."""
-    held, found = net.handles(pid), {}
-    for line in common.lines(common.read(f"{ROOT}/proc/{pid}/net/unix", net.MOST) or "")[1:]:
+    held, found = network_sockets.handles(pid), {}
+    for line in common.lines(common.read(f"{ROOT}/proc/{pid}/net/unix", network_sockets.MOST) or "")[1:]:
         words = line.split(maxsplit=7)
         if len(words) == 8 and words[3] == LISTENS and int(words[6]) in held:
             path = words[7]
@@ -103,7 +107,7 @@ def sockets(pid: str) -> dict[str, dict[str, object]]:
 def running(path: str) -> dict[str, object] | None:
     """The daemon that runs; None where none does."""
     unit = "docker.service"
-    pid = str(manager.properties([unit], "MainPID")[unit].get("MainPID", 0))
+    pid = str(systemd_properties.properties([unit], "MainPID")[unit].get("MainPID", 0))
     if pid == "0":
         return None
     info = asked_of(path, "/info")

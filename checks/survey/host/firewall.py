@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from checks.survey.host import common, filters, net
+from checks.survey.host import common, network_sockets, next_boot_packet_filters
 
 # linux/netfilter/nfnetlink.h, nf_tables.h, rtnetlink.h
 NETLINK_ROUTE, NETLINK_NETFILTER, NFTABLES = 0, 12, 10
@@ -32,15 +32,15 @@ def dump_netlink(protocol: int, kind: int, content: bytes) -> Iterator[bytes]:
     """What the kernel has of something."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as asking:
         asking.settimeout(5)
-        asking.send(struct.pack("=IHHII", 16 + len(content), kind, net.DUMP, 1, 0) + content)
+        asking.send(struct.pack("=IHHII", 16 + len(content), kind, network_sockets.DUMP, 1, 0) + content)
         room = MOST
         while room > 0:
             raw = asking.recv(1 << 18)
             room -= len(raw)
-            for answer, one in net.messages(raw):
-                if answer == net.DONE:
+            for answer, one in network_sockets.messages(raw):
+                if answer == network_sockets.DONE:
                     return
-                if answer == net.FAILED:
+                if answer == network_sockets.FAILED:
                     number = -struct.unpack_from("=i", one)[0]
                     raise OSError(number, os.strerror(number))
                 yield one
@@ -67,7 +67,7 @@ def elements(sets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     """What is in all sets."""
     found = []
     for family, raw in sets:
-        names = dict(net.attributes(raw))
+        names = dict(network_sockets.attributes(raw))
         asked = attribute(SET_TABLE, names[SET_TABLE]) + attribute(SET_NAME, names[SET_NAME])
         found += tables(GETSETELEM, family, asked)
     return found
@@ -79,7 +79,7 @@ def interfaces() -> list[dict[str, Any]]:
     for one in dump_netlink(NETLINK_ROUTE, GETADDR, struct.pack("=BBBBI", 0, 0, 0, 0, 0)):
         family, prefix, _, _, index = struct.unpack_from("=BBBBI", one)
         if family in (socket.AF_INET, socket.AF_INET6):
-            values = dict(net.attributes(one[8:]))
+            values = dict(network_sockets.attributes(one[8:]))
             raw = values.get(IFA_LOCAL) or values.get(IFA_ADDRESS)
             if raw:
                 address = socket.inet_ntop(family, raw)
@@ -123,7 +123,7 @@ def shaped() -> list[str]:
     """Interfaces, each with what loses or holds back its packets (tc-netem(8), tc-plug(8))."""
     found = []
     for one in dump_netlink(NETLINK_ROUTE, GETQDISC, struct.pack("=BxHiIII", 0, 0, 0, 0, 0, 0)):
-        kind = dict(net.attributes(one[20:])).get(TCA_KIND, b"").rstrip(b"\0").decode(errors="replace")
+        kind = dict(network_sockets.attributes(one[20:])).get(TCA_KIND, b"").rstrip(b"\0").decode(errors="replace")
         if kind in LOSING:
             with contextlib.suppress(OSError):
                 found.append(f"{kind} on {socket.if_indextoname(struct.unpack_from('=i', one, 4)[0])}")
@@ -169,7 +169,8 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "ways": ways(),
         "unrouted": lost,
         "shaped": shaped(),
-        "planned": filters.loaded({str(one["name"]): int(one["number"]) for one in own}, shown) or None,
+        "planned": next_boot_packet_filters.loaded({str(one["name"]): int(one["number"]) for one in own}, shown)
+        or None,
     }
 
 

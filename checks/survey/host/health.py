@@ -18,8 +18,8 @@ import threading
 import time
 from typing import Any
 
-from checks.survey.host import common, manager, web
-from checks.survey.host.threads import Pool
+from checks.survey.host import bounded_http, common, systemd_properties
+from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
 SILENT = "/run/rigwright/silent"
@@ -36,7 +36,7 @@ PROPERTIES = (
 
 def units(names: list[str]) -> dict[str, dict[str, str]]:
     """Unit -> its properties; of ours that are there, too, though nobody has named them."""
-    return manager.read_properties(names, PROPERTIES, pattern="rigwright-*.service", limit=5)
+    return systemd_properties.read_properties(names, PROPERTIES, pattern="rigwright-*.service", limit=5)
 
 
 def number(text: str | None) -> int | None:
@@ -102,7 +102,7 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
     def made(path: str, body: str, limit: float) -> dict[str, Any]:
         one = {"at": ask["at"], "path": path, "method": "POST" if body else "GET", "headers": (), "body": body}
         more = {"tls": False, "source": "", "connect": limit, "limit": limit, "told": (), "shown": SAMPLES}
-        return web.answer({**one, **more, "most": SAMPLES}, key)
+        return bounded_http.answer({**one, **more, "most": SAMPLES}, key)
 
     def counted() -> tuple[list[str], str]:
         """Lines that are asked for, and what stands for how far it has computed; `?` for no answer in time."""
@@ -140,7 +140,7 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
         if ask["counts"] and not resting:
             time.sleep(max(0.0, min(APART, until - time.monotonic() - 0.1) - (time.monotonic() - looked)))
             last = counted()
-        web.write(
+        bounded_http.write(
             writing,
             {
                 "status": token["status"],
@@ -185,7 +185,7 @@ def group(at: str) -> int:
     try:
         return os.stat(os.path.dirname(at)).st_gid
     except OSError:
-        return web.NOBODY
+        return bounded_http.NOBODY
 
 
 Begun = list[tuple[dict[str, Any], int, int]]
@@ -197,7 +197,7 @@ def start_requests(asks: list[dict[str, Any]], there: dict[str, dict[str, str]],
     for ask in asks:
         if there.get(ask["unit"], {}).get("ActiveState") == "active":
             key = common.one_key(f"{ROOT}{ask['key']}")
-            found.append((ask, *web.apart(group(ask["at"]), asking(ask, key, until))))
+            found.append((ask, *bounded_http.apart(group(ask["at"]), asking(ask, key, until))))
     return found
 
 
@@ -273,7 +273,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "partial": [name for name, (_, complete) in said.items() if not complete],
             "out": {name: text.strip() for name, text in out.items() if text},
             "cards": seen.result(),
-            "jobs": manager.parse_unit_names(jobs.result(), "rw-")[:50],
+            "jobs": systemd_properties.parse_unit_names(jobs.result(), "rw-")[:50],
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
         }

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 
 from checks.survey.host import common, dpkg
-from checks.survey.host.threads import Pool
+from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
 FIELDS = ("filename", "version", "license", "signer", "vermagic", "srcversion")

@@ -8,8 +8,8 @@ import re
 from fnmatch import fnmatchcase
 from typing import Any
 
-from checks.survey.host import apt, common, dpkg, keeping
-from checks.survey.host.threads import Pool
+from checks.survey.host import apt, common, dpkg, rollback_packages
+from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
 BROUGHT = re.compile(r"(?:^|[ ,(])linux-image-([0-9][^ ,]*)")
@@ -144,7 +144,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     with Pool(3) as pool:
         offered = pool.submit(policy, sorted({*drivers, *holds}))
         dumped = pool.submit(common.run, "apt-config", "dump", limit=apt.LIMIT)
-        files = pool.submit(keeping.kept, store, bool(asked["deep"]))
+        files = pool.submit(rollback_packages.kept, store, bool(asked["deep"]))
         config = dumped.result()
         found = offered.result()
         nvidia = {

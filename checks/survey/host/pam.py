@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from checks.survey.host import common, dpkg, jobs
+from checks.survey.host import common, dpkg, scheduled_jobs
 
 # Where a service's file lies, the first that has one counting
 FOLDERS = ("/etc/pam.d", "/usr/lib/pam.d")
@@ -169,7 +169,9 @@ def opened() -> Iterator[dict[str, str]]:
     found = {path: by for path in _files() if (by := lets_in(path))}
     brought = dpkg.unchanged(path for path in found if lets_in(path, own=True))
     yield from (
-        jobs.describe_line(Path(path), f"lets in who is {by}") for path, by in found.items() if path not in brought
+        scheduled_jobs.describe_line(Path(path), f"lets in who is {by}")
+        for path, by in found.items()
+        if path not in brought
     )
 
 
@@ -184,7 +186,7 @@ def foreign() -> Iterator[dict[str, str]]:
             if there:
                 named.setdefault(there[0], (path, f"{kind} by {there[0]}, which no package has brought"))
     own = dpkg.owners(named)
-    yield from (jobs.describe_line(Path(path), said) for at, (path, said) in named.items() if at not in own)
+    yield from (scheduled_jobs.describe_line(Path(path), said) for at, (path, said) in named.items() if at not in own)
 
 
 def _files() -> list[str]:
@@ -192,7 +194,7 @@ def _files() -> list[str]:
     places = [
         Path(str(path).removeprefix(f"{dpkg.ROOT}{folder}/"))
         for folder in FOLDERS
-        for path in jobs.files([Path(f"{dpkg.ROOT}{folder}")])
+        for path in scheduled_jobs.files([Path(f"{dpkg.ROOT}{folder}")])
         if path.suffix[:5] != ".dpkg"
     ]
     return [file(str(name)) for name in dict.fromkeys(places)]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import code, common, manager
+from checks.survey.host import common, mapped_code, systemd_properties
 
 GROUPS = "/sys/fs/cgroup"
 # Bytes of what a process has mapped: six times what the 65,530 rows of a kernel take, with usual paths
@@ -60,7 +60,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     """
     units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by who asks
     groups = _groups(sorted(units))
-    files = code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
+    files = mapped_code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
     views: tuple[str, ...] = tuple(asked["views"])  # type: ignore[arg-type]
     found = {unit: _unit(*groups[unit], units[unit], files, views) for unit in units}
     own = {process["pid"] for unit in found.values() for process in unit["processes"]}  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def _shared(ids: Collection[str]) -> Iterator[str]:
 
 def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     """Unit -> its main process, and its control group."""
-    told = manager.properties(units, "Id", "MainPID", "ControlGroup")
+    told = systemd_properties.properties(units, "Id", "MainPID", "ControlGroup")
     found = {unit: (one.get("MainPID", 0), one.get("ControlGroup", "")) for unit, one in told.items()}
     return {unit: found.get(unit, (0, "")) for unit in units}
 
@@ -125,7 +125,9 @@ def _pids(path: str) -> list[int]:
     return sorted(found)
 
 
-def _unit(main: int, path: str, places: list[str], files: code.Code, views: tuple[str, ...]) -> dict[str, object]:
+def _unit(
+    main: int, path: str, places: list[str], files: mapped_code.Code, views: tuple[str, ...]
+) -> dict[str, object]:
     pids = _pids(path) if path.strip("/") else []
     processes = [one for pid in dict.fromkeys([*filter(None, [main]), *pids]) if (one := _process(pid, files))]
     return {
@@ -174,7 +176,7 @@ def _spaces(pid: int) -> dict[str, str]:
     return found
 
 
-def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, object] | None:
+def _process(pid: int, files: mapped_code.Code, *, told: bool = True) -> dict[str, object] | None:
     """What a process is; None for one that has ended."""
     status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
     if not status or status.get("State", "Z").startswith(("Z", "X")):
@@ -284,7 +286,7 @@ class Others:
     def _runs(self, pid: int, maps: str) -> bool:
         """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""
         if f" {self.engines}" in maps:
-            lines = (code.MAPPING.match(line) for line in common.lines(maps))
+            lines = (mapped_code.MAPPING.match(line) for line in common.lines(maps))
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):
                 return True
         for word in _zeros(f"/proc/{pid}/cmdline")[:3]:

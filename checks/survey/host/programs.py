@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from checks.survey.host import common
-from checks.survey.host.threads import Pool
+from checks.survey.host.thread_pool import Pool
 
 LONGEST = 20  # seconds that one may take
 SHOWN = 65536  # bytes of the end of what it says

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from checks.survey.host import common, manager, net, web
+from checks.survey.host import bounded_http, common, network_sockets, systemd_properties
 
 PAUSE = 0.25  # seconds before somebody who said that he was busy is asked again
 UNASKED = "not asked: those before it had no answer in time"
@@ -23,10 +23,10 @@ def patiently(ask: dict[str, Any], key: str) -> dict[str, object]:
     """The same, asked again of who is busy."""
     until = time.monotonic() + ask["limit"]
     once = {**ask, "limit": min(ask["limit"], ask["single"])}
-    found = web.answer(once, key)
+    found = bounded_http.answer(once, key)
     while found["status"] in ask["again"] and time.monotonic() < until and may_serve(ask):
         time.sleep(PAUSE)
-        found = web.answer(once, key)
+        found = bounded_http.answer(once, key)
     return found
 
 
@@ -48,7 +48,7 @@ def is_alive(pid: int) -> bool:
 
 def main_processes(units: set[str]) -> dict[str, int]:
     """Service that is active -> its main process."""
-    found = manager.properties(sorted(units), "ActiveState", "MainPID")
+    found = systemd_properties.properties(sorted(units), "ActiveState", "MainPID")
     return {unit: one["MainPID"] for unit, one in found.items() if one.get("ActiveState") == "active"}
 
 
@@ -76,14 +76,14 @@ def asking(asks: list[dict[str, Any]], keys: dict[str, str], end: float) -> Call
                 unasked = ask["at"] in silent
                 answer = {**LACKING, "error": UNASKED} if unasked else bounded(ask, keys.get(ask["key"], ""), end)
                 found[ask["name"]] = answer
-                silent |= {ask["at"]} if answer["error"] == web.LATE else set()
+                silent |= {ask["at"]} if answer["error"] == bounded_http.LATE else set()
 
         threads = [threading.Thread(target=along, args=(lane,)) for lane in lanes.values()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        web.write(writing, found)
+        bounded_http.write(writing, found)
 
     return work
 
@@ -107,7 +107,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """
     found: dict[str, object] = {}
     end = time.monotonic() + asked["within"]
-    theirs = net.systemds()
+    theirs = network_sockets.systemds()
     groups: dict[str, list[dict[str, Any]]] = {}
     keys: dict[str, str] = {}
     try:
@@ -129,11 +129,11 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     readers = []
     for name, asks in groups.items():
         try:
-            group = grp.getgrnam(name).gr_gid if name else web.NOBODY
+            group = grp.getgrnam(name).gr_gid if name else bounded_http.NOBODY
         except KeyError:
             found.update({ask["name"]: {**LACKING, "error": f"there is no group {name}"} for ask in asks})
             continue
-        pid, reading = web.apart(group, asking(asks, keys, end))
+        pid, reading = bounded_http.apart(group, asking(asks, keys, end))
         readers.append((pid, reading, asks))
     parts = {one["name"]: part(one["path"], one["start"], one["length"]) for one in asked["parts"]}
     for pid, reading, asks in readers:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, manager
+from checks.survey.host import common, systemd_properties
 
 LEAST = 8  # characters of a key that is looked for: anything has less than that in it
 LARGE = 1 << 20  # bytes of a process's arguments or environment that are looked through
@@ -29,7 +29,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     return {
         "started": {unit: _started(unit, records, starts, keys.get(unit), leaks) for unit in units},
         "records": sorted(path.name for path in Path(records).glob("*"))[:MANY],
-        "exposure": manager.read_exposure(units),
+        "exposure": systemd_properties.read_exposure(units),
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import commands, common, dpkg, jobs
+from checks.survey.host import common, dpkg, root_started_programs, scheduled_jobs
 
 ROOT = ""  # a test has a folder for a host
 PROC = "/proc"
@@ -45,7 +45,7 @@ def wrong() -> Iterator[dict[str, str]]:
         for line in common.lines(common.read(path) or ""):
             said = " ".join(line.split())
             if said and not said.startswith("#") and (OPEN.match(said) or others(said)):
-                yield jobs.describe_line(path, said)
+                yield scheduled_jobs.describe_line(path, said)
     user, address = comer(os.getpid())
     if user:
         for why in shut(user, address):
@@ -60,7 +60,7 @@ def others(line: str) -> bool:
     words = place[1].split() if place else []
     # of a path that is another one for each user, the folders before what differs
     fixed = (one if "%" not in one else one.partition("%")[0].rpartition("/")[0] for one in words)
-    return any(commands.others(one) for one in fixed if one.startswith("/"))
+    return any(root_started_programs.others(one) for one in fixed if one.startswith("/"))
 
 
 def comer(pid: int) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from checks.survey.host import commands, common, dpkg, jobs, manager
+from checks.survey.host import common, dpkg, root_started_programs, scheduled_jobs, systemd_properties
 
 # Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
 TRANSIENT = "/run/systemd/transient"
@@ -56,7 +56,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "configured": few(_configured()),
         "presets": few(_presets(word)),
     }
-    blocks = manager.parse_blocks(_end(shows))
+    blocks = systemd_properties.parse_blocks(_end(shows))
     names = [*units, *others, *bare]
     if len(blocks) != len(names):
         raise RuntimeError(f"systemctl told of {len(blocks)} units, not {len(names)}")
@@ -66,9 +66,9 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         **told,
         "bare": plain,
         "shown": {name: _difference(shown[name], plain.get(name.rpartition(".")[2], {})) for name in [*units, *others]},
-        "manager": manager.parse_blocks(_end(settings))[0],
-        "calls": manager.parse_call_groups(_end(calls)),
-        "loaded": sorted(manager.parse_unit_names(_end(listed), word)),
+        "manager": systemd_properties.parse_blocks(_end(settings))[0],
+        "calls": systemd_properties.parse_call_groups(_end(calls)),
+        "loaded": sorted(systemd_properties.parse_unit_names(_end(listed), word)),
     }
 
 
@@ -161,7 +161,7 @@ def _lying(units: list[str], word: str) -> list[str]:
     for folder in _folders():
         for entry in _entries(folder):
             if entry.name in added:
-                found += [entry.path] if commands.others(entry.path) else []
+                found += [entry.path] if root_started_programs.others(entry.path) else []
                 found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")]
             elif (
                 entry.name in units
@@ -195,7 +195,9 @@ def _mentions(units: list[str], word: str, own: str) -> list[dict[str, str]]:
                 if not folder.startswith(("/usr/lib/", "/lib/")):
                     started = STARTED.findall(common.begin(file.path).replace("\\\n", " "))
                     # a shell's words are in quotes
-                    scripts |= {path for words in started for path in (words.split(" ")[0], *jobs.named(words))}
+                    scripts |= {
+                        path for words in started for path in (words.split(" ")[0], *scheduled_jobs.named(words))
+                    }
     for place in SCRIPTS:
         scripts |= {place} if Path(place).is_file() else {entry.path for entry in _entries(place)}
     for path in few(sorted(scripts)):

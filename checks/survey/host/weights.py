@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common, manager
+from checks.survey.host import common, systemd_properties
 
 STAMPS = Path("/var/lib/systemd/timers")
 SILENT = 30  # seconds after which a disk that gives nothing does not answer
@@ -51,7 +51,7 @@ def _look(asked: dict[str, Any]) -> dict[str, object]:
         "now": now,
         "folders": _folders(Path(asked["root"]), [Path(path) for path in files]),
         "extra": [path for folder in sorted(declared) for path in _list_folder(Path(folder)) if path not in files],
-        "units": manager.read_properties(asked["units"], PROPERTIES, "--timestamp=unix"),
+        "units": systemd_properties.read_properties(asked["units"], PROPERTIES, "--timestamp=unix"),
         "stamp": _mtime(STAMPS / f"stamp-{asked['units'][0]}"),
     }
     wanted = []

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, cast
 from packaging.utils import canonicalize_name
 
 from rigwright.engines.capabilities import Ability
-from rigwright.engines.image import compose, install, run
-from rigwright.engines.image.keys import ImageEngine, VllmVariant
-from rigwright.engines.image.runtime import select_runtime
-from rigwright.engines.kind import InstallingKind, ServiceSpec
+from rigwright.engines.engine_interface import InstallingKind, ServiceSpec
+from rigwright.engines.image import compose, container_command, install
+from rigwright.engines.image.catalog_keys import ImageEngine, VllmVariant
+from rigwright.engines.image.runtime_selection import select_runtime
+from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
 from rigwright.engines.log_causes import Cause, StartupFacts
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
-from rigwright.engines.rule import KnownIssue, PlacedInstance
 from rigwright.engines.vllm import Vllm
-from rigwright.model.catalog import Catalog, ModelKeys, ModelSelection
+from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
-from rigwright.model.engines import EngineKeys
+from rigwright.model.engine_schema import EngineKeys
 from rigwright.model.installation import Installation, InstallJob
 from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.rig import Rig
@@ -30,7 +30,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.model.facts import HostFacts
+    from rigwright.model.fact_types import HostFacts
 
 
 class _ImageVllm(Vllm):
@@ -162,7 +162,7 @@ class Image(InstallingKind):
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
         """The command line that starts its container."""
-        return run.image_service(rig.roots, rig.cards, rig.driver, rig.network, instance, made)
+        return container_command.image_service(rig.roots, rig.cards, rig.driver, rig.network, instance, made)
 
     def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
         """The same container."""
@@ -174,9 +174,12 @@ class Image(InstallingKind):
             instance.engine_name,
             cast("ImageEngine", instance.engine),
         )
-        service = run.image_service(rig.roots, rig.cards, rig.driver, rig.network, instance, made)
+        service = container_command.image_service(rig.roots, rig.cards, rig.driver, rig.network, instance, made)
         return compose.render_compose(
-            instance, service, run.build_container(rig.roots, rig.cards, rig.driver, rig.network, instance, made), made
+            instance,
+            service,
+            container_command.build_container(rig.roots, rig.cards, rig.driver, rig.network, instance, made),
+            made,
         )
 
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from rigwright.engines.container_spec import ContainerSpec
+from rigwright.engines.engine_interface import ServiceSpec
+from rigwright.engines.image.container_command import INSIDE, KEY, PYTHON
 from rigwright.engines.image.install import CHANGED, ORIGINALS, UnpackedImage, render_patch_plan
 from rigwright.engines.image.originals import ROOT
-from rigwright.engines.image.run import INSIDE, KEY, PYTHON
-from rigwright.engines.image.runtime import TEMPORARY
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.image.runtime_selection import TEMPORARY
 from rigwright.model.instance import Instance
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rigwright.engines.image.keys import ImageEngine
-from rigwright.engines.image.runtime import ContainerRuntime, select_runtime
+from rigwright.engines.image.catalog_keys import ImageEngine
+from rigwright.engines.image.runtime_selection import ContainerRuntime, select_runtime
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
-from rigwright.model.nvidia import ToolkitSpec
+from rigwright.model.nvidia_tables import ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.patches.new_files import shadow_pattern
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches

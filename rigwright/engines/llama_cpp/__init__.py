@@ -11,14 +11,14 @@ from packaging.utils import canonicalize_name
 
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
 from rigwright.engines.capabilities import Ability
-from rigwright.engines.kind import InstallingKind, ServiceSpec
+from rigwright.engines.engine_interface import InstallingKind, ServiceSpec
+from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
 from rigwright.engines.llama_cpp import build, capabilities, command, log_patterns, model_files, option_table
-from rigwright.engines.llama_cpp.keys import MANAGED_FLAGS, LlamaEngine, LlamaVariant
+from rigwright.engines.llama_cpp.catalog_keys import MANAGED_FLAGS, LlamaEngine, LlamaVariant
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
-from rigwright.engines.rule import KnownIssue, PlacedInstance
-from rigwright.model.catalog import Catalog, ModelKeys, ModelSelection
-from rigwright.model.engines import EngineKeys
+from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
+from rigwright.model.engine_schema import EngineKeys
 from rigwright.model.installation import Installation, InstallJob
 from rigwright.model.instance import Instance, ModelPart, standalone_engines
 from rigwright.model.rig import Rig
@@ -28,7 +28,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.model.facts import HostFacts
+    from rigwright.model.fact_types import HostFacts
 
 
 # llama-cpp-python's releases whose llama-server answers them.

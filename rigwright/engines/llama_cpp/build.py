@@ -8,21 +8,21 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rigwright.engines.llama_cpp.keys import LlamaEngine, LlamaVariant
-from rigwright.model.catalog import Card
-from rigwright.model.engines import VariantKeys
+from rigwright.engines.llama_cpp.catalog_keys import LlamaEngine, LlamaVariant
+from rigwright.model.catalog_schema import Card
+from rigwright.model.engine_schema import VariantKeys
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.nvidia.cuda import plan_toolkit
+from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch, collect_digests, describe_patches
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.weights.verification import below_models
 
 if TYPE_CHECKING:
-    from rigwright.model.facts import HostFacts
+    from rigwright.model.fact_types import HostFacts
 
 # Raised when the build's steps change in a way that changes what they install.
 RECIPE = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from rigwright.engines.capabilities import Ability
-from rigwright.engines.llama_cpp.keys import LlamaVariant
+from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS
 from rigwright.engines.metrics import MetricNames
 from rigwright.model.instance import Instance

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from rigwright.engines.kind import KEY_FILE, Sandbox, ServiceSpec
-from rigwright.engines.llama_cpp.keys import LlamaVariant
+from rigwright.engines.engine_interface import KEY_FILE, Sandbox, ServiceSpec
+from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.option_table import NUMBER, LlamaOption, LlamaSnapshot
-from rigwright.model.gateway import Gateway
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.monitoring import Monitoring, metrics_readers
+from rigwright.model.monitoring_schema import Monitoring, metrics_readers
 from rigwright.model.roots import Roots
 from rigwright.problems import suggestion
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import cast
 
 from rigwright.engines import memory_fit
-from rigwright.engines.llama_cpp.keys import LlamaVariant
+from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
+from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS
 from rigwright.engines.memory_fit import MemoryNeed
-from rigwright.engines.rule import KnownIssue, PlacedInstance
 
 # Bytes of one number in a KV cache of each type (ggml.h: blocks of 32 numbers, with what scales them).
 BYTES = {

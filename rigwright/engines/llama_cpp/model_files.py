@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rigwright.model.catalog import FileCandidates, MissingModelFile, ModelKeys, ModelSelection
+from rigwright.model.catalog_schema import FileCandidates, MissingModelFile, ModelKeys, ModelSelection
 from rigwright.model.instance import ModelPart
 from rigwright.supply.lock import Artefact
 

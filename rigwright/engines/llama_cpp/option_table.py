@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from rigwright import files
+from rigwright import local_files
 from rigwright.problems import Invalid, Problem, suggestion
 
 # common_arg::to_string() in llama.cpp's common/arg.cpp: help begins in column 40, on a line of its own after an
@@ -110,7 +110,7 @@ def load_snapshot(path: Path) -> LlamaSnapshot:
         Invalid: it cannot be read, or is not what `llama-server --help` prints.
     """
     try:
-        made = parse_help(files.read_content(path, LARGEST).decode())
+        made = parse_help(local_files.read_content(path, LARGEST).decode())
     except ValueError as error:
         raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
     if not made.find("model"):

@@ -11,12 +11,12 @@ from packaging.utils import canonicalize_name
 
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
 from rigwright.engines.capabilities import Ability
-from rigwright.engines.kind import Kind, ServiceSpec
+from rigwright.engines.engine_interface import Kind, ServiceSpec
+from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
 from rigwright.engines.log_causes import StartupFacts
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
-from rigwright.engines.rule import KnownIssue, PlacedInstance
 from rigwright.engines.vllm import (
     capabilities,
     command,
@@ -30,12 +30,12 @@ from rigwright.engines.vllm import (
     plugin_launch,
     runtime_log,
 )
-from rigwright.engines.vllm.keys import VllmEngine, VllmVariant
+from rigwright.engines.vllm.catalog_keys import VllmEngine, VllmVariant
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
 from rigwright.engines.vllm.option_validation import MANAGED_FLAGS
 from rigwright.envs.environment import Environment
-from rigwright.model.catalog import Catalog, MissingModelFile, ModelKeys, ModelSelection
-from rigwright.model.engines import EngineKeys
+from rigwright.model.catalog_schema import Catalog, MissingModelFile, ModelKeys, ModelSelection
+from rigwright.model.engine_schema import EngineKeys
 from rigwright.model.installation import Installation
 from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.rig import Rig

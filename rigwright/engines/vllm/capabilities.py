@@ -6,8 +6,8 @@ from typing import cast
 
 from rigwright.engines.capabilities import Ability
 from rigwright.engines.vllm import model_files, plugin_launch
-from rigwright.engines.vllm.keys import VllmVariant
-from rigwright.model.catalog import MissingModelFile
+from rigwright.engines.vllm.catalog_keys import VllmVariant
+from rigwright.model.catalog_schema import MissingModelFile
 from rigwright.model.instance import Instance
 
 # Sections of config.json that models have which see (transformers' composite configs)

@@ -9,19 +9,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import cast
 
-from rigwright.engines.kind import KEY_FILE, Sandbox, ServiceSpec
-from rigwright.engines.request import ONE_TOKEN, InstanceRequest
+from rigwright.engines.engine_interface import KEY_FILE, Sandbox, ServiceSpec
+from rigwright.engines.instance_request import ONE_TOKEN, InstanceRequest
 from rigwright.engines.vllm import plugin_launch
+from rigwright.engines.vllm.catalog_keys import VllmVariant
 from rigwright.engines.vllm.forbidden_keys import FAMILIES
-from rigwright.engines.vllm.keys import VllmVariant
 from rigwright.engines.vllm.model_files import DRAFT, MODEL, TEMPLATE
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmOption, VllmSnapshot
 from rigwright.envs import environment
 from rigwright.envs.environment import Environment
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
+from rigwright.model.catalog_schema import Card
 from rigwright.model.installation import Installation
 from rigwright.model.instance import COMPILED, Instance
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.roots import Roots
 
 # What is started, as text.

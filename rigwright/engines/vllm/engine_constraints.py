@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rigwright.engines.vllm.launch_request import CheckpointFacts, LaunchSpec, capability_number
+from rigwright.engines.vllm.launch_spec import CheckpointFacts, LaunchSpec, capability_number
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
 from rigwright.problems import format_count
 

@@ -11,11 +11,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rigwright.engines import memory_fit
+from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
 from rigwright.engines.memory_fit import MemoryNeed
-from rigwright.engines.rule import KnownIssue, PlacedInstance
-from rigwright.engines.vllm.keys import VllmVariant
+from rigwright.engines.vllm.catalog_keys import VllmVariant
 from rigwright.engines.vllm.model_files import DRAFT, MODEL, find_checkpoint
-from rigwright.model.catalog import MissingModelFile
+from rigwright.model.catalog_schema import MissingModelFile
 from rigwright.weights.checkpoint import Checkpoint
 
 # The patch by which prefix caching and MTP agree.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.model.catalog import MissingModelFile, ModelKeys, ModelSelection
+from rigwright.model.catalog_schema import MissingModelFile, ModelKeys, ModelSelection
 from rigwright.model.instance import ModelPart
 from rigwright.supply.artefact import CONFIG, Artefact
 from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rigwright.engines.kind import ServiceSpec
+from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
 from rigwright.engines.vllm import plugin_launch
-from rigwright.engines.vllm.offline_program import SAID
+from rigwright.engines.vllm.offline_bench_program import SAID
 from rigwright.model.instance import Instance
 
-PROGRAM = Path(__file__).with_name("offline_program.py").read_text()
+PROGRAM = Path(__file__).with_name("offline_bench_program.py").read_text()
 WARM_UP = 3  # batches before those that are measured
 
 

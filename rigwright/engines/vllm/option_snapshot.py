@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rigwright import files
+from rigwright import local_files
 from rigwright.problems import Invalid, Problem
 
 KINDS = "bare|switch|text|int|float|count|count or auto|json|any|lora"
@@ -176,7 +176,7 @@ def load_snapshot(path: Path) -> VllmSnapshot:
         Invalid: it cannot be read, or is not what `python -m lab.vllm_snapshot` prints.
     """
     try:
-        text = files.read_content(path, LARGEST).decode()
+        text = local_files.read_content(path, LARGEST).decode()
     except ValueError as error:
         raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
     try:

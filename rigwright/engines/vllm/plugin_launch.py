@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from rigwright.engines.vllm.keys import VllmVariant
+from rigwright.engines.vllm.catalog_keys import VllmVariant
 from rigwright.engines.vllm.option_snapshot import OptionSetting, VllmSnapshot
 from rigwright.engines.vllm.option_validation import describe_unknown_option
 from rigwright.model.instance import Instance

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rigwright import toml
-from rigwright.addresses import HttpUrl
-from rigwright.host.systems import CODENAMES
+from rigwright.address_types import HttpUrl
+from rigwright.host.supported_systems import CODENAMES
 from rigwright.problems import FrozenModel
-from rigwright.types import ArtefactName, Fingerprint
+from rigwright.validated_types import ArtefactName, Fingerprint
 
 PLACE = Path("catalog/containers/containers.toml")
 SHIPPED = Path(__file__).resolve().parents[3] / PLACE

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rigwright.model.containers.archive_tables import ContainerTables
-from rigwright.model.debs import PackageGroup
+from rigwright.model.deb_package_groups import PackageGroup
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from rigwright.host.channel import (
+from rigwright.host.script_output import (
     Schema,
     free_text,
     number,
@@ -21,9 +21,9 @@ from rigwright.host.channel import (
     word,
     yes_or_no,
 )
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import POWER_UNIT
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.card_setting_files import APPLIED, power_digest, record_path
@@ -31,7 +31,7 @@ from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.topology import DEVICES, Topology
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
-from rigwright.nvidia.values import address, sysctl_name
+from rigwright.nvidia.value_parsers import address, sysctl_name
 from rigwright.render import render
 
 CARD_SCHEMA: Schema = {

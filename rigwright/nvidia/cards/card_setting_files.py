@@ -6,13 +6,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import POWER_UNIT
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.smi import TIMEOUT
 from rigwright.nvidia.cards.topology import DEVICES
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from rigwright.render import render
 
 # First line of each. Not the one of a generation's units (rigwright.serving.instance_units): those are removed where no

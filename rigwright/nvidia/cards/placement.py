@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from rigwright.host.channel import HostOutput, one_of, pci_address, yes_or_no
-from rigwright.model.facts import HostFacts
+from rigwright.host.script_output import HostOutput, one_of, pci_address, yes_or_no
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.feature import FactSource
 from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
-from rigwright.nvidia.values import numa_node_list, numa_node_number
+from rigwright.nvidia.value_parsers import numa_node_list, numa_node_number
 
 
 def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from rigwright.host.channel import HostOutput, Schema, number, optional, parse_output
-from rigwright.model.catalog import Card
-from rigwright.model.facts import HostFacts
+from rigwright.host.script_output import HostOutput, Schema, number, optional, parse_output
+from rigwright.model.catalog_schema import Card
+from rigwright.model.fact_types import HostFacts
 from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
 from rigwright.nvidia.cards.smi_text_reports import BAR1, MEMORY, PEERS, TOPOLOGY, parse_sections, parse_topology_matrix
-from rigwright.nvidia.values import address, cpus, numa_node_number, pcie_lanes, tool_output
+from rigwright.nvidia.value_parsers import address, cpus, numa_node_number, pcie_lanes, tool_output
 from rigwright.render import render
 
 DEVICES = "/sys/bus/pci/devices"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.host.channel import (
+from rigwright.host.script_output import (
     Schema,
     apt_failure,
     file_name,
@@ -18,13 +18,22 @@ from rigwright.host.channel import (
     word,
     yes_or_no,
 )
-from rigwright.model.facts import NOWHERE
+from rigwright.model.fact_types import NOWHERE
 from rigwright.model.feature import FactSource
-from rigwright.model.nvidia import ToolkitSpec, driver_version_of
+from rigwright.model.nvidia_tables import ToolkitSpec, driver_version_of
 from rigwright.model.roots import Roots
-from rigwright.nvidia.values import address, mask_state, maybe, package, pci_id, secure_boot_state, tool_output, version
+from rigwright.nvidia.value_parsers import (
+    address,
+    mask_state,
+    maybe,
+    package,
+    pci_id,
+    secure_boot_state,
+    tool_output,
+    version,
+)
 from rigwright.render import render
-from rigwright.types import Flavour
+from rigwright.validated_types import Flavour
 
 # Where the module shows an option under another name than it is set by (NVIDIA, nv-reg.h: entries with a custom name)
 SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
+from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import POWER_UNIT
+from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia import DriverSupply
+from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import card_setting_files
 from rigwright.nvidia.cards.card_setting_files import OWNED, POWER, SettingFile, record_path

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia import ArchiveBranches, DriverSupply, DriverTables, ToolkitSpec
-from rigwright.nvidia.cuda import dotted_numbers, toolkit_refusals
+from rigwright.model.catalog_schema import Card
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import ArchiveBranches, DriverSupply, DriverTables, ToolkitSpec
+from rigwright.nvidia.cuda_toolkit import dotted_numbers, toolkit_refusals
 from rigwright.nvidia.driver.driver_facts import (
     PERSISTENCE_UNIT,
     SOURCE,
@@ -38,7 +38,7 @@ from rigwright.nvidia.packages.locked_driver import (
     prebuilt_modules,
     render_pins,
 )
-from rigwright.types import Archive, Flavour
+from rigwright.validated_types import Archive, Flavour
 
 MODULES = ("nvidia", "nvidia_uvm")
 WORDS = {"distribution": "the distribution's archive", "nvidia": "NVIDIA's archive"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia import DriverSupply
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import WORDS, DriverPlan, DriverRefusal
 from rigwright.nvidia.driver.installed_driver import find_installed_driver

@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from rigwright.model.catalog import Card
-from rigwright.model.entry import DriverEntry
-from rigwright.model.nvidia import CardGeneration, DriverSupply, DriverTables
+from rigwright.model.catalog_schema import Card
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import CardGeneration, DriverSupply, DriverTables
 from rigwright.nvidia.driver.driver_facts import LIBRARY, MODULES, BusCard, DriverFacts, InstalledPackage
 from rigwright.nvidia.packages.locked_driver import find_locked_driver
-from rigwright.types import Archive, Flavour
+from rigwright.validated_types import Archive, Flavour
 
 FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
 # Drivers of a card that end when NVIDIA's is installed; any other, such as vfio-pci, keeps the card.

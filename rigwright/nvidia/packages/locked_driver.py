@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 from rigwright.model.network import DownloadNetwork
-from rigwright.model.nvidia import DriverSupply, DriverTables, locked_driver_version
+from rigwright.model.nvidia_tables import DriverSupply, DriverTables, locked_driver_version
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.supply.lock import Artefact
-from rigwright.types import Archive, Flavour
+from rigwright.validated_types import Archive, Flavour
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class TargetConnection(http.client.HTTPConnection):
 def request_with_retries(place: RequestTarget, asked: dict[str, Any]) -> dict[str, object]:
     """Make one request; who says that he is busy (`again`, statuses) is asked again.
 
-    Returns the members of rigwright.operate.reply.Reply.
+    Returns the members of rigwright.operate.chat_reply.Reply.
     """
     began = time.perf_counter()
     until = began + asked["limit"]

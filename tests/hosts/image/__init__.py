@@ -20,8 +20,8 @@ from typing import Any
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.model.containers import archive_tables
-from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, render_lock
+from rigwright.supply.lock_inputs import Input
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.support import PORT, api_key, run_deploy, run_plan, write_inventory
 from tests.stand_ins import oci_images, vllm_model

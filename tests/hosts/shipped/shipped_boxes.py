@@ -17,13 +17,13 @@ import pytest
 from lab import tiny_model
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.declaration.catalog import load_catalog
+from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.inventory import load_for, load_rig
-from rigwright.model.nvidia import SHIPPED, load_driver_tables
+from rigwright.model.nvidia_tables import SHIPPED, load_driver_tables
 from rigwright.model.rig import Rig
-from rigwright.paths import ROOT
 from rigwright.plan.plan_inputs import build_target_state
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock, render_lock
 from tests.hosts.driver_box import KERNELS, OLD
 from tests.hosts.shipped import stand_in_engine

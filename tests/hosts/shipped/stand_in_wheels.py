@@ -6,8 +6,8 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rigwright.declaration.catalog import load_catalog
-from rigwright.paths import ROOT
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact
 from tests.hosts.image import SERVER
 from tests.stand_ins import vllm_cpu, wheel_cache

@@ -11,16 +11,16 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from rigwright.engines.kind import KEY_FILE, InstallingKind, Sandbox, ServiceSpec
-from rigwright.engines.request import InstanceRequest
-from rigwright.model.catalog import ModelKeys, ModelSelection
-from rigwright.model.engines import EngineKeys, VariantKeys
-from rigwright.model.facts import HostFacts
+from rigwright.engines.engine_interface import KEY_FILE, InstallingKind, Sandbox, ServiceSpec
+from rigwright.engines.instance_request import InstanceRequest
+from rigwright.model.catalog_schema import ModelKeys, ModelSelection
+from rigwright.model.engine_schema import EngineKeys, VariantKeys
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
 from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.rig import Rig
 from rigwright.supply import lock
-from rigwright.types import CatalogName
+from rigwright.validated_types import CatalogName
 from rigwright.weights.verification import below_models
 
 SERVER = Path(__file__).with_name("server.py")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lab.file_shelf import MODEL
+from lab.file_server import MODEL
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from rigwright.paths import ROOT
+from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
 from tests.hosts.support import check_verdicts, red_checks, run_deploy, run_plan
 from tests.hosts.toy import SERVER

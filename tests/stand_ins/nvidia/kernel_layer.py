@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import base_images, network, requirements
+from lab import base_images, machine_requirements, network
 from lab.hosts import HostSpec
-from lab.requirements import CACHE, UnsupportedMachine
+from lab.machine_requirements import CACHE, UnsupportedMachine
 from rigwright.file_lock import file_lock
 from tests.stand_ins.nvidia.card_models import render_card_files
 from tests.stand_ins.nvidia.debian_packages import StandInDeb
@@ -76,7 +76,7 @@ def prepare_kernel_host(
     Raises:
         UnsupportedMachine: this machine cannot run a lab, or a package cannot be installed.
     """
-    requirements.require_lab()
+    machine_requirements.require_lab()
     layer = build_layer(release, kernels)
     return HostSpec(name, release, (*layers, layer), cards, files=render_card_files(name, cards), disks=disks)
 

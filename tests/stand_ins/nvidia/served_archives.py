@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.host.systems import CODENAMES
-from rigwright.model.nvidia import SHIPPED, load_driver_tables
-from rigwright.paths import ROOT
+from rigwright.host.supported_systems import CODENAMES
+from rigwright.model.nvidia_tables import SHIPPED, load_driver_tables
+from rigwright.project_root import ROOT
 from tests.stand_ins.nvidia import apt_archive, nvidia_driver_packages, ubuntu_driver_packages
 from tests.stand_ins.nvidia.debian_packages import StandInDeb
 from tests.stand_ins.nvidia.signing_keys import SigningKey

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import requirements
+from lab import machine_requirements
 from tests.stand_ins.nvidia.debian_packages import write_file
 
 # gpg needs its agent for whatever has a secret in it
@@ -43,9 +43,9 @@ class SigningKey:
 
         Raises:
             RuntimeError: gpg fails.
-            lab.requirements.UnsupportedMachine: there is no gpg here, and none can be installed.
+            lab.machine_requirements.UnsupportedMachine: there is no gpg here, and none can be installed.
         """
-        requirements.install_programs(PROGRAMS)
+        machine_requirements.install_programs(PROGRAMS)
         folder.mkdir(parents=True, mode=0o700)
         options = ["--cert-digest-algo", "SHA1"] if sha1 else []
         options += ["--faked-system-time", MADE] if expired else []

@@ -1,0 +1,238 @@
+"""What a kind of engine tells the rest of the house: how it is declared, installed, started, judged and looked at.
+
+Nothing outside of a kind's folder knows which kinds there are. All of it is decided here, from what is declared and
+locked, and carried out by roles and checks that are the same for every kind.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rigwright.engines.api_paths import COMPLETIONS
+from rigwright.engines.capabilities import Ability
+from rigwright.engines.container_spec import ContainerSpec
+from rigwright.engines.instance_request import MODELS, ONE_TOKEN, STREAMED, InstanceRequest
+from rigwright.engines.known_issue_rule import KnownIssue
+from rigwright.engines.log_causes import Cause, StartupFacts
+from rigwright.engines.metrics import MetricNames
+from rigwright.engines.sandbox import Sandbox as Sandbox
+from rigwright.host.systemd import ExpandedWord
+from rigwright.model.engine_schema import EngineKeys, VariantKeys
+from rigwright.model.installation import Installation, Installer
+from rigwright.supply import lock
+from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.engines.known_issue_rule import PlacedInstance
+    from rigwright.engines.memory_fit import MemoryNeed
+    from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
+    from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
+    from rigwright.model.fact_types import HostFacts
+    from rigwright.model.instance import Instance, ModelPart
+    from rigwright.model.rig import Rig
+    from rigwright.model.roots import Roots
+
+
+# Where a unit finds its API key.
+KEY_FILE = ExpandedWord("${CREDENTIALS_DIRECTORY}/api-key")
+
+
+@dataclass(frozen=True)
+class ServiceSpec:
+    """How an instance is run."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Beside which cards it may see."""
+    sandbox: Sandbox
+    private: Mapping[str, str] = field(default_factory=dict)
+    """Variables that its process has and no other command of its unit: an inventory may allow any name, such as
+    LD_PRELOAD, and root's commands would do as they say."""
+    asked: tuple[str, ...] = ()
+    """Arguments of its command for the model and its options, which a plugin's self-test gets as well."""
+    about: str = ""
+    """What its unit's description ends with."""
+    ready: InstanceRequest = ONE_TOKEN
+    """Answered with a status of 200 once it serves."""
+    warm_up: tuple[InstanceRequest, ...] = ()
+    """Made once after that, before clients are sent there; their answers do not matter."""
+    streamed: InstanceRequest | None = STREAMED
+    """Answered in server-sent events that end with `[DONE]`; None where it has no such answers."""
+    models: InstanceRequest | None = MODELS
+    """Answered with what it serves, by the model's name; None where it does not say it."""
+    health: str = "/health"
+    """The path that says whether it is up, without a key."""
+    completions: str = "/v1/completions"
+    """The path at which bench/load_generator.py asks for tokens."""
+    metrics: str | None = None
+    """The path of its metrics, in Prometheus' format; None where it has none."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """What it is started by beside its installation: name (`Rig.program`) -> text. Another text has another name."""
+    cache: str = ""
+    """The folder that it writes what it compiles to, in `Rig.cache`; none without."""
+    container: ContainerSpec | None = None
+    """What `command` starts; None where that is the engine itself."""
+    after: tuple[str, ...] = ()
+    """Units that are started before it, and whose end it waits for, however that comes."""
+
+
+class Kind(ABC):
+    """One kind of engine: it is installed by itself (`InstallingKind`), or runs in an environment."""
+
+    name: ClassVar[str]
+    """As catalogues name it."""
+    engine_keys: ClassVar[type[EngineKeys]]
+    variant_keys: ClassVar[type[VariantKeys]]
+    packages: ClassVar[tuple[str, ...]] = ()
+    """The distribution's packages that installing or running it takes, on one release or another."""
+
+    container_engine: ClassVar[str] = ""
+    """What its instances' containers (`Service.container`) are run by where a release's is new enough, as
+    `containers.engines` calls it; else empty."""
+    validates_model_name: ClassVar[bool] = False
+    """Whether it refuses requests for another model than the one that it serves."""
+    salts_prompts: ClassVar[bool] = False
+    """Whether requests may have a `cache_salt`, by which its prefix cache keeps them apart from all others."""
+    unsalted_paths: ClassVar[tuple[str, ...]] = ()
+    """Those of its paths that ignore a `cache_salt`."""
+    causes: ClassVar[tuple[Cause, ...]] = ()
+    """Known causes that its log shows, specific ones first."""
+    log_marker: ClassVar[str] = ""
+    """Regular expression of what only its log contains; empty for a kind whose log another kind's engine writes."""
+    metric_names: ClassVar[MetricNames] = MetricNames()
+    """What it calls what it tells at `Service.metrics`."""
+    startup_patterns: ClassVar[tuple[str, ...]] = ()
+    """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
+
+    def rules(self) -> tuple[KnownIssue, ...]:
+        """What is known to go wrong with its instances."""
+        return ()
+
+    def memory(self, one: PlacedInstance) -> MemoryNeed | None:
+        """What an instance of it keeps in memory; None where nobody knows."""
+        return None
+
+    def contention(self, instance: Instance) -> str:
+        """Why two of it at once would keep each other waiting, whatever memory there is; empty where they would not."""
+        return ""
+
+    def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
+        """What such lines say; a process that was taken over may have written any."""
+        return StartupFacts()
+
+    def needs(self, system: str) -> tuple[str, ...]:
+        """Those of its packages that a release takes, such as debian-12; all of them where none is said."""
+        return self.packages
+
+    def paths(self, instance: Instance) -> tuple[str, ...]:
+        """What of OpenAI's and Anthropic's APIs an instance answers, as paths after `/v1/`, for a gateway to open."""
+        return COMPLETIONS
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """What an instance is declared to be able to, beside answering."""
+        return frozenset()
+
+    def progress_metric(self, instance: Instance) -> tuple[str, MetricNames]:
+        """The path at which an instance shows that it computes, and the names of what it counts there; without names
+        the whole answer is another one once it has. Empty where it does not show it.
+        """
+        return "", MetricNames()
+
+    @abstractmethod
+    def parts(self, model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
+        """The files of a model that it reads, its own weights first.
+
+        Raises:
+            rigwright.model.catalog_schema.MissingModelFile: with every key that stands for nothing, a line each.
+        """
+
+    def version_data(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
+        """What the catalogue knows of this very version, such as the options that it takes.
+
+        Raises:
+            rigwright.problems.Invalid: what there is of it cannot be read.
+        """
+        return None
+
+    def refusals(
+        self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
+    ) -> list[str]:
+        """Why this version would not start with what an instance's keys become, a line each.
+
+        Args:
+            instance: The instance.
+            roots: Where things lie on its host.
+            folder: The inventory's.
+            capabilities: The compute capabilities of its cards.
+        """
+        return []
+
+    def shared_memory(self, instance: Instance) -> str:
+        """The most that an instance may keep in its /dev/shm, as systemd reads it; empty where nothing says so."""
+        return ""
+
+    def notes(self, instance: Instance) -> list[str]:
+        """What of an instance a plan says in words, a line each."""
+        return []
+
+    def forbidden_keys(self, instance: Instance) -> dict[str, str]:
+        """What of an instance's variant and engine a catalogue may not say by itself, since it would choose a program,
+        a file, a folder, a server or a listener: the key, as an inventory's `allow` names it -> why, for people.
+        """
+        return {}
+
+    @abstractmethod
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> ServiceSpec:
+        """How an instance is run.
+
+        Args:
+            rig: Its rig.
+            instance: The instance.
+            made: Its engine's installation, or the environment that it runs in.
+        """
+
+    def offline(
+        self, rig: Rig, instance: Instance, made: Installation, wanted: OfflineBenchSpec
+    ) -> OfflineBench | None:
+        """What measures its engine without a server, as the engine brings it; None where it brings nothing for that.
+
+        Args:
+            rig: Its rig.
+            instance: The instance.
+            made: Its engine's installation, or the environment that it runs in.
+            wanted: What is measured.
+        """
+        return None
+
+    def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
+        """An instance for Docker's compose: its file, and those beside it; none where it runs in no container."""
+        return {}
+
+    def count_answer_tokens(self, said: str) -> int | None:
+        """The tokens in an answer to `Service.ready`; None where it is no answer."""
+        try:
+            found = json.loads(said)["usage"]["completion_tokens"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return found if isinstance(found, int) else None
+
+
+class InstallingKind(Kind, Installer):
+    """A kind whose engines are installed by themselves."""
+
+    @abstractmethod
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.ArtefactKind]:
+        """Inputs of the catalogue that it is installed from -> the kind of their artefacts in the lock."""
+
+    def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
+        """What of an engine patches may be of -> the version of that; names as an index spells them."""
+        return {}
+
+    @abstractmethod
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
+        """What an engine of a rig is on one host."""

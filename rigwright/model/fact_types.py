@@ -1,0 +1,186 @@
+"""Facts of a host as a survey or a deploy reads them, for all features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from types import MappingProxyType
+
+from rigwright.host.basic_facts import ListeningSocket
+
+
+@dataclass(frozen=True)
+class SharingFacts:
+    """What a host shares now (templates/sharing/state.sh.j2)."""
+
+    there: bool = False
+    """Whether the unit's file is."""
+    active: str = "inactive"
+    enabled: str = "not-found"
+    started_from: str = ""
+    """SHA-256 of unit and configuration as the process has read them; empty where that is not known."""
+    replaced: bool = False
+    """Whether nginx on disk is another one than the one that runs."""
+    reload_needed: bool = False
+
+    def is_running(self, wanted: str) -> bool:
+        """Whether the process was started from these texts and this program."""
+        return self.active == "active" and self.started_from == wanted and not self.replaced
+
+    def is_settled(self, wanted: str) -> bool:
+        """Whether nothing is left to do, now and for the next boot."""
+        return self.is_running(wanted) and self.there and self.enabled == "enabled" and not self.reload_needed
+
+
+NO_SHARING = SharingFacts()
+
+
+@dataclass(frozen=True)
+class ServiceFacts:
+    """A unit of these whose file is on a host (templates/monitoring/state.sh.j2)."""
+
+    active: str = "inactive"
+    enabled: str = "not-found"
+    started_from: str = ""
+    """SHA-256 of what the process was started from; empty where that is not known."""
+    replaced: bool = False
+    """Whether its program on disk is another one than the one that runs."""
+    reload_needed: bool = False
+
+    def is_running(self, wanted: str) -> bool:
+        """Whether the process was started from this, and from this program."""
+        return self.active == "active" and self.started_from == wanted and not self.replaced
+
+    def is_settled(self, wanted: str) -> bool:
+        """Whether nothing is left to do, now and for the next boot."""
+        return self.is_running(wanted) and self.enabled == "enabled" and not self.reload_needed
+
+
+@dataclass(frozen=True)
+class MonitoringFacts:
+    """What of all this is on a host."""
+
+    units: Mapping[str, ServiceFacts]
+    """Service -> its unit, of those that are there."""
+    secrets: frozenset[str] = frozenset()
+    """Paths of tokens and addresses of receivers."""
+
+    @property
+    def is_present(self) -> bool:
+        """Whether there is anything of it."""
+        return bool(self.secrets or self.units)
+
+
+NO_MONITORING = MonitoringFacts({})
+
+
+# Where the probe looks for a toolkit when the operator has named none.
+NOWHERE = "/nonexistent"
+
+
+@dataclass(frozen=True)
+class HostAccount:
+    """A user of the host's."""
+
+    passwd: str
+    """Its line of passwd."""
+    ours: bool
+    """Whether we have made it."""
+    processes: tuple[str, ...] = ()
+    """What runs as it: name, pid and, where that is known, the systemd unit of each."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.passwd.split(":")[0]
+
+    @property
+    def home(self) -> str:
+        """Its home."""
+        return self.passwd.split(":")[5]
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """One host, as found. Sizes in KiB."""
+
+    os_id: str
+    os_version: str
+    architecture: str
+    kernel: str
+    systemd: int
+    uid: int
+    memory_kib: int
+    disk_free_kib: MappingProxyType[str, int]
+    """Folder -> space left on the file system that holds it, or will."""
+    cuda_version: str
+    """Of the operator's own toolkit at the rig's cuda_root, such as "13.0"; empty without one."""
+    apt_lock_holder: str
+    """Name of the process that holds dpkg's lock; empty when it is free."""
+    pci_cards: tuple[tuple[str, str], ...] = ()
+    """(address, vendor:device) of each NVIDIA display adapter, by address."""
+    card_nodes: MappingProxyType[str, int | None] = field(default_factory=lambda: MappingProxyType({}))
+    """Address -> NUMA node of each of them, as far as the kernel says it; None where it knows of none."""
+    numa_nodes: frozenset[int] = frozenset()
+    """NUMA nodes that have both processors and memory."""
+    listeners: tuple[ListeningSocket, ...] = ()
+    built_engines: frozenset[str] = field(default_factory=frozenset)
+    unfit_engines: frozenset[str] = field(default_factory=frozenset)
+    """Of these, the ones that others than root can change, or that not everybody can run."""
+    weight_bytes: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Path of a weight file -> bytes of it that are there, whole or as a part."""
+    sent_kib: int = 0
+    """Of weights that were sent and not taken to their place yet."""
+    file_systems: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Folder -> where the file system is mounted that holds it, or will."""
+    started_builds: frozenset[str] = field(default_factory=frozenset)
+    """Folders of engines whose build has begun: their space is already taken."""
+    linked_roots: tuple[str, ...] = ()
+    """Roots that are symbolic links."""
+    missing_packages: tuple[str, ...] = ()
+    """Of those that it was asked for, in their order."""
+    clock: int = 0
+    """Seconds since the epoch, as the host has it."""
+    foreign_roots: tuple[tuple[str, str, int], ...] = ()
+    """(path, owner, mode) of roots that were there before us."""
+    elsewhere: str = ""
+    """The configuration's folder that the host is served from, where it is not the rig's."""
+    nvcc: str = ""
+    """The version of that toolkit's compiler, such as "13.0.88"; empty without one."""
+    bare_functions: frozenset[str] = field(default_factory=frozenset)
+    """Mathematical functions that its header declares without an exception specification, of those that glibc declares
+    with one."""
+    glibc: str = ""
+    """The version of the C library, such as "2.41"; empty of another library."""
+    users: tuple[HostAccount, ...] = ()
+    """Those of its instances that are there, and all others that we have made."""
+    foreign_groups: tuple[str, ...] = ()
+    """Groups with the name of a user that is to be made."""
+    driver_ours: bool = False
+    """Whether we see to its NVIDIA driver, or did before this run."""
+    containers_ours: bool = False
+    """Whether a deploy has brought what runs containers."""
+    settings_ours: bool = False
+    """Whether its cards or its kernel have settings of ours."""
+    undeclared: frozenset[str] = field(default_factory=frozenset)
+    """Files that are there of what the rig does not declare any more."""
+    ledger_whole: bool = True
+    """Whether the last line of the list of what is ours has its end: the next one would be joined to it."""
+    covered: tuple[str, ...] = ()
+    """Where something is mounted within our folders, or over a weight file, in the order in which it was."""
+    addresses: frozenset[str] = field(default_factory=frozenset)
+    """Those that it has, of both families, as Python writes them."""
+    sharing: SharingFacts = NO_SHARING
+    """The unit that shares its weights with other boxes."""
+    monitoring: MonitoringFacts = NO_MONITORING
+    """What tells of it, and what asks other boxes."""
+
+    def has(self, address: str) -> bool:
+        """Whether it has this address, however that is written."""
+        return str(ip_address(address)) in self.addresses
+
+    @property
+    def system(self) -> str:
+        """Distribution and release, such as debian-12."""
+        return f"{self.os_id}-{self.os_version}"

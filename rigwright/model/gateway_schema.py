@@ -1,0 +1,211 @@
+"""The gateway in an inventory: keys and the types of their values."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host
+from rigwright.problems import InventoryModel
+from rigwright.validated_types import Name, matching
+
+OPAQUE_ORIGIN = "null"
+"""What browsers send for a page whose origin is none: a sandboxed frame, a data: URL, a local file."""
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+# RFC 6454, 6.2: scheme, host and a port that is not the scheme's usual one. Apps name pages of theirs by schemes of
+# their own (RFC 3986, 3.1), and some have no host: file://.
+_ORIGIN = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]{{0,31}})://([A-Za-z0-9._~-]{{0,253}}|\[[0-9A-Fa-f:.]+\])({PORT})")
+_ORIGIN_ALLOWED = (
+    "an origin without a path, such as https://chat.example.org, app://obsidian.md or chrome-extension://ID"
+)
+
+
+def _listen_address(value: str) -> str:
+    wrong = ValueError("an IP address of the host, or 0.0.0.0 or :: for all")
+    try:
+        found = ip_address(value)
+    except ValueError:
+        raise wrong from None
+    if found.is_multicast:
+        raise wrong
+    if "%" in value:
+        raise ValueError(f"{wrong}, {ZONE}")
+    return str(found)
+
+
+def _cors_origin(value: str) -> str:
+    """An origin in the spelling that browsers send, by which the gateway compares it."""
+    if value == OPAQUE_ORIGIN:
+        return value
+    found = _ORIGIN.fullmatch(value)
+    if not found:
+        begins = _ORIGIN.match(value)
+        meant = f"; did you mean {begins[0]!r}?" if begins and value[begins.end() :][:1] == "/" else ""
+        raise ValueError(_ORIGIN_ALLOWED + meant)
+    scheme, name, port = found[1].lower(), found[2], found[3]
+    if scheme not in _DEFAULT_PORTS:
+        return f"{scheme}://{name}{port}"
+    try:
+        name = f"[{ip_address(name[1:-1])}]" if name[:1] == "[" else name if name == "0.0.0.0" else canonical_host(name)  # noqa: S104
+    except ValueError as error:
+        raise ValueError(f"{_ORIGIN_ALLOWED}: {error}") from None
+    return f"{scheme}://{name}{'' if port == _DEFAULT_PORTS[scheme] else port}"
+
+
+CorsOrigin = Annotated[str, AfterValidator(_cors_origin)]
+ListenAddress = Annotated[str, AfterValidator(_listen_address)]
+ServedName = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}", "a model's name: letters, digits and ._:/@+-, at most 128")
+]
+Sticky = Annotated[
+    str,
+    matching(r"|conversation|header:[A-Za-z][A-Za-z0-9-]{0,63}", '"", "conversation" or "header:" and its name'),
+    # names of headers are one in capitals and without
+    AfterValidator(str.lower),
+]
+
+
+# Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
+QueueLength = Annotated[int, Field(ge=0, le=32_000, strict=True)]
+CacheIsolation = Literal["", "key"]
+# a deploy waits for it
+DrainSeconds = Annotated[int, Field(ge=0, le=3600, strict=True)]
+
+# Seconds. Answers of a few hundred tokens take less on the slowest of our cards.
+DRAIN = 30
+
+
+class ListenerEntry(InventoryModel):
+    """One address and port that clients reach."""
+
+    address: ListenAddress = Field(
+        description="The host address to listen on; `0.0.0.0` is all IPv4 addresses, `::` all addresses."
+    )
+    port: TcpPort = Field(description="The TCP port; may be below 1024.")
+    tls: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether to use TLS, with a certificate of your own CA (`rigwright ca`) or `cert_file`; otherwise "
+        "everything, keys included, is sent in the clear.",
+    )
+    keys: bool = Field(
+        default=True,
+        strict=True,
+        description="Whether clients need a key (`rigwright keys`). Otherwise everyone who reaches it is served, and "
+        "keys are ignored.",
+    )
+    models: tuple[ServedName, ...] = Field(
+        default=(),
+        description="Models to offer on this listener, by name or alias, under all their names; default: all of the "
+        "gateway's.",
+    )
+    names: tuple[HostName, ...] = Field(
+        default=(),
+        description="Host names for its certificate, in addition to its address. Without `keys`, requests for another "
+        "name are refused, which keeps out pages whose name was made to lead here (DNS rebinding); addresses and "
+        "`localhost` are always taken.",
+    )
+    cert_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A PEM file on your machine, relative to the inventory, with its certificate chain. Needs `tls` "
+        "and `key_file`.",
+    )
+    key_file: str | None = Field(
+        default=None, min_length=1, description="The certificate's private key, likewise, without a passphrase."
+    )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it listens, as `ADDRESS:PORT`."""
+        wide = ("0.0.0.0", "::") if self.address == "::" else (self.address,)  # noqa: S104 (as declared)
+        return tuple(f"[{one}]:{self.port}" if ip_address(one).version == 6 else f"{one}:{self.port}" for one in wide)
+
+    @model_validator(mode="after")
+    def _check_consistent(self) -> ListenerEntry:
+        if bool(self.cert_file) != bool(self.key_file):
+            raise ValueError("cert_file and key_file together, or neither")
+        if not self.tls and self.cert_file:
+            raise ValueError("tls = True if cert_file is set")
+        if not self.tls and self.keys and self.names:
+            raise ValueError("tls = True, or keys = False, if names is set")
+        if self.tls and not (self.names or self.cert_file) and ip_address(self.address).is_unspecified:
+            raise ValueError("given names for the certificate, since it listens with TLS on all addresses")
+        return self
+
+
+class ModelEntry(InventoryModel):
+    """One name that clients ask for, and who answers."""
+
+    instances: tuple[Name, ...] = Field(min_length=1, description="Instances that serve it, all of one variant.")
+    queue: QueueLength | None = Field(default=None, description="Overrides the gateway's, for this model.")
+    sticky: Sticky | None = Field(default=None, description="Overrides the gateway's, for this model.")
+    allow_fields: tuple[str, ...] | None = Field(default=None, description="Overrides the gateway's, for this model.")
+    cache_isolation: CacheIsolation | None = Field(default=None, description="Overrides the gateway's, for this model.")
+
+
+class Gateway(InventoryModel):
+    """The gateway of a rig: nginx, with what decides who may ask for what, and who answers."""
+
+    listeners: dict[Name, ListenerEntry] = Field(min_length=1, description="Where clients reach it.")
+    models: dict[ServedName, ModelEntry] = Field(
+        default_factory=dict,
+        description="Model names, each with its instances; default: every catalogue model served by an instance, with "
+        "all instances that serve it.",
+    )
+    aliases: dict[ServedName, ServedName] = Field(
+        default_factory=dict, description='Aliases, such as `{"gpt-4o": "qwen3.6-27b"}`.'
+    )
+    queue: QueueLength = Field(
+        default=64,
+        description="Queue length per model, beyond the parallel sequences of its instances; further requests get 429.",
+    )
+    sticky: Sticky = Field(
+        default="",
+        description="Session affinity among equal instances: `header:NAME` by that header's value, `conversation` by "
+        "the start of the conversation; default: the least busy instance.",
+    )
+    allow_fields: tuple[str, ...] = Field(
+        default=(),
+        description="Rules for request fields that are not applied, by name (table below). Fields that such a rule "
+        "refuses reach the engine, which they may crash.",
+    )
+    cache_isolation: CacheIsolation = Field(
+        default="",
+        description="`key` keeps the prefix caches of vLLM apart by client key, so that no client can learn from the "
+        "time to the first token what others have sent; prompts that several keys share are computed for each of them. "
+        "Default: one cache for all clients of an instance.",
+    )
+    origins: tuple[CorsOrigin, ...] = Field(
+        default=(),
+        description="Origins that may send requests from a browser engine, as their `Origin` header has them: of pages "
+        "(`https://chat.example.org`), extensions (`chrome-extension://ID`, `moz-extension://ID`) and apps "
+        "(`app://obsidian.md`, `tauri://localhost`, `capacitor://localhost`, `vscode-webview://ID`, `file://`); "
+        "`null`, which any web page can send, only if every listener needs keys.",
+    )
+    scrapers: tuple[Cidr, ...] = Field(
+        default=(), description="Networks allowed to read `/metrics` and `/metrics/INSTANCE`, on every listener."
+    )
+    drain: DrainSeconds = Field(
+        default=DRAIN,
+        description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
+        "elsewhere, or are told to come again (503); streams that are longer end with an error that says so.",
+    )
+    keys_file: str = Field(
+        default="gateway-keys.toml",
+        min_length=1,
+        description="The keys file on your machine, relative to the inventory; written by `rigwright keys`, contains "
+        "no secrets.",
+    )
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether any listener needs keys."""
+        return any(one.keys for one in self.listeners.values())
+
+    def has_model(self, listener: ListenerEntry, model: str) -> bool:
+        """Whether a listener offers a model: it names none, or this one or an alias of it."""
+        return not listener.models or model in {self.aliases.get(one, one) for one in listener.models}

@@ -1,0 +1,305 @@
+"""Entries of an inventory: a host's keys and those of its instances."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from rigwright.address_types import Address, Cidr, HostName, HttpUrl, Origin, Port
+from rigwright.model.catalog_schema import Card
+from rigwright.model.containers.entry import ContainersEntry
+from rigwright.model.download_origins import RegistryEntry
+from rigwright.model.gateway_schema import Gateway
+from rigwright.model.monitoring_schema import Monitoring
+from rigwright.model.roots import Roots
+from rigwright.problems import InventoryModel
+from rigwright.validated_types import (
+    RISING,
+    AbsolutePath,
+    Archive,
+    Capability,
+    CardIndex,
+    CatalogName,
+    Flavour,
+    KernelNumber,
+    Lanes,
+    MemorySize,
+    ModuleOption,
+    Name,
+    ReservedKey,
+    SysctlName,
+    Tasks,
+    UserName,
+    VariantName,
+)
+
+
+class InstanceEntry(InventoryModel):
+    """One instance, as declared."""
+
+    variant: VariantName = Field(description="Catalogue variant to serve.")
+    port: Port = Field(description="TCP port of its API on the loopback interface.")
+    cards: tuple[CardIndex, ...] = Field(
+        default=(),
+        description="GPU indexes, as many as the variant needs; each card serves one instance.",
+    )
+    api_key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file on your machine, relative to the inventory, with the API key; default: "
+        "generated on the host.",
+    )
+    memory_max: MemorySize = Field(
+        default="90%",
+        description="Host memory limit, including weights in the page cache: an amount or a share of the total; "
+        "processes that exceed it are killed.",
+    )
+    tasks_max: Tasks = Field(default=4096, description="Limit of processes and threads.")
+
+
+Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
+Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
+# Keys that only a managed driver has: options of the module count from when it is loaded, with initial file systems and
+# reboots that are the operator's own where the driver is.
+NEEDS_MANAGED = frozenset({"reboot", "module_options"})
+
+
+# told apart before they are looked at: a wrong value is one mistake, not one of each
+PowerLimit = Annotated[
+    Annotated[Watts, Tag("[number]")] | Annotated[tuple[Watts, ...], Tag("[list]")],
+    Discriminator(lambda value: "[list]" if isinstance(value, (list, tuple)) else "[number]"),
+]
+
+
+class DriverEntry(InventoryModel):
+    """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width", "open_despite_cards": "force_open_modules"}
+
+    managed: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether deploys install and configure the driver as declared here; otherwise you install it, and "
+        "checks only verify that it fits the cards.",
+    )
+    branch: int | None = Field(
+        default=None,
+        ge=1,
+        le=999,
+        strict=True,
+        description="The driver branch (major version); by default the locked driver's, else the published "
+        "one with the "
+        "longest support.",
+    )
+    flavour: Flavour | None = Field(
+        default=None,
+        description="Kernel module flavour; by default what the cards need, and open where both work. One "
+        "module serves "
+        "all cards: with a Blackwell card it is the open one.",
+    )
+    source: Archive | None = Field(
+        default=None,
+        description="Archive to install from; by default the locked driver's, else the distribution's if it has the "
+        "branch.",
+    )
+    force_open_modules: bool = Field(
+        default=False,
+        strict=True,
+        description="Run open modules also where a declared card is known to fail with them (`module` is `proprietary` "
+        "in its description), such as a 2080 Ti with exchanged memory beside a 5090. The card may be lost.",
+    )
+    reboot: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether every deploy may reboot the host if the driver needs it; otherwise `--reboot` "
+        "allows it for "
+        "one deploy. Needs `managed`.",
+    )
+    power_w: PowerLimit | None = Field(
+        default=None,
+        description="Power limit, W: one for all cards, or one per card by GPU index; by default each card's own.",
+    )
+    clocks_mhz: Annotated[tuple[Megahertz, Megahertz], RISING] | None = Field(
+        default=None, description="Lowest and highest clock for all cards, MHz."
+    )
+    pcie_link_width: tuple[Lanes, ...] = Field(
+        default=(),
+        description="PCIe link width (lanes) of each card, by GPU index, for boards that give a slot fewer "
+        "lanes than the "
+        "card has; by default the full width of card and slot.",
+    )
+    nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
+        default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
+    )
+    module_options: dict[ModuleOption, KernelNumber] = Field(
+        default_factory=dict,
+        description='Kernel module options, such as `{"NVreg_EnableResizableBar": 1}`. Needs `managed`.',
+    )
+    sysctl: dict[SysctlName, KernelNumber] = Field(
+        default_factory=dict,
+        description='Sysctl settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`.',
+    )
+
+    @property
+    def sets_cards(self) -> bool:
+        """Whether cards are to have limits or clocks that are not their own."""
+        return self.power_w is not None or self.clocks_mhz is not None
+
+    def power_limits(self, cards: int) -> tuple[int | None, ...]:
+        """The power limit of each of so many cards by GPU index, W; None where it is left alone."""
+        return self.power_w if isinstance(self.power_w, tuple) else (self.power_w,) * cards
+
+    @model_validator(mode="after")
+    def _check_consistent(self) -> DriverEntry:
+        if self.force_open_modules and self.flavour == "proprietary":
+            raise ValueError("without force_open_modules where the flavour is proprietary")
+        if any(one == other for one, other in self.nvlinks):
+            raise ValueError("nvlinks between two cards each")
+        if len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks):
+            raise ValueError("nvlinks that name each pair of cards once")
+        if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
+            raise ValueError(f"managed = True if {', '.join(idle)} is set")
+        return self
+
+
+class ShareEntry(InventoryModel):
+    """Where a box gives the weights that it has verified to others."""
+
+    address: Address = Field(description="The host address to listen on.")
+    port: Port = Field(default=8090, description="The TCP port; must not be an instance's.")
+    allow: tuple[Cidr, ...] = Field(min_length=1, description="Networks allowed to download, such as 10.0.0.0/24.")
+
+
+def _kind(card: object) -> str:
+    return "[table]" if isinstance(card, (dict, Card)) else "[name]"
+
+
+# a discriminator's marks are left out of what an error says (rigwright.problems)
+CardEntry = Annotated[
+    Annotated[CatalogName, Tag("[name]")] | Annotated[Card, Tag("[table]")],
+    Discriminator(_kind),
+]
+
+
+class RigEntry(InventoryModel):
+    """One rig, as declared in an inventory."""
+
+    RENAMED: ClassVar[dict[str, str]] = {
+        "lent": "reserved_gpus",
+        "also_build_for": "extra_capabilities",
+        "hub_token_for": "hub_token_origin",
+    }
+
+    cards: tuple[CardEntry, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Its cards by GPU index (PCI bus order): catalogue names, or descriptions.",
+    )
+    reserved_gpus: tuple[CardIndex, ...] = Field(
+        default=(),
+        description="GPU indexes of cards reserved for other work: no instance gets one, and other processes may use "
+        "them. `driver` settings for all cards still apply.",
+    )
+    driver: DriverEntry = Field(default=DriverEntry(), description="The NVIDIA driver of a rig with cards.")
+    containers: ContainersEntry | None = Field(
+        default=None,
+        description="Container engines, also for your own containers; without it Rigwright leaves them alone.",
+    )
+    instances: dict[Name, InstanceEntry] = Field(
+        default_factory=dict,
+        description="Instances to serve. A name becomes the unit `rigwright-NAME.service`.",
+    )
+    envs: tuple[CatalogName, ...] = Field(
+        default=(),
+        description="Catalogue environments to install although no instance uses them; `rigwright shell` enters one.",
+    )
+    allow: tuple[ReservedKey, ...] = Field(
+        default=(),
+        description="Catalogue settings allowed on this rig although they name a program, file, folder, server or "
+        "listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`, and groups of `locks/` beside the "
+        "inventory whose programs root runs, such as `locks.hub-client`; a refusal states the name.",
+    )
+    roots: Roots = Field(default=Roots(), description="Directories on the host.")
+    service_user: UserName = Field(
+        default="rigwright",
+        description="Prefix of service user names: each instance runs as its own user `rigwright-NAME`; never root or "
+        "the SSH user.",
+    )
+    mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
+        default_factory=dict,
+        description="Base URLs, in order, for sources that the lock names; `apt`, `index`, `nvidia` and `hub` replace "
+        "the host's defaults.",
+    )
+    proxy: HttpUrl | None = Field(default=None, description="Proxy for everything that the host downloads.")
+    no_proxy: tuple[HostName, ...] = Field(
+        default=(), description="Hosts and domains to reach without the proxy; the host itself always is."
+    )
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A PEM file on your machine, relative to the inventory, with CA certificates that the host also "
+        "trusts for downloads.",
+    )
+    peers: tuple[HttpUrl, ...] = Field(
+        default=(),
+        description="Base URLs, in order, of boxes that share their weights, or of any server with the same layout: "
+        "tried before all other sources.",
+    )
+    share: ShareEntry | None = Field(default=None, description="Shares this box's weights with others.")
+    gateway: Gateway | None = Field(
+        default=None, description="The gateway for clients; without it each instance is only reachable at its own port."
+    )
+    monitoring: Monitoring | None = Field(
+        default=None, description="Metrics of this box, and whether it is the Prometheus server for all of them."
+    )
+    hub_token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file on your machine, relative to the inventory, with a hub token on its only line, for "
+        "repositories that require one.",
+    )
+    hub_token_origin: Origin | None = Field(
+        default=None,
+        description="The mirror of `hub` that the token is for, such as https://hub.example.org; by default the hub "
+        "itself. The token is never sent elsewhere, or over plain http.",
+    )
+    registries: dict[Name, RegistryEntry] = Field(
+        default_factory=dict,
+        description="Image registries that need a login, by their source names, such as `ghcr`.",
+    )
+    redirects: tuple[Origin, ...] = Field(
+        default=(),
+        description="Non-public addresses that downloads may lead to, such as http://10.0.0.5:8081, by a redirect, an "
+        "index page or a URL in a lock; mirrors are always allowed.",
+    )
+    fs_verity: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether the kernel verifies weights at every read (fs-verity), where kernel and file "
+        "system support "
+        "it.",
+    )
+    keep_generations: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        strict=True,
+        description="Generations to keep on the host, including the current one.",
+    )
+    cuda_root: AbsolutePath | None = Field(
+        default=None,
+        description="Your own CUDA toolkit on the host, to build engines with; without it the locked one is installed.",
+    )
+    extra_capabilities: tuple[Capability, ...] = Field(
+        default=(),
+        description="Compute capabilities to compile GPU engines for in addition to those of the rig's cards; CPU "
+        "engines are not affected.",
+    )
+    bundle: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A folder on your machine, relative to the inventory, made by `rigwright bundle`: "
+        "missing files are "
+        "sent from it over SSH, and the host downloads nothing.",
+    )

@@ -1,0 +1,170 @@
+"""How a box shares its weights with others: nginx's configuration and its unit, as text, and what is found of both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from rigwright.host import script_output
+from rigwright.host.script_output import HostOutput, optional, tolerant, word, yes_or_no
+from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
+from rigwright.model.fact_types import SharingFacts
+from rigwright.model.feature import FactSource
+from rigwright.model.inventory_schema import ShareEntry
+from rigwright.model.roots import Roots
+from rigwright.nginx_package import PACKAGE, PROGRAM
+from rigwright.render import render
+
+SHARE_UNIT = "rigwright_share.service"  # no instance's: those are rigwright-NAME
+RUNTIME = "rigwright_share"  # its folder below /run
+PATH = f"{UNIT_FOLDER}/{SHARE_UNIT}"
+RECORD = (
+    f"{STARTED_FROM_FOLDER}/{SHARE_UNIT}"  # what its process was started from; gone with a reboot, as everything there
+)
+# First line of both files. Instances' units have another: what has that one goes when no instance is called so.
+OWNED = "# Written by rigwright to share weights; changes here are undone by the next deploy."
+# Which files are on their way, for those who would fetch them here. The only hidden file that is shared.
+PROGRESS = ".progress.json"
+WORKERS = 4
+# Files that are fetched at a time, by one box and by all; each may take a disk's read and 2 MiB of network at once. A
+# box fetches four and looks at progress: this is for fifty of them, and who is refused goes to the hub.
+EACH = 8
+TOGETHER = 256
+
+
+def share_endpoint(share: ShareEntry) -> str:
+    """`ADDRESS:PORT`, as in an address of the web."""
+    return _format_endpoint(ip_address(share.address), share.port)
+
+
+def _format_endpoint(address: IPv4Address | IPv6Address, port: int) -> str:
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def allowed_networks(share: ShareEntry) -> tuple[str, ...]:
+    """The networks that may fetch, and the box itself: its checks do."""
+    networks = {str(ip_network(network, strict=False)) for network in share.allow}
+    return (*sorted(networks), str(ip_network(share.address)))
+
+
+def listener_filter(share: ShareEntry) -> str:
+    """The filter by which ss shows its listener and no other."""
+    return f"src {share_endpoint(share)}"
+
+
+def config_path(roots: Roots) -> str:
+    """Where nginx's configuration lies on the host."""
+    return f"{roots.config}/share.conf"
+
+
+def render_share_config(roots: Roots, share: ShareEntry) -> str:
+    """That configuration."""
+    return render(
+        "sharing/nginx.conf.j2",
+        owned=OWNED,
+        workers=WORKERS,
+        connections=2 * TOGETHER,
+        each=EACH,
+        together=TOGETHER,
+        endpoint=share_endpoint(share),
+        root=roots.models,
+        allow=allowed_networks(share),
+        progress=PROGRESS,
+    )
+
+
+def render_share_unit(roots: Roots, share: ShareEntry) -> str:
+    """The unit's text."""
+    return render(
+        "sharing/share.service.j2",
+        owned=OWNED,
+        roots=roots,
+        name=SHARE_UNIT,
+        path=PATH,
+        runtime=RUNTIME,
+        program=PROGRAM,
+        config=config_path(roots),
+        started_from=STARTED_FROM_FOLDER,
+        record=RECORD,
+        endpoint=share_endpoint(share),
+        allow=allowed_networks(share),
+        family="AF_INET6" if ip_address(share.address).version == 6 else "AF_INET",
+        port=share.port,
+    )
+
+
+def share_digest(roots: Roots, share: ShareEntry) -> str:
+    """SHA-256 of both texts, as the unit writes it down when it starts."""
+    return hashlib.sha256((render_share_unit(roots, share) + render_share_config(roots, share)).encode()).hexdigest()
+
+
+def share_state_values() -> dict[str, object]:
+    """The values of templates/sharing/state.sh.j2."""
+    return {"share_unit": SHARE_UNIT, "share_path": PATH, "share_record": RECORD}
+
+
+def share_release_values(roots: Roots) -> dict[str, object]:
+    """The values of templates/sharing/release.sh.j2, which stops sharing."""
+    return {**share_state_values(), "share_config": config_path(roots)}
+
+
+SCHEMA: script_output.Schema = {
+    "share_there": (yes_or_no,),
+    "share_active": (optional(word, "inactive"),),
+    "share_enabled": (optional(word, "not-found"),),
+    "share_started_from": (tolerant(script_output.sha256),),
+    "share_replaced": (yes_or_no,),
+    "share_reload": (optional(yes_or_no, False),),
+}
+"""What templates/sharing/state.sh.j2 tells."""
+
+
+def read_sharing_facts(told: HostOutput) -> SharingFacts:
+    """Read it of what a host has told.
+
+    Raises:
+        ValueError: some of it is missing.
+    """
+    return SharingFacts(
+        there=told.one("share_there"),
+        active=told.one("share_active"),
+        enabled=told.one("share_enabled"),
+        started_from=told.one("share_started_from"),
+        replaced=told.one("share_replaced"),
+        reload_needed=told.one("share_reload"),
+    )
+
+
+def parse_sharing_facts(output: Iterable[str]) -> SharingFacts:
+    """Read what templates/look/sharing.sh.j2 has told.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    return read_sharing_facts(script_output.parse_output(output, SCHEMA))
+
+
+def describe_pending_share(roots: Roots, share: ShareEntry | None, now: SharingFacts) -> str:
+    """Why there is something to do where weights are to be shared; empty where there is not."""
+    if share is None or now.is_settled(wanted := share_digest(roots, share)):
+        return ""
+    if not now.there:
+        return "not shared yet"
+    if now.active != "active":
+        return f"its unit is {now.active}"
+    if now.replaced:
+        return "the running nginx is not the installed one"
+    if now.started_from != wanted:
+        return "it was started with different settings"
+    return "it does not start at boot" if now.enabled != "enabled" else "systemd must reload its unit"
+
+
+SHARING_FACTS = FactSource(
+    "sharing",
+    "sharing/state.sh.j2",
+    lambda rig: share_state_values(),
+    SCHEMA,
+    lambda output: {"sharing": read_sharing_facts(output)},
+    lambda rig, system: [PACKAGE] if rig.share else [],
+)
