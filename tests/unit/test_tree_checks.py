@@ -82,7 +82,7 @@ def answers() -> Answers:
             "mounts": [mount("/")],
             "waiting": [],
         },
-        "python": {"foreign": [], "other": []},
+        "python_shadowing": {"foreign": [], "other": []},
         "managed_files": {
             **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
             "certificates": {},
