@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from checks.check_catalogue import list_checks
 from rigwright.project_root import ROOT
 from tests.unit.nvidia_host import NvidiaFolderHost
 
@@ -15,6 +16,7 @@ SETTINGS = ("memory",)
 MANAGED = {"N14", "N15", "N16", "N17", "N19", "N20"}
 # with any driver, where there is something to hold the box to
 DECLARED = {"N12", "N21", "N22", "N24", "N28"}
+BASE = sorted(one.id for one in list_checks() if one.id.startswith("B"))
 ALL = [f"N{number:02}" for number in (*range(1, 21), 28, *range(21, 28))]
 
 
@@ -34,7 +36,7 @@ def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:
 def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp_path: Path) -> None:
     host = NvidiaFolderHost(tmp_path.resolve())
     found = lines(host.root, "managed")
-    assert [identifier for _, identifier, _ in found] == ["P01", *ALL, "B01", "B02", "B03", "B04"]
+    assert [identifier for _, identifier, _ in found] == ["P01", *ALL, *BASE]
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert set(skipped) == {"N14", "N17"}
     assert skipped["N14"].endswith(

@@ -174,7 +174,7 @@ def test_verbs_options_and_files_are_completed() -> None:
         (["restart", "{}", "c"], ["chat", "code"]),
         (["logs", "{}", "--instance", "ch"], ["chat"]),
         (["switch", "{}", "chat", "llamacpp/tw"], ["llamacpp/two"]),
-        (["check", "--only", "S01,B0"], ["S01,B01", "S01,B02", "S01,B03", "S01,B04"]),
+        (["check", "--only", "S01,P0"], ["S01,P01"]),
     ],
 )
 def test_names_of_an_inventory_are_completed(box: OperatorFolder, words: list[str], names: list[str]) -> None:
