@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rigwright import local_files
-from rigwright.gateway.certificates import CertificateFacts, CertificatePair, certificate_names
+from rigwright.gateway.certificates import CertificatePair, certificate_names
+from rigwright.gateway.secrets_distribution import CertificateFacts
 
 FOLDER = "gateway-ca"  # beside the inventory
 KEY, CERTIFICATE = "ca.key", "ca.crt"

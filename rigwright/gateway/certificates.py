@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,27 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from rigwright import local_files
-
-# Before the certificates, where TLS does not look (RFC 7468, 2): the SHA-256 of the key that was brought with them. So
-# a host can tell that what lies there is whole, without telling what a key is.
-FITS = re.compile(r"key ([0-9a-f]{64})\n")
-
-
-@dataclass(frozen=True)
-class CertificateFacts:
-    """What a host has of a pair."""
-
-    head: str
-    """What stands before the key in its file, whatever that is."""
-    key: str
-    """SHA-256 of the rest; empty where others than root can read it."""
-
-    @property
-    def certificates(self) -> str:
-        """What it has in PEM; empty where the key is not the one that was brought with them."""
-        found = FITS.match(self.head)
-        return self.head[found.end() :] if found and found[1] == self.key else ""
-
+from rigwright.gateway.secrets_distribution import CertificateFacts
 
 MAXIMUM = 1024 * 1024  # bytes of a file
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rigwright.gateway.certificates import CertificateFacts
 from rigwright.gateway.keys_file_version import ID, HostVersion, KeyVersion
 from rigwright.host import script_output
 from rigwright.host.script_output import matching, tolerant, word
@@ -26,6 +26,25 @@ ENGINE_KEYS, TLS = "engine-keys", "tls"
 # States of a unit that has been given what was there when it began, and not what has come since.
 RUNS = ("activating", "active", "reloading")
 TRIES = 300  # five a second: for as long the unit's start may take
+# Before the certificates, where TLS does not look (RFC 7468, 2): the SHA-256 of the key that was brought with them. So
+# a host can tell that what lies there is whole, without telling what a key is.
+FITS = re.compile(r"key ([0-9a-f]{64})\n")
+
+
+@dataclass(frozen=True)
+class CertificateFacts:
+    """What a host has of a pair."""
+
+    head: str
+    """What stands before the key in its file, whatever that is."""
+    key: str
+    """SHA-256 of the rest; empty where others than root can read it."""
+
+    @property
+    def certificates(self) -> str:
+        """What it has in PEM; empty where the key is not the one that was brought with them."""
+        found = FITS.match(self.head)
+        return self.head[found.end() :] if found and found[1] == self.key else ""
 
 
 @dataclass(frozen=True)

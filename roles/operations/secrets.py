@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyinfra import host, state
 from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.file_lock import FileLockHeld
-from rigwright.gateway import certificate_authority, certificates, keyring, secrets_distribution
-from rigwright.gateway.certificates import CertificatePair, CertificateSpec
+from rigwright.gateway import keyring, secrets_distribution
 from rigwright.gateway.deployed_keys import DeployedKeys, describe_refusal, parse_deployed_keys, render_keys_query
 from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
@@ -20,6 +21,10 @@ from rigwright.model.roots import Roots
 from rigwright.problems import Invalid, format_count
 from roles.operations.facts import ChannelFact, ReadOnlyScript
 from roles.operations.files import PathEntriesFact, PathEntry
+
+if TYPE_CHECKING:
+    from rigwright.gateway.certificate_authority import Authority
+    from rigwright.gateway.certificates import CertificatePair, CertificateSpec
 
 # A power cut can leave a file without its content, and llama-server takes an empty key file for "no key needed".
 EMPTY = {hashlib.sha256(text).hexdigest() for text in (b"", b"\n")}
@@ -190,16 +195,21 @@ def _needed_certificate(inventory: str, wanted: CertificateSpec, found: GatewayS
         ValueError: the operator's own, or the authority, cannot be used.
         OSError: no authority can be written.
     """
+    # a slow import, which hosts without TLS do not need
+    from rigwright.gateway import certificate_authority, certificates
+
     there, now = found.pairs.get(wanted.listener), certificate_authority.certificate_now()
     if wanted.cert_file and wanted.key_file:
         own = certificates.load_pair(wanted.cert_file, wanted.key_file, wanted.sans, now)
         return None if there == own.expected_facts else own
-    signing = _load_signing_authority(inventory)
+    signing = _load_signing_authority(inventory, now)
     return signing.issue(wanted.sans, now) if signing.renewal_reason(there, wanted.sans, now) else None
 
 
-def _load_signing_authority(inventory: str) -> certificate_authority.Authority:
-    folder, now = Path(inventory).parent / certificate_authority.FOLDER, certificate_authority.certificate_now()
+def _load_signing_authority(inventory: str, now: datetime) -> Authority:
+    from rigwright.gateway import certificate_authority
+
+    folder = Path(inventory).parent / certificate_authority.FOLDER
     if state.is_executing:
         return certificate_authority.ensure_authority(folder, now)
     # a plan makes none

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from rigwright.gateway import certificate_authority, certificates
 from rigwright.gateway.certificate_authority import Authority, BrokenAuthority
-from rigwright.gateway.certificates import CertificateFacts, CertificatePair, UnusableCertificate
+from rigwright.gateway.certificates import CertificatePair, UnusableCertificate
+from rigwright.gateway.secrets_distribution import CertificateFacts
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TODAY = certificate_authority.certificate_now()

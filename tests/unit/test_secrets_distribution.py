@@ -154,7 +154,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, f"{file} is not there: bring it back, or create it empty" in done.stderr) == (1, True)
     file.write_text("nonsense")
-    (command,) = secrets.install_client_keys._inner(rig=host.rig, file=str(file))
+    (command,) = secrets.install_client_keys._inner(roots=host.rig.roots, file=str(file))
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
     file.unlink()
