@@ -15,6 +15,7 @@ from pydantic import Field
 
 from rigwright.host.supported_systems import CODENAMES
 from rigwright.problems import FrozenModel
+from rigwright.safe_text import printable
 from rigwright.validated_types import CatalogName, System, Text
 
 PACKAGES = "packages"
@@ -92,7 +93,7 @@ def parse_release(text: str) -> Release:
         if not line.startswith(" "):
             name, _, value = line.partition(":")
             if name in fields:
-                raise ValueError(f"has {name} twice")
+                raise ValueError(f"has {printable(name)} twice")
             fields[name] = value.strip()
         elif name == "SHA256":
             if not (row := SUM.fullmatch(line)) or row[3] in sums:
