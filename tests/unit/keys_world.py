@@ -43,11 +43,11 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
                 inventory=str(inventory),
                 name=name,
                 gateway=SimpleNamespace(keys_file=path, aliases={"gpt-4o": "qwen3"}) if path else None,
-                offers=offers,
+                instances=offers,
             )
             for name, path in names.items()
         }
-        monkeypatch.setattr(key_sync, "offers_of", lambda rig: rig.offers)
+        monkeypatch.setattr(key_sync, "offers_of", lambda instances, _: instances)
         monkeypatch.setattr(key_sync, "load_hosts", lambda *_: {name: {"rig": name} for name in names})
         monkeypatch.setattr(key_sync, "load_host_rig", lambda name, _: rigs[name])
         found = [host.box(name) for name, host in hosts.items()]

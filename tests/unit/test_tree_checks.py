@@ -13,6 +13,7 @@ from rigwright.plan import plan_inputs
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.serving.generation import file_mode
 from rigwright.weights.verification import PACKAGE, weights_program_folder
+from tests.unit.check_runner import RIG_FIXTURES
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 RIG = sample_rig(sample_instance())
@@ -114,10 +115,15 @@ def reds(found: Answers) -> dict[str, Drift]:
     survey = SurveyAnswers({name: {"told": told} for name, told in found.items()})
     given: dict[str, Any] = {"survey": survey, "rig": RIG, "desired": DESIRED, "target_generation": DESIRED.generation}
     given |= {"installation": MADE, "record_property": lambda *_: None, "pytestconfig": PytestOptions()}
+    given |= {
+        name: fixture(RIG)
+        for name, fixture in RIG_FIXTURES.items()
+        if [*inspect.signature(fixture).parameters] == ["rig"]
+    }
     red = {}
     for module in MODULES:
         for name, function in vars(module).items():
-            if not name.startswith("test_") or not set(inspect.signature(function).parameters) <= given.keys():
+            if not name.startswith("test_"):
                 continue
             (mark,) = (one for one in function.pytestmark if one.name == "check")
             if mark.kwargs["identifier"] == "G02":  # it is of units
@@ -204,8 +210,11 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "an earlier one that was changed": (lambda a: tree_row(a, EARLIER).update(change("other")), {"G03"}),
     "an earlier one that nobody wrote": (lambda a: tree_row(a, EARLIER).update(unrecorded="no record of it"), {"G03"}),
     "an earlier one that leads nowhere": (lambda a: a["generations"]["kept"][0].update(lost=["/opt/x"]), {"G04"}),
-    "a module that comes first": (lambda a: a["python"]["foreign"].append("/usr/lib/python3.zip"), {"F12"}),
-    "a module that was compiled from another text": (lambda a: a["python"]["other"].append("/usr/lib/x.pyc"), {"F12"}),
+    "a module that comes first": (lambda a: a["python_shadowing"]["foreign"].append("/usr/lib/python3.zip"), {"F12"}),
+    "a module that was compiled from another text": (
+        lambda a: a["python_shadowing"]["other"].append("/usr/lib/x.pyc"),
+        {"F12"},
+    ),
     "an unknown setting": (lambda a: a["generations"]["beside"].append("override.conf"), {"G05"}),
     "a record of a stop, while all instances run": (lambda a: a["generations"]["beside"].append("stopped"), {"G05"}),
 }
