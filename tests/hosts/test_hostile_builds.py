@@ -118,8 +118,8 @@ sources = ["shelf:evil.tar.gz"]
     def limited(self, limits: str) -> Path:
         """A deploy whose steps have these limits."""
         file = self.folder / "limited.py"
-        lines = "from rigwright.engines import unprivileged\n\n"
-        lines += f"unprivileged.LIMITS = unprivileged.StepLimits({limits})\n"
+        lines = "from rigwright.engines import unprivileged_steps\n\n"
+        lines += f"unprivileged_steps.LIMITS = unprivileged_steps.StepLimits({limits})\n"
         file.write_text(lines + FILE.read_text())
         return file
 

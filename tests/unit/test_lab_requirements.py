@@ -124,9 +124,9 @@ def test_a_verb_without_them_says_so_and_does_nothing(verb: list[str], tmp_path:
     program = tmp_path / "without.py"
     program.write_text(
         "from importlib import metadata\n"
-        "from lab import requirements\n"
+        "from lab import machine_requirements\n"
         "def gone(name): raise metadata.PackageNotFoundError(name)\n"
-        "requirements.distribution = gone\n"
+        "machine_requirements.distribution = gone\n"
         "from cli import main\n"
         "main()\n"
     )
