@@ -33,7 +33,7 @@ COMMAND_SECTIONS = {
 # modules of several verbs
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "upgrade", "rollback", "remove"), "deploy_verbs"),
-    **dict.fromkeys(("start", "stop", "restart"), "lifecycle"),
+    **dict.fromkeys(("start", "stop", "restart"), "start_stop_restart"),
     **dict.fromkeys(("tunnel", "ssh", "run"), "remote_access"),
     **dict.fromkeys(("logs", "generations"), "generations_and_logs"),
     "completion": "install",

@@ -16,7 +16,7 @@ from cli.bench_options import JSON_OPTION, print_progress
 from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, NotAsDeclared
 from cli.instance_access import InterruptHandler, connect_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.measurement_guard import refuse_context_overflow
+from cli.measurement_refusals import refuse_context_overflow
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph

@@ -33,7 +33,7 @@ from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, pr
 from cli.exit_codes import NotAsDeclared as NotAsDeclared
 from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.measurement_guard import metrics_path, refuse_busy
+from cli.measurement_refusals import metrics_path, refuse_busy
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_table

@@ -39,7 +39,7 @@ from cli.instance_access import (
     select_instances,
 )
 from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.measurement_guard import metrics_path, refuse_busy, refuse_context_overflow
+from cli.measurement_refusals import metrics_path, refuse_busy, refuse_context_overflow
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_prose, print_table

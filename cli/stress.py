@@ -14,7 +14,7 @@ from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
 from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.measurement_guard import refuse_foreign_server
+from cli.measurement_refusals import refuse_foreign_server
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of

@@ -35,8 +35,8 @@ from rigwright.system_calls import filter_lines
 from roles import root_shell
 
 HOST = Path(__file__).with_name("host")
-MODULES = ("http_exchange", "single_request", "order_loop")
-"""Of the program, each after those that it imports; `order_loop` is called with those before it."""
+MODULES = ("http_exchange", "single_request", "json_orders")
+"""Of the program, each after those that it imports; `json_orders` is called with those before it."""
 MOST = 8 << 20  # bytes of an answer
 LINE = 64 << 20  # bytes of what the job says in one line
 WHOLE = 2 << 30  # bytes of all that it says
@@ -86,7 +86,7 @@ def render_client_program(*more: str) -> str:
         "    module = made[name] = sys.modules[f'{package}.{name}'] = types.ModuleType(f'{package}.{name}')\n"
         "    setattr(sys.modules[package], name, module)\n"
         "    exec(compile(text, f'{name}.py', 'exec', dont_inherit=True), module.__dict__)\n"
-        "made.pop('order_loop').main(made)\n"
+        "made.pop('json_orders').main(made)\n"
     )
 
 
@@ -126,7 +126,7 @@ class HostClient:
         Args:
             target: pyinfra's connected host.
             place: Who is asked.
-            more: Files of further modules of the program (roles/client/host/order_loop.py), for `told`.
+            more: Files of further modules of the program (roles/client/host/json_orders.py), for `told`.
         """
         self.place = place
         self.unit = f"rw-client-{place.name}-{secrets.token_hex(4)}"

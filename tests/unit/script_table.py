@@ -29,7 +29,7 @@ from rigwright.nvidia.driver import driver_facts
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch
 from rigwright.render import render
-from rigwright.serving import instance_lifecycle, takeover, weight_inventory
+from rigwright.serving import start_stop_by_hand, takeover, weight_inventory
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import build_generation
 from rigwright.serving.instance_units import listener_units
@@ -334,12 +334,12 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove": removal_script,
     "remove a model": remove_model,
     **{
-        f"{verb} by hand": lambda verb=verb: instance_lifecycle.render_lifecycle_script(
+        f"{verb} by hand": lambda verb=verb: start_stop_by_hand.render_lifecycle_script(
             (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, verb, ["chat"], "{}"
         )
-        for verb in instance_lifecycle.DOING
+        for verb in start_stop_by_hand.DOING
     },
-    "restart and recompile by hand": lambda: instance_lifecycle.render_lifecycle_script(
+    "restart and recompile by hand": lambda: start_stop_by_hand.render_lifecycle_script(
         (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, "restart", ["chat"], "{}", recompile=True
     ),
     "look at weights": lambda: weight_inventory.render_weights_query(sample_rig().roots),

@@ -10,7 +10,7 @@ import pytest
 from rigwright.engines import unprivileged_steps
 from rigwright.model.roots import Roots
 from roles.engines import SUPERVISOR
-from roles.operations import supervisor
+from roles.operations import job_step_limits
 from tests.unit.rendered_scripts import write_stand_in
 
 UNIT = "rw-job-x-compile.service"
@@ -62,27 +62,27 @@ def test_a_step_is_ended_before_its_disk_is_full(tmp_path: Path) -> None:
     assert last.endswith(f"MiB are left where it writes ({tmp_path / 'work'}): free space, then deploy again")
 
 
-@pytest.mark.parametrize("result", sorted(supervisor.CAUSES))
+@pytest.mark.parametrize("result", sorted(job_step_limits.CAUSES))
 def test_a_limit_of_systemds_is_named(tmp_path: Path, result: str) -> None:
     done = supervised(tmp_path, "exit 1", result=result)
     assert done.returncode == 1
-    assert done.stdout.decode() == f"limit: {UNIT} was ended: {supervisor.CAUSES[result]}\n"
+    assert done.stdout.decode() == f"limit: {UNIT} was ended: {job_step_limits.CAUSES[result]}\n"
     assert (tmp_path / "asked").read_text().splitlines()[-1] == f"reset-failed {UNIT}"
 
 
 def test_files_that_run_out_end_a_step_and_folders_that_are_gone_do_not(tmp_path, monkeypatch):
-    assert supervisor.describe_shortage([str(tmp_path), str(tmp_path / "gone")], 0) == ""
-    monkeypatch.setattr(supervisor, "FILES", 1 << 62)
+    assert job_step_limits.describe_shortage([str(tmp_path), str(tmp_path / "gone")], 0) == ""
+    monkeypatch.setattr(job_step_limits, "FILES", 1 << 62)
     if os.statvfs(tmp_path).f_files:
-        assert "remove files" in supervisor.describe_shortage([str(tmp_path)], 0)
+        assert "remove files" in job_step_limits.describe_shortage([str(tmp_path)], 0)
 
 
 def test_what_it_has_in_place_of_tmp_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "TEMPORARY", (str(tmp_path),))
+    monkeypatch.setattr(job_step_limits, "TEMPORARY", (str(tmp_path),))
     mine = tmp_path / r"systemd-private-0123-rw-job-a\x2db-compile.service-Ab3xYz"
     for path in (mine, tmp_path / "systemd-private-0123-other.service-Ab3xYz"):
         path.mkdir()
-    assert supervisor.temporary_folders(r"rw-job-a\x2db-compile.service") == [str(mine)]
+    assert job_step_limits.temporary_folders(r"rw-job-a\x2db-compile.service") == [str(mine)]
 
 
 def test_every_program_that_came_from_outside_has_all_limits() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli import lifecycle, main
-from rigwright.serving import instance_lifecycle
-from rigwright.serving.instance_lifecycle import LifecycleOutcome
+from cli import main, start_stop_restart
+from rigwright.serving import start_stop_by_hand
+from rigwright.serving.start_stop_by_hand import LifecycleOutcome
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_entry
 from tests.unit.weight_host import WeightHost
@@ -49,12 +49,12 @@ class LifecycleHost(WeightHost):
     def systemctl_commands(self) -> list[str]:
         return [line.split()[0] for line in self.systemctl.with_name("systemctl.asked").read_text().splitlines()]
 
-    def run_rehash(self, verb: instance_lifecycle.LifecycleVerb) -> LifecycleOutcome:
+    def run_rehash(self, verb: start_stop_by_hand.LifecycleVerb) -> LifecycleOutcome:
         holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": verb})
         done = self.run_script(
-            instance_lifecycle.render_lifecycle_script(self.rig.roots, self.rig.instances, verb, ["chat"], holder)
+            start_stop_by_hand.render_lifecycle_script(self.rig.roots, self.rig.instances, verb, ["chat"], holder)
         )
-        return instance_lifecycle.parse_outcome(done.stdout.splitlines())
+        return start_stop_by_hand.parse_outcome(done.stdout.splitlines())
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_one_that_does_not_start_is_told_with_what_it_has_said(host: LifecycleHo
 @pytest.mark.parametrize("recompile", [False, True])
 def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(host, tmp_path, monkeypatch, recompile):
     caches, warm, beyond = tmp_path / "instances", tmp_path / "warm", tmp_path / "beyond"
-    monkeypatch.setattr(instance_lifecycle, "CACHES", str(caches))
-    monkeypatch.setattr(instance_lifecycle, "WARM", str(warm))
+    monkeypatch.setattr(start_stop_by_hand, "CACHES", str(caches))
+    monkeypatch.setattr(start_stop_by_hand, "WARM", str(warm))
     own, another, others = caches / "chat" / "vllm-8.6", caches / "code" / "vllm-8.6", warm / "vllm-9.0"
     for folder in (own, another, warm / own.name, others, beyond):
         folder.mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
     (caches / "chat" / "link").symlink_to(beyond)
     holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
     host.run_script(
-        instance_lifecycle.render_lifecycle_script(
+        start_stop_by_hand.render_lifecycle_script(
             host.rig.roots, host.rig.instances, "restart", ["chat"], holder, recompile=recompile
         )
     )
@@ -111,8 +111,8 @@ def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
 
 def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(host, tmp_path, monkeypatch):
     caches, warm = tmp_path / "instances", tmp_path / "warm"
-    monkeypatch.setattr(instance_lifecycle, "CACHES", str(caches))
-    monkeypatch.setattr(instance_lifecycle, "WARM", str(warm))
+    monkeypatch.setattr(start_stop_by_hand, "CACHES", str(caches))
+    monkeypatch.setattr(start_stop_by_hand, "WARM", str(warm))
     folders = [caches / "chat" / "vllm-8.6", warm / "vllm-8.6"]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -122,11 +122,11 @@ def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(ho
     host.set_systemctl_answer("refuses", f"Warning\nFailed to stop {UNIT}: Connection timed out\n")
     holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
     done = host.run_script(
-        instance_lifecycle.render_lifecycle_script(
+        start_stop_by_hand.render_lifecycle_script(
             host.rig.roots, host.rig.instances, "restart", ["chat"], holder, recompile=True
         )
     )
-    (line,) = instance_lifecycle.parse_outcome(done.stdout.splitlines()).describe_outcome("restart")
+    (line,) = start_stop_by_hand.parse_outcome(done.stdout.splitlines()).describe_outcome("restart")
     assert line.startswith(f"refused: systemctl stop failed (Failed to stop {UNIT}: Connection timed out)")
     assert all((folder / "kernel.so").exists() for folder in folders)
     assert "restart" not in host.systemctl_commands
@@ -164,7 +164,7 @@ def test_who_deploys_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None
         (["chta"], 'there is no instance "chta"; did you mean "chat"?'),
     ],
 )
-@pytest.mark.parametrize("verb", instance_lifecycle.DOING)
+@pytest.mark.parametrize("verb", start_stop_by_hand.DOING)
 def test_what_is_meant_is_judged_before_a_host_is_reached(box, verb, words, said, monkeypatch):
     from checks import connections
 
@@ -177,11 +177,13 @@ def test_what_is_meant_is_judged_before_a_host_is_reached(box, verb, words, said
 def test_the_verb_says_it_of_each_host_and_ends_with_1_where_one_is_not_right(host, tmp_path, monkeypatch):
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
-    monkeypatch.setattr(lifecycle, "connect_inventory", lambda *_: ([host.box("box1")], {}))
-    monkeypatch.setattr(lifecycle.exit_codes, "exit_on_interrupt", lambda *_: None)
-    monkeypatch.setattr(lifecycle.root_shell, "run_command", lambda _, script, **__: host.box("box1")._run(script))
-    done = CliRunner().invoke(lifecycle.stop, [str(inventory), "--all"])
+    monkeypatch.setattr(start_stop_restart, "connect_inventory", lambda *_: ([host.box("box1")], {}))
+    monkeypatch.setattr(start_stop_restart.exit_codes, "exit_on_interrupt", lambda *_: None)
+    monkeypatch.setattr(
+        start_stop_restart.root_shell, "run_command", lambda _, script, **__: host.box("box1")._run(script)
+    )
+    done = CliRunner().invoke(start_stop_restart.stop, [str(inventory), "--all"])
     assert (done.exit_code, done.stdout) == (0, "box1: chat: stopped until `start` or the next deploy\n")
     host.set_systemctl_answer("becomes", "failed\n")
-    done = CliRunner().invoke(lifecycle.start, [str(inventory), "chat"])
+    done = CliRunner().invoke(start_stop_restart.start, [str(inventory), "chat"])
     assert done.exit_code == 1

@@ -15,8 +15,8 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
 from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.problems import describe_unknown, printable
-from rigwright.serving import instance_lifecycle
-from rigwright.serving.instance_lifecycle import LifecycleOutcome, LifecycleVerb
+from rigwright.serving import start_stop_by_hand
+from rigwright.serving.start_stop_by_hand import LifecycleOutcome, LifecycleVerb
 from roles import root_shell
 
 INSTANCES_ARGUMENT = click.argument(
@@ -99,7 +99,7 @@ def _run_on_instances(
     chosen = {box.name: [one.name for one in box.rig.instances if every or one.name in instances] for box in found}
     concerned = [box for box in found if chosen[box.name]]
     for box in concerned:
-        print_prose(f"{box.name}: {instance_lifecycle.DOING[verb]} {', '.join(chosen[box.name])}", err=True)
+        print_prose(f"{box.name}: {start_stop_by_hand.DOING[verb]} {', '.join(chosen[box.name])}", err=True)
     became = map_hosts(concerned, lambda box: _run_on_box(box, verb, chosen[box.name], recompile=recompile))
     faulty = False
     for box, one in zip(concerned, became, strict=True):
@@ -113,14 +113,14 @@ def _run_on_instances(
 
 def _run_on_box(box: ConnectedHost, verb: LifecycleVerb, names: list[str], *, recompile: bool) -> LifecycleOutcome:
     holder = render_holder_record(f"{verb} of {', '.join(names)}")
-    script = instance_lifecycle.render_lifecycle_script(
+    script = start_stop_by_hand.render_lifecycle_script(
         box.rig.roots, box.rig.instances, verb, names, holder, recompile=recompile
     )
     longest = max(one.variant.ready_timeout for one in box.rig.instances if one.name in names)
     try:
         # an instance may wait for what another one compiles
         answer = root_shell.run_command(box.target, script, limit=2 * longest + SLACK)
-        return instance_lifecycle.parse_outcome(answer.lines)
+        return start_stop_by_hand.parse_outcome(answer.lines)
     except root_shell.ConnectionGone as error:
         return LifecycleOutcome(refusal=f"the connection is gone: {printable(str(error))}")
     except ValueError as error:
