@@ -24,8 +24,7 @@ from cli.lock_resolver.lock_run import NothingToLock, address_lookup, hub_endpoi
 from cli.lock_resolver.model_hub import HubEndpoint
 from cli.lock_resolver.package_index import PackageIndex, index_url
 from cli.tables import format_size, print_prose, print_table
-from rigwright.containers.container_packages import groups_for
-from rigwright.declaration.container_packages import distribution_packages
+from rigwright.containers.container_packages import distribution_packages, groups_for
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import locked_artefacts

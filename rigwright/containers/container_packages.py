@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from rigwright.containers.container_facts import COMMAND, DISTRIBUTION_DOCKER, PODMAN
 from rigwright.model.containers.archive_tables import (
     DOCKER_ARCHIVE,
     TOOLKIT_ARCHIVE,
@@ -14,6 +15,7 @@ from rigwright.model.containers.archive_tables import (
     load_container_tables,
 )
 from rigwright.model.containers.container_supply import ContainerSupply
+from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.deb_package_groups import PackageGroup, locked_group
 from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
@@ -87,6 +89,20 @@ def groups_for(groups: Mapping[str, PackageGroup], system: str) -> tuple[Package
         system: The host's, such as debian-13.
     """
     return tuple(groups[name] for name in (TOOLKIT_ARCHIVE, group_of(DOCKER_ARCHIVE, system)) if name in groups)
+
+
+def distribution_packages(
+    containers: ContainersEntry | None, container_supply: ContainerSupply, system: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The packages that a host of a system, such as debian-13, may need, and more that some releases lack."""
+    keys = containers
+    if keys is None:
+        return (), ()
+    podman = (PODMAN,) if "podman" in keys.engines else ()
+    locked = group_of(DOCKER_ARCHIVE, system) in container_supply.groups
+    if "docker" not in keys.engines or keys.docker == "docker" or locked:
+        return podman, ()
+    return (DISTRIBUTION_DOCKER, *podman), (COMMAND,)
 
 
 CONTAINERS = Feature(

@@ -1,4 +1,4 @@
-"""What serves: one folder a kind, each with all that the rest of the house has to know of it (`Kind` in kind.py).
+"""Engines: one folder per kind, with all that the other packages need of it (`Kind` in engine_interface.py).
 
 A kind of somebody else's is a Python package that its inventory imports and registers.
 """

@@ -1,7 +1,7 @@
 """A stand-in for a conda channel whose `python` is a real CPython of this machine's, packed so that it runs anywhere.
 
     channel = conda.write(folder, conda.find())
-    with Channel(folder, lab.gateway) as served:  # lab.package_servers
+    with Channel(folder, lab.gateway) as served:  # tests.stand_ins.package_servers
         ...  # {served.url}/linux-64/repodata.json
 
 py-rattler-build packs it, prefix placeholders and all. Beside the interpreter the package holds the libraries that its
