@@ -91,6 +91,7 @@ def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
     columns, rows = fit_columns([_status_cells(replace(SERVES, host="h" * 20), long)], 80)
     assert wide(columns, rows) <= 80
     assert columns[:2] == ("host", "instance")
+    assert fit_columns([_status_cells(SERVES, ROW)], 1)[0] == ("host", "instance", "state")
 
 
 def test_columns_without_anything_are_left_out() -> None:

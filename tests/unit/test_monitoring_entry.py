@@ -148,6 +148,15 @@ def test_whom_it_asks_is_written_from_the_inventory(box: OperatorFolder) -> None
     assert len(alone["node"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("listener", "asked"), [(TLS, [([f"{AT}:8443"], "https")]), (LAN | {"address": "127.0.0.1"}, [])]
+)
+def test_a_gateway_is_scraped_by_the_scheme_of_a_listener_that_others_reach(box, listener, asked):
+    one = exporter_entry(gateway={"listeners": {"office": listener}})
+    found = scrape_jobs(rigs(box, one=one, watch=server_entry())["watch"])["gateway"]
+    assert [(row["targets"], row["labels"]["__scheme__"]) for row in found] == asked
+
+
 def test_who_may_ask_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
     gateway = {"listeners": {"lan": LAN}, "scrapers": ["192.0.2.10/32"]}
     found = rigs(box, one=exporter_entry(gateway=gateway), watch=server_entry())

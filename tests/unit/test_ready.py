@@ -381,6 +381,11 @@ def test_cards_count_whichever_process_of_the_unit_has_them(start: StartingInsta
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_an_empty_key_is_never_ready(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
+    assert start.ready(os.getpid(), key="").returncode != 0
+
+
 def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {4711: (f"0::{start.group}\n", []), 4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS)}

@@ -259,6 +259,10 @@ def test_head_works_where_get_does_and_needs_the_same_key(door: launcher.Door) -
     assert scope["method"] == "HEAD"
 
 
+def test_a_browser_may_ask_which_origins_are_allowed(door: launcher.Door) -> None:
+    assert status(door, "/v1/chat/completions", method="OPTIONS") == 200
+
+
 def test_an_empty_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("\n")
     monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
