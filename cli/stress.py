@@ -25,7 +25,7 @@ from rigwright.operate.client_target import instance_target
 from rigwright.operate.long_context_probes import ProbeResult, sum_known
 from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost
-from roles.client.probes import StressTarget
+from roles.client.instance_probes import StressTarget
 from roles.connection_failures import describe_unreachable_host
 
 

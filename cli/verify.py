@@ -27,7 +27,7 @@ from rigwright.operate.client_target import instance_target
 from rigwright.problems import printable
 from rigwright.serving.instance_units import build_unit
 from roles.client import ClientJobFailed, ClientJobLost
-from roles.client.probes import check_patches, verify_instance
+from roles.client.instance_probes import check_patches, verify_instance
 from roles.connection_failures import describe_unreachable_host
 
 

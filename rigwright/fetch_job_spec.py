@@ -15,7 +15,7 @@ from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.api_keys import load_api_key
 from rigwright.model.download_origins import HUB_ORIGIN, origin_of, refuse_logins, refuse_token, token_origin
-from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.roots import Roots
 from rigwright.problems import Invalid, Problem

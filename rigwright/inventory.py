@@ -41,7 +41,7 @@ from rigwright.declaration.connection import (
 from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.model.catalog_schema import Catalog
-from rigwright.model.feature import LoadPurpose
+from rigwright.model.inventory_feature import LoadPurpose
 from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.rig import Rig
 from rigwright.monitoring.scrape_targets import parse_scrape_targets, scrape_target_of

@@ -27,7 +27,7 @@ from rigwright.inventory import layer_folders, load_for, load_rig
 from rigwright.model import api_keys, download_origins
 from rigwright.model.containers.archive_tables import load_container_tables
 from rigwright.model.download_origins import HUB_ORIGIN, origin_of
-from rigwright.model.feature import LoadPurpose
+from rigwright.model.inventory_feature import LoadPurpose
 from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.nvidia_tables import load_driver_tables
 from rigwright.model.rig import Rig

@@ -31,7 +31,7 @@ from rigwright.model.containers.archive_tables import REFRESH_UNIT as REFRESH_UN
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.deb_package_groups import PackageGroup
-from rigwright.model.feature import FactSource
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.roots import Roots
 from rigwright.nvidia.value_parsers import maybe, package, version
 from rigwright.render import render

@@ -17,7 +17,7 @@ from rigwright.model.containers.archive_tables import (
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.deb_package_groups import PackageGroup, locked_group
-from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
+from rigwright.model.inventory_feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.supply.lock import Lock
 from rigwright.supply.lock_inputs import is_stand_in

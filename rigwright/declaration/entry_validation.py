@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from rigwright import local_files
 from rigwright.declaration.features import FEATURES
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.feature import EntryDraft, Feature
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_feature import EntryDraft, Feature
 from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig

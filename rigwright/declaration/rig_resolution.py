@@ -8,7 +8,7 @@ from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.features import FEATURES
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Catalog
-from rigwright.model.feature import RELEASE, Feature, LoadPurpose, RigDraft
+from rigwright.model.inventory_feature import RELEASE, Feature, LoadPurpose, RigDraft
 from rigwright.model.monitoring_schema import ScrapeTarget
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, suggestion

@@ -12,9 +12,9 @@ from rigwright.envs import environment
 from rigwright.envs.environment import Environment, prefix_folder
 from rigwright.host.script_output import HostOutput, file_name, tolerant
 from rigwright.model import installation
-from rigwright.model.feature import FactSource
 from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
 from rigwright.model.instance import Instance, standalone_engines
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, collect_digests
 from rigwright.render import render

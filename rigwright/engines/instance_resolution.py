@@ -11,8 +11,8 @@ from rigwright.engines.known_issues import describe_issues, place_instance
 from rigwright.model import api_keys
 from rigwright.model.catalog_schema import Catalog, MissingModelFile, ModelSelection
 from rigwright.model.engine_schema import EngineKeys, PatchedKeys
-from rigwright.model.feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
+from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.inventory_schema import InstanceEntry, RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.patches.patch import Patch, select_patches

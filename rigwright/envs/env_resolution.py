@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from packaging.utils import canonicalize_name
 
 from rigwright.model.catalog_schema import Catalog
-from rigwright.model.feature import Feature, Fields, RigDraft
 from rigwright.model.instance import EnvSpec
+from rigwright.model.inventory_feature import Feature, Fields, RigDraft
 from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.patches.patch import select_patches

@@ -16,9 +16,9 @@ from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, 
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.feature import FactSource
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.monitoring_schema import Monitoring, metrics_readers
 from rigwright.model.roots import Roots
 from rigwright.render import render

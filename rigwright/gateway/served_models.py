@@ -8,9 +8,9 @@ from ipaddress import ip_address
 
 from rigwright.engines import kind_of
 from rigwright.gateway.request_rules import rule_names
-from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.gateway_schema import OPAQUE_ORIGIN, Gateway, ListenerEntry, ModelEntry
 from rigwright.model.instance import Instance
+from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.problems import describe_unknown
 
 # Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of

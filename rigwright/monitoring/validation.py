@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from rigwright.model.feature import Feature, Fields, RigDraft
+from rigwright.model.inventory_feature import Feature, Fields, RigDraft
 from rigwright.model.monitoring_schema import Monitoring, allowed_scrapers
 from rigwright.monitoring.config_files import LOOPBACK, OLDER, SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.problems import Problem

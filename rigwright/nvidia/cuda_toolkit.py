@@ -18,8 +18,8 @@ from rigwright.fetch_job_spec import render_requirements
 from rigwright.host.script_output import HostOutput, one_of, optional, version
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import NOWHERE
-from rigwright.model.feature import FactSource, Feature, Fields, RigDraft
 from rigwright.model.instance import PATCHED_TOOLKIT, EnvSpec, Instance, needs_toolkit
+from rigwright.model.inventory_feature import FactSource, Feature, Fields, RigDraft
 from rigwright.model.nvidia_tables import Toolkit, ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.patches.patch import Patch, collect_digests, select_patches

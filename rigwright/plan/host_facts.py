@@ -13,11 +13,11 @@ from rigwright.host import basic_facts, script_output
 from rigwright.host.script_output import HostOutput, free_text, matching, number, octal, optional, path, word, yes_or_no
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.fact_types import HostAccount, HostFacts
-from rigwright.model.feature import FactSource
 from rigwright.model.instance import loaded_weights
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import MONITORING_FACTS
-from rigwright.nvidia.cards.placement import CARD_FACTS
+from rigwright.nvidia.cards.numa_nodes import CARD_FACTS
 from rigwright.nvidia.cuda_toolkit import TOOLKIT_FACTS
 from rigwright.nvidia.driver.driver_facts import DRIVER_FACTS
 from rigwright.plan.plan_inputs import ORPHAN_FACTS

@@ -17,14 +17,14 @@ from rigwright.gateway.gateway_units import ROTATION
 from rigwright.host import script_output
 from rigwright.host.script_output import path
 from rigwright.model.fact_types import HostFacts
-from rigwright.model.feature import FactSource
 from rigwright.model.installation import Installation, records_folder
 from rigwright.model.instance import Instance, loaded_weights, standalone_engines
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.nvidia_tables import Toolkit
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.card_setting_files import declared_paths, managed_paths, record_path
-from rigwright.nvidia.cards.placement import nearest_node
+from rigwright.nvidia.cards.numa_nodes import nearest_node
 from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan

@@ -12,8 +12,8 @@ from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.host.script_output import HostOutput, number, optional, path, tolerant
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.feature import FactSource
 from rigwright.model.instance import loaded_weights
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render

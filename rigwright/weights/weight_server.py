@@ -10,7 +10,7 @@ from rigwright.host import script_output
 from rigwright.host.script_output import HostOutput, optional, tolerant, word, yes_or_no
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.fact_types import SharingFacts
-from rigwright.model.feature import FactSource
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
 from rigwright.nginx_package import PACKAGE, PROGRAM

@@ -13,8 +13,8 @@ from cli import main
 from cli.lock_resolver import lock_run
 from rigwright import inventory
 from rigwright.inventory import load_for, load_rig
-from rigwright.model.feature import LoadPurpose
 from rigwright.model.instance import loaded_weights
+from rigwright.model.inventory_feature import LoadPurpose
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import LOCK_HEADER, Lock
 from tests.lock_files import render_sealed_lock

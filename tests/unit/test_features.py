@@ -10,7 +10,7 @@ import pytest
 from rigwright.declaration.features import FEATURES
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.model.catalog_schema import Catalog
-from rigwright.model.feature import RELEASE, EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.inventory_feature import RELEASE, EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
 from rigwright.project_root import ROOT

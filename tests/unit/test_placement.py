@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from rigwright.model.fact_types import HostFacts
-from rigwright.nvidia.cards.placement import nearest_node
+from rigwright.nvidia.cards.numa_nodes import nearest_node
 from rigwright.plan.host_facts import parse
 from rigwright.render import render
 from tests.unit import short_programs

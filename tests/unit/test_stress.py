@@ -19,8 +19,8 @@ from rigwright.operate.long_context_probes import (
     haystack_sizes,
     make_haystack,
 )
-from roles.client import HostClient, probes
-from roles.client.probes import StressTarget
+from roles.client import HostClient, instance_probes
+from roles.client.instance_probes import StressTarget
 from tests.unit.client_host import make_client_host
 from tests.unit.model_server import KEY, MODEL, NEEDLE, Fault, ScriptedModel, run_model_server
 from tests.unit.serving_samples import SERVICE, capable_instance
@@ -245,8 +245,8 @@ def test_turns_of_a_soak_have_room_in_a_short_context(stressing: Stressing, monk
 
 
 def soaking(monkeypatch: pytest.MonkeyPatch, sessions: tuple[int, int] = (2, 6)) -> None:
-    monkeypatch.setattr(probes, "SESSIONS", sessions)
-    monkeypatch.setattr(probes, "TURNS", (2, 2))
+    monkeypatch.setattr(instance_probes, "SESSIONS", sessions)
+    monkeypatch.setattr(instance_probes, "TURNS", (2, 2))
 
 
 @pytest.mark.parametrize(

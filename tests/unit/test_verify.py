@@ -12,7 +12,7 @@ from rigwright.operate.capability_probes import CHECKS, PATCHES, ProbeFinding, i
 from rigwright.operate.client_target import ClientTarget
 from rigwright.serving.serving_state import ObservedServing, ObservedUnit
 from roles.client import HostClient
-from roles.client.probes import check_patches, verify_instance
+from roles.client.instance_probes import check_patches, verify_instance
 from tests.unit.client_host import make_client_host
 from tests.unit.model_server import KEY, MODEL, Fault, ScriptedModel, run_model_server
 from tests.unit.serving_samples import SERVICE, capable_instance

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.model.feature import EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.problems import describe_unknown, format_count
 
 

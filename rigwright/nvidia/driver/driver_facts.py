@@ -19,7 +19,7 @@ from rigwright.host.script_output import (
     yes_or_no,
 )
 from rigwright.model.fact_types import NOWHERE
-from rigwright.model.feature import FactSource
+from rigwright.model.inventory_feature import FactSource
 from rigwright.model.nvidia_tables import ToolkitSpec, driver_version_of
 from rigwright.model.roots import Roots
 from rigwright.nvidia.value_parsers import (

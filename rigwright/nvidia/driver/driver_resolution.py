@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.model.feature import RELEASE, Feature, Fields, RigDraft
+from rigwright.model.inventory_feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.nvidia_tables import DRIVER, DriverSupply, DriverTables, load_driver_tables
 from rigwright.problems import format_count, format_value

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from rigwright.host.script_output import HostOutput, one_of, pci_address, yes_or_no
 from rigwright.model.fact_types import HostFacts
-from rigwright.model.feature import FactSource
+from rigwright.model.inventory_feature import FactSource
 from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
 from rigwright.nvidia.value_parsers import numa_node_list, numa_node_number
 
