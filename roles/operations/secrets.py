@@ -97,7 +97,7 @@ def install_client_keys(roots: Roots, file: str) -> Generator[StringCommand, Non
 
     They are read as they are when this runs: who had a key taken away in the meantime does not get it back.
 
-    + rig: the rig
+    + roots: paths on the host
     + file: the operator's file of keys
     """
     try:
@@ -165,7 +165,8 @@ def install_certificates(
     What neither the rig nor a generation on the host has any more goes. Who is served by one notices nothing: nginx is
     given them by `credentials_given`.
 
-    + rig: the rig
+    + inventory: the inventory's path, for messages
+    + roots: paths on the host
     + wanted: what each listener with TLS is to have
     """
     found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots))
@@ -220,7 +221,7 @@ def _load_signing_authority(inventory: str, now: datetime) -> Authority:
 def reload_credentials(roots: Roots) -> Generator[StringCommand, None, None]:
     """Have a gateway that runs given the engines' keys and certificates that lie there, by a reload.
 
-    + rig: the rig
+    + roots: paths on the host
     """
     if host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots)).has_current_credentials:
         host.noop("the gateway has loaded its files")

@@ -118,7 +118,7 @@ class ShareStateFact(ChannelFact[SharingFacts]):
 def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, None, None]:
     """Have the unit enabled, and its process started from the texts that the rig asks for.
 
-    + rig: the rig
+    + roots: paths on the host
     + share: what it shares
     """
     found, wanted = host.get_fact(ShareStateFact), weight_server.share_digest(roots, share)
@@ -140,7 +140,7 @@ def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, No
 def remove_share(roots: Roots) -> Generator[StringCommand, None, None]:
     """Stop sharing, and take unit and configuration away.
 
-    + rig: the rig
+    + roots: paths on the host
     """
     if not host.get_fact(ShareStateFact).there:
         host.noop("no weights are shared")
