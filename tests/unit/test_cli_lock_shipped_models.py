@@ -15,6 +15,8 @@ from rigwright import inventory
 from rigwright.inventory import load_for, load_rig
 from rigwright.model.instance import loaded_weights
 from rigwright.model.inventory_feature import LoadPurpose
+from rigwright.model.network import DownloadNetwork
+from rigwright.model.nvidia_tables import ToolkitSpec
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import LOCK_HEADER, Lock
 from tests.lock_files import render_sealed_lock
@@ -250,18 +252,16 @@ def uses(shipped: ShippedCatalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def rigs_of(path: Path | None, what: LoadPurpose) -> list[SimpleNamespace]:
         mirrors = {"hub": (shipped.hub.url,), "forge": (f"{files.url}/forge",)}
         known = {
-            "mirrors": mirrors,
-            "redirects": (),
-            "hub_token_file": None,
-            "hub_token_origin": None,
             "envs": (
                 SimpleNamespace(
                     inputs=tuple(names), plugins=(), name="", patches=(), keys=SimpleNamespace(packages="")
                 ),
             ),
-            "toolkit_patches": (),
         }
-        return [SimpleNamespace(instances=rig.instances, **known) for rig in inner(path, what)]
+        return [
+            SimpleNamespace(instances=rig.instances, network=DownloadNetwork(mirrors), toolkit=ToolkitSpec(), **known)
+            for rig in inner(path, what)
+        ]
 
     monkeypatch.setattr(lock_run, "load_rigs", rigs_of)
     with run_file_server() as files:
