@@ -22,7 +22,7 @@ from roles.operations.jobs import ensure_job
 from roles.python_tools import install_environment
 from roles.rig_lookup import DeployContext, role
 
-SUPERVISOR = Path(__file__).with_name("operations") / "supervisor.py"
+SUPERVISOR = Path(__file__).with_name("operations") / "job_step_limits.py"
 """The program that ends a step at limits that systemd does not know."""
 
 # What puts environments together on hosts, and judges them: sent there as texts.
