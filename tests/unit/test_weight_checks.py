@@ -74,7 +74,7 @@ def _day(ahead: float) -> str:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WeightCheckHost:
     made = WeightCheckHost(tmp_path)
-    monkeypatch.setattr(weights.manager, "read_properties", lambda *_: made.units)
+    monkeypatch.setattr(weights.systemd_properties, "read_properties", lambda *_: made.units)
     monkeypatch.setattr(weights, "STAMPS", made.folder)
     return made
 
@@ -299,6 +299,8 @@ def test_a_disk_that_does_not_answer_is_said(place: WeightCheckHost, monkeypatch
 def test_moments_of_units_are_of_no_zone(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     monkeypatch.setattr(
-        weights.manager, "read_properties", lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}}
+        weights.systemd_properties,
+        "read_properties",
+        lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}},
     )
     assert place.survey_weights().read(WEIGHTS).units == {"TZ": {"said": "UTC", "how": "--timestamp=unix"}}
