@@ -255,7 +255,7 @@ def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
     world: NvidiaCheckFixture, there: bool, status: int, said: str, verdict: str
 ) -> None:
     world.rig, world.facts = driver_rig(C3090, managed=True), driverless_host("debian-13", "10de:2204")
-    world.told["archive"] = {"source": "/etc/apt/mine.list" if there else "", "status": status, "said": said}
+    world.told["nvidia_apt_source"] = {"source": "/etc/apt/mine.list" if there else "", "status": status, "said": said}
     if verdict == "skip":
         with pytest.raises(pytest.skip.Exception, match="cannot reach"):
             world.run_check("N17")
