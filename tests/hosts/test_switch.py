@@ -30,14 +30,14 @@ VARIANTS = f"""
 engine = "llama.cpp"
 model = "{SLOW}"
 context = 8192
-slots = 4
+parallel = 4
 flags.threads = "1"
 
 [variants."llamacpp/slow-none"]
 engine = "llama.cpp"
 model = "{SLOW}"
 context = 8192
-slots = 4
+parallel = 4
 flags.threads = "1"
 flags.json-schema = "{{"
 
@@ -45,7 +45,7 @@ flags.json-schema = "{{"
 engine = "llama.cpp"
 model = "{SLOW}"
 context = 8192
-slots = 4
+parallel = 4
 flags.threads = "1"
 flags.grammar = 'root ::= ""'
 

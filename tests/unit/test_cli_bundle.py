@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -232,7 +233,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(maker: BundleFixture) -> No
 def test_a_folder_that_is_read_only_is_one_line(maker: BundleFixture) -> None:
     maker.bundle_folder.mkdir()
     mount = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$1" && shift && exec "$@"', "sh"]
-    rig = [str(Path(bundle_builder.__file__).parents[2] / ".venv/bin/python"), "-m", "cli", "bundle"]
+    rig = [sys.executable, "-m", "cli", "bundle"]
     command = [*mount, str(maker.bundle_folder), *rig, str(maker.box.inventory), "--system", "debian-12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
