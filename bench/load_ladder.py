@@ -142,7 +142,7 @@ class LadderSubject:
 
     @property
     def queues(self) -> list[str]:
-        """What is said of steps with more streams than are served at once."""
+        """A note for each step with more streams than the instance serves at once."""
         return describe_queues(self.rungs, self.capacity)
 
     def run_step(self, asked: LoadRequest) -> LadderStep:

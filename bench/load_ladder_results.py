@@ -112,8 +112,8 @@ class LadderStep:
     preemptions: float | None = None
     """Requests that it put back to make room for others."""
     foreign: int | None = None
-    """Tokens that the engine has worked on for others meanwhile; None where it does not tell, and where requests have
-    failed: what was done for those is nobody's.
+    """Tokens of other clients' requests meanwhile; None if the engine does not tell, or if requests have failed: their
+    tokens belong to no client.
     """
 
     @classmethod
@@ -270,7 +270,7 @@ def _describe_limit(rungs: Sequence[LadderStep], capacity: int | None) -> tuple[
 
 
 def describe_queues(rungs: Sequence[LadderStep], capacity: int | None) -> list[str]:
-    """What is said of steps with more streams than are served at once."""
+    """A note for each step with more streams than the instance serves at once."""
     return [
         f"{rung.streams} streams on {capacity} slots: "
         + (f"up to {rung.waiting:.0f} requests wait" if rung.waiting else f"{rung.streams - capacity} wait")

@@ -44,7 +44,7 @@ class ConfidenceInterval:
 
 
 def confidence_interval(groups: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
-    """The interval of a ratio; None of a single group, of which nobody knows how far another would be off.
+    """The interval of a ratio; None for a single group, which shows no spread between groups.
 
     Args:
         groups: Ratios that have something in common, such as the processes that were compared, each group with its own:

@@ -19,7 +19,7 @@ from rigwright.project_root import ROOT
 RIG = str(ROOT / "rig")
 NOT_AS_DECLARED = 1  # exit status of a verb that looks (README)
 CHECKS = "1 s, beside the completions' own"
-FEW = 8  # hosts whose verbs' seconds are judged; of more it is the controller's memory
+FEW = 8  # the most hosts at which a verb's seconds count; beyond it the controller's memory limits them
 
 
 def measure(

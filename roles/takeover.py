@@ -1,4 +1,4 @@
-"""Role theirs: what served a host before us, looked at before it is taken over, and brought back."""
+"""Role takeover: reads the service that a deploy replaces, and restores it."""
 
 from __future__ import annotations
 

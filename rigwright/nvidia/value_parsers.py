@@ -7,7 +7,6 @@ from typing import Literal
 
 from rigwright.host.script_output import matching, number, optional, word
 
-address = matching(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", "an address on the PCI bus")
 pci_id = matching(r"[0-9a-f]{4}:[0-9a-f]{4}", "two PCI ids")
 package = matching(r"[a-z0-9][a-z0-9+.-]{0,254}(?::[a-z0-9-]{1,32})?", "the name of a package")
 version = matching(r"[A-Za-z0-9.+:~_-]{1,255}", "a version")

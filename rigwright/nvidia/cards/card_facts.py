@@ -15,6 +15,7 @@ from rigwright.host.script_output import (
     optional,
     parse_output,
     path,
+    pci_address,
     sha256,
     tolerant,
     unit,
@@ -31,7 +32,7 @@ from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.topology import DEVICES, Topology
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
-from rigwright.nvidia.value_parsers import address, sysctl_name
+from rigwright.nvidia.value_parsers import sysctl_name
 from rigwright.render import render
 
 CARD_SCHEMA: Schema = {
@@ -189,7 +190,7 @@ FILE = re.compile(r"/dev/nvidia([0-9]{1,4})")
 UNEXPLAINED_MIB = 256
 
 
-HOLDERS_SCHEMA: Schema = {"card": (address, tolerant(number, None)), "holder": (number, free_text, free_text, path)}
+HOLDERS_SCHEMA: Schema = {"card": (pci_address, tolerant(number, None)), "holder": (number, free_text, free_text, path)}
 
 
 @dataclass(frozen=True)

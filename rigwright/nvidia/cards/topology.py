@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from rigwright.host.script_output import HostOutput, Schema, number, optional, parse_output
+from rigwright.host.script_output import HostOutput, Schema, number, optional, parse_output, pci_address
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import HostFacts
 from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
 from rigwright.nvidia.cards.smi_text_reports import BAR1, MEMORY, PEERS, TOPOLOGY, parse_sections, parse_topology_matrix
-from rigwright.nvidia.value_parsers import address, cpus, numa_node_number, pcie_lanes, tool_output
+from rigwright.nvidia.value_parsers import cpus, numa_node_number, pcie_lanes, tool_output
 from rigwright.render import render
 
 DEVICES = "/sys/bus/pci/devices"
 QUESTIONS = (("gpus", GPUS), ("memory", MEMORY), ("topology", TOPOLOGY), ("peers", PEERS))
 TOPOLOGY_SCHEMA: Schema = {
-    "card": (address, numa_node_number, optional(cpus), pcie_lanes, pcie_lanes),
+    "card": (pci_address, numa_node_number, optional(cpus), pcie_lanes, pcie_lanes),
     **{key: (number, tool_output) for key, _ in QUESTIONS},
 }
 T = TypeVar("T")

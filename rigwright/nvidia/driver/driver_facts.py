@@ -15,6 +15,7 @@ from rigwright.host.script_output import (
     optional,
     parse_output,
     path,
+    pci_address,
     word,
     yes_or_no,
 )
@@ -23,7 +24,6 @@ from rigwright.model.inventory_feature import FactSource
 from rigwright.model.nvidia_tables import ToolkitSpec, driver_version_of
 from rigwright.model.roots import Roots
 from rigwright.nvidia.value_parsers import (
-    address,
     mask_state,
     maybe,
     package,
@@ -294,7 +294,7 @@ DRIVER_SCHEMA: Schema = {
     "kernel_package": (package, file_name),
     "secure_boot": (secure_boot_state,),
     "key_enrolled": (yes_or_no,),
-    "pci": (address, pci_id, maybe),
+    "pci": (pci_address, pci_id, maybe),
     "module": (optional(version),),
     "module_open": (yes_or_no,),
     "params": (tool_output,),
