@@ -1,0 +1,303 @@
+"""Facts of one host that name the causes of its failures: what the survey has, typed and in one place.
+
+A section without an answer contributes no fact: a cause is named by what was seen, never by what is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from checks import Drift
+from checks.nvidia_smi import parse_smi_answer
+from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import GROUND, required_space
+from checks.survey.cards import CARDS
+from checks.survey.kernel import KERNEL
+from checks.survey.processes import PROCESSES, KernelProcess
+from checks.survey.recent_events import EVENTS, PackageChange, RecentEvents
+from checks.survey.section import Section
+from checks.survey.serving import GENERATIONS, SERVING
+from checks.survey.units import UNITS, UnitSurvey
+from checks.undeployed_edit import GenerationEdit, find_edit
+from rigwright.gateway.served_models import offers_of
+from rigwright.model.fact_types import HostFacts
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
+from rigwright.nvidia.cards import smi
+from rigwright.operate.kernel_messages import XID
+from rigwright.plan.plan_inputs import TargetState
+from rigwright.serving.instance_units import listener_units
+
+T = TypeVar("T")
+FALLEN = 79
+"""The Xid of a card that fell off the bus (rigwright/operate/kernel_messages.py)."""
+
+
+@dataclass(frozen=True)
+class InstanceFacts:
+    """A declared instance on its host."""
+
+    name: str
+    unit: str
+    units: tuple[str, ...] = ()
+    """Its service, its slice, and the service and socket of its port."""
+    active: str = "active"
+    """systemd's ActiveState."""
+    sub: str = "running"
+    result: str = "success"
+    exit_status: str = ""
+    since: float | None = None
+    """Begin of that state, in seconds since 1970."""
+    ran_since_boot: bool = True
+    stopped_at: float | None = None
+    """When `stop` has stopped it, in seconds since 1970; None where it has not."""
+    cards: tuple[str, ...] = ()
+    """Addresses of its cards on the PCI bus."""
+    paths: tuple[str, ...] = ()
+    """Its weights and its installation."""
+    models: tuple[str, ...] = ()
+    """Names under which clients ask for it."""
+    gate: tuple[int, ...] = ()
+    """Processes of systemd's that wait for its first answer."""
+    paused: bool = False
+    """Whether a signal has stopped its main process."""
+
+    @property
+    def is_down(self) -> bool:
+        """Whether no request can be answered now."""
+        return self.active != "active"
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether its process ended by itself, and it is not started again, or only after a while."""
+        return self.active == "failed" or (self.active == "activating" and self.sub == "auto-restart")
+
+
+@dataclass(frozen=True)
+class LostCard:
+    """A declared card that does not answer."""
+
+    index: int
+    address: str
+    """Empty where it is not on the PCI bus."""
+    fell_off: bool
+    """Whether the kernel's log has an Xid 79 of it."""
+
+
+@dataclass(frozen=True)
+class DriverVersions:
+    """The driver's versions on a host with cards; empty for none."""
+
+    module: str
+    library: str
+    kernel: str
+    """The running kernel's release."""
+    has_module: bool
+    """Whether the running kernel has a module of the driver on disk."""
+    next_kernels: tuple[str, ...] = ()
+    """Releases of other kernels that can boot."""
+    lacking: tuple[str, ...] = ()
+    """Those of them without a module of the driver."""
+
+
+@dataclass(frozen=True)
+class FullDisk:
+    """A file system without the room that a deploy or a service needs."""
+
+    paths: tuple[str, ...]
+    """Paths of ours on it."""
+    free_mib: int
+
+
+@dataclass(frozen=True)
+class CauseFacts:
+    """All of it."""
+
+    inventory: str = "INVENTORY"
+    generation: int | None = None
+    is_deployed: bool = True
+    edit: GenerationEdit | None = None
+    instances: tuple[InstanceFacts, ...] = ()
+    now: float = 0.0
+    """The host's clock, in seconds since 1970."""
+    ahead_s: float = 0.0
+    """Seconds by which the host's clock is ahead of the controller's."""
+    booted: float | None = None
+    """The host's boot, in seconds since 1970."""
+    changes: tuple[PackageChange, ...] = ()
+    default_routes: int = 1
+    nameservers: int = 1
+    unmounted: tuple[str, ...] = ()
+    full: tuple[FullDisk, ...] = ()
+    lost_cards: tuple[LostCard, ...] = ()
+    driver: DriverVersions | None = None
+    own_checks: frozenset[str] = field(default_factory=frozenset)
+    """Ids of the operator's own checks, of which no cause of ours knows anything."""
+
+
+def collect_cause_facts(
+    survey: SurveyAnswers,
+    rig: Rig,
+    desired: TargetState | None,
+    inventory: str,
+    now: float,
+    own_checks: frozenset[str],
+) -> CauseFacts:
+    """What a survey has of causes.
+
+    Args:
+        survey: The host's answers.
+        rig: The declared rig.
+        desired: Its target state on the host; None where the host did not say what that needs.
+        inventory: The inventory's path, as it is on the command line.
+        now: The controller's clock when the host was asked, in seconds since 1970.
+        own_checks: Ids of the operator's own checks.
+    """
+    generations, units, events = _read(survey, GENERATIONS), _read(survey, UNITS), _read(survey, EVENTS)
+    serving = _read(survey, SERVING)
+    started = serving.started if serving else {}
+    facts = desired.facts if desired else None
+    booted = _moment(units.manager.get("UserspaceTimestampMonotonic", ""), events) if units and events else None
+    stored = generations and next(
+        (one for one in generations.kept if generations.current == f"generations/{one.number}"), None
+    )
+    return CauseFacts(
+        inventory=inventory,
+        generation=stored.number if stored else None,
+        is_deployed=generations is None or stored is not None,
+        edit=find_edit(generations, units, started, rig, desired) if generations and desired else None,
+        instances=tuple(
+            _instance(one, rig, survey, units, events, facts, desired) for one in rig.instances if units is not None
+        ),
+        now=events.now if events else 0.0,
+        ahead_s=float(facts.clock) - now if facts else 0.0,
+        booted=booted,
+        changes=tuple(events.changes) if events else (),
+        default_routes=events.default_routes if events else 1,
+        nameservers=events.nameservers if events else 1,
+        unmounted=tuple(events.unmounted) if events else (),
+        full=_full_disks(survey, rig),
+        lost_cards=_lost_cards(survey, rig, facts),
+        driver=_driver(survey, rig),
+        own_checks=own_checks,
+    )
+
+
+def _read(survey: SurveyAnswers, section: Section[T]) -> T | None:
+    try:
+        return survey.read(section)
+    except Drift:
+        return None
+
+
+def _moment(text: str, events: RecentEvents) -> float | None:
+    """Seconds since 1970 of a timestamp of systemd's, in microseconds; None for never."""
+    if not text.isdecimal() or (at := int(text[:18])) == 0:
+        return None
+    return events.now - (events.monotonic - at / 1e6)
+
+
+def _instance(
+    one: Instance,
+    rig: Rig,
+    survey: SurveyAnswers,
+    units: UnitSurvey | None,
+    events: RecentEvents | None,
+    facts: HostFacts | None,
+    desired: TargetState | None,
+) -> InstanceFacts:
+    def value(name: str) -> str:
+        return units.property_value(one.unit, name) if units and one.unit in units.shown else ""
+
+    active = value("ActiveState")
+    entered = {"active": "ActiveEnter", "inactive": "InactiveEnter"}.get(active, "StateChange")
+    processes = _read(survey, PROCESSES)
+    service = processes.units.get(one.unit) if processes else None
+    inside = service.processes if service else []
+    made = next((unit for unit in desired.generation.units if unit.name == one.unit), None) if desired else None
+    paths = [rig.roots.weight_path(weight) for weight in one.weights]
+    if desired:
+        paths.append(rig.roots.installation_path(desired.installations[one.installed_as].folder))
+    return InstanceFacts(
+        name=one.name,
+        unit=one.unit,
+        units=(one.unit, *([made.slice] if made else []), *listener_units(one.port)),
+        active=active,
+        sub=value("SubState"),
+        result=value("Result"),
+        exit_status=value("ExecMainStatus"),
+        since=_moment(value(f"{entered}TimestampMonotonic"), events) if events else None,
+        ran_since_boot=value("InactiveExitTimestampMonotonic") not in ("", "0"),
+        stopped_at=events.stopped.get(one.name) if events else None,
+        cards=tuple(facts.pci_cards[index][0] for index in one.cards if facts and index < len(facts.pci_cards)),
+        paths=tuple(paths),
+        models=_models(one, rig),
+        gate=tuple(process.pid for process in inside if _is_gate(process)),
+        paused=any(process.pid == service.main and process.status.get("State", "")[:1] == "T" for process in inside)
+        if service
+        else False,
+    )
+
+
+def _is_gate(process: KernelProcess) -> bool:
+    """Whether a process is one that waits for a unit's first answer, from outside its sandbox."""
+    return process.exe == "/usr/bin/nsenter" or any(word.endswith("/current/ready") for word in process.words)
+
+
+def _models(one: Instance, rig: Rig) -> tuple[str, ...]:
+    """Names that only this instance answers for, at the gateway."""
+    names = [offer.name for offer in offers_of(rig.instances, rig.gateway) if offer.instances == (one,)]
+    aliases = rig.gateway.aliases if rig.gateway else {}
+    return (*names, *(alias for alias, name in aliases.items() if name in names))
+
+
+def _full_disks(survey: SurveyAnswers, rig: Rig) -> tuple[FullDisk, ...]:
+    ground = _read(survey, GROUND)
+    need = required_space(rig.roots)
+    full: dict[int, list[str]] = {}
+    for one in ground.disks if ground else ():
+        if one.free < need.get(one.path, 0):
+            # one file system has one number of free bytes
+            full.setdefault(one.free, []).append(one.path)
+    return tuple(FullDisk(tuple(paths), free >> 20) for free, paths in full.items())
+
+
+def _lost_cards(survey: SurveyAnswers, rig: Rig, facts: HostFacts | None) -> tuple[LostCard, ...]:
+    cards = _read(survey, CARDS) if rig.cards else None
+    if cards is None or facts is None:
+        return ()
+    fallen = {
+        smi.bus_address(matched[1])
+        for line in cards.log.messages
+        if (matched := XID.match(line)) and int(matched[2]) == FALLEN
+    }
+    try:
+        answering = {one.address for one in parse_smi_answer(survey, "gpus", smi.gpus)}
+    except Drift:
+        answering = None
+    found = []
+    for index in range(len(rig.cards)):
+        address = facts.pci_cards[index][0] if index < len(facts.pci_cards) else ""
+        fell_off = address.rpartition(".")[0] in fallen
+        if not address or fell_off or (answering is not None and answering and address not in answering):
+            found.append(LostCard(index, address, fell_off))
+    return tuple(found)
+
+
+def _driver(survey: SurveyAnswers, rig: Rig) -> DriverVersions | None:
+    kernel = _read(survey, KERNEL) if rig.cards else None
+    if kernel is None:
+        return None
+    libraries = [real for name, _, real, _ in kernel.libraries if name == "libcuda.so.1"]
+    library = libraries[0].rpartition("libcuda.so.")[2] if libraries else ""
+    own = {one.release: bool(one.modules) for one in kernel.kernels}
+    others = tuple(one.release for one in kernel.kernels if one.bootable and one.release != kernel.running)
+    return DriverVersions(
+        module=kernel.loaded.get("nvidia", [""])[0],
+        library=library,
+        kernel=kernel.running,
+        has_module=own.get(kernel.running, False),
+        next_kernels=others,
+        lacking=tuple(release for release in others if not own[release]),
+    )
