@@ -19,10 +19,10 @@ from checks.survey.recent_events import EVENTS, PackageChange, RecentEvents
 from checks.survey.section import Section
 from checks.survey.serving import GENERATIONS, SERVING
 from checks.survey.units import UNITS, UnitSurvey
-from checks.undeployed_edit import GenerationEdit, find_edit
+from checks.undeployed_edit import GenerationEdit, find_edit, weight_part
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.fact_types import HostFacts
-from rigwright.model.instance import Instance
+from rigwright.model.instance import Instance, loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.operate.kernel_messages import XID
@@ -30,6 +30,8 @@ from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.instance_units import listener_units
 
 T = TypeVar("T")
+STARTERS = ("/usr/bin/nsenter", "/usr/lib/systemd/systemd", "/usr/lib/systemd/systemd-executor")
+"""Programs of a unit's processes before they run the unit's program, and of those that systemd runs beside it."""
 FALLEN = 79
 """The Xid of a card that fell off the bus (rigwright/operate/kernel_messages.py)."""
 
@@ -47,6 +49,8 @@ class InstanceFacts:
     sub: str = "running"
     result: str = "success"
     exit_status: str = ""
+    restarts: int = 0
+    """How often systemd has started it again since it was started."""
     since: float | None = None
     """Begin of that state, in seconds since 1970."""
     ran_since_boot: bool = True
@@ -57,9 +61,9 @@ class InstanceFacts:
     paths: tuple[str, ...] = ()
     """Its weights and its installation."""
     models: tuple[str, ...] = ()
-    """Names under which clients ask for it."""
+    """Names that it answers for at the gateway, alone or with other instances."""
     gate: tuple[int, ...] = ()
-    """Processes of systemd's that wait for its first answer."""
+    """Processes of its unit that systemd runs until its first answer."""
     paused: bool = False
     """Whether a signal has stopped its main process."""
 
@@ -70,8 +74,9 @@ class InstanceFacts:
 
     @property
     def is_failed(self) -> bool:
-        """Whether its process ended by itself, and it is not started again, or only after a while."""
-        return self.active == "failed" or (self.active == "activating" and self.sub == "auto-restart")
+        """Whether its process ended by itself, and systemd has given up or is about to start it again."""
+        again = self.sub == "auto-restart" or self.restarts > 0
+        return self.active == "failed" or (self.active == "activating" and again)
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,10 @@ class CauseFacts:
     full: tuple[FullDisk, ...] = ()
     lost_cards: tuple[LostCard, ...] = ()
     driver: DriverVersions | None = None
+    weights: tuple[tuple[str, str], ...] = ()
+    """(name in checks, path) of each weight file."""
+    unanswered: str = ""
+    """Why the host has answered nothing at all."""
     own_checks: frozenset[str] = field(default_factory=frozenset)
     """Ids of the operator's own checks, of which no cause of ours knows anything."""
 
@@ -180,6 +189,8 @@ def collect_cause_facts(
         full=_full_disks(survey, rig),
         lost_cards=_lost_cards(survey, rig, facts),
         driver=_driver(survey, rig),
+        weights=tuple((weight_part(one), rig.roots.weight_path(one)) for one in loaded_weights(rig.instances)),
+        unanswered=survey.reason,
         own_checks=own_checks,
     )
 
@@ -227,6 +238,7 @@ def _instance(
         sub=value("SubState"),
         result=value("Result"),
         exit_status=value("ExecMainStatus"),
+        restarts=int(value("NRestarts")[:9]) if value("NRestarts").isdecimal() else 0,
         since=_moment(value(f"{entered}TimestampMonotonic"), events) if events else None,
         ran_since_boot=value("InactiveExitTimestampMonotonic") not in ("", "0"),
         stopped_at=events.stopped.get(one.name) if events else None,
@@ -241,13 +253,13 @@ def _instance(
 
 
 def _is_gate(process: KernelProcess) -> bool:
-    """Whether a process is one that waits for a unit's first answer, from outside its sandbox."""
-    return process.exe == "/usr/bin/nsenter" or any(word.endswith("/current/ready") for word in process.words)
+    """Whether a process is systemd's own before it runs a unit's program, or waits for the unit's first answer."""
+    return process.exe in STARTERS or any(word.endswith("/current/ready") for word in process.words)
 
 
 def _models(one: Instance, rig: Rig) -> tuple[str, ...]:
-    """Names that only this instance answers for, at the gateway."""
-    names = [offer.name for offer in offers_of(rig.instances, rig.gateway) if offer.instances == (one,)]
+    """Names that an instance answers for at the gateway, alone or with others."""
+    names = [offer.name for offer in offers_of(rig.instances, rig.gateway) if one in offer.instances]
     aliases = rig.gateway.aliases if rig.gateway else {}
     return (*names, *(alias for alias, name in aliases.items() if name in names))
 

@@ -17,6 +17,7 @@ from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
+from rigwright.supply.lock import Artefact
 
 LONGEST = 40  # characters of a setting's value that are shown
 SHOWN = 3  # differences of an instance that are shown
@@ -46,6 +47,11 @@ class GenerationEdit:
     """The host's generation, as its target names it."""
     foreign: tuple[str, ...]
     """Differences in force between systemd and the host's own generation, which the edit does not explain."""
+
+
+def weight_part(weight: Artefact) -> str:
+    """A weight file as checks name it."""
+    return f"{weight.name}:{weight.path}" if weight.group else weight.name
 
 
 def files_digest(stored: StoredGeneration) -> str:
@@ -221,7 +227,7 @@ def _added_parts(manifest: Any, rig: Rig, desired: TargetState) -> Iterator[str]
     weights, engines = _mapping(manifest, "weights"), _mapping(manifest, "engines").values()
     for weight in loaded_weights(rig.instances):
         if rig.roots.weight_path(weight) not in weights:
-            yield f"{weight.name}:{weight.path}" if getattr(weight, "group", None) else weight.name
+            yield weight_part(weight)
     for name, made in desired.installations.items():
         if rig.roots.installation_path(made.folder) not in engines:
             yield name
