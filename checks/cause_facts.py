@@ -5,6 +5,7 @@ A section without an answer contributes no fact: a cause is named by what was se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -76,7 +77,8 @@ class InstanceFacts:
     def is_failed(self) -> bool:
         """Whether its process ended by itself, and systemd has given up or is about to start it again."""
         again = self.sub == "auto-restart" or self.restarts > 0
-        return self.active == "failed" or (self.active == "activating" and again)
+        ended = self.active == "deactivating" and self.result not in ("", "success")
+        return self.active == "failed" or ended or (self.active in ("activating", "deactivating") and again)
 
 
 @dataclass(frozen=True)
@@ -245,16 +247,24 @@ def _instance(
         cards=tuple(facts.pci_cards[index][0] for index in one.cards if facts and index < len(facts.pci_cards)),
         paths=tuple(paths),
         models=_models(one, rig),
-        gate=tuple(process.pid for process in inside if _is_gate(process)),
+        gate=_gate(inside, service.main if service else 0),
         paused=any(process.pid == service.main and process.status.get("State", "")[:1] == "T" for process in inside)
         if service
         else False,
     )
 
 
-def _is_gate(process: KernelProcess) -> bool:
-    """Whether a process is systemd's own before it runs a unit's program, or waits for the unit's first answer."""
-    return process.exe in STARTERS or any(word.endswith("/current/ready") for word in process.words)
+def _gate(processes: Sequence[KernelProcess], main: int) -> tuple[int, ...]:
+    """Processes that are systemd's own before they run a unit's program, or wait for the unit's first answer."""
+    found = {
+        one.pid
+        for one in processes
+        if one.exe in STARTERS or (one.pid != main and any(word.endswith("/current/ready") for word in one.words))
+    }
+    for one in sorted(processes, key=lambda one: one.pid):
+        if one.pid != main and one.status.get("PPid", "") in map(str, found):
+            found.add(one.pid)
+    return tuple(sorted(found))
 
 
 def _models(one: Instance, rig: Rig) -> tuple[str, ...]:

@@ -261,7 +261,7 @@ def find_damaged_weights(facts: CauseFacts, failures: Failures) -> Found:
         yield Occurrence(
             f"the weight file {paths[part]} is not the locked one",
             f"`rigwright deploy {_inventory(facts)}` fetches it again",
-            f"{', '.join(one.name for one in users)} loads it" if users else "",
+            f"loaded by {', '.join(one.name for one in users)}" if users else "",
             part,
             {
                 "weights": [part],
@@ -275,8 +275,8 @@ def find_failed_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances whose process ended by itself."""
     for one in facts.instances:
         if one.is_failed:
-            status = f", status {one.exit_status}" if one.exit_status not in ("", "0") else ""
-            again = f"; systemd starts it again, {one.restarts} times until now" if one.active == "activating" else ""
+            status = f" {one.exit_status}" if one.exit_status not in ("", "0") else ""
+            again = "" if one.active == "failed" else f"; systemd starts it again, after {one.restarts} restarts"
             yield _of_instance(
                 facts,
                 one,
@@ -293,18 +293,26 @@ def find_starting_instances(facts: CauseFacts, _failures: Failures) -> Found:
             yield _of_instance(
                 facts,
                 one,
-                f"{one.name} is starting since {format_day(one.since) if one.since else 'a moment'}",
+                f"{one.name} is starting{_since(one.since)}",
                 f"wait until `rigwright status {_inventory(facts)}` shows it ready",
             )
+
+
+def find_stopping_instances(facts: CauseFacts, _failures: Failures) -> Found:
+    """Instances that end now."""
+    for one in facts.instances:
+        if one.active == "deactivating" and not one.is_failed:
+            cure = f"`rigwright status {_inventory(facts)}` shows when it has stopped"
+            yield _of_instance(facts, one, f"{one.name} is stopping{_since(one.since)}", cure)
 
 
 def find_stopped_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that run no more, though neither `stop` nor a failure ended them."""
     for one in facts.instances:
-        if one.active in ("inactive", "deactivating") and one.ran_since_boot and one.stopped_at is None:
+        if one.active == "inactive" and one.ran_since_boot and one.stopped_at is None:
             cure = f"`rigwright start {_inventory(facts)} {one.name}`, or deploy"
             yield _of_instance(
-                facts, one, f"{one.name} is stopped{_on(one.since)}", cure, "`systemctl stop`, not `rigwright stop`"
+                facts, one, f"{one.name} is stopped{_since(one.since)}", cure, "`rigwright stop` has no record of it"
             )
 
 
@@ -336,6 +344,10 @@ def _instance_terms(facts: CauseFacts, *instances: InstanceFacts) -> dict[str, S
 
 def _inventory(facts: CauseFacts) -> str:
     return shlex.quote(facts.inventory)
+
+
+def _since(moment: float | None) -> str:
+    return f" since {format_day(moment)}" if moment else ""
 
 
 def _on(moment: float | None) -> str:

@@ -21,6 +21,7 @@ from checks.cause_occurrences import (
     find_starting_instances,
     find_stopped_by_hand,
     find_stopped_instances,
+    find_stopping_instances,
     find_unanswered_sections,
     find_undeployed,
     find_undeployed_edit,
@@ -205,6 +206,7 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
     ),
     CauseRule("failed-instance", find_failed_instances, (*DOWN, *GATE)),
     CauseRule("starting-instance", find_starting_instances, (*DOWN, *GATE)),
+    CauseRule("stopping-instance", find_stopping_instances, (*DOWN, *GATE)),
     CauseRule("stopped-instance", find_stopped_instances, DOWN),
     CauseRule(
         "paused-instance",
