@@ -12,7 +12,7 @@ from typing import TypeVar
 from checks import Drift
 from checks.nvidia_smi import parse_smi_answer
 from checks.survey.answers import SurveyAnswers
-from checks.survey.base_system import GROUND, required_space
+from checks.survey.base_system import ABOUT, GROUND, required_space
 from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, KernelProcess
@@ -166,7 +166,7 @@ def collect_cause_facts(
         own_checks: Ids of the operator's own checks.
     """
     generations, units, events = _read(survey, GENERATIONS), _read(survey, UNITS), _read(survey, EVENTS)
-    serving = _read(survey, SERVING)
+    serving, about = _read(survey, SERVING), _read(survey, ABOUT)
     started = serving.started if serving else {}
     facts = desired.facts if desired else None
     booted = _moment(units.manager.get("UserspaceTimestampMonotonic", ""), events) if units and events else None
@@ -176,7 +176,7 @@ def collect_cause_facts(
     return CauseFacts(
         inventory=inventory,
         generation=stored.number if stored else None,
-        is_deployed=generations is None or stored is not None,
+        is_deployed=stored is not None if generations else about is None or about.generation is not None,
         edit=find_edit(generations, units, started, rig, desired) if generations and desired else None,
         instances=tuple(
             _instance(one, rig, survey, units, events, facts, desired) for one in rig.instances if units is not None

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from checks.cause_facts import CauseFacts, InstanceFacts
 from checks.drift_text import format_day
-from checks.failure_causes import FailedCheck, Occurrence
+from checks.failure_causes import CheckFailure, Occurrence
 from checks.survey.recent_events import PackageChange
 from rigwright.plan.preflight import CLOCK_TOLERANCE
 
 Found = Iterable[Occurrence]
-Failures = Sequence[FailedCheck]
+Failures = Sequence[CheckFailure]
 SHOWN = 3
 NO_ANSWER = "an answer about "
 RUNS = re.compile(r"(\S+)'s (?:worker )?process [0-9]+ runs (/[^\s,;]+)")

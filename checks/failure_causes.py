@@ -20,7 +20,7 @@ NEVER = "(?!)"
 
 
 @dataclass(frozen=True)
-class FailedCheck:
+class CheckFailure:
     """A check that does not hold, as far as causes need it."""
 
     id: str
@@ -81,7 +81,7 @@ class CauseRule:
     """A kind of cause."""
 
     id: str
-    find: Callable[[CauseFacts, Sequence[FailedCheck]], Iterable[Occurrence]]
+    find: Callable[[CauseFacts, Sequence[CheckFailure]], Iterable[Occurrence]]
     consequences: tuple[Consequence, ...]
     is_first: bool = False
     """Whether it is told before causes that explain more failures."""
@@ -93,7 +93,7 @@ class _Candidate:
     occurrence: Occurrence
     patterns: tuple[tuple[Consequence, re.Pattern[str], re.Pattern[str], re.Pattern[str]], ...]
 
-    def explains(self, failure: FailedCheck, expected: str, found: str) -> bool:
+    def explains(self, failure: CheckFailure, expected: str, found: str) -> bool:
         """Whether one thing that a failure is about follows from this cause."""
         return any(
             ids.fullmatch(failure.id)
@@ -106,7 +106,7 @@ class _Candidate:
 
 
 def group_failures(
-    facts: CauseFacts, failures: Sequence[FailedCheck], rules: Sequence[CauseRule]
+    facts: CauseFacts, failures: Sequence[CheckFailure], rules: Sequence[CauseRule]
 ) -> list[FailureCause]:
     """The causes of a host's failures, those that explain most of them first.
 

@@ -15,7 +15,7 @@ import pytest
 from checks import SEVERITIES, Drift, Severity, strip_control_characters
 from checks.cause_facts import collect_cause_facts
 from checks.cause_rules import CAUSE_RULES
-from checks.failure_causes import FailedCheck, group_failures
+from checks.failure_causes import CheckFailure, group_failures
 from checks.result_metrics import count_advisories, write_check_metrics
 from checks.results import SCHEMA, STATUS, Conforms, FailureCause, HostReport, Report, Result, Verdict, worst_verdict
 from checks.survey.answers import SurveyAnswers
@@ -168,7 +168,7 @@ class ChecksPlugin:
         self.config, self.look = config, look
         self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
-        self.failures: dict[str, list[FailedCheck]] = {}
+        self.failures: dict[str, list[CheckFailure]] = {}
         self.own_checks: set[str] = set()
         """Ids of the operator's own checks."""
         self._causes: dict[str, list[FailureCause]] = {}
@@ -245,7 +245,7 @@ class ChecksPlugin:
             if result.verdict == "fail":
                 error = call.excinfo.value if call.excinfo else None
                 items = error.items if isinstance(error, Drift) else ((result.expected, result.found),)
-                self.failures.setdefault(target, []).append(FailedCheck(result.id, result.part, items))
+                self.failures.setdefault(target, []).append(CheckFailure(result.id, result.part, items))
         return report
 
     @pytest.hookimpl(tryfirst=True)
