@@ -189,8 +189,8 @@ def collect_cause_facts(
         nameservers=events.nameservers if events else 1,
         unmounted=tuple(events.unmounted) if events else (),
         full=_full_disks(survey, rig),
-        lost_cards=_lost_cards(survey, rig, facts),
-        driver=_driver(survey, rig),
+        lost_cards=collect_lost_cards(survey, rig, facts),
+        driver=collect_driver_versions(survey, rig),
         weights=tuple((weight_part(one), rig.roots.weight_path(one)) for one in loaded_weights(rig.instances)),
         unanswered=survey.reason,
         own_checks=own_checks,
@@ -285,7 +285,8 @@ def _full_disks(survey: SurveyAnswers, rig: Rig) -> tuple[FullDisk, ...]:
     return tuple(FullDisk(tuple(paths), free >> 20) for free, paths in full.items())
 
 
-def _lost_cards(survey: SurveyAnswers, rig: Rig, facts: HostFacts | None) -> tuple[LostCard, ...]:
+def collect_lost_cards(survey: SurveyAnswers, rig: Rig, facts: HostFacts | None) -> tuple[LostCard, ...]:
+    """Declared cards that do not answer, or that the kernel's log calls fallen off the bus."""
     cards = _read(survey, CARDS) if rig.cards else None
     if cards is None or facts is None:
         return ()
@@ -307,7 +308,8 @@ def _lost_cards(survey: SurveyAnswers, rig: Rig, facts: HostFacts | None) -> tup
     return tuple(found)
 
 
-def _driver(survey: SurveyAnswers, rig: Rig) -> DriverVersions | None:
+def collect_driver_versions(survey: SurveyAnswers, rig: Rig) -> DriverVersions | None:
+    """Versions of the driver and kernels with its module; None for a rig without cards."""
     kernel = _read(survey, KERNEL) if rig.cards else None
     if kernel is None:
         return None
