@@ -11,13 +11,14 @@ from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
 from roles import root_shell
 
-LIMIT = 8.0  # seconds for all of it, which takes less than one
+LIMIT = 4.0 + instance_health.PATIENCE  # seconds for the program, which takes less than one of an engine that answers
+WHOLE = LIMIT + 4.0  # seconds for the answer to arrive
 MOST = 4 << 20  # bytes of the answer
 HEALTH: Section[instance_health.HealthFacts] = Section(
     "health",
     instance_health.HealthFacts,
     lambda scene: instance_health.health_request(scene.rig),
-    limit=LIMIT / 2,
+    limit=LIMIT,
     blind="what an instance did before",
     phase="separate",
 )
@@ -36,8 +37,8 @@ def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_h
         checks.Drift: its answer is of another shape.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
-    asked = {HEALTH.name: (LIMIT / 2, instance_health.health_request(rig) | ({} if ask else {"asks": []}))}
-    answer = root_shell.run_command(target, COMMAND, render_survey_program(asked), limit=LIMIT, whole=LIMIT, most=MOST)
+    asked = {HEALTH.name: (LIMIT, instance_health.health_request(rig) | ({} if ask else {"asks": []}))}
+    answer = root_shell.run_command(target, COMMAND, render_survey_program(asked), limit=WHOLE, whole=WHOLE, most=MOST)
     try:
         return SurveyAnswers(parse_answers(answer.out)).read(HEALTH)
     except ValueError as error:

@@ -25,6 +25,10 @@ WEDGED = float(PROBE_TIMEOUT)
 """Seconds without an answer and a step after which an engine is taken for wedged: the gateway's own patience."""
 ANSWER = 0.55
 """Seconds that a look waits for one token: with the rest it takes less than one."""
+PATIENCE = 5.0
+"""Seconds that a look waits for a token or a step after ANSWER, until it calls an instance silent for the first time in
+a run of its unit: a process on a processor that others keep busy answers within them.
+"""
 UNWELL = (500, 502, 503, 504)
 """Answers of an engine that is not well, as the gateway's router judges them; whatever else it says, it answers."""
 PARTIAL = "the journal was searched in part, as its lines take long: `rigwright report` searches all of it"
@@ -144,6 +148,7 @@ def health_request(rig: Rig | None) -> dict[str, object]:
         "units": [one.unit for one in rig.instances] if rig else [],
         "asks": [_instance_request(rig.roots, one) for one in rig.instances] if rig else [],
         "seconds": ANSWER,
+        "patience": PATIENCE,
         "smi": list(CARDS) if rig is None or rig.cards else [],
         "lock": DEPLOY_LOCK,
         "out": f"{ROUTER_RUNTIME}/out",

@@ -56,6 +56,8 @@ class ScriptedModel:
     """Guessed tokens of each step that are right."""
     gap_s: float = 0.0
     """Seconds before each token."""
+    starved_s: float = 0.0
+    """Seconds before a request of any kind is read, as on a processor that others keep busy."""
     wedges_after: int = 1 << 30
     """Requests that are answered before it hangs."""
     revoked_after: int = 1 << 30
@@ -135,6 +137,7 @@ class ModelServerHandler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
+        time.sleep(self.model.starved_s)
         if self.path == "/metrics":
             self.model.looked += 1
             self._send_response(200, self.model.render_metrics, "text/plain; version=0.0.4")
@@ -147,6 +150,7 @@ class ModelServerHandler(BaseHTTPRequestHandler):
             self._send_response(404, "{}")
 
     def do_POST(self) -> None:
+        time.sleep(self.model.starved_s)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         revoked = len(self.model.asked) >= self.model.revoked_after
         if revoked or self.headers.get("Authorization") != f"Bearer {KEY}":

@@ -1,8 +1,8 @@
 """How instances are doing, in less than a second: what systemd says, what engines count, and one token.
 
 An engine that hangs says that it is well, so each is asked for a token, and whether it computes is seen by what it
-counts. One token may take longer than anybody waits here. So who neither answers nor computes is written down, and how
-long that has been so is known by the next look.
+counts. A busy processor delays both: the first look without an answer and a step waits for some seconds more. An engine
+that neither answers nor computes in them is written down, and the next look knows for how long it is silent.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ KEPT = 5  # of them that betray something
 LENGTH = 300  # characters of a line
 SAMPLES = 1 << 20  # bytes of what an engine counts
 APART = 0.3  # seconds between two looks at what it counts
+UNKNOWN = ("", "?")  # what stands for the progress of an engine that counts none, or has not answered in time
 PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "MemoryCurrent", "InvocationID"),
     *("StateChangeTimestampMonotonic", "ActiveEnterTimestampMonotonic"),
@@ -96,17 +97,29 @@ def idle(lines: list[str], busy: tuple[str, ...]) -> bool:
     return bool(counted) and not any(one.strip("0.") for one in counted)
 
 
-def asking(ask: dict[str, Any], key: str, until: float) -> Any:
-    """What makes the requests of one instance: for a token, and for what it counts, before and beside it."""
+def is_step(then: str, now: str) -> bool:
+    """Whether an engine has computed between two counts."""
+    return then not in UNKNOWN and now not in UNKNOWN and then != now
+
+
+def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
+    """What makes the requests of one instance: for a token, and for what it counts, before and beside it.
+
+    Args:
+        ask: As `look` has it.
+        key: The instance's key.
+        until: The moment until which an answer or a step is waited for.
+        patience: Seconds after it in which an engine without both is waited for.
+    """
 
     def made(path: str, body: str, limit: float) -> dict[str, Any]:
         one = {"at": ask["at"], "path": path, "method": "POST" if body else "GET", "headers": (), "body": body}
         more = {"tls": False, "source": "", "connect": limit, "limit": limit, "told": (), "shown": SAMPLES}
         return bounded_http.answer({**one, **more, "most": SAMPLES}, key)
 
-    def counted() -> tuple[list[str], str]:
+    def counted(end: float) -> tuple[list[str], str]:
         """Lines that are asked for, and what stands for how far it has computed; `?` for no answer in time."""
-        left = max(0.05, until - time.monotonic())
+        left = max(0.05, end - time.monotonic())
         found = made(ask["counts"], "", left)
         if not found["status"]:
             return [], "?"
@@ -121,13 +134,14 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
 
     def work(writing: int) -> None:
         began = time.monotonic()
-        first: tuple[list[str], str] = counted() if ask["counts"] else ([], "")
-        looked = time.monotonic()
-        token: dict[str, Any] = {"status": 0, "error": "no answer in time"}
+        end = until + patience
+        first: tuple[list[str], str] = counted(until) if ask["counts"] else ([], "")
+        looked = since = time.monotonic()
+        token: dict[str, Any] = {"status": 0, "error": bounded_http.LATE}
         took = [0.0]
 
         def probe() -> None:
-            token.update(made(ask["probe"], ask["body"], max(0.05, until - time.monotonic())))
+            token.update(made(ask["probe"], ask["body"], max(0.05, end - time.monotonic())))
             took[0] = time.monotonic() - looked
 
         asked = threading.Thread(target=probe, daemon=True)
@@ -139,7 +153,13 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
         resting = quick and (not ask["names"] or idle(first[0], tuple(ask["busy"])))
         if ask["counts"] and not resting:
             time.sleep(max(0.0, min(APART, until - time.monotonic() - 0.1) - (time.monotonic() - looked)))
-            last = counted()
+            last = counted(until)
+        while asked.is_alive() and not is_step(first[1], last[1]) and (left := end - time.monotonic()) > 0:
+            asked.join(min(APART, left))
+            if ask["counts"] and asked.is_alive():
+                if first[1] == "?":
+                    first, since = last, time.monotonic()
+                last = counted(end)
         bounded_http.write(
             writing,
             {
@@ -148,7 +168,7 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
                 "took_s": round(took[0] or time.monotonic() - began, 3),
                 "before": first[0],
                 "after": last[0],
-                "apart_s": round(time.monotonic() - looked, 3),
+                "apart_s": round(time.monotonic() - since, 3),
                 "then": first[1],
                 "now": last[1],
             },
@@ -157,21 +177,27 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
     return work
 
 
+def read_silence(name: str, run: str) -> dict[str, Any] | None:
+    """What an earlier look has recorded of an instance in this run of its unit; None for nothing."""
+    try:
+        kept = json.loads(common.read(f"{ROOT}{SILENT}/{name}") or "")
+        kept = {"run": kept["run"], "now": str(kept["now"]), "began": float(kept["began"])}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return kept if kept["run"] == run and 0 <= kept["began"] <= time.monotonic() else None
+
+
 def silence(name: str, run: str, found: dict[str, Any]) -> float:
     """Seconds for which an engine has neither answered nor computed, as far as looks tell; written down for others."""
     path = f"{ROOT}{SILENT}/{name}"
-    computes = found["now"] not in ("", "?") and found["now"] != found["then"]
-    if found["status"] or computes:
+    if found["status"] or is_step(found["then"], found["now"]):
         with contextlib.suppress(OSError):
             os.unlink(path)
         return 0.0
     now = time.monotonic()
-    try:
-        kept = json.loads(common.read(path) or "")
-        if kept["run"] == run and kept["now"] == found["now"] and 0 <= kept["began"] <= now:
-            return max(round(now - float(kept["began"]), 1), 0.001)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
+    kept = read_silence(name, run)
+    if kept and not is_step(kept["now"], found["now"]):
+        return max(round(now - float(kept["began"]), 1), 0.001)
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with open(f"{path}.new", "w") as file:
@@ -191,13 +217,16 @@ def group(at: str) -> int:
 Begun = list[tuple[dict[str, Any], int, int]]
 
 
-def start_requests(asks: list[dict[str, Any]], there: dict[str, dict[str, str]], until: float) -> Begun:
+def start_requests(asked: dict[str, Any], there: dict[str, dict[str, str]]) -> Begun:
     """Begin to ask those whose unit runs, each in a process of its own."""
+    until = time.monotonic() + asked["seconds"]
     found = []
-    for ask in asks:
-        if there.get(ask["unit"], {}).get("ActiveState") == "active":
+    for ask in asked["asks"]:
+        rows = there.get(ask["unit"], {})
+        if rows.get("ActiveState") == "active":
             key = common.one_key(f"{ROOT}{ask['key']}")
-            found.append((ask, *bounded_http.apart(group(ask["at"]), asking(ask, key, until))))
+            patience = 0.0 if read_silence(ask["name"], rows.get("InvocationID", "")) else asked["patience"]
+            found.append((ask, *bounded_http.apart(group(ask["at"]), asking(ask, key, until, patience))))
     return found
 
 
@@ -249,13 +278,13 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     Args:
         asked: `units`, names; `asks`, of each instance `name`, `unit`, `at`, `key`, `probe` and its `body`, `counts`
             (the path of what it counts), `names`, `progress` and `busy` of that, and `patterns` of its log; `seconds`
-            for an answer; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has
+            for an answer, `patience`, those after them for an instance without an answer, without a step and without a
+            record of silence; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has
             taken out.
     """
-    until = time.monotonic() + asked["seconds"]
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads
-    asked_of = start_requests(asked["asks"], there, until)
+    asked_of = start_requests(asked, there)
     with Pool(8) as pool:
         seen = pool.submit(cards, asked["smi"])
         work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")
