@@ -177,7 +177,7 @@ def _print_health(host: HostHealth, room: Mapping[str, int], rates: Mapping[tupl
         # whoever runs may be silent for less long than its unit is up
         since = ", up" if one.state in RUNNING else " for"
         lasts = (
-            f"{since} {format_duration(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
+            f"{since} {format_duration(one.since_s)}" if one.since_s is not None and one.state != "not deployed" else ""
         )
         again = f", restarted {format_count(one.restarts, 'time')}" if one.restarts else ""
         print_prose(f"{host.name}  {one.instance}: {state}{lasts}{again}")

@@ -30,6 +30,7 @@ from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
+from rigwright.operate.instance_state import StateFacts, assess_state
 from rigwright.problems import Invalid, Problem, printable
 from rigwright.serving.activation import goal_for
 from rigwright.serving.serving_state import INSTANCE, ObservedServing, ObservedUnit
@@ -156,10 +157,13 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
     rows = []
     for name, unit in sorted(seen.units.items()):
         if INSTANCE.fullmatch(name):
-            state, note = instance_health.describe_stopped_unit(unit) or ("active", "")
-            called = name.removeprefix("rigwright-").removesuffix(".service")
+            one = assess_state(name.removeprefix("rigwright-").removesuffix(".service"), StateFacts(unit=unit))
             rows.append(
-                InstanceStatus(called, "", state, note, unit.since_s, restarts=unit.restarts, memory_bytes=unit.memory)
+                InstanceStatus(
+                    *(one.instance, "", one.state, one.note, unit.since_s),
+                    restarts=unit.restarts,
+                    memory_bytes=unit.memory,
+                )
             )
     more = {"gpus": gpus, "gpus_say": say, "jobs": seen.jobs, "reboot": seen.reboot}
     return HostStatus(host.name, True, instances=rows, at_work="somebody" if seen.holder else "", **more)  # type: ignore[arg-type]

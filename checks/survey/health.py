@@ -9,9 +9,10 @@ from checks.survey.section import Section
 from checks.survey.survey_program import COMMAND, parse_answers, render_survey_program
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
+from rigwright.operate.instance_state import PATIENCE
 from roles import root_shell
 
-LIMIT = 4.0 + instance_health.PATIENCE  # seconds for the program, which takes less than one of an engine that answers
+LIMIT = 4.0 + PATIENCE  # seconds for the program, which takes less than one of an engine that answers
 WHOLE = LIMIT + 4.0  # seconds for the answer to arrive
 MOST = 4 << 20  # bytes of the answer
 HEALTH: Section[instance_health.HealthFacts] = Section(

@@ -95,7 +95,7 @@ def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
 
 
 def test_columns_without_anything_are_left_out() -> None:
-    bare = InstanceStatus("chat", "llamacpp/demo", "loading", "", 5.0)
+    bare = InstanceStatus("chat", "llamacpp/demo", "starting", "", 5.0)
     columns, _ = fit_columns([_status_cells(HostStatus("box", True), bare)], 200)
     assert columns == ("host", "instance", "variant", "state")
 

@@ -15,15 +15,8 @@ from pydantic import TypeAdapter
 
 from rigwright.nvidia.cards.smi import TIMED_OUT
 from rigwright.operate import instance_health
-from rigwright.operate.instance_health import (
-    WEDGED,
-    CardUse,
-    CommandResult,
-    EngineObservation,
-    HealthFacts,
-    InstanceHealth,
-    UnitObservation,
-)
+from rigwright.operate.instance_health import CardUse, CommandResult, HealthFacts, InstanceHealth
+from rigwright.operate.instance_state import PATIENCE, WEDGED, EngineObservation, UnitObservation
 from rigwright.project_root import ROOT
 from tests.unit.model_server import KEY, Fault, ScriptedModel, run_model_server
 from tests.unit.rendered_scripts import write_stand_in
@@ -64,21 +57,21 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
     ("found", "state", "note"),
     [
         (health_with_answers(), "ready", ""),
-        (health_with_answers(None, None), "not there", "deploy"),
-        (health_with_answers(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
-        (health_with_answers(replace(UNIT, active="inactive"), None), "stopped", ""),
+        (health_with_answers(None, None), "not deployed", ""),
+        (health_with_answers(replace(UNIT, load="not-found", active="inactive"), None), "not deployed", ""),
+        (health_with_answers(replace(UNIT, active="inactive"), None), "stopped", "no record"),
         (
             health_with_answers(replace(UNIT, active="failed", result="exit-code"), None),
             "failed",
             "systemd gave up: exit-code",
         ),
-        (health_with_answers(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
+        (health_with_answers(replace(UNIT, active="activating", sub="start-post"), None), "starting", ""),
         (
             health_with_answers(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None),
             "failed",
             "3 times",
         ),
-        (health_with_answers(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
+        (health_with_answers(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 time"),
         (health_with_answers(replace(UNIT, active="deactivating"), None), "stopping", ""),
         (health_with_answers(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
         (health_with_answers(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
@@ -94,6 +87,8 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
             "failing",
             "Connection refused",
         ),
+        (health_with_answers(UNIT, replace(SILENT, asleep=True)), "asleep", "the next request loads"),
+        (health_with_answers(UNIT, None), "running", ""),
         (health_with_answers(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
         (health_with_answers(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
         # a gateway that has not asked again yet
@@ -104,7 +99,7 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
 def test_states_are_told_apart(found: InstanceHealth, state: str, note: str) -> None:
     assert found.state == state
     assert note in found.note
-    assert found.is_well == (state == "ready")
+    assert found.is_well == (state in ("ready", "asleep"))
 
 
 def test_what_a_log_betrays_comes_with_what_helps() -> None:
@@ -221,19 +216,32 @@ def test_one_that_works_is_looked_at_twice_and_one_that_is_idle_is_not_waited_fo
 def test_a_starved_engine_has_more_time_before_its_silence_is_recorded(health_of, folder):
     with serving(folder, starved_s=0.8):
         (folder / "api.sock").chmod(0o777)
-        found = health_of(patience=instance_health.PATIENCE)
+        found = health_of(patience=PATIENCE)
         assert instance_health.assess_health(found, capable_instance()).is_well
         assert 0.8 <= found.engines["chat"].took_s < 3, "the look ends with the answer"
         # silence of the same run is known: no look waits again
         assert instance_health.assess_health(health_of(patience=0), capable_instance()).state == "silent"
-        again = health_of(patience=instance_health.PATIENCE)
+        again = health_of(patience=PATIENCE)
     assert instance_health.assess_health(again, capable_instance()).state == "silent"
     assert again.engines["chat"].apart_s < 1
 
 
 @as_root
+@pytest.mark.parametrize("asleep", [True, False])
+def test_a_look_does_not_wake_a_sleeping_engine(health_of, folder, asleep):
+    rig = sample_rig(replace(sample_instance(flags={"sleep-idle-seconds": 60}), name="chat"))
+    (ask,) = instance_health.health_request(rig)["asks"]
+    ask["at"] = str(folder / "api.sock")
+    with serving(folder, asleep=asleep) as model:
+        (folder / "api.sock").chmod(0o777)
+        found = health_of(asks=[ask])
+    one = instance_health.assess_health(found, capable_instance())
+    assert (one.state, len(model.asked)) == (("asleep", 0) if asleep else ("ready", 1))
+
+
+@as_root
 def test_a_refused_connection_is_not_waited_for(health_of: ObserveHost) -> None:
-    found = health_of(patience=instance_health.PATIENCE)
+    found = health_of(patience=PATIENCE)
     assert instance_health.assess_health(found, capable_instance()).state == "failing"
     assert found.engines["chat"].apart_s < 1
 

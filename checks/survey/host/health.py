@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import threading
 import time
@@ -26,6 +27,12 @@ SILENT = "/run/rigwright/silent"
 LINES = 200  # of a log
 KEPT = 5  # of them that betray something
 LENGTH = 300  # characters of a line
+ASLEEP = {
+    **{"status": 0, "error": "", "took_s": 0.0, "before": [], "after": [], "apart_s": 0.0, "then": "", "now": ""},
+    "asleep": True,
+}
+MANY = 1000  # files of a generation, or of an instance's weights
+LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
 SAMPLES = 1 << 20  # bytes of what an engine counts
 APART = 0.3  # seconds between two looks at what it counts
 UNKNOWN = ("", "?")  # what stands for the progress of an engine that counts none, or has not answered in time
@@ -134,6 +141,10 @@ def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
 
     def work(writing: int) -> None:
         began = time.monotonic()
+        if ask["sleep"] and re.search(ask["asleep"], str(made(ask["sleep"], "", max(0.05, until - began))["body"])):
+            # a request would load its model
+            bounded_http.write(writing, ASLEEP)
+            return
         end = until + patience
         first: tuple[list[str], str] = counted(until) if ask["counts"] else ([], "")
         looked = since = time.monotonic()
@@ -240,7 +251,7 @@ def ended(asked: Begun, there: dict[str, dict[str, str]]) -> dict[str, object]:
         told = json.loads(said or b"null")
         if told is not None:
             run = there[ask["unit"]].get("InvocationID", "")
-            silent = silence(ask["name"], run, told)
+            silent = 0.0 if told.get("asleep") else silence(ask["name"], run, told)
             read = told.pop("now"), told.pop("then")
             # without anything that it counts, nobody knows whether it computes
             found[ask["name"]] = {**told, "silent_s": silent, "counts": "" not in read}
@@ -272,15 +283,81 @@ def holder(path: str) -> str:
     return ""
 
 
+def stop_times(folder: str, asks: list[dict[str, Any]]) -> dict[str, float]:
+    """Instance that was stopped by hand -> when, in seconds since 1970."""
+    found = {}
+    for ask in asks:
+        with contextlib.suppress(OSError):
+            found[ask["name"]] = os.lstat(f"{folder}/{ask['name']}").st_mtime
+    return found
+
+
+def read_generation(config: str, asked: dict[str, Any]) -> dict[str, object]:
+    """The number of the current generation, and its digest when it was written and now."""
+    try:
+        matched = re.fullmatch("generations/([0-9]{1,9})", os.readlink(f"{config}/current"))
+    except OSError:
+        matched = None
+    if not matched or not os.path.isdir(folder := f"{config}/{matched[0]}"):
+        return {"number": None, "sealed": "", "found": ""}
+    sealed = (common.read(f"{folder}/{asked['sealed']}") or "").split()
+    digest = tree_digest(folder, asked["unsealed"])
+    return {"number": int(matched[1]), "sealed": sealed[0][:64] if sealed else "", "found": digest}
+
+
+def tree_digest(folder: str, unsealed: list[str]) -> str:
+    """SHA-256 of all content of a generation's folder, as its own digest is made; empty where it cannot be read."""
+    hashes, modes, links = list[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()
+    for top, folders, names in os.walk(folder):
+        for name in [*folders, *names]:
+            path = f"{top}/{name}"
+            place = os.path.relpath(path, folder)
+            if len(hashes) + len(links) > MANY:
+                return ""
+            try:
+                found = os.lstat(path)
+                if stat.S_ISLNK(found.st_mode):
+                    links.append((place, f"link {place} {os.readlink(path)}"))
+                elif stat.S_ISREG(found.st_mode) and place not in unsealed:
+                    with open(path, "rb") as file:
+                        content = file.read(LARGEST)
+                    hashes.append((place, f"{hashlib.sha256(content).hexdigest()}  {place}"))
+                    modes.append((place, f"mode {stat.S_IMODE(found.st_mode):o} {place}"))
+            except OSError:
+                return ""
+    lines = [line for rows in (hashes, modes, links) for _, line in sorted(rows)]
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode(errors="replace")).hexdigest()
+
+
+def start_record(ask: dict[str, Any], folder: str) -> dict[str, object]:
+    """What the process of an instance was started from, and whether its key and its weights are those on disk."""
+    unit = ask["unit"]
+    lines = common.lines(common.read(f"{ROOT}{folder}/{unit}") or "")
+    current = True
+    for line in lines[1:MANY]:
+        numbers, _, path = line.partition(" ")
+        try:
+            there = os.stat(f"{ROOT}{path}")
+            current &= numbers == f"{there.st_dev}:{there.st_ino}"
+        except OSError:
+            current = False
+    passed = common.read(f"{ROOT}/run/credentials/{unit}/api-key", 1 << 16)
+    current &= passed == common.read(f"{ROOT}{ask['key']}", 1 << 16)
+    return {"started_from": lines[0][:64] if lines else "", "inputs_current": current}
+
+
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """How all of it is doing.
 
     Args:
         asked: `units`, names; `asks`, of each instance `name`, `unit`, `at`, `key`, `probe` and its `body`, `counts`
-            (the path of what it counts), `names`, `progress` and `busy` of that, and `patterns` of its log; `seconds`
-            for an answer, `patience`, those after them for an instance without an answer, without a step and without a
-            record of silence; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has
-            taken out.
+            (the path of what it counts), `names`, `progress` and `busy` of that, `sleep` (a path that does not wake it,
+            or nothing), `asleep` (what its answer matches then) and `patterns` of its log; `seconds` for an answer,
+            `patience`, those after them for an instance without an answer, without a step and without a record of
+            silence; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out;
+            `config`, the configuration's folder; in it `stopped`, the folder of instances stopped by hand; in a
+            generation `sealed`, the file with its digest, and `unsealed`, the files that are not part of it; `records`,
+            the folder of what processes were started from.
     """
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads
@@ -294,9 +371,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         }
         answers = ended(asked_of, there)
         said = {name: log.result() for name, log in logs.items()}
+        records = {ask["unit"]: start_record(ask, asked["records"]) for ask in asked["asks"] if ask["unit"] in there}
         out = {ask["name"]: common.begin(f"{ROOT}{asked['out']}/{ask['name']}", LENGTH) for ask in asked["asks"]}
         return {
-            "units": {name: state(rows) for name, rows in there.items()},
+            "units": {name: state(rows) | records.get(name, {}) for name, rows in there.items()},
             "engines": answers,
             "said": {name: lines for name, (lines, _) in said.items()},
             "partial": [name for name, (_, complete) in said.items() if not complete],
@@ -305,4 +383,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "jobs": systemd_properties.parse_unit_names(jobs.result(), "rw-")[:50],
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
+            "stopped": stop_times(f"{ROOT}{asked['config']}/{asked['stopped']}", asked["asks"]),
+            "generation": read_generation(f"{ROOT}{asked['config']}", asked) if asked["config"] else None,
         }
