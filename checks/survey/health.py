@@ -6,7 +6,7 @@ from typing import Any
 
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import Section
-from checks.survey.survey_program import COMMAND, parse_answers, render_survey_program
+from checks.survey.survey_program import BLANK_HOST, COMMAND, parse_answers, render_survey_program
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
 from rigwright.operate.instance_state import PATIENCE
@@ -40,6 +40,8 @@ def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_h
     """
     asked = {HEALTH.name: (LIMIT, instance_health.health_request(rig) | ({} if ask else {"asks": []}))}
     answer = root_shell.run_command(target, COMMAND, render_survey_program(asked), limit=WHOLE, whole=WHOLE, most=MOST)
+    if answer.status == BLANK_HOST:
+        return instance_health.BLANK_HOST_FACTS
     try:
         return SurveyAnswers(parse_answers(answer.out)).read(HEALTH)
     except ValueError as error:

@@ -78,6 +78,12 @@ class HealthFacts:
     """None where the rig is not known."""
 
 
+BLANK_HOST_FACTS = HealthFacts(
+    *({}, {}, {}, {}), CommandResult(127, "", ""), (), "", reboot=False, generation=GenerationObservation(None, "", "")
+)
+"""Facts of a host without Python and without a deployment, which no look can be taken of."""
+
+
 @dataclass(frozen=True)
 class CardUse:
     """A card now; None for what it does not say."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -60,6 +59,10 @@ class UnitObservation:
     """SHA-256 of the unit and environment files that its process was started from; empty without a record."""
     inputs_current: bool = True
     """Whether the key and the weights that its process has are those on disk."""
+
+    def runs_declared(self, declared: DeclaredProcess | None) -> bool:
+        """Whether its process was started from the declared unit, with the key and the weights on disk."""
+        return bool(declared and self.started_from == declared.started_from and self.inputs_current)
 
 
 @dataclass(frozen=True)
@@ -143,9 +146,9 @@ class AssessedState:
         return self.state in READY
 
     @property
-    def is_down(self) -> bool:
-        """Whether it can answer no request now, so that a wait for an answer is in vain."""
-        return self.state in DOWN
+    def may_answer(self) -> bool:
+        """Whether a request may be answered now; else a wait for an answer is in vain."""
+        return self.state in (*READY, "running", "silent", "other generation")
 
     def describe(self) -> str:
         """One sentence without its end: the instance, its state, and the reason."""
@@ -154,18 +157,8 @@ class AssessedState:
             return lead
         return f"{lead} {self.note}" if self.note.startswith("since ") else f"{lead}: {self.note}"
 
-    def command(self, program: str, inventory: str, host: str) -> str:
-        """The command line that comes next; empty where there is nothing to do."""
-        if not self.remediation:
-            return ""
-        verb, *words = self.remediation
-        return shlex.join([program, verb, inventory, *words, "--limit", host])
-
 
 READY: tuple[InstanceState, ...] = ("ready", "asleep")
-DOWN: tuple[InstanceState, ...] = (
-    *("starting", "stopping", "stopped", "stopped by hand", "failed", "not deployed", "unreachable"),
-)
 REMEDIATIONS: Mapping[InstanceState, tuple[str, ...]] = {
     "starting": ("health", "--watch"),
     "stopping": ("status",),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from cli.observed_box import next_command
 from rigwright.operate.instance_state import (
     WEDGED,
     DeclaredProcess,
@@ -78,7 +79,7 @@ def test_facts_name_one_state_with_the_next_command(
     assert found.state == state
     assert note in found.note
     assert state in found.describe()
-    line = found.command("rigwright", "rig.py", "box")
+    line = next_command(found, "rig.py", "box")
     assert (
         (line.startswith(f"rigwright {command}"), line.endswith(" --limit box")) == (True, True)
         if command
