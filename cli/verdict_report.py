@@ -110,6 +110,17 @@ class InstanceVerdict:
         return "as declared" if is_passed(self.checks) and not self.state else "not as declared"
 
 
+class StressVerdict(InstanceVerdict):
+    """One instance under stress: a probe that its engine refuses is not borne."""
+
+    @property
+    def verdict(self) -> Conforms:
+        """Of it all."""
+        if self.ended:
+            return "not reached"
+        return "as declared" if all(one.verdict in ("ok", "n/a") for one in self.checks) else "not as declared"
+
+
 @dataclass
 class HostVerdict:
     """One host."""

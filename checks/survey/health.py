@@ -7,9 +7,12 @@ from typing import Any
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import Section
 from checks.survey.survey_program import BLANK_HOST, COMMAND, parse_answers, render_survey_program
+from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
-from rigwright.operate.instance_state import PATIENCE
+from rigwright.operate.instance_health import state_facts
+from rigwright.operate.instance_state import PATIENCE, AssessedState, assess_state, declared_processes
+from rigwright.serving.generation import Generation
 from roles import root_shell
 
 LIMIT = 4.0 + PATIENCE  # seconds for the program, which takes less than one of an engine that answers
@@ -18,11 +21,26 @@ MOST = 4 << 20  # bytes of the answer
 HEALTH: Section[instance_health.HealthFacts] = Section(
     "health",
     instance_health.HealthFacts,
-    lambda scene: instance_health.health_request(scene.rig),
+    lambda scene: instance_health.health_request(scene.rig, evidence=False),
     limit=LIMIT,
     blind="what an instance did before",
-    phase="separate",
+    start_order=2,
 )
+
+
+def observe_state(survey: SurveyAnswers, instance: Instance, generation: Generation) -> AssessedState:
+    """The state of an instance, by the look that a survey has taken.
+
+    Args:
+        survey: The survey.
+        instance: The instance.
+        generation: The declared generation.
+
+    Raises:
+        checks.Drift: the host has not answered it.
+    """
+    facts = state_facts(survey.read(HEALTH), instance, declared_processes(generation).get(instance.unit))
+    return assess_state(instance.name, facts)
 
 
 def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_health.HealthFacts:

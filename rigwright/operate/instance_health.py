@@ -125,14 +125,20 @@ class InstanceHealth:
         return self.assessed.is_ready
 
 
-def health_request(rig: Rig | None) -> dict[str, object]:
-    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can."""
+def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, object]:
+    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can.
+
+    Args:
+        rig: The host's rig.
+        evidence: Whether cards, logs and long work are read, too; the states of instances need none of them.
+    """
     return {
         "units": [one.unit for one in rig.instances] if rig else [],
-        "asks": [_instance_request(rig.roots, one) for one in rig.instances] if rig else [],
+        "asks": [_instance_request(rig.roots, one, evidence=evidence) for one in rig.instances] if rig else [],
         "seconds": ANSWER,
         "patience": PATIENCE,
-        "smi": list(CARDS) if rig is None or rig.cards else [],
+        "smi": list(CARDS) if evidence and (rig is None or rig.cards) else [],
+        "jobs": evidence,
         "lock": DEPLOY_LOCK,
         "out": f"{ROUTER_RUNTIME}/out",
         "config": rig.roots.config if rig else "",
@@ -143,7 +149,7 @@ def health_request(rig: Rig | None) -> dict[str, object]:
     }
 
 
-def _instance_request(roots: Roots, instance: Instance) -> dict[str, object]:
+def _instance_request(roots: Roots, instance: Instance, *, evidence: bool) -> dict[str, object]:
     path, names = kind_of(instance).progress_metric(instance)
     sleep, asleep = kind_of(instance).sleep_query(instance)
     body = {"model": instance.model_name, **(ONE_TOKEN.body or {})}
@@ -160,7 +166,9 @@ def _instance_request(roots: Roots, instance: Instance) -> dict[str, object]:
         "names": sorted(names.all),
         "progress": sorted(names.progress),
         "busy": [name for name in (names.running, names.waiting) if name],
-        "patterns": [one.pattern for one in select_faults(kind_of(instance).causes) if is_lasting(one)],
+        "patterns": [one.pattern for one in select_faults(kind_of(instance).causes) if is_lasting(one)]
+        if evidence
+        else [],
     }
 
 

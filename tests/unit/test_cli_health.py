@@ -74,8 +74,10 @@ def test_a_time_has_two_parts(seconds: float | None, said: str) -> None:
     ],
 )
 def test_how_long_is_said_of_the_unit(state: InstanceState, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _print_health(HostHealth("box", "as declared", instances=[replace(WELL, state=state)]), {}, {})
-    assert capsys.readouterr().out.splitlines()[0] == f"box  chat: {line}"
+    _print_health(HostHealth("box", "as declared", instances=[replace(WELL, state=state)]), "rig.py", {}, {})
+    first, *more = capsys.readouterr().out.splitlines()
+    assert first == f"box  chat: {line}"
+    assert ("    next: rigwright deploy rig.py --limit box" in more) == (state == "not deployed")
 
 
 def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:

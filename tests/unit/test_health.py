@@ -16,13 +16,22 @@ from pydantic import TypeAdapter
 from rigwright.nvidia.cards.smi import TIMED_OUT
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import CardUse, CommandResult, HealthFacts, InstanceHealth
-from rigwright.operate.instance_state import PATIENCE, WEDGED, EngineObservation, UnitObservation
+from rigwright.operate.instance_state import (
+    PATIENCE,
+    WEDGED,
+    EngineObservation,
+    GenerationObservation,
+    UnitObservation,
+)
 from rigwright.project_root import ROOT
+from rigwright.serving.generation import META, PROVEN, Generation, file_mode
+from rigwright.serving.instance_units import STOPPED
 from tests.unit.model_server import KEY, Fault, ScriptedModel, run_model_server
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_instance, sample_rig
 from tests.unit.serving_samples import capable_instance
 
+CHAT = "rigwright-chat.service"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the look gives root away before it connects")
 UNIT = UnitObservation("loaded", "active", "running", "success", 0, True, 60.0, 1 << 30)
 ENGINE = EngineObservation(200, "", 0.05, (), (), 0.3, 0.0, True)
@@ -287,6 +296,51 @@ def test_one_that_answers_again_is_forgotten(health_of: ObserveHost, folder: Pat
         (folder / "api.sock").chmod(0o777)
         assert instance_health.assess_health(health_of(), capable_instance()).is_well
     assert not kept.exists()
+
+
+@as_root
+def test_a_look_reads_the_generation_and_who_was_stopped_by_hand(health_of: ObserveHost, folder: Path) -> None:
+    assert health_of().generation == GenerationObservation(None, "", "")
+    config = folder / "etc/rigwright"
+    made = Generation({"env/chat": "A=1\n", "ready": "#!/bin/sh\n"}, {"engines/x": "/opt/x"}, (), (), (), "")
+    lying = config / "generations/7"
+    for path, text in made.files.items():
+        (lying / path).parent.mkdir(parents=True, exist_ok=True)
+        (lying / path).write_text(text)
+        (lying / path).chmod(int(file_mode(text), 8))
+    (lying / "engines").mkdir()
+    (lying / "engines/x").symlink_to("/opt/x")
+    (lying / META).write_text(f"{made.digest} 2026-11-28T18:02:00Z\n")
+    (lying / PROVEN).touch()
+    (config / "current").symlink_to("generations/7")
+    (config / STOPPED).mkdir()
+    (config / STOPPED / "chat").touch()
+    os.utime(config / STOPPED / "chat", (5, 5))
+    found = health_of()
+    assert (found.generation, found.stopped) == (GenerationObservation(7, made.digest, made.digest), {"chat": 5.0})
+    (lying / "env/chat").chmod(0o600)
+    changed = health_of().generation
+    assert changed is not None
+    assert changed.found not in ("", made.digest)
+
+
+@as_root
+def test_a_look_reads_what_a_process_was_started_from(health_of: ObserveHost, folder: Path) -> None:
+    weights = folder / "srv/w.gguf"
+    weights.parent.mkdir()
+    weights.touch()
+    at = weights.stat()
+    key, record = folder / f"run/credentials/{CHAT}/api-key", folder / f"run/rigwright/{CHAT}"
+    for path, text in ((key, f"{KEY}\n"), (record, f"{'5' * 64}\n{at.st_dev}:{at.st_ino} /srv/w.gguf\n")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert (health_of().units[CHAT].started_from, health_of().units[CHAT].inputs_current) == ("5" * 64, True)
+    weights.rename(f"{weights}.away")
+    weights.touch()
+    assert not health_of().units[CHAT].inputs_current
+    Path(f"{weights}.away").rename(weights)
+    key.write_text("another\n")
+    assert not health_of().units[CHAT].inputs_current
 
 
 @as_root

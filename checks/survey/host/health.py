@@ -31,6 +31,7 @@ ASLEEP = {
     **{"status": 0, "error": "", "took_s": 0.0, "before": [], "after": [], "apart_s": 0.0, "then": "", "now": ""},
     "asleep": True,
 }
+SLOW = 4.0  # seconds for a program that takes a tenth of one: other work may have the processor
 MANY = 1000  # files of a generation, or of an instance's weights
 LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
 SAMPLES = 1 << 20  # bytes of what an engine counts
@@ -264,7 +265,7 @@ def cards(words: list[str]) -> dict[str, object]:
         return {"status": 127, "out": "", "err": ""}
     program = next((path for place in ("/usr/bin", "/bin") if os.access(path := f"{place}/nvidia-smi", os.X_OK)), "")
     try:
-        status, out, err = common.ended(program or "nvidia-smi", *words, limit=0.8)
+        status, out, err = common.ended(program or "nvidia-smi", *words, limit=SLOW)
     except subprocess.TimeoutExpired:
         return {"status": 124, "out": "", "err": ""}
     return {"status": status, "out": out[:65536], "err": err[:1000]}
@@ -357,7 +358,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             silence; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out;
             `config`, the configuration's folder; in it `stopped`, the folder of instances stopped by hand; in a
             generation `sealed`, the file with its digest, and `unsealed`, the files that are not part of it; `records`,
-            the folder of what processes were started from.
+            the folder of what processes were started from; `jobs`, whether long work is listed.
     """
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads
@@ -365,7 +366,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     with Pool(8) as pool:
         seen = pool.submit(cards, asked["smi"])
         work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")
-        jobs = pool.submit(common.run, *work, limit=0.8)
+        jobs = pool.submit(common.run, *work, limit=SLOW) if asked["jobs"] else None
         logs = {
             ask["name"]: pool.submit(betraying, there.get(ask["unit"], {}), ask["patterns"]) for ask in asked["asks"]
         }
@@ -380,7 +381,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "partial": [name for name, (_, complete) in said.items() if not complete],
             "out": {name: text.strip() for name, text in out.items() if text},
             "cards": seen.result(),
-            "jobs": systemd_properties.parse_unit_names(jobs.result(), "rw-")[:50],
+            "jobs": systemd_properties.parse_unit_names(jobs.result(), "rw-")[:50] if jobs else [],
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
             "stopped": stop_times(f"{ROOT}{asked['config']}/{asked['stopped']}", asked["asks"]),
