@@ -5,7 +5,7 @@ A section without an answer contributes no fact: a cause is named by what was se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from checks.nvidia_smi import parse_smi_answer
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import ABOUT, GROUND, required_space
 from checks.survey.cards import CARDS
+from checks.survey.health import HEALTH
 from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, KernelProcess
 from checks.survey.recent_events import EVENTS, PackageChange, RecentEvents
@@ -26,11 +27,22 @@ from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance, loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
+from rigwright.operate.instance_health import state_facts
+from rigwright.operate.instance_state import AssessedState, InstanceState, assess_state, declared_processes
 from rigwright.operate.kernel_messages import XID
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.instance_units import listener_units
 
 T = TypeVar("T")
+DOWN: tuple[InstanceState, ...] = ("stopped by hand", "stopped", "failed", "starting", "stopping", "not deployed")
+STATES: Mapping[str, InstanceState] = {
+    "active": "running",
+    "activating": "starting",
+    "deactivating": "stopping",
+    "failed": "failed",
+    "inactive": "stopped",
+}
+"""systemd's ActiveState -> the state where nothing more is known."""
 STARTERS = ("/usr/bin/nsenter", "/usr/lib/systemd/systemd", "/usr/lib/systemd/systemd-executor")
 """Programs of a unit's processes before they run the unit's program, and of those that systemd runs beside it."""
 FALLEN = 79
@@ -45,15 +57,15 @@ class InstanceFacts:
     unit: str
     units: tuple[str, ...] = ()
     """Its service, its slice, and the service and socket of its port."""
+    state: InstanceState = "running"
+    note: str = ""
+    """The reason of its state; empty where the state says all."""
     active: str = "active"
     """systemd's ActiveState."""
-    sub: str = "running"
     result: str = "success"
-    exit_status: str = ""
-    restarts: int = 0
-    """How often systemd has started it again since it was started."""
+    """How its last process ended, in systemd's word."""
     since: float | None = None
-    """Begin of that state, in seconds since 1970."""
+    """Begin of systemd's state, in seconds since 1970."""
     ran_since_boot: bool = True
     stopped_at: float | None = None
     """When `stop` has stopped it, in seconds since 1970; None where it has not."""
@@ -71,14 +83,13 @@ class InstanceFacts:
     @property
     def is_down(self) -> bool:
         """Whether no request can be answered now."""
-        return self.active != "active"
+        return self.active != "active" or self.state in DOWN
 
     @property
     def is_failed(self) -> bool:
-        """Whether its process ended by itself, and systemd has given up or is about to start it again."""
-        again = self.sub == "auto-restart" or self.restarts > 0
-        ended = self.active == "deactivating" and self.result not in ("", "success")
-        return self.active == "failed" or ended or (self.active in ("activating", "deactivating") and again)
+        """Whether its process ended by itself, and systemd has given up or starts it again."""
+        ended = self.state == "stopping" and self.result not in ("", "success")
+        return self.state == "failed" or ended
 
 
 @dataclass(frozen=True)
@@ -229,6 +240,11 @@ def _instance(
     service = processes.units.get(one.unit) if processes else None
     inside = service.processes if service else []
     made = next((unit for unit in desired.generation.units if unit.name == one.unit), None) if desired else None
+    health = _read(survey, HEALTH)
+    observed = (
+        state_facts(health, one, declared_processes(desired.generation).get(one.unit)) if health and desired else None
+    )
+    assessed = assess_state(one.name, observed) if observed else AssessedState(one.name, STATES.get(active, "running"))
     paths = [rig.roots.weight_path(weight) for weight in one.weights]
     if desired:
         paths.append(rig.roots.installation_path(desired.installations[one.installed_as].folder))
@@ -236,14 +252,13 @@ def _instance(
         name=one.name,
         unit=one.unit,
         units=(one.unit, *([made.slice] if made else []), *listener_units(one.port)),
+        state=assessed.state,
+        note=assessed.note,
         active=active,
-        sub=value("SubState"),
         result=value("Result"),
-        exit_status=value("ExecMainStatus"),
-        restarts=int(value("NRestarts")[:9]) if value("NRestarts").isdecimal() else 0,
         since=_moment(value(f"{entered}TimestampMonotonic"), events) if events else None,
         ran_since_boot=value("InactiveExitTimestampMonotonic") not in ("", "0"),
-        stopped_at=events.stopped.get(one.name) if events else None,
+        stopped_at=observed.stopped_at if observed else None,
         cards=tuple(facts.pci_cards[index][0] for index in one.cards if facts and index < len(facts.pci_cards)),
         paths=tuple(paths),
         models=_models(one, rig),

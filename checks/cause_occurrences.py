@@ -11,6 +11,7 @@ from checks.cause_facts import CauseFacts, InstanceFacts
 from checks.drift_text import format_day
 from checks.failure_causes import CheckFailure, Occurrence
 from checks.survey.recent_events import PackageChange
+from checks.survey.survey_program import NO_PYTHON
 from rigwright.plan.preflight import CLOCK_TOLERANCE
 
 Found = Iterable[Occurrence]
@@ -25,7 +26,7 @@ PROGRAMS = frozenset({"/usr/sbin/nginx"})
 
 def find_undeployed(facts: CauseFacts, _failures: Failures) -> Found:
     """A box without a generation; a deploy needs Python, and installs it."""
-    bare = facts.unanswered.endswith("/usr/bin/python3: not found")
+    bare = facts.unanswered == NO_PYTHON
     if bare or not facts.is_deployed:
         why = "the box has no Python" if bare else "no generation is current"
         yield Occurrence(f"not deployed: {why}", f"`rigwright deploy {_inventory(facts)}`")
@@ -76,9 +77,9 @@ def find_undeployed_edit(facts: CauseFacts, _failures: Failures) -> Found:
 def find_stopped_by_hand(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that `stop` has stopped."""
     for one in facts.instances:
-        if one.is_down and one.stopped_at is not None and not one.is_failed:
+        if one.state == "stopped by hand":
             start = f"`rigwright start {_inventory(facts)} {one.name}`, or deploy"
-            yield _of_instance(facts, one, f"{one.name} was stopped by hand on {format_day(one.stopped_at)}", start)
+            yield _of_instance(facts, one, f"{one.name} was stopped by hand{_on(one.stopped_at)}", start)
 
 
 def find_wrong_clock(facts: CauseFacts, _failures: Failures) -> Found:
@@ -238,7 +239,7 @@ def find_dead_network(facts: CauseFacts, _failures: Failures) -> Found:
 def find_exhausted_memory(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that the kernel has killed for want of memory."""
     for one in facts.instances:
-        if one.is_down and one.result == "oom-kill":
+        if one.is_failed and one.result == "oom-kill":
             cure = f"raise memory_max of {one.name}, or lower its context; then `rigwright deploy {_inventory(facts)}`"
             yield _of_instance(facts, one, f"the kernel killed {one.name} for want of memory{_on(one.since)}", cure)
 
@@ -246,7 +247,7 @@ def find_exhausted_memory(facts: CauseFacts, _failures: Failures) -> Found:
 def find_unstarted_since_boot(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that the last boot did not start."""
     for one in facts.instances:
-        if one.active == "inactive" and not one.ran_since_boot and one.stopped_at is None and facts.booted:
+        if one.state == "stopped" and not one.ran_since_boot and facts.booted:
             cure = f"`rigwright start {_inventory(facts)} {one.name}`, or deploy"
             yield _of_instance(
                 facts, one, f"{one.name} has not started since the boot on {format_day(facts.booted)}", cure
@@ -275,21 +276,19 @@ def find_failed_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances whose process ended by itself."""
     for one in facts.instances:
         if one.is_failed:
-            status = f" {one.exit_status}" if one.exit_status not in ("", "0") else ""
-            again = "" if one.active == "failed" else f"; systemd starts it again, after {one.restarts} restarts"
             yield _of_instance(
                 facts,
                 one,
                 f"{one.name} has failed{_on(one.since)}",
                 f"`rigwright diagnose {_inventory(facts)} --instance {one.name}` names the reason",
-                f"systemd: {one.result or 'no result'}{status}{again}",
+                one.note,
             )
 
 
 def find_starting_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that have not answered for the first time yet."""
     for one in facts.instances:
-        if one.active == "activating" and not one.is_failed:
+        if one.state == "starting":
             yield _of_instance(
                 facts,
                 one,
@@ -301,7 +300,7 @@ def find_starting_instances(facts: CauseFacts, _failures: Failures) -> Found:
 def find_stopping_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that end now."""
     for one in facts.instances:
-        if one.active == "deactivating" and not one.is_failed:
+        if one.state == "stopping" and not one.is_failed:
             cure = f"`rigwright status {_inventory(facts)}` shows when it has stopped"
             yield _of_instance(facts, one, f"{one.name} is stopping{_since(one.since)}", cure)
 
@@ -309,11 +308,9 @@ def find_stopping_instances(facts: CauseFacts, _failures: Failures) -> Found:
 def find_stopped_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that run no more, though neither `stop` nor a failure ended them."""
     for one in facts.instances:
-        if one.active == "inactive" and one.ran_since_boot and one.stopped_at is None:
+        if one.state == "stopped" and one.ran_since_boot:
             cure = f"`rigwright start {_inventory(facts)} {one.name}`, or deploy"
-            yield _of_instance(
-                facts, one, f"{one.name} is stopped{_since(one.since)}", cure, "`rigwright stop` has no record of it"
-            )
+            yield _of_instance(facts, one, f"{one.name} is stopped{_since(one.since)}", cure, one.note)
 
 
 def find_paused_instances(facts: CauseFacts, _failures: Failures) -> Found:
@@ -322,6 +319,14 @@ def find_paused_instances(facts: CauseFacts, _failures: Failures) -> Found:
         if one.paused:
             cure = f"`systemctl kill -s CONT {one.unit}` on the box"
             yield _of_instance(facts, one, f"a signal has stopped the process of {one.name}", cure)
+
+
+def find_unresponsive_instances(facts: CauseFacts, _failures: Failures) -> Found:
+    """Instances that run and do not answer as they should."""
+    for one in facts.instances:
+        if one.state in ("silent", "wedged", "failing") and not one.paused:
+            cure = f"`rigwright restart {_inventory(facts)} {one.name}`"
+            yield _of_instance(facts, one, f"{one.name} is {one.state}", cure, one.note)
 
 
 def _of_instance(facts: CauseFacts, one: InstanceFacts, headline: str, cure: str, evidence: str = "") -> Occurrence:

@@ -25,6 +25,7 @@ from checks.cause_occurrences import (
     find_unanswered_sections,
     find_undeployed,
     find_undeployed_edit,
+    find_unresponsive_instances,
     find_unstarted_since_boot,
     find_wrong_clock,
 )
@@ -37,6 +38,7 @@ NO_SUCCESS = r"(?:(?!\b2[0-9]{2}\b).)*"
 DOWN_STATES = "inactive|failed|activating|deactivating"
 DOWN = (
     Consequence("S01|D08", DOWN_STATES, "active", of_part="down"),
+    Consequence("S01", "<down> is .*", "<down> is ready", of_part="down"),
     Consequence("S02", "another key|no record of a start", of_part="down"),
     Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="down"),
     Consequence("S06", NO_SUCCESS, "one token from its (socket|port)", of_part="down"),
@@ -55,6 +57,13 @@ GATE = (
     Consequence("S12", "/usr/lib/systemd/systemd(-executor)?", "a program in .*", of_part="down"),
 )
 """What follows from processes that systemd runs in an instance's unit until its first answer."""
+UNRESPONSIVE = (
+    Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="down"),
+    Consequence("S06|S13", NO_SUCCESS, of_part="down"),
+    Consequence("D08", "left out", of_part="down"),
+    Consequence("D07", rf"<offered> \({NO_SUCCESS}\)"),
+)
+"""What follows from an instance that runs and does not answer."""
 NO_SMI = "an answer from nvidia-smi"
 NVIDIA = "N[0-9]{2}|S08|C05"
 
@@ -211,12 +220,7 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "paused-instance",
         find_paused_instances,
-        (
-            Consequence("S22", r"<unit>'s (worker )?process [0-9]+ is T .*"),
-            Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="down"),
-            Consequence("S06|S13", NO_SUCCESS, of_part="down"),
-            Consequence("D08", "left out", of_part="down"),
-            Consequence("D07", rf"<offered> \({NO_SUCCESS}\)"),
-        ),
+        (Consequence("S22", r"<unit>'s (worker )?process [0-9]+ is T .*"), *UNRESPONSIVE),
     ),
+    CauseRule("unresponsive-instance", find_unresponsive_instances, UNRESPONSIVE),
 )

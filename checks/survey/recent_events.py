@@ -1,4 +1,4 @@
-"""Events on a host that explain several failures at once: boot, package changes, stops by hand, network and mounts."""
+"""Events on a host that explain several failures at once: package changes, a lost network, missing mounts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from checks.survey.section import Section
-from rigwright.serving.instance_units import STOPPED
 
 PackageAction = Literal["install", "upgrade", "remove", "purge"]
 
@@ -41,8 +40,6 @@ class RecentEvents:
     """The same moment on the clock of systemd's timestamps, in seconds (CLOCK_MONOTONIC)."""
     changes: list[PackageChange]
     """The latest ones, oldest first."""
-    stopped: dict[str, float]
-    """Instance -> when `stop` has stopped it, in seconds since 1970; of those that have not been started since."""
     default_routes: int
     nameservers: int
     """Lines of /etc/resolv.conf that name one."""
@@ -53,7 +50,7 @@ class RecentEvents:
 EVENTS: Section[RecentEvents] = Section(
     "recent_events",
     RecentEvents,
-    lambda scene: {"stopped": f"{scene.rig.roots.config}/{STOPPED}"},
+    lambda scene: {},
     limit=10.0,
     blind="changes of packages without dpkg, and those that its log no longer has",
     start_order=20,

@@ -62,7 +62,7 @@ def raised(identifier: str, check: Callable[[], object], part: str = "") -> list
 def down(state: str = "inactive", name: str = "chat") -> list[CheckFailure]:
     """What a host has shown of an instance that does not run."""
     rows = [
-        ("S01", state, "active"),
+        ("S01", f"{name} is stopped by hand since 2027-01-15 09:00 UTC", f"{name} is ready"),
         ("S02", "another key", "the key on disk now"),
         ("S12", "none", "a process"),
         ("S05", "no answer for no key and Connection reset by peer for wrong key", "401 for both"),
@@ -144,7 +144,7 @@ def lost(folder: Path) -> tuple[CauseFacts, list[CheckFailure]]:
         15, gpus="Unable to determine the device handle for GPU0: 0000:00:06.0: GPU is lost.\n", apps="GPU is lost.\n"
     )
     survey = host.run_survey()
-    chat = replace(CHAT, active="failed", cards=(ADDRESSES[0],))
+    chat = replace(CHAT, state="failed", active="failed", cards=(ADDRESSES[0],))
     facts = CauseFacts(
         instances=(chat,),
         lost_cards=collect_lost_cards(survey, RIG, FACTS),
@@ -163,7 +163,7 @@ def mismatched(folder: Path) -> tuple[CauseFacts, list[CheckFailure]]:
     change = PackageChange(
         BOOT + 60, "upgrade", "libnvidia-compute-580", "580.126.09-1", "580.159.04-1", "apt", "ana", []
     )
-    chat = replace(CHAT, active="failed", cards=(ADDRESSES[0],))
+    chat = replace(CHAT, state="failed", active="failed", cards=(ADDRESSES[0],))
     facts = CauseFacts(
         instances=(chat,),
         changes=(change,),
@@ -186,7 +186,7 @@ def lacking(folder: Path) -> tuple[CauseFacts, list[CheckFailure]]:
     failures = [*_nvidia(survey), *(of_drift("N09" if "DKMS" not in one.expected else "N10", one) for one in made)]
     driver = collect_driver_versions(survey, RIG)
     assert driver
-    chat = replace(CHAT, active="failed", cards=(ADDRESSES[0],))
+    chat = replace(CHAT, state="failed", active="failed", cards=(ADDRESSES[0],))
     return CauseFacts(instances=(chat,), driver=replace(driver, kernel=NEXT)), [*failures, *down("failed")]
 
 
@@ -220,7 +220,7 @@ def missing_mount(_folder: Path) -> tuple[CauseFacts, list[CheckFailure]]:
         failure("W04", f"{path} is nothing", "a file", "small"),
         failure("W06", "none", f"a record of {path}", "small"),
     ]
-    chat = replace(CHAT, active="failed")
+    chat = replace(CHAT, state="failed", active="failed")
     mounts = [
         failure("M06", "/dev/sdb1 for /srv/models", "the devices of all /etc/fstab entries"),
         failure("S02", path, "the weights on disk now", "code"),
@@ -242,7 +242,7 @@ def _instance(headline: str, cure: str, failures: list[CheckFailure], **changes:
     return Morning(lambda _: (CauseFacts("rig.py", instances=(chat, CODE), booted=BOOT), failures), headline, cure)
 
 
-INACTIVE = {"active": "inactive", "sub": "dead"}
+INACTIVE = {"state": "stopped", "active": "inactive"}
 FULL = CauseFacts(instances=(CHAT,), full=(FullDisk(("/tmp", "/var/tmp"), 0),))
 MORNINGS = {
     "stopped by hand": _instance(
@@ -250,7 +250,8 @@ MORNINGS = {
         "`rigwright start rig.py chat`, or deploy",
         down(),
         stopped_at=BOOT + 3600,
-        **INACTIVE,
+        state="stopped by hand",
+        active="inactive",
     ),
     "an edited inventory": Morning(
         lambda _: edited(), "the box runs generation 3; the inventory declares another", "`rigwright deploy INVENTORY`"
@@ -286,6 +287,7 @@ MORNINGS = {
         "the kernel killed chat for want of memory on 2027-01-15 08:00 UTC",
         "raise memory_max of chat",
         [*down("failed"), failure("U09", f"{UNIT} has failed")],
+        state="failed",
         active="failed",
         result="oom-kill",
         since=BOOT,
@@ -305,6 +307,7 @@ MORNINGS = {
         "chat has failed on 2027-01-15 08:00 UTC",
         "`rigwright diagnose rig.py --instance chat` names the reason",
         [*down("failed"), failure("U09", f"{UNIT} has failed")],
+        state="failed",
         active="failed",
         since=BOOT,
     ),
@@ -312,8 +315,8 @@ MORNINGS = {
         "chat is starting since 2027-01-15 08:00 UTC",
         "wait until `rigwright status rig.py` shows it ready",
         [*down("activating"), failure("S18", f"{UNIT}'s worker process 8288 has the user ids 0, not 995")],
+        state="starting",
         active="activating",
-        sub="start-post",
         since=BOOT,
         gate=(8288,),
     ),
@@ -326,6 +329,17 @@ MORNINGS = {
             failure("D07", "small (no answer in time)", "an answer for every name", "lan"),
         ],
         paused=True,
+    ),
+    "a silent instance": _instance(
+        "chat is wedged",
+        "`rigwright restart rig.py chat`",
+        [
+            failure("S05", "no answer in time for no key and no answer in time for wrong key", "401 for both", "chat"),
+            failure("S06", "no answer in time", "one token from its socket", "chat"),
+            failure("S13", "no answer in time", "the model small", "chat"),
+            failure("D08", "left out", "in", "chat"),
+        ],
+        state="wedged",
     ),
     "no network": Morning(
         lambda _: (

@@ -64,7 +64,7 @@ def test_what_is_of_another_subject_stays_a_failure(name: str, tmp_path: Path) -
 
 def test_a_failure_of_two_causes_is_attributed_once() -> None:
     facts = CauseFacts(
-        instances=(replace(CHAT, active="failed"), replace(CODE, active="inactive", stopped_at=BOOT)),
+        instances=(replace(CHAT, state="failed"), replace(CODE, state="stopped by hand", stopped_at=BOOT)),
     )
     both = CheckFailure(
         "U09", "", (("all active", f"{UNIT} has failed"), ("all active", "rigwright-code.service is inactive"))
@@ -81,7 +81,7 @@ def test_own_checks_of_the_operator_are_never_attributed() -> None:
 
 def test_an_edit_comes_first_though_others_explain_more() -> None:
     facts, failures = edited()
-    facts = replace(facts, instances=(replace(CHAT, active="inactive", stopped_at=BOOT), CODE))
+    facts = replace(facts, instances=(replace(CHAT, state="stopped by hand", stopped_at=BOOT), CODE))
     causes = group_failures(facts, [*failures, *down()], CAUSE_RULES)
     assert [(cause.id, len(cause.results)) for cause in causes] == [
         ("undeployed-edit", 6),

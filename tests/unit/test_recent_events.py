@@ -29,13 +29,13 @@ def stamp(moment: float, between: str = " ") -> str:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(recent_events, "ROOT", tmp_path)
-    for name in ("var/log/apt", "var/lib/dpkg/info", "proc/net", "proc/self", "etc/rigwright/stopped"):
+    for name in ("var/log/apt", "var/lib/dpkg/info", "proc/net", "proc/self", "etc"):
         (tmp_path / name).mkdir(parents=True)
     return tmp_path
 
 
 def look() -> RecentEvents:
-    found = recent_events.look({"stopped": "/etc/rigwright/stopped"})
+    found = recent_events.look({})
     return SurveyAnswers({"recent_events": {"told": found}}).read(EVENTS)
 
 
@@ -90,9 +90,7 @@ def test_a_log_that_is_no_file_is_none(host: Path) -> None:
     assert look().changes == []
 
 
-def test_stops_routes_resolver_and_mounts(host: Path) -> None:
-    (host / "etc/rigwright/stopped/chat").touch()
-    (host / "etc/rigwright/stopped/no instance").touch()
+def test_routes_resolver_and_mounts(host: Path) -> None:
     (host / "proc/net/route").write_text(ROUTES + LOCAL)
     (host / "etc/fstab").write_text(
         "# comment\n/dev/sda1 / ext4 defaults 0 1\n/dev/sdb1 /srv/models ext4 defaults 0 2\n"
@@ -100,7 +98,7 @@ def test_stops_routes_resolver_and_mounts(host: Path) -> None:
     )
     (host / "proc/self/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n")
     found = look()
-    assert (list(found.stopped), found.default_routes, found.nameservers) == (["chat"], 0, 0)
+    assert (found.default_routes, found.nameservers) == (0, 0)
     assert found.unmounted == ["/srv/a b", "/srv/models"]
     (host / "proc/net/route").write_text(ROUTES + DEFAULT + LOCAL)
     (host / "etc/resolv.conf").write_text("# none\nnameserver 192.0.2.1\n")

@@ -1,4 +1,4 @@
-"""Events on a host that explain several failures at once: boot, package changes, stops by hand, network and mounts."""
+"""Events on a host that explain several failures at once: package changes, a lost network, missing mounts."""
 
 from __future__ import annotations
 
@@ -45,18 +45,13 @@ class AptRun:
     user: str = ""
 
 
-def look(asked: dict[str, Any]) -> dict[str, object]:
-    """All of it.
-
-    Args:
-        asked: `stopped`, the folder of what was stopped by hand.
-    """
+def look(_asked: dict[str, Any]) -> dict[str, object]:
+    """All of it; nothing is asked."""
     now = time.time()
     return {
         "now": now,
         "monotonic": time.monotonic(),
         "changes": changes(now),
-        "stopped": stopped(ROOT / str(asked["stopped"]).lstrip("/")),
         "default_routes": default_routes(),
         "nameservers": len(re.findall(r"(?m)^nameserver\s+\S", common.begin(ROOT / "etc/resolv.conf"))),
         "unmounted": unmounted(),
@@ -152,22 +147,6 @@ def package_files(package: str) -> list[str]:
         f"/usr{line}" if line.startswith(MERGED) else line for line in common.lines(text) if LOADED.fullmatch(line)
     )
     return sorted(set(paths))
-
-
-def stopped(folder: Path) -> dict[str, float]:
-    """Instance -> when it was stopped by hand."""
-    found = {}
-    try:
-        entries = sorted(folder.iterdir())[:100]
-    except OSError:
-        return {}
-    for one in entries:
-        if re.fullmatch("[a-z0-9][a-z0-9-]{0,47}", one.name):
-            try:
-                found[one.name] = one.lstat().st_mtime
-            except OSError:
-                continue
-    return found
 
 
 def default_routes() -> int:
