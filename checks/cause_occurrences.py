@@ -20,6 +20,8 @@ SHOWN = 3
 NO_ANSWER = "an answer about "
 RUNS = re.compile(r"(\S+)'s (?:worker )?process [0-9]+ runs (/[^\s,;]+)")
 """A unit, and a file that its process runs."""
+NEWEST = re.compile(r"kernel (\S+), the newest that is installed")
+"""What N18 expects."""
 PROGRAMS = frozenset({"/usr/sbin/nginx"})
 """Programs of the gateway and of the weights share."""
 
@@ -94,15 +96,11 @@ def find_wrong_clock(facts: CauseFacts, _failures: Failures) -> Found:
         )
 
 
-def find_missing_mounts(facts: CauseFacts, failures: Failures) -> Found:
+def find_missing_mounts(facts: CauseFacts, _failures: Failures) -> Found:
     """File systems of /etc/fstab that are not mounted, and have what instances load."""
     for point in facts.unmounted:
         below = [one for one in facts.instances if any(_is_below(path, point) for path in one.paths)]
-        weights = {
-            failure.part
-            for failure in failures
-            if failure.id.startswith("W") and any(_mentions(item, point) for item in failure.items)
-        }
+        weights = sorted(part for part, path in facts.weights if _is_below(path, point))
         yield Occurrence(
             f"{point} is not mounted",
             f"`mount {shlex.quote(point)}` on the box; where that fails, see `dmesg` for the disk",
@@ -183,6 +181,21 @@ def find_lacking_modules(facts: CauseFacts, _failures: Failures) -> Found:
             _describe_changes([one for one in facts.changes if release in one.package]),
             release,
             {"kernel": [release]},
+        )
+
+
+def find_pending_reboots(facts: CauseFacts, failures: Failures) -> Found:
+    """A kernel or driver that is installed and does not run until a reboot."""
+    waits = [item for failure in failures if failure.id == "N18" for item in failure.items]
+    if waits:
+        kernels = [matched[1] for expected, _ in waits if (matched := NEWEST.fullmatch(expected))]
+        changes = [one for one in facts.changes if any(release in one.package for release in kernels)]
+        what = f"kernel {kernels[0]} is installed" if kernels else f"packages ask for it ({waits[0][1]})"
+        yield Occurrence(
+            f"a reboot is pending: {what}",
+            f"`rigwright deploy {_inventory(facts)} --reboot`",
+            _describe_changes(changes),
+            terms={"kernel": kernels},
         )
 
 
@@ -368,10 +381,6 @@ def _duration(seconds: float) -> str:
 
 def _is_below(path: str, point: str) -> bool:
     return f"{path}/".startswith(f"{point.rstrip('/')}/")
-
-
-def _mentions(item: tuple[str, str], point: str) -> bool:
-    return any(re.search(rf"{re.escape(point)}(?![\w.-])", text) for text in item)
 
 
 def _describe_changes(changes: Sequence[PackageChange]) -> str:

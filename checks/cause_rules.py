@@ -17,6 +17,7 @@ from checks.cause_occurrences import (
     find_lost_cards,
     find_missing_mounts,
     find_paused_instances,
+    find_pending_reboots,
     find_replaced_packages,
     find_starting_instances,
     find_stopped_by_hand,
@@ -164,6 +165,15 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
             Consequence("N20", "none", "driver .*", needs="running"),
             Consequence(NVIDIA, expected=NO_SMI, needs="running"),
             *DOWN,
+        ),
+    ),
+    CauseRule(
+        "pending-reboot",
+        find_pending_reboots,
+        (
+            Consequence("N18"),
+            Consequence("N(20|3[35])", r".*<kernel>.*"),
+            Consequence("N(20|3[35])", expected=r".*<kernel>.*"),
         ),
     ),
     CauseRule(

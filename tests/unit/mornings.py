@@ -31,7 +31,7 @@ from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, NvidiaFolderHost
 from tests.unit.samples import sample_build, sample_facts, sample_instance, sample_rig
 from tests.unit.survey_samples import empty_answer
 from tests.unit.test_nvidia_checks import ALL, run
-from tests.unit.test_nvidia_modules import NEXT, STATE
+from tests.unit.test_nvidia_modules import NEXT, RUNNING, STATE
 
 BOOT = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 UNIT = "rigwright-chat.service"
@@ -225,7 +225,8 @@ def missing_mount(_folder: Path) -> tuple[CauseFacts, list[CheckFailure]]:
         failure("M06", "/dev/sdb1 for /srv/models", "the devices of all /etc/fstab entries"),
         failure("S02", path, "the weights on disk now", "code"),
     ]
-    return CauseFacts(instances=(chat, CODE), unmounted=("/srv/models",)), [*weights, *mounts, *down("failed")]
+    facts = CauseFacts(instances=(chat, CODE), unmounted=("/srv/models",), weights=(("small", path),))
+    return facts, [*weights, *mounts, *down("failed")]
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,17 @@ MORNINGS = {
     ),
     "a kernel without the module": Morning(
         lacking, f"kernel {NEXT} runs without a module of the NVIDIA driver", "`rigwright deploy INVENTORY`"
+    ),
+    "a kernel that awaits a reboot": Morning(
+        lambda _: (
+            CauseFacts(changes=(PackageChange(BOOT, "install", f"linux-image-{NEXT}", "", "6.8", "apt", "ana", []),)),
+            [
+                failure("N18", RUNNING, f"kernel {NEXT}, the newest that is installed"),
+                failure("N33", "none", f"headers of kernel {NEXT}"),
+            ],
+        ),
+        f"a reboot is pending: kernel {NEXT} is installed",
+        "`rigwright deploy INVENTORY --reboot`",
     ),
     "a full disk": Morning(
         lambda _: (
