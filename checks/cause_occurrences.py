@@ -204,7 +204,7 @@ def find_full_disks(facts: CauseFacts, _failures: Failures) -> Found:
     for one in facts.full:
         paths = ", ".join(one.paths)
         yield Occurrence(
-            f"the file system of {paths} is full: {one.free_mib} MiB are free",
+            f"the file system of {paths} is full ({one.free_mib} MiB free)",
             f"free space there: `du -xh {shlex.quote(one.paths[0])} | sort -h | tail` lists the largest directories",
             subject=one.paths[0],
             terms={"paths": one.paths},
@@ -218,7 +218,9 @@ def find_replaced_packages(facts: CauseFacts, failures: Failures) -> Found:
     paths = set(re.findall(r"/[^\s,;]+", text))
     if "another program" in text:
         paths |= PROGRAMS
-    named = [one for one in facts.changes if one.package in words or not paths.isdisjoint(one.files)]
+    # of a package, what was done last is what is so
+    latest = {one.package: one for one in facts.changes}
+    named = [one for one in latest.values() if one.package in words or not paths.isdisjoint(one.files)]
     runs: dict[tuple[str, str, str], list[PackageChange]] = {}
     for one in named:
         runs.setdefault((format_day(one.moment)[:10], one.program, one.user), []).append(one)

@@ -131,7 +131,8 @@ def replaced() -> tuple[CauseFacts, list[CheckFailure]]:
         f"{unit}'s process {number} runs {libc}, which was deleted"
         for number, unit in enumerate((*UNITS[:1], "rigwright_router.service"), 7)
     ]
-    return CauseFacts(instances=(CHAT,), changes=(other, change)), [
+    first = replace(change, moment=BOOT - 600, program="")
+    return CauseFacts(instances=(CHAT,), changes=(first, other, change)), [
         CheckFailure("S21", "", tuple(("the declared programs", one) for one in deleted))
     ]
 
@@ -290,7 +291,7 @@ MORNINGS = {
                 failure("P01", "/tmp has 0.0 GiB free: 2 GiB are needed"),
             ],
         ),
-        "the file system of /tmp, /var/tmp is full: 0 MiB are free",
+        "the file system of /tmp, /var/tmp is full (0 MiB free)",
         "free space there",
     ),
     "a wrong clock": Morning(wrong_clock, "the box's clock is 2 days behind this machine's", "set it on the box"),
