@@ -120,6 +120,11 @@ def test_each_morning_has_its_cause_on_the_first_line(
     host = run_check(edited)
     problems += find_problems("undeployed-edit", host, "the box runs generation 1; the inventory declares another")
     assert host["causes"][0]["evidence"] == "chat: MemoryMax 90% -> 2G"
+    # a property set by hand is no edit, though the same check fails for both
+    converged.run("systemctl set-property --runtime rigwright-chat.service CPUWeight=1")
+    (edit,) = run_check(edited)["causes"]
+    assert {"G01", "S02 chat"} <= {*edit["results"]} <= {"G01", "G02", "U01", "S02 chat"}
+    converged.run("rm -r /run/systemd/system.control/rigwright-chat.service.d && systemctl daemon-reload")
     assert problems == []
     converged.run(f"rm {NOTES}")
     assert printed_lines(inventory)[0].startswith("box: conforms (")

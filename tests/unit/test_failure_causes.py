@@ -105,6 +105,18 @@ def test_a_generation_that_somebody_has_changed_is_no_undeployed_edit() -> None:
     assert group_failures(CauseFacts(edit=edit), [changed], CAUSE_RULES) == []
 
 
+def test_a_property_that_the_hosts_own_generation_has_not_is_no_undeployed_edit() -> None:
+    facts, _ = edited()
+    assert facts.edit
+    foreign = "rigwright-code.service has CPUWeight 1, not [not set]"
+    facts = replace(facts, edit=replace(facts.edit, foreign=(foreign,)))
+    memory = ("all unit properties", "rigwright-code.service has MemoryMax 22748848128, not 2147483648")
+    both = CheckFailure("U03", "", (memory, ("all unit properties", foreign)))
+    assert group_failures(facts, [both], CAUSE_RULES) == []
+    (cause,) = group_failures(facts, [CheckFailure("U03", "", (memory,))], CAUSE_RULES)
+    assert cause.results == ["U03"]
+
+
 def test_new_instances_and_weights_are_parts_of_an_edit() -> None:
     old = target_generation(two_instance_rig(sample_instance("chat")))
     weight = sample_artefact(name="other", sha256="d" * 64)
