@@ -45,11 +45,12 @@ def running(survey: SurveyAnswers, instance: Instance) -> ServiceProcesses:
 
 @check("S01", "the instance is running, and starts at boot", severity="critical", why="nobody is served")
 def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation, instance: Instance) -> None:
-    units = survey.read(UNITS)
-    if units.property_value(instance.unit, "ActiveState") != "active":
-        state = observe_state(survey, instance, target_generation)
+    state = observe_state(survey, instance, target_generation)
+    if state.is_down:
         by_hand = f"`rigwright start` it, or {DEPLOY}" if state.state == "stopped by hand" else DEPLOY
         raise Drift(f"{instance.name} is ready", state.describe(), by_hand)
+    units = survey.read(UNITS)
+    expect(units.property_value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
     expect(units.property_value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)
     wanted = instance.unit in units.property_names(TARGET, "Wants")
     expect("wanted" if wanted else "not wanted", f"wanted by {TARGET}", DEPLOY, holds=wanted)

@@ -225,7 +225,9 @@ def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Ite
         yield DoctorFinding(str(holder))
     for text in (*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time())):
         yield DoctorFinding(text)
-    states = [observed.assess_state(one) for one in box.rig.instances]
+    if observed.look is None:
+        yield DoctorFinding(f"it does not answer as it should: {observed.why}")
+    states = [observed.assess_state(one) for one in box.rig.instances] if observed.look else []
     undeployed = [one for one in states if one.remediation == ("deploy",)]
     aim = goal_for(served, wanted.generation)
     if served.activating and not served.job:
@@ -236,7 +238,7 @@ def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Ite
         yield DoctorFinding("it does not serve what the inventory declares", again("deploy"))
     if observed.look and observed.look.reboot:
         yield DoctorFinding("a reboot is pending", again("ssh") + " sudo reboot")
-    for one, state in zip(box.rig.instances, states, strict=True):
+    for one, state in zip(box.rig.instances, states, strict=False):
         if state.is_ready or state in undeployed:
             continue
         verb, *words = state.remediation or ("health",)

@@ -51,7 +51,10 @@ class ObservedBox:
         if self.look is None:
             state = assess_state(instance.name, StateFacts(unreachable=self.why))
             return InstanceHealth(state.instance, state.state, state.note, None, 0, None, EngineMetrics(), None, ())
-        return assess_health(self.look, instance, self.declared.get(instance.unit))
+        unit = self.look.units.get(instance.unit)
+        # a process alone differs from the declared one
+        active = unit is not None and unit.active == "active"
+        return assess_health(self.look, instance, self.declared.get(instance.unit) if active else None)
 
     def assess_state(self, instance: Instance) -> AssessedState:
         """An instance's state; raises as `declared`."""

@@ -60,7 +60,9 @@ BLANK_HOST = 97
 NO_PYTHON = "the host has no /usr/bin/python3, which a deploy installs"
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
 COMMAND = (
-    f"[ -x /usr/bin/python3 ] || [ -L {UNIT_FOLDER}/rigwright.target ] || exit {BLANK_HOST}; "
+    f"[ -x /usr/bin/python3 ] || [ -L {UNIT_FOLDER}/rigwright.target ] "
+    # a channel that closes while the program is still being sent is a lost connection
+    f"|| {{ head -n 1 > /dev/null; exit {BLANK_HOST}; }}; "
     "exec /usr/bin/python3 -I -S -c "
     + shlex.quote("import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())))")
 )

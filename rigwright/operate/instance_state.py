@@ -148,7 +148,12 @@ class AssessedState:
     @property
     def may_answer(self) -> bool:
         """Whether a request may be answered now; else a wait for an answer is in vain."""
-        return self.state in (*READY, "running", "silent", "other generation")
+        return not self.is_down and self.state not in ("wedged", "failing")
+
+    @property
+    def is_down(self) -> bool:
+        """Whether its unit is not active."""
+        return self.state in DOWN
 
     def describe(self) -> str:
         """One sentence without its end: the instance, its state, and the reason."""
@@ -159,6 +164,9 @@ class AssessedState:
 
 
 READY: tuple[InstanceState, ...] = ("ready", "asleep")
+DOWN: tuple[InstanceState, ...] = (
+    *("starting", "stopping", "stopped", "stopped by hand", "failed", "not deployed", "unreachable"),
+)
 REMEDIATIONS: Mapping[InstanceState, tuple[str, ...]] = {
     "starting": ("health", "--watch"),
     "stopping": ("status",),

@@ -194,7 +194,7 @@ def read_silence(name: str, run: str) -> dict[str, Any] | None:
     try:
         kept = json.loads(common.read(f"{ROOT}{SILENT}/{name}") or "")
         kept = {"run": kept["run"], "now": str(kept["now"]), "began": float(kept["began"])}
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
     return kept if kept["run"] == run and 0 <= kept["began"] <= time.monotonic() else None
 
