@@ -31,7 +31,8 @@ def find_undeployed(facts: CauseFacts, _failures: Failures) -> Found:
     bare = facts.unanswered == NO_PYTHON
     if bare or not facts.is_deployed:
         why = "the box has no Python" if bare else "no generation is current"
-        yield Occurrence(f"not deployed: {why}", f"`rigwright deploy {_inventory(facts)}`")
+        cure = f"`rigwright deploy {_inventory(facts)}`"
+        yield Occurrence(f"not deployed: {why}", cure, terms={"bare": [why] if bare else []})
 
 
 def find_unanswered_sections(facts: CauseFacts, failures: Failures) -> Found:

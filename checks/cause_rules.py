@@ -32,8 +32,11 @@ from checks.cause_occurrences import (
 )
 from checks.failure_causes import CauseRule, Consequence
 
-# Checks of what a deploy neither makes nor needs: what surrounds Rigwright, and the hardware.
-SURROUNDINGS = r"M[0-9]{2}|P01|N(0[1-7]|2[3467]|3[489]|4[1-35])|A(05|10|11)|B03|F12|O09|R(07|10)|U0[568]|S23"
+# Checks of what a deploy neither makes nor needs: the hardware, what surrounds Rigwright, and what should not be there.
+SURROUNDINGS = (
+    r"M[0-9]{2}|P01|N(0[1-7]|2[3467]|3[489]|4[1-35])|A(05|10|11)|B03|F12|O(03|08|09|10)|R(0[234789]|10)|U0[568]"
+    r"|S(09|10|23|24)|K0[68]|C09|H09|Q07"
+)
 NO_SUCCESS = r"(?:(?!\b2[0-9]{2}\b).)*"
 """A text without the HTTP status of an answer."""
 DOWN_STATES = "inactive|failed|activating|deactivating"
@@ -73,7 +76,10 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "not-deployed",
         find_undeployed,
-        (Consequence(rf"(?!{SURROUNDINGS})[A-Z][0-9]{{2}}"), Consequence("[A-Z][0-9]{2}", expected=f"{NO_ANSWER}.*")),
+        (
+            Consequence(rf"(?!{SURROUNDINGS})[A-Z][0-9]{{2}}"),
+            Consequence("[A-Z][0-9]{2}", expected=f"{NO_ANSWER}.*", needs="bare"),
+        ),
         is_first=True,
     ),
     CauseRule(
