@@ -262,20 +262,16 @@ def _instance(
         cards=tuple(facts.pci_cards[index][0] for index in one.cards if facts and index < len(facts.pci_cards)),
         paths=tuple(paths),
         models=_models(one, rig),
-        gate=_gate(inside, service.main if service else 0),
+        gate=_gate(inside, service.main if service else 0, f"{rig.roots.config}/current/ready"),
         paused=any(process.pid == service.main and process.status.get("State", "")[:1] == "T" for process in inside)
         if service
         else False,
     )
 
 
-def _gate(processes: Sequence[KernelProcess], main: int) -> tuple[int, ...]:
+def _gate(processes: Sequence[KernelProcess], main: int, ready: str) -> tuple[int, ...]:
     """Processes that are systemd's own before they run a unit's program, or wait for the unit's first answer."""
-    found = {
-        one.pid
-        for one in processes
-        if one.exe in STARTERS or (one.pid != main and any(word.endswith("/current/ready") for word in one.words))
-    }
+    found = {one.pid for one in processes if one.exe in STARTERS or (one.pid != main and ready in one.words)}
     for one in sorted(processes, key=lambda one: one.pid):
         if one.pid != main and one.status.get("PPid", "") in map(str, found):
             found.add(one.pid)

@@ -18,7 +18,7 @@ Found = Iterable[Occurrence]
 Failures = Sequence[CheckFailure]
 SHOWN = 3
 NO_ANSWER = "an answer about "
-RUNS = re.compile(r"(\S+)'s (?:worker )?process [0-9]+ runs (/[^\s,;]+)")
+RUNS = re.compile(r"(rigwright[-_][A-Za-z0-9_-]+\.service)'s (?:worker )?process [0-9]+ runs (/[^\s,;]+)")
 """A unit, and a file that its process runs."""
 NEWEST = re.compile(r"kernel (\S+), the newest that is installed")
 """What N18 expects."""
@@ -65,6 +65,9 @@ def find_undeployed_edit(facts: CauseFacts, _failures: Failures) -> Found:
         terms={
             "added": sorted(edit.added),
             "changed": sorted(edit.changed - down),
+            "changed_ports": sorted(edit.changed_ports - down),
+            "changed_cards": sorted(edit.changed_cards - down),
+            "changed_variants": sorted(edit.changed_variants - down),
             "added_units": edit.added_units,
             "changed_units": edit.changed_units,
             "removed_units": edit.removed_units,
@@ -236,6 +239,7 @@ def find_replaced_packages(facts: CauseFacts, failures: Failures) -> Found:
             terms={
                 "packages": [one.package for one in changes],
                 "files": sorted(files),
+                "removed": [one.package for one in changes if not one.after],
                 "programs": [path for one in changes for path in one.files if path in PROGRAMS],
             },
         )

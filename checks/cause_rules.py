@@ -39,6 +39,8 @@ SURROUNDINGS = (
 )
 NO_SUCCESS = r"(?:(?!\b2[0-9]{2}\b).)*"
 """A text without the HTTP status of an answer."""
+NO_REPLY = r"(no answer|not asked|[45][0-9]{2}\b|Connection|timed out).*"
+"""The answer of a process that does not answer."""
 DOWN_STATES = "inactive|failed|activating|deactivating"
 DOWN = (
     Consequence("S01|D08", DOWN_STATES, "active", of_part="down"),
@@ -63,7 +65,7 @@ GATE = (
 """What follows from processes that systemd runs in an instance's unit until its first answer."""
 UNRESPONSIVE = (
     Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="down"),
-    Consequence("S06|S13", NO_SUCCESS, of_part="down"),
+    Consequence("S06|S13", NO_REPLY, of_part="down"),
     Consequence("D08", "left out", of_part="down"),
     Consequence("D07", rf"<offered> \({NO_SUCCESS}\)"),
 )
@@ -94,15 +96,19 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
             Consequence("U04", r"\S+ does not want <added_units>"),
             Consequence("U09", "<added_units> is (inactive|not there)"),
             Consequence("S10", "(/etc/systemd/system/)?<removed_units>"),
-            Consequence("S25", r"<added_units> has no process|<changed_units>'s (worker )?process .*"),
+            Consequence("S25", "<added_units> has no process"),
+            Consequence("S25", r"<changed_units>'s (worker )?process [0-9]+ has RW_DIGEST \S+, not \S+"),
             Consequence("D02|H02|Q02", "<digests>"),
             Consequence("D02", "<added_units> (inactive|)"),
             Consequence("[AB][0-9]{2}|O02", "no user <added_users>"),
             Consequence("S02", "<digests>"),
-            Consequence("S(03|04|08|11)", of_part="changed"),
-            Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="changed"),
+            Consequence("S03|S11", of_part="changed"),
+            Consequence("S04", of_part="changed_ports"),
+            Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="changed_ports"),
+            Consequence("S06", NO_SUCCESS, "one token from its port", of_part="changed_ports"),
+            Consequence("S08", of_part="changed_cards"),
             Consequence("S12", expected="a program in .*|the (arguments|variables) of its unit", of_part="changed"),
-            Consequence("S13", expected="the model .*", of_part="changed"),
+            Consequence("S13", expected="the model .*", of_part="changed_variants"),
             Consequence("[A-Z][0-9]{2}", of_part="added"),
         ),
         is_first=True,
@@ -119,7 +125,6 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
             Consequence("O07", needs="behind"),
             Consequence("W03", expected="less than .* days ago, and not in the future"),
             Consequence("W05", expected="a past run|a run less than .*|the next run within .*"),
-            Consequence("D06", expected="(from|until) .* or (earlier|later)"),
             Consequence("D10", "rotated at .*"),
             Consequence("N17|K05", ".*(not valid yet|invalid for another|expired|is not yet valid).*"),
         ),
@@ -198,8 +203,8 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
             Consequence("S21", r"\S+ (worker )?process [0-9]+ runs <files>, which was (deleted|replaced)"),
             Consequence("S21", r"\S+ (worker )?process [0-9]+ runs <files> \(deleted\), not .*"),
             Consequence("D02|H02", "another program", needs="programs"),
-            Consequence("B0[34]|K0[38]|N1[345]|N(18|20)|T01", r"(.*[ ,(])?<packages>([ ,:;)=].*)?"),
-            Consequence("N20", r"(.*[ ,])?<packages>([ ,].*)?"),
+            Consequence("B04", r"(.*[ ,(])?<removed>([ ,:;)=].*)?"),
+            Consequence("B03|K0[38]|N1[345]|N(18|20)|T01", r"(.*[ ,(])?<packages>([ ,:;)=].*)?"),
         ),
     ),
     CauseRule(

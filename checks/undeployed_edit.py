@@ -37,6 +37,10 @@ class GenerationEdit:
     """Parts that only the declared generation has: instances, weights, engines, listeners."""
     changed: frozenset[str]
     """Instances that both have, with other settings; the processes and units in force are those of the host's."""
+    changed_ports: frozenset[str]
+    """Those of `changed` with another port."""
+    changed_cards: frozenset[str]
+    changed_variants: frozenset[str]
     added_units: tuple[str, ...]
     changed_units: tuple[str, ...]
     removed_units: tuple[str, ...]
@@ -101,13 +105,21 @@ def find_edit(
     if not changes:
         changes = _changed_areas(stored, target)
     foreign: list[str] = []
+    unclear: list[str] = []
     for name in changed_units if units else ():
         if units and name in units.shown:
-            foreign += _foreign(units, name, texts[f"units/{name}"], desired.facts.memory_kib)
+            try:
+                foreign += _foreign(units, name, texts[f"units/{name}"], desired.facts.memory_kib)
+            except (ValueError, KeyError, IndexError):  # a text that this release does not understand explains nothing
+                unclear.append(name)
     for name in list(changed):
         own = _mapping(_mapping(old, name), "units")
         current = all(started[unit].lines[:1] == [digest] for unit, digest in own.items() if unit in started)
-        if not current or any(text.startswith(tuple(f"{unit} " for unit in own)) for text in foreign):
+        if (
+            not current
+            or not own.keys().isdisjoint(unclear)
+            or any(text.startswith(tuple(f"{unit} " for unit in own)) for text in foreign)
+        ):
             changed.remove(name)
     added_units = [name for name in new_units if name not in old_units]
     return GenerationEdit(
@@ -116,8 +128,11 @@ def find_edit(
         changes=tuple(changes),
         added=frozenset({*(name for name in new if name not in old), *_added_parts(manifest, rig, desired)}),
         changed=frozenset(changed),
+        changed_ports=frozenset(name for name in changed if _differs(name, "port", old, new)),
+        changed_cards=frozenset(name for name in changed if _differs(name, "cards", old, new)),
+        changed_variants=frozenset(name for name in changed if _differs(name, "variant", old, new)),
         added_units=(*added_units, *(str(_mapping(new, name).get("slice", "")) for name in new if name not in old)),
-        changed_units=tuple(name for name in changed_units if name in new_units),
+        changed_units=tuple(name for name in changed_units if name in new_units and name not in unclear),
         removed_units=tuple(name for name in old_units if name not in new_units),
         added_users=tuple(str(_mapping(new, name).get("user", "")) for name in new if name not in old),
         digests=tuple(sorted({digest[:12] for digest in _digests(manifest)})),
@@ -139,6 +154,10 @@ def _rows(manifest: Any, name: str) -> list[dict[str, Any]]:
 
 def _unit_names(files: Mapping[str, str]) -> list[str]:
     return sorted(path.removeprefix("units/") for path in files if path.startswith("units/"))
+
+
+def _differs(name: str, key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return bool(_mapping(old, name).get(key) != _mapping(new, name).get(key))
 
 
 def _first(rows: list[str]) -> str:

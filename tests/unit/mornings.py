@@ -210,7 +210,7 @@ def wrong_clock(_folder: Path) -> tuple[CauseFacts, list[CheckFailure]]:
     failures = raised("P01", lambda: test_preflight.test_nothing_stands_in_the_way(desired))
     failures += raised("O07", lambda: test_ours.test_times(survey))
     assert [one.id for one in failures] == ["P01", "O07"]
-    failures.append(failure("D06", "from 2027-01-15", "from 2027-01-13 or earlier", "lan"))
+    failures.append(failure("W03", "2027-01-15 08:00 UTC", "less than 9 days ago, and not in the future", "small"))
     return CauseFacts(instances=(CHAT,), now=BOOT, ahead_s=-2 * 86400.0), failures
 
 

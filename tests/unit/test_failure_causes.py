@@ -8,10 +8,13 @@ import pytest
 from checks.cause_facts import CauseFacts
 from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import CauseRule, CheckFailure, Consequence, Occurrence, group_failures
+from checks.survey.answers import SurveyAnswers
+from checks.survey.units import UNITS
 from checks.undeployed_edit import find_edit
 from tests.unit.host_states import rig_target_state, target_generation, two_instance_rig
 from tests.unit.mornings import BOOT, CHAT, CODE, FOREIGN, MORNINGS, UNIT, down, edited, failure, stored
 from tests.unit.samples import sample_artefact, sample_build, sample_facts, sample_instance
+from tests.unit.survey_samples import empty_answer
 
 
 @pytest.mark.parametrize("name", MORNINGS)
@@ -51,6 +54,10 @@ def test_what_is_of_another_subject_stays_a_failure(name: str, tmp_path: Path) -
         failure("W01", "6 bytes", "773728 bytes", "other"),
         failure("D08", "/run/other", "/run/rigwright/instances/chat/api.sock", "chat"),
         failure("B04", "curl"),
+        failure("B04", "libc6"),
+        failure("S04", "0.0.0.0:8020", "127.0.0.1:8020, and [::1]", "code"),
+        failure("S25", "rigwright-code.service's process 7 has the variable LD_PRELOAD"),
+        failure("S13", "another-model", "the model small", "code"),
         failure("M16", "root starts /usr/local/bin/x, which ana can change"),
         CheckFailure(
             "U09", "", (("all active", f"{UNIT} has failed"), ("all active", "rigwright-x.socket is inactive"))
@@ -134,6 +141,22 @@ def test_new_instances_and_weights_are_parts_of_an_edit() -> None:
     ]
     (cause,) = group_failures(CauseFacts(edit=edit), failures, CAUSE_RULES)
     assert len(cause.results) == len(failures)
+
+
+def test_a_text_that_no_release_understands_explains_nothing() -> None:
+    made = two_instance_rig(sample_instance("chat"))
+    found = stored(target_generation(two_instance_rig(sample_instance("chat", memory_max="1G"))))
+    found.texts["units/rigwright-chat.service"] = "[Service]\nExecStart='\\\nMemoryMax=%\n=\nEnvironment=\"A=\n"
+    units = SurveyAnswers(
+        {
+            "units": {
+                "told": empty_answer(UNITS.shape) | {"bare": {"service": {}}, "shown": {"rigwright-chat.service": {}}}
+            }
+        }
+    ).read(UNITS)
+    edit = find_edit(found, units, {}, made, rig_target_state(made, sample_facts(), sample_build()))
+    assert edit
+    assert edit.number == 3
 
 
 @pytest.mark.parametrize(
