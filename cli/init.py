@@ -19,6 +19,7 @@ from rich.table import Table
 from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
 from cli.init_prompts import VariantRequest, choose_variant
 from cli.inventory_loading import SuggestingChoice
+from cli.option_types import WholeNumber
 from cli.prog_name import prog_name
 from cli.tables import print_prose
 from rigwright.declaration.catalog_loader import load_catalog
@@ -69,15 +70,15 @@ NEXT_STEPS = (
 @click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
 @click.option("--need", type=SuggestingChoice(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
 @click.option("--workload", type=SuggestingChoice(WORKLOADS), help="Workload to optimise for.")
-@click.option(
-    "--cards", type=click.IntRange(0, 16), help="How many of its cards it may have; all that are free without."
-)
+@click.option("--cards", type=WholeNumber(0, 16), help="How many of its cards it may have; all that are free without.")
 @click.option("--serve", is_flag=True, help="Lock, validate and deploy what was written, and say where it is served.")
 @click.option("--reboot", is_flag=True, help="With --serve: reboot the box where its driver needs it.")
-@click.option("--port", type=int, help="The API's TCP port; the first free one from 8020 without it.")
+@click.option(
+    "--port", type=WholeNumber(1024, 65535), help="The API's TCP port; the first free one from 8020 without it."
+)
 @click.option(
     "--listen",
-    type=click.IntRange(1, 65535),
+    type=WholeNumber(1, 65535),
     help="Also let the network in at this TCP port, without keys and in the clear: a gateway.",
 )
 @click.option("--sudo/--no-sudo", default=None, help="Become root through sudo; without either, unless USER is root.")

@@ -25,6 +25,7 @@ from cli.key_sync import (
     refuse_vanished,
     sync_keys,
 )
+from cli.option_types import WholeNumber
 from cli.prog_name import SentenceGroup
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
@@ -74,8 +75,8 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
 @keys.command()
 @NAME_ARGUMENT
 @click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
-@click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests per minute.")
-@click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Concurrent requests.")
+@click.option("--requests-per-minute", type=WholeNumber(1, keyring.MOST), help="Requests per minute.")
+@click.option("--streams", type=WholeNumber(1, keyring.MOST), help="Concurrent requests.")
 @NO_HOSTS_OPTION
 @click.pass_obj
 def make(

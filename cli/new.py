@@ -11,6 +11,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import WholeNumber
 from cli.prog_name import SentenceGroup, prog_name
 from cli.tables import print_prose
 from rigwright import toml
@@ -115,7 +116,7 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
 @click.argument("name", metavar="ENGINE/NAME")
 @click.option("--like", required=True, metavar="ENGINE/NAME", help="The variant to copy keys from.")
 @click.option("--model", "served", metavar="NAME", help="The model to serve; default: the copied variant's.")
-@click.option("--cards", type=click.IntRange(0, 16), help="Number of cards; default: the copied variant's.")
+@click.option("--cards", type=WholeNumber(0, 16), help="Number of cards; default: the copied variant's.")
 @click.option("--why", help="Its purpose, as shown by `rigwright variants`.")
 def variant(inventory: str, name: str, like: str, served: str | None, cards: int | None, why: str | None) -> None:
     """Write a variant that is like another one into catalog/ beside INVENTORY.

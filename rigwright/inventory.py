@@ -35,11 +35,15 @@ from rigwright.declaration.connection import (
     KEYS,
     describe_wrong_value,
     find_connection_problems,
+    find_ssh_port_conflicts,
     is_host_key,
     parse_host_key,
 )
 from rigwright.declaration.entry_validation import validate_entry
+from rigwright.declaration.host_data import MADE
+from rigwright.declaration.inventory_source import find_source_problems
 from rigwright.declaration.rig_resolution import resolve_rig
+from rigwright.gateway.key_models import find_unknown_key_models
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.inventory_feature import LoadPurpose
 from rigwright.model.inventory_schema import RigEntry
@@ -60,6 +64,8 @@ _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=N
 _EARLIER = "__rigwright_groups__"
 """In an inventory's own namespace: the rigs of the groups that it has made before."""
 HostGroup = list[tuple[str, dict[str, object]]]
+RIG_KEYS = frozenset({*KEYS, *RigEntry.model_fields})
+"""Keys of a rig: of its connection, and of its entry."""
 
 
 def hosts(entries: object, **shared: object) -> HostGroup:
@@ -119,7 +125,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
     if not isinstance(entries, dict) or not entries:
         raise Invalid([Problem(file, "hosts()", "must be a table with at least one rig: name -> keys")])
     group: HostGroup = []
-    found: dict[str, list[Problem]] = {}
+    found: dict[str, list[Problem]] = {"": find_source_problems(file, RIG_KEYS)}
     rigs: dict[str, Rig] = {}
     for name, own in entries.items():
         problems = found.setdefault(str(name), [])
@@ -136,10 +142,17 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
             rigs[str(name)] = load_rig(rig)
         except Invalid as error:
             problems += _collect_refusals(error)
+        problems += find_ssh_port_conflicts(file, str(name), connection, others)
         group.append((name, {**connection_data(file, str(name), connection), "rig": rig}))
+        MADE[file, str(name)] = dict(group[-1][1])
     of_shared = _extract_shared_problems(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
-    if every := every + _refuse_duplicates(file, group, earlier) + find_unreachable_boxes(file, rigs):
+    if (
+        every := every
+        + _refuse_duplicates(file, group, earlier)
+        + find_unreachable_boxes(file, rigs)
+        + find_unknown_key_models(rigs)
+    ):
         raise Invalid(every)
     _share_scrape_targets(group, rigs)
     return group
@@ -248,6 +261,16 @@ def layer_folders(inventory: Path, noun: str) -> list[Path]:
     return [ours, beside] if beside.is_dir() and beside != ours else [ours]
 
 
+def _find_folder_problems(inventory: Path, noun: str) -> list[Problem]:
+    """Refuse a file, or a link to nothing, in the place of a folder next to an inventory."""
+    beside = inventory.resolve().parent / noun
+    if beside.is_dir() or not os.path.lexists(beside):
+        return []
+    kind = "a file" if beside.exists() else f"a link to {beside.readlink()}, which does not exist"
+    text = f"is not a folder: {kind}; {noun}/ next to an inventory overrides what Rigwright ships"
+    return [Problem(str(beside), "", text)]
+
+
 def find_foreign_data(data: Any) -> Problem | None:
     """What is wrong with host data that `hosts` has not made."""
     if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}:
@@ -265,7 +288,7 @@ def load_rig(data: Any) -> Rig:
         raise Invalid([problem])
     inventory = Path(str(data["inventory"]))
     name, entry = str(data["name"]), data["entry"]
-    problems: list[Problem] = []
+    problems = [fault for noun in ("catalog", "locks", "patches") for fault in _find_folder_problems(inventory, noun)]
     catalog, lock = Catalog(), Lock({})
     try:
         catalog = load_catalog(layer_folders(inventory, "catalog"))

@@ -25,6 +25,7 @@ from rigwright.run_options import RunOptions, parse_run_options
 from rigwright.serving.takeover import ExistingServiceFacts
 from rigwright.supply.bundle import describe_digest_mismatch
 from roles.deploy_lock import acquire_deploy_lock
+from roles.inventory_data import find_inventory_data_problems
 from roles.operations.facts import enable_prefetch
 
 
@@ -119,6 +120,8 @@ def start_run() -> HostRun | None:
         PyinfraError: options, rig, bundle or digest are refused; raised before any operation exists.
     """
     options = orders_of_host(host)
+    if problems := find_inventory_data_problems(host.inventory):
+        raise PyinfraError(str(Invalid(problems)))
     rig = rig_of_host(host, options.switch)
     if options.verb in ("deploy", "upgrade") and rig.bundle_faults:
         raise PyinfraError("\n".join(map(str, rig.bundle_faults)))

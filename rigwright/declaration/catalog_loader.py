@@ -37,6 +37,7 @@ from rigwright.problems import (
 from rigwright.supply.lock_inputs import Input
 from rigwright.supply.root_programs import CUDA
 from rigwright.validated_types import CatalogName, VariantName
+from rigwright.validation_passes import find_all_errors
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -157,8 +158,8 @@ def _validate_table(
 ) -> M | None:
     try:
         return model.model_validate(data)
-    except ValidationError as error:
-        problems += translate_validation(error, model, str(path), "", within=place)
+    except ValidationError:
+        problems += translate_validation(find_all_errors(model, data), model, str(path), "", within=place)
         return None
 
 

@@ -17,6 +17,7 @@ from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig
 from rigwright.problems import Problem, translate_validation
+from rigwright.validation_passes import find_all_errors
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
@@ -60,12 +61,12 @@ def validate_entry(
     try:
         entry = RigEntry.model_validate(data)
     except ValidationError as error:
-        problems += translate_validation(error, RigEntry, file, name, also=also)
+        problems += translate_validation(find_all_errors(RigEntry, data), RigEntry, file, name, also=also)
         entry = RigEntry.model_validate(_sound_part(data, error))
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
-    draft = EntryDraft(file, name, entry, present, problems)
+    draft = EntryDraft(file, name, entry, present, problems, data if isinstance(data, dict) else {})
     for feature in features:
         draft.add_fields(feature.name, feature.validate(draft))
     return draft

@@ -1,0 +1,25 @@
+"""Data of hosts and groups in pyinfra's inventory, compared with what `hosts()` made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rigwright.declaration.host_data import find_undeclared_data
+from rigwright.inventory import RIG_KEYS
+from rigwright.problems import Problem
+
+
+def find_inventory_data_problems(made: Any, file: str = "") -> list[Problem]:
+    """Data that `hosts()` did not validate.
+
+    Args:
+        made: The inventory, as pyinfra has it.
+        file: The inventory, for messages; by default the argument of pyinfra's command.
+    """
+    context = click.get_current_context(silent=True)
+    file = file or str((context.params.get("inventory") if context else "") or "the inventory")
+    groups = {"all": made.data, **made.group_data}
+    hosts = {host.name: (next(iter(host.groups), "all"), made.host_data[host.name]) for host in made}
+    return find_undeclared_data(file, groups, hosts, RIG_KEYS)
