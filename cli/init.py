@@ -121,8 +121,6 @@ def init(
         raise click.ClickException(f"--host-key {fingerprint!r} is refused: must be as `ssh-keygen -lf` prints it")
     if name is not None:
         _validate_option(Name, "--name", name)
-    if port is not None and not 1024 <= port <= 65535:
-        raise click.ClickException(f"--port {port} is refused: must be from 1024 to 65535")
     if listen is not None and listen == port:
         raise click.ClickException(f"--listen {listen} is refused: must not be the port of --port")
     name = name or _host_label(str(connection["ssh_hostname"]))

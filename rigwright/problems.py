@@ -242,9 +242,10 @@ def _quoting_hint(file: str, loc: Sequence[int | str], given: object, allowed: I
 # Keys whose values are secrets, and keys whose values look like secrets and are public.
 _SECRET_KEY = re.compile(
     r"(?:.*[._-])?(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|credentials?|auth(?:orization)?|login(?:_file)?)"
-    r"|keys|registries",
+    r"|keys",
     re.IGNORECASE,
 )
+_SECRET_TABLES = frozenset({"registries"})
 _PUBLIC_KEY = re.compile(
     r"(?:.*_)?(?:sha256|digest|version|commit|revision|selection|sources|fingerprint|include)|file"
 )
@@ -264,16 +265,16 @@ def format_value(value: object, key: str = "") -> str:
         text = "a number of too many digits"
     except Exception:  # an inventory is a program: repr() of its objects may raise anything, or recurse
         text = f"a {type(value).__name__} that cannot be displayed"
-    parts = re.split(r"[.\[\]]+", key)
-    is_plain = value is None or isinstance(value, bool | int | float)
-    if isinstance(value, dict) and any(
-        isinstance(inner, str) and _SECRET_KEY.fullmatch(str(name)) for name, inner in value.items()
-    ):
-        return HIDDEN_VALUE
-    if not is_plain and any(map(_SECRET_KEY.fullmatch, parts)):
-        return HIDDEN_VALUE
-    if hide_tokens(text) != text or (
-        has_secret_form(text) and not any(map(_PUBLIC_KEY.fullmatch, parts)) and not is_plain
+    parts = [part for part in re.split(r"[.\[\]]+", key) if part and not part.isdecimal()] or [""]
+    # a number or an empty text is none
+    may_be_secret = not isinstance(value, bool | int | float) and bool(value)
+    inner = value.items() if isinstance(value, dict) else ()
+    if may_be_secret and (
+        _SECRET_KEY.fullmatch(parts[-1])
+        or not _SECRET_TABLES.isdisjoint(parts)
+        or any(isinstance(one, str) and _SECRET_KEY.fullmatch(str(name)) for name, one in inner)
+        or hide_tokens(text) != text
+        or (has_secret_form(text) and not _PUBLIC_KEY.fullmatch(parts[-1]))
     ):
         return HIDDEN_VALUE
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address

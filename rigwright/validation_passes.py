@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,30 +14,41 @@ PASSES = 5
 
 
 def find_all_errors(model: type[BaseModel], data: object) -> list[ErrorDetails]:
-    """Errors of all rules of a model. Pydantic itself applies a rule between keys only if each key is valid."""
+    """Errors of all rules of a model. Pydantic itself applies a rule between keys only if each key is valid.
+
+    The first pass finds what Pydantic does. Each further one validates the data without the keys refused before.
+    """
     found: list[ErrorDetails] = []
     removed: set[tuple[int | str, ...]] = set()
-    for _ in range(PASSES):
+    for number in range(PASSES):
         try:
             model.model_validate(data)
             break
         except ValidationError as error:
             details = error.errors(include_url=False)
-        places = [_path_in_data(detail["loc"]) for detail in details]
-        new = [
-            (place, detail)
-            for place, detail in zip(places, details, strict=True)
-            if not any(place[: len(one)] == one for one in removed)
-        ]
-        found += [detail for _, detail in new]
-        for place in places:
-            # a required key that is removed is missing: what it stands in goes, too
-            gone = place[:-1] if place in removed else place
+        for detail in details:
+            place = _path_in_data(detail["loc"])
+            is_missing = detail["type"] == "missing"
+            if number == 0:
+                found.append(detail)
+            elif not is_missing and not any(place[: len(one)] == one for one in removed):
+                found += _without_consequences(detail, {str(one[-1]) for one in removed if one[:-1] == place})
+            # what a required key stands in goes with it
+            gone = place[:-1] if is_missing and number else place
             data = _without(data, gone)
             removed.add(gone)
         if () in removed:
             break
     return found
+
+
+def _without_consequences(detail: ErrorDetails, removed: Collection[str]) -> list[ErrorDetails]:
+    """An error of rules between keys, without the rules that name a removed key: its value is unknown."""
+    rules = detail["msg"].split("; and ")
+    kept = [rule for rule in rules if not any(re.search(rf"\b{re.escape(key)}\b", rule) for key in removed)]
+    if len(kept) == len(rules):
+        return [detail]
+    return [{**detail, "msg": "; and ".join(kept)}] if kept else []
 
 
 def _path_in_data(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
