@@ -275,7 +275,7 @@ def _lanes(value: int) -> int:
     return value
 
 
-Lanes = Annotated[int, Field(strict=True), AfterValidator(_lanes)]
+Lanes = Annotated[int, Field(ge=1, le=16, strict=True), AfterValidator(_lanes)]
 # What NVIDIA calls its two kernel modules, and whose archive a driver is from.
 Flavour = Literal["open", "proprietary"]
 Archive = Literal["distribution", "nvidia"]

@@ -16,7 +16,8 @@ PASSES = 5
 def find_all_errors(model: type[BaseModel], data: object) -> list[ErrorDetails]:
     """Errors of all rules of a model. Pydantic itself applies a rule between keys only if each key is valid.
 
-    The first pass finds what Pydantic does. Each further one validates the data without the keys refused before.
+    The first pass finds what Pydantic does. Each further one validates the data without the keys refused before, and
+    finds errors of tables; a key that is refused only now may be valid with those.
     """
     found: list[ErrorDetails] = []
     removed: set[tuple[int | str, ...]] = set()
@@ -31,7 +32,11 @@ def find_all_errors(model: type[BaseModel], data: object) -> list[ErrorDetails]:
             is_missing = detail["type"] == "missing"
             if number == 0:
                 found.append(detail)
-            elif not is_missing and not any(place[: len(one)] == one for one in removed):
+            elif (
+                not is_missing
+                and isinstance(detail["input"], dict)
+                and not any(place[: len(one)] == one for one in removed)
+            ):
                 found += _without_consequences(detail, {str(one[-1]) for one in removed if one[:-1] == place})
             # what a required key stands in goes with it
             gone = place[:-1] if is_missing and number else place

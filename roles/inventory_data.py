@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rigwright.declaration.host_data import find_undeclared_data
+from rigwright.declaration.host_data import find_undeclared_data, is_rig_key
 from rigwright.inventory import RIG_KEYS
 from rigwright.problems import Problem
 
@@ -20,6 +20,10 @@ def find_inventory_data_problems(made: Any, file: str = "") -> list[Problem]:
     """
     context = click.get_current_context(silent=True)
     file = file or str((context.params.get("inventory") if context else "") or "the inventory")
-    groups = {"all": made.data, **made.group_data}
+    # with variables from files of groups
+    groups = {
+        group: {key: value for key, value in data.items() if is_rig_key(key, RIG_KEYS)}
+        for group, data in (("all", made.data), *made.group_data.items())
+    }
     hosts = {host.name: (next(iter(host.groups), "all"), made.host_data[host.name]) for host in made}
     return find_undeclared_data(file, groups, hosts, RIG_KEYS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from functools import partial
 
@@ -19,6 +20,13 @@ def describe_group_data(key: str, known: Collection[str]) -> str:
     """The text of a key in data of a group."""
     near = "" if key in known else suggestion(key, known)
     return GROUP_DATA_RULE + near
+
+
+def is_rig_key(key: str, known: Collection[str]) -> bool:
+    """Whether a name in a file of a group is, or may be meant as, a key of a rig or of pyinfra; else it is a variable
+    of the operator's own deploys.
+    """
+    return key.startswith(("ssh_", "_")) or key == "rig" or bool(difflib.get_close_matches(key, known, n=1, cutoff=0.7))
 
 
 def find_undeclared_data(

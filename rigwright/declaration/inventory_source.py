@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from rigwright import local_files
-from rigwright.declaration.host_data import GROUP_DATA_RULE, describe_group_data
+from rigwright.declaration.host_data import GROUP_DATA_RULE, describe_group_data, is_rig_key
 from rigwright.problems import Problem
 
 LARGEST = 16 << 20  # bytes of an inventory
@@ -98,6 +98,5 @@ def _find_group_files(file: str, tree: ast.Module, known: Collection[str]) -> It
     for path in [path for folder in folders for path in sorted(folder.glob("*.py")) if path.stem in groups]:
         made = _parse(path)
         for name, _ in _assignments(made) if made else ():
-            is_ours = name in known or name == "rig" or name.startswith(("ssh_", "_"))
-            if is_ours and not name.startswith("__"):
+            if is_rig_key(name, known) and not name.startswith("__"):
                 yield Problem(str(path), name, describe_group_data(name, known))
