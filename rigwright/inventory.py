@@ -30,7 +30,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.address_types import canonical_host
-from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.declaration.catalog_loader import InvalidFlags, load_catalog
 from rigwright.declaration.connection import (
     KEYS,
     describe_wrong_value,
@@ -290,8 +290,11 @@ def load_rig(data: Any) -> Rig:
     name, entry = str(data["name"]), data["entry"]
     problems = [fault for noun in ("catalog", "locks", "patches") for fault in _find_folder_problems(inventory, noun)]
     catalog, lock = Catalog(), Lock({})
+    flag_problems: list[Problem] = []
     try:
         catalog = load_catalog(layer_folders(inventory, "catalog"))
+    except InvalidFlags as error:
+        catalog, flag_problems = error.catalog, error.problems
     except Invalid as error:
         problems += error.problems
     try:
@@ -304,7 +307,9 @@ def load_rig(data: Any) -> Rig:
         problems += error.problems
     if problems:
         # what the names stand for, nobody knows; all else of the entry can be judged
-        raise Invalid([*problems, *validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems])
+        raise Invalid(
+            [*problems, *flag_problems, *validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems]
+        )
     making_ = _MAKING.get()
     if making_ == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
@@ -315,7 +320,13 @@ def load_rig(data: Any) -> Rig:
     own = frozenset(KEYS)
     watched = parse_scrape_targets(str(inventory), str(data["name"]), data.get("watched", ()))
     name, entry = str(data["name"]), data["entry"]
-    return resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
+    try:
+        rig = resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
+    except Invalid as error:
+        raise Invalid([*flag_problems, *error.problems]) from None
+    if flag_problems:
+        raise Invalid(flag_problems)
+    return rig
 
 
 @contextmanager
