@@ -7,9 +7,9 @@ import sys
 
 import click
 
-JSON_OPTION = click.option(
-    "--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file."
-)
+from cli.option_types import OutputFile
+
+JSON_OPTION = click.option("--json", "file", type=OutputFile(), help="Also write all figures to this file.")
 
 
 def print_progress(text: str) -> None:

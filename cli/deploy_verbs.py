@@ -16,6 +16,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts,
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
+from rigwright.problems import format_value
 from rigwright.project_root import ROOT
 from rigwright.run_options import DIGEST
 from rigwright.supply.bundle import describe_digest_mismatch, format_digest, parse_digest
@@ -33,7 +34,7 @@ def _parse_digest(_: click.Context, __: click.Parameter, value: str | None) -> s
     if value is None:
         return ""
     if not (digits := parse_digest(value)):
-        raise click.BadParameter(f"{value!r} is refused: must be {DIGEST}")
+        raise click.BadParameter(f"{format_value(value)} is refused: must be {DIGEST}")
     return digits
 
 

@@ -32,7 +32,7 @@ from cli.tables import print_prose, print_table
 from rigwright.gateway import deployed_keys, keyring
 from rigwright.gateway.deployed_keys import DeployedKeys
 from rigwright.gateway.keyring import ClientKey, ClientKeyring, RotatedKey
-from rigwright.problems import describe_unknown, describe_violated_rule, format_count, printable
+from rigwright.problems import describe_unknown, describe_violated_rule, format_count, format_value, printable
 from rigwright.validated_types import Name
 
 WIDTH = 80  # columns, where the output is no terminal
@@ -278,7 +278,7 @@ def _parse_name(value: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(value)
     except ValidationError as error:
-        raise click.BadParameter(f"{value!r} is refused: must be {describe_violated_rule(error)}") from None
+        raise click.BadParameter(f"{format_value(value)} is refused: must be {describe_violated_rule(error)}") from None
 
 
 def _parse_models(value: str | None) -> tuple[str, ...] | None:
@@ -291,5 +291,7 @@ def _parse_duration(value: str | None) -> timedelta | None:
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", value)
     kept = timedelta(**{UNITS[found[2]]: int(found[1])}) if found else LONGEST
     if not found or kept > LONGEST:
-        raise click.BadParameter(f"{value!r} is refused: must be such as 90m, 24h or 7d", param_hint="--keep")
+        raise click.BadParameter(
+            f"{format_value(value)} is refused: must be such as 90m, 24h or 7d", param_hint="--keep"
+        )
     return kept

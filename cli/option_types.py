@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import click
 
+from rigwright.local_files import suggest_path
 from rigwright.problems import format_value
 from rigwright.validated_types import LARGEST_NUMBER
 
 DIGITS = re.compile(r"-?[0-9]{1,18}")
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?")
+
+
+class OutputFile(click.Path):
+    """A file that a command writes at its end: a place where it cannot is refused at the beginning."""
+
+    def __init__(self, path_type: type | None = None, *, creates_folder: bool = False) -> None:
+        super().__init__(dir_okay=False, path_type=path_type)
+        self.creates_folder = creates_folder
+        """Whether the command creates the folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a name that is too long, and a folder that does not exist or cannot be written to."""
+        place = Path(value)
+        folder, fault = place.parent, ""
+        try:
+            with suppress(FileNotFoundError):
+                place.lstat()
+            while self.creates_folder and not folder.exists():
+                folder = folder.parent
+            folder.stat()
+            # devices and pipes are written to as they are
+            if not os.access(folder, os.W_OK) and not (place.exists() and not place.is_file()):
+                fault = f"the folder {folder} is not writable"
+        except FileNotFoundError:
+            fault = f"there is no folder {folder}{suggest_path(folder)}"
+        except (OSError, ValueError) as error:
+            fault = getattr(error, "strerror", None) or str(error)
+        if fault:
+            self.fail(f"{format_value(str(value))} cannot be written: {fault}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class WholeNumber(click.IntRange):

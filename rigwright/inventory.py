@@ -250,7 +250,9 @@ def _refuse_names(
         )
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
-        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a dedicated user"))
+        found.append(
+            Problem(file, f"{name}.service_user", f"{format_value(user)} is refused: must be a dedicated user")
+        )
     return found
 
 
@@ -306,10 +308,9 @@ def load_rig(data: Any) -> Rig:
     except Invalid as error:
         problems += error.problems
     if problems:
-        # what the names stand for, nobody knows; all else of the entry can be judged
-        raise Invalid(
-            [*problems, *flag_problems, *validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems]
-        )
+        # the names of a faulty catalogue are unknown; all else of the entry is judged
+        problems += flag_problems + validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems
+        raise Invalid(problems)
     making_ = _MAKING.get()
     if making_ == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from rigwright.safe_text import has_secret_form, hide_tokens
+from rigwright.safe_text import HIDDEN, has_secret_form, hide_tokens
 from rigwright.safe_text import printable as printable
 
 
@@ -92,6 +92,10 @@ def suggestion(value: str, names: Iterable[str]) -> str:
     return "; " + "; ".join(parts) if parts else ""
 
 
+LONGEST_NAME = 200
+"""Characters that are compared with valid names, which takes the product of both lengths."""
+
+
 def format_count(number: int, noun: str) -> str:
     """`1 card`, `2 cards`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
@@ -104,7 +108,8 @@ def describe_renamed(new: str) -> str:
 
 def describe_unknown(kind: str, value: str, names: Iterable[str]) -> str:
     """The text of an unknown name."""
-    return f'there is no {kind} "{value}"{suggestion(value, names)}'
+    shown = HIDDEN if has_secret_form(value) else _shorten(value)
+    return f'there is no {kind} "{shown}"{suggestion(value[:LONGEST_NAME], names)}'
 
 
 # pydantic's words where they do not follow "must be"

@@ -131,7 +131,7 @@ def _flag_value(value: object) -> str | bool:
 
 def _refuse_broken_json(value: object) -> None:
     """Refuse a text that begins as a JSON object and is none."""
-    if isinstance(value, str) and re.match(r"\s*\{\s*[\"']", value):
+    if isinstance(value, str) and re.match(r"\s*\{(?![{%#])", value):  # Jinja begins so
         try:
             json.loads(value)
         except (ValueError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """Types of input: numbers are bounded everywhere, URLs have one type, and messages hide secrets."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from checks.testinfra_backend import load_hosts
 from cli import main
-from cli.option_types import DecimalNumber, WholeNumber
+from cli.option_types import DecimalNumber, OutputFile, WholeNumber
 from rigwright.address_types import HttpUrl, HttpUrlWithQuery, Origin, Source
 from rigwright.declaration.catalog_loader import CatalogFile
 from rigwright.declaration.connection import ConnectionEntry
@@ -89,6 +90,25 @@ def test_every_number_of_the_command_line_is_of_a_bounded_type() -> None:
 def test_an_odd_number_is_refused_with_what_is_allowed(kind: Any, text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"must be a (whole )?number from 0 to 100"):
         kind.convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a" * 300, "File name too long"),
+        ("resluts/x.json", 'there is no folder FOLDER/resluts; did you mean "FOLDER/results"?'),
+        ("results/x.json/y", "Not a directory"),
+        ("a\0b", "embedded null"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_a_command_runs(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/x.json").touch()
+    with pytest.raises(click.BadParameter, match=re.escape(text.replace("FOLDER", str(tmp_path)))):
+        OutputFile().convert(f"{tmp_path}/{name}", None, None)
+    for good in ("results/x.json", "results/new.json"):
+        assert OutputFile().convert(f"{tmp_path}/{good}", None, None) == f"{tmp_path}/{good}"
+    assert OutputFile(creates_folder=True).convert(f"{tmp_path}/new/x", None, None) == f"{tmp_path}/new/x"
 
 
 URLS: dict[str, str] = {
