@@ -94,7 +94,9 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
     ignored = ""
     for name, value in variables.items():
         listed = value[0] if isinstance(value, tuple) and value else value
-        if not isinstance(listed, list) or name.startswith("_"):
+        # of a tuple with data, pyinfra takes any sequence of hosts
+        is_group = isinstance(listed, list) or (isinstance(listed, tuple) and listed is not value)
+        if not is_group or name.startswith("_"):
             continue
         if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
             ignored = f"; {name} is not a group, because it contains {format_value(odd[0])}"

@@ -271,8 +271,7 @@ def format_value(value: object, key: str = "") -> str:
     except Exception:  # an inventory is a program: repr() of its objects may raise anything, or recurse
         text = f"a {type(value).__name__} that cannot be displayed"
     parts = [part for part in re.split(r"[.\[\]]+", key) if part and not part.isdecimal()] or [""]
-    # a number or an empty text is none
-    may_be_secret = not isinstance(value, bool | int | float) and bool(value)
+    may_be_secret = not isinstance(value, bool | int | float) and text not in ("None", "''", "[]", "()", "{}")
     inner = value.items() if isinstance(value, dict) else ()
     if may_be_secret and (
         _SECRET_KEY.fullmatch(parts[-1])

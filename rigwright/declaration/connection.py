@@ -190,7 +190,7 @@ def find_connection_problems(
             and not describe_wrong_value(key, value)
             and (faulty := judge(str(Path(value).expanduser())))
         ):
-            found.append(Problem(file, f"{name}.{key}", f"{format_value(value)} is refused: {faulty}"))
+            found.append(Problem(file, f"{name}.{key}", f"{format_value(value, key)} is refused: {faulty}"))
     return found
 
 

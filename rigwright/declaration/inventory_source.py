@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rigwright import local_files
@@ -65,7 +66,7 @@ def _find_group_data(file: str, tree: ast.Module, known: Collection[str]) -> Ite
     for name, value in _assignments(tree):
         if isinstance(value, ast.Dict):
             tables[name] = value
-        if _makes_hosts(value, groups):
+        if _makes_hosts(value, groups) and not isinstance(value, ast.Tuple):
             groups.add(name)
         if name.startswith("_") or not isinstance(value, ast.Tuple) or len(value.elts) != 2:
             continue
@@ -81,11 +82,12 @@ def _find_group_data(file: str, tree: ast.Module, known: Collection[str]) -> Ite
 
 
 def _makes_hosts(value: ast.expr, groups: Collection[str]) -> bool:
-    """Whether an expression is a call of `hosts()`, or a list or variable made of one."""
+    """Whether an expression is a call of `hosts()`, or a list, variable or call made of one."""
     if isinstance(value, ast.Call):
         name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-        return name == "hosts"
-    if isinstance(value, ast.List):
+        # list(hosts(...)) has the same members
+        return name == "hosts" or any(_makes_hosts(one, groups) for one in value.args)
+    if isinstance(value, ast.List | ast.Tuple):
         return any(_makes_hosts(one.value if isinstance(one, ast.Starred) else one, groups) for one in value.elts)
     if isinstance(value, ast.BinOp):
         return _makes_hosts(value.left, groups) or _makes_hosts(value.right, groups)
@@ -94,7 +96,9 @@ def _makes_hosts(value: ast.expr, groups: Collection[str]) -> bool:
 
 def _find_group_files(file: str, tree: ast.Module, known: Collection[str]) -> Iterator[Problem]:
     groups = {"all", Path(file).stem, *(name for name, _ in _assignments(tree))}
-    folders = dict.fromkeys((Path(file).resolve().parent / GROUP_DATA, Path.cwd() / GROUP_DATA))
+    folders = {Path(file).resolve().parent / GROUP_DATA: None}
+    with suppress(OSError):  # the current folder is gone
+        folders[Path.cwd() / GROUP_DATA] = None
     for path in [path for folder in folders for path in sorted(folder.glob("*.py")) if path.stem in groups]:
         made = _parse(path)
         for name, _ in _assignments(made) if made else ():

@@ -203,9 +203,11 @@ INVENTORY = "from rigwright.inventory import hosts\n\nE = {!r}\n{}\n"
 STATIC = {
     "rigs = (hosts({'box': E}), {'ssh_user': 'root;reboot'})": "rigs.ssh_user: group data",
     "G = hosts({'box': E})\nrigs = ([*G], dict(_sudo='yes'))": "rigs: group data",
+    "G = hosts({'box': E})\nrigs = (tuple(G), {'_sudo': 'yes'})": "rigs._sudo: group data",
     "rigs = hosts({'box': E, 'box': E})": 'line 4: "box" is listed twice',
 }
 DYNAMIC = {
+    "def make():\n    return tuple(hosts({'box': E})), {'_sudo': 'yes'}\nrigs = make()": "rigs._sudo: group data",
     "def make():\n    return hosts({'box': E}), {'_sudo': 'yes'}\nrigs = make()": "rigs._sudo: group data",
     "rigs = hosts({'box': E})\nrigs[0][1]['ssh_user'] = 'a;b'": "box.ssh_user: was changed after hosts()",
     "rigs = hosts({'box': E})\nother = [('box', {'ssh_user': 'a;b'})]": "box.ssh_user: was changed after hosts()",
