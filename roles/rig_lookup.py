@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, cast
 
+import click
 from pyinfra import host
 from pyinfra.api import deploy
 from pyinfra.api.exceptions import PyinfraError
 
+from rigwright.declaration.host_data import find_inventory_data_problems
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
-from rigwright.inventory import load_rig
+from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.monitoring.textfile import deploy_textfile
@@ -25,7 +27,6 @@ from rigwright.run_options import RunOptions, parse_run_options
 from rigwright.serving.takeover import ExistingServiceFacts
 from rigwright.supply.bundle import describe_digest_mismatch
 from roles.deploy_lock import acquire_deploy_lock
-from roles.inventory_data import find_inventory_data_problems
 from roles.operations.facts import enable_prefetch
 
 
@@ -120,7 +121,9 @@ def start_run() -> HostRun | None:
         PyinfraError: options, rig, bundle or digest are refused; raised before any operation exists.
     """
     options = orders_of_host(host)
-    if problems := find_inventory_data_problems(host.inventory):
+    context = click.get_current_context(silent=True)
+    file = str((context.params.get("inventory") if context else "") or "the inventory")
+    if problems := find_inventory_data_problems(file, host.inventory, RIG_KEYS):
         raise PyinfraError(str(Invalid(problems)))
     rig = rig_of_host(host, options.switch)
     if options.verb in ("deploy", "upgrade") and rig.bundle_faults:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 from functools import partial
+from typing import Any
 
 from rigwright.problems import Problem, suggestion
 
@@ -61,6 +62,24 @@ def find_undeclared_data(
                 near = "" if key in known or key in made else suggestion(str(key), known)
                 found.append(Problem(file, f"{host}.{key}", text + near))
     return found
+
+
+def find_inventory_data_problems(file: str, inventory: Any, known: Collection[str]) -> list[Problem]:
+    """Data in pyinfra's inventory that `hosts()` did not validate.
+
+    Args:
+        file: The inventory, for messages.
+        inventory: The inventory, as pyinfra has it (`pyinfra.api.Inventory`).
+        known: Keys of a rig.
+    """
+    # with variables from files of groups; a group without hosts has the data of its file alone
+    groups = {
+        group: {key: value for key, value in data.items() if is_rig_key(key, known)}
+        for group, data in (("all", inventory.data), *inventory.group_data.items())
+        if group == "all" or inventory.groups.get(group)
+    }
+    hosts = {one.name: (next(iter(one.groups), "all"), inventory.host_data[one.name]) for one in inventory}
+    return find_undeclared_data(file, groups, hosts, known)
 
 
 def _is_equal(one: object, other: object) -> bool:
