@@ -217,7 +217,7 @@ def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: 
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@click.option("--to", type=WholeNumber(1), help="The generation's number; by default the one before.")
+@click.option("--to", type=WholeNumber(1, 10**9), help="The generation's number; by default the one before.")
 @click.option("--driver", is_flag=True, help="Not the served generation: the NVIDIA driver that was there before.")
 @DRY_OPTION
 @REBOOT_OPTION

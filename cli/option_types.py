@@ -12,7 +12,6 @@ import click
 
 from rigwright.local_files import suggest_path
 from rigwright.problems import format_value
-from rigwright.validated_types import LARGEST_NUMBER
 
 DIGITS = re.compile(r"-?[0-9]{1,18}")
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?")
@@ -51,7 +50,7 @@ class OutputFile(click.Path):
 class WholeNumber(click.IntRange):
     """A whole number within bounds. Python's `int` also takes `1_0`, spaces, and digits of other scripts."""
 
-    def __init__(self, least: int, most: int = LARGEST_NUMBER) -> None:
+    def __init__(self, least: int, most: int) -> None:
         super().__init__(least, most)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:

@@ -34,7 +34,7 @@ from roles.connection_failures import describe_unreachable_host
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @INSTANCE_OPTION
-@click.option("--up-to", type=WholeNumber(1000), metavar="TOKENS", help="No prompt is longer than that.")
+@click.option("--up-to", type=WholeNumber(1000, 100_000_000), metavar="TOKENS", help="No prompt is longer than that.")
 @click.option("--soak", is_flag=True, help="Twenty conversations of five turns in place of the probes; half an hour.")
 @click.option("--grow", is_flag=True, help="With --soak: five conversations that grow to 24,000 tokens.")
 @click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
