@@ -74,7 +74,7 @@ def find_inventory_data_problems(file: str, inventory: Any, known: Collection[st
     """
     # with variables from files of groups; a group without hosts has the data of its file alone
     groups = {
-        group: {key: value for key, value in data.items() if is_rig_key(key, known)}
+        group: {key: value for key, value in data.items() if is_rig_key(str(key), known)}
         for group, data in (("all", inventory.data), *inventory.group_data.items())
         if group == "all" or inventory.groups.get(group)
     }
