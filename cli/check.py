@@ -12,6 +12,7 @@ from checks import SEVERITIES
 from cli import import_speedups, shell_completion
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import InventoryPath, SuggestingChoice
+from cli.option_types import OutputFile
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_prose
 from rigwright.problems import describe_unknown
@@ -29,7 +30,7 @@ from rigwright.problems import describe_unknown
 )
 @click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
-@click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
+@click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
 @click.option(
