@@ -12,6 +12,7 @@ from checks.drift_text import expect_none
 from checks.nvidia_smi import parse_smi_answer
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
+from checks.survey.health import observe_state
 from checks.survey.processes import PROCESSES, ServiceProcesses
 from checks.survey.section import SurveyScope
 from checks.survey.serving import SERVING, StartRecord
@@ -43,7 +44,11 @@ def running(survey: SurveyAnswers, instance: Instance) -> ServiceProcesses:
 
 
 @check("S01", "the instance is running, and starts at boot", severity="critical", why="nobody is served")
-def test_active_and_wanted(survey: SurveyAnswers, instance: Instance) -> None:
+def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation, instance: Instance) -> None:
+    state = observe_state(survey, instance, target_generation)
+    if state.is_down:
+        by_hand = f"`rigwright start` it, or {DEPLOY}" if state.state == "stopped by hand" else DEPLOY
+        raise Drift(f"{instance.name} is ready", state.describe(), by_hand)
     units = survey.read(UNITS)
     expect(units.property_value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
     expect(units.property_value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)

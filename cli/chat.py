@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 import click
 from paramiko import Channel
 
-from checks.connections import ConnectedHost, connect_inventory
+from checks.connections import ConnectedHost, HostReadFailed, connect_inventory
 from cli import exit_codes, safe_output, shell_completion
 from cli.exit_codes import NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.observed_box import describe_state, observe_box
 from cli.remote_access import instance_selector, open_port_channel
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
@@ -100,6 +101,7 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
     Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
     """
     exit_codes.exit_on_interrupt(lambda: "\n")
+    explain: Callable[[], str] = str
     if gateway:
         found = [one for one in find_access_paths(inventory, limit, model) if one.listener]
         if not found:
@@ -117,20 +119,31 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
         exit_if_unreached(gone)
         (box,) = reached
         instance = meant(box)
-        key, name, port = _read_instance_key(box, instance), instance.model_name, instance.port
+        key, name, port = _read_instance_key(box, instance, inventory), instance.model_name, instance.port
         connect = lambda: _ChannelHTTPConnection(box, port)  # noqa: E731 (as the other one)
-    _run_conversation(connect, key, name, message)
+        explain = lambda: _describe_down_state(box, instance, inventory)  # noqa: E731 (as above)
+    _run_conversation(connect, key, name, message, explain)
 
 
-def _read_instance_key(box: ConnectedHost, instance: Instance) -> str:
+def _read_instance_key(box: ConnectedHost, instance: Instance, inventory: str) -> str:
     answer = root_shell.run_command(
         box.target, f"cat {shlex.quote(credential_path(box.rig.roots, instance))}", most=1 << 16
     )
     if answer.status or not (lines := answer.lines):
-        raise NotAsDeclared(f"{box.name}: {instance.name} is not there yet: deploy first")
+        state = _describe_down_state(box, instance, inventory)
+        raise NotAsDeclared(state or f"{box.name}: {instance.name} has no API key: run deploy")
     if not (lines[0].isascii() and lines[0].isprintable()):
         raise NotAsDeclared(f"{box.name}: {instance.name} has no valid API key: run deploy")
     return lines[0]
+
+
+def _describe_down_state(box: ConnectedHost, instance: Instance, inventory: str) -> str:
+    """Why an instance does not answer, by its state, and the next command; empty where its state does not say why."""
+    try:
+        state = observe_box(box).assess_state(instance)
+    except HostReadFailed as error:
+        return error.message
+    return "" if state.is_ready else f"{box.name}: {printable(describe_state(state, inventory, box.name))}"
 
 
 def _connect_gateway(way: ClientEndpoint, inventory: str) -> http.client.HTTPConnection:
@@ -144,7 +157,18 @@ def _connect_gateway(way: ClientEndpoint, inventory: str) -> http.client.HTTPCon
     return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=PATIENCE, context=trusted)
 
 
-def _run_conversation(connect: ConnectFunction, key: str, model: str, message: str | None) -> None:
+def _run_conversation(
+    connect: ConnectFunction, key: str, model: str, message: str | None, explain: Callable[[], str] = str
+) -> None:
+    """Ask and print until there is no question.
+
+    Args:
+        connect: Opens a connection.
+        key: The API key.
+        model: The model's name.
+        message: The only question; None to read questions.
+        explain: Why there is no answer, where that is known.
+    """
     said: list[dict[str, str]] = []
     alone = message is not None or not sys.stdin.isatty()
     if not alone:
@@ -160,7 +184,9 @@ def _run_conversation(connect: ConnectFunction, key: str, model: str, message: s
                     answer += piece
                     safe_output.print_model_text(piece)
         except (*root_shell.BROKEN, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
-            click.echo(f"\nno answer: {printable(str(error))}", err=True)
+            if answer:
+                click.echo(err=True)
+            print_prose(explain() or f"no answer: {printable(str(error)) or type(error).__name__}", err=True)
             raise click.exceptions.Exit(1) from None
         click.echo()
         if alone:

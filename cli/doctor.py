@@ -17,6 +17,7 @@ import click
 
 from checks.connections import ConnectedHost, map_hosts
 from cli.inventory_loading import InventoryPath, load_hosts
+from cli.observed_box import observe_box
 from cli.prog_name import prog_name, with_typed_inventory
 from cli.shell_completion import LIMIT_OPTION
 from cli.status import UndeclaredHost, connect_hosts
@@ -25,11 +26,11 @@ from rigwright.declaration.entry_validation import find_exposed_files
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import find_cause_lines
 from rigwright.inventory import load_rig, tolerate_problems
+from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid, printable
 from rigwright.serving.activation import goal_for
-from rigwright.serving.instance_units import STOPPED
 from roles import root_shell
 
 MAX_LOG_LINES = 200  # of an instance's journal that are read
@@ -217,39 +218,40 @@ def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Ite
         again: Makes the command line of a verb about this host.
         box: The host.
     """
-    box = box.prefetch("facts", "served", "holder")
+    observed = observe_box(box, "served", "holder")
+    box = observed.box
     served, wanted = box.read_serving_state(), box.resolve_desired()
     if holder := box.read_lock_holder():
         yield DoctorFinding(str(holder))
     for text in (*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time())):
         yield DoctorFinding(text)
+    if observed.look is None:
+        yield DoctorFinding(f"it does not answer as it should: {observed.why}")
+    states = [observed.assess_state(one) for one in box.rig.instances] if observed.look else []
+    undeployed = [one for one in states if one.remediation == ("deploy",)]
     aim = goal_for(served, wanted.generation)
     if served.activating and not served.job:
         yield DoctorFinding("an activation was cut off", again("deploy"))
+    elif undeployed:
+        yield DoctorFinding("; ".join(one.describe() for one in undeployed), again("deploy"))
     elif aim.number is None or aim.number != served.current:
         yield DoctorFinding("it does not serve what the inventory declares", again("deploy"))
-    config = shlex.quote(f"{box.rig.roots.config}/{STOPPED}")
-    told = root_shell.run_command(
-        box.target, f"ls {config} 2>/dev/null; [ ! -e /run/reboot-required ] || echo /reboot", limit=60
-    ).lines
-    if "/reboot" in told:
+    if observed.look and observed.look.reboot:
         yield DoctorFinding("a reboot is pending", again("ssh") + " sudo reboot")
-    for one in box.rig.instances:
-        process = served.processes.get(one.unit)
-        if process is not None and process.state == "active":
+    for one, state in zip(box.rig.instances, states, strict=False):
+        if state.is_ready or state in undeployed:
             continue
-        if one.name in told:
-            yield DoctorFinding(f"{one.name} was stopped by hand", again("start") + f" {one.name}")
-            continue
-        if process is None:
-            # systemd forgets a unit that neither runs nor has failed; one that was never deployed is said above
-            if aim.number == served.current:
-                yield DoctorFinding(f"{one.name} does not run", again("start") + f" {one.name}")
-            continue
-        command = f"journalctl --no-pager --output=cat --lines={MAX_LOG_LINES} --unit={shlex.quote(one.unit)}"
-        lines = root_shell.run_command(box.target, command, limit=60).lines
-        causes = [cause for cause in find_cause_lines(kind_of(one).causes, lines) if not (cause.harmless or cause.last)]
-        why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
-        yield DoctorFinding(
-            f"{one.name} is {process.state} ({process.sub}): {why}", again("logs") + f" --instance {one.name}"
-        )
+        verb, *words = state.remediation or ("health",)
+        causes = _describe_log(box, one) if state.state in ("failed", "failing", "wedged") else ""
+        yield DoctorFinding(f"{state.describe()}{causes}", " ".join([again(verb), *map(shlex.quote, words)]))
+
+
+def _describe_log(box: ConnectedHost, instance: Instance) -> str:
+    """What the last lines of an instance's log say of why it does not serve."""
+    command = f"journalctl --no-pager --output=cat --lines={MAX_LOG_LINES} --unit={shlex.quote(instance.unit)}"
+    lines = root_shell.run_command(box.target, command, limit=60).lines
+    causes = [
+        cause for cause in find_cause_lines(kind_of(instance).causes, lines) if not (cause.harmless or cause.last)
+    ]
+    why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
+    return f"; {why}"

@@ -11,13 +11,12 @@ from itertools import count
 
 import click
 
-from checks import Drift
 from checks.connections import ConnectedHost, map_hosts
 from checks.results import STATUS, Conforms, worst_verdict
-from checks.survey.health import read_health
 from cli import exit_codes
 from cli.instance_access import INSTANCE_OPTION, connect_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.observed_box import ObservedBox, next_command, observe_host
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_duration, print_paragraph, print_prose
 from rigwright.engines import kind_of
@@ -25,11 +24,10 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import CardUse, InstanceHealth
 from rigwright.problems import format_count, printable
-from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
 
 WATCH_INTERVAL_S = 5.0  # seconds between two looks
-RUNNING = ("ready", "silent", "wedged", "failing")  # states of a unit that is up
+RUNNING = ("ready", "asleep", "silent", "wedged", "failing", "other generation")  # states of a unit that is up
 
 
 @dataclass(frozen=True)
@@ -54,18 +52,28 @@ class HostHealth:
 
 
 def collect_health(box: ConnectedHost, names: set[str]) -> HostHealth:
-    """Look at a box."""
+    """Look at a box; `box` has the facts by which its declared generation is known."""
     began = time.monotonic()
+    observed = ObservedBox(box, *observe_host(box.target, box.rig))
+    if observed.look is None:
+        return HostHealth(box.name, "not reached", observed.why)
     try:
-        found = read_health(box.target, box.rig)
-    except (ValueError, Drift, root_shell.ConnectionGone) as error:
-        return HostHealth(box.name, "not reached", printable(str(error)))
-    instances = [instance_health.assess_health(found, one) for one in box.rig.instances if one.name in names]
-    there, say = instance_health.parse_card_uses(found.cards)
+        instances = [observed.assess_health(one) for one in box.rig.instances if one.name in names]
+    except click.ClickException as error:
+        return HostHealth(box.name, "not reached", printable(error.message).removeprefix(f"{box.name}: "))
+    there, say = instance_health.parse_card_uses(observed.look.cards)
     well = all(one.is_well for one in instances) and not say
     verdict: Conforms = "as declared" if well else "not as declared"
     took = round(time.monotonic() - began, 3)
-    return HostHealth(box.name, verdict, "", took, instances, there, say, found.reboot, found.jobs)
+    return HostHealth(box.name, verdict, "", took, instances, there, say, observed.look.reboot, observed.look.jobs)
+
+
+def prefetch_declared(box: ConnectedHost) -> ConnectedHost:
+    """The same box, with what it serves and the facts of it; without them where the connection is gone."""
+    try:
+        return box.prefetch("served", "facts")
+    except click.ClickException:
+        return box
 
 
 def read_kv_capacity(box: ConnectedHost) -> dict[str, int]:
@@ -87,16 +95,18 @@ def read_kv_capacity(box: ConnectedHost) -> dict[str, int]:
 @click.option("--json", "as_json", is_flag=True, help="For programs; with --watch a line each time.")
 @click.option("--watch", is_flag=True, help=f"Look again every {WATCH_INTERVAL_S:g} s, until interrupted.")
 def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json: bool, watch: bool) -> None:
-    """Say of every instance of INVENTORY whether it computes: ready, loading, silent, wedged, failing, failed, stopped.
+    """Name the state of every instance of INVENTORY: ready, starting, silent, wedged, failing, failed, or stopped.
 
-    One look takes less than a second a box: each engine is asked for one token, and what it counts is read. Exit status
-    0: all are ready. 1: one is not, or a card is sick. 2: refused. 3: a host cannot be reached.
+    One look takes less than a second a box: each engine is asked for one token, and what it counts is read. An engine
+    without an answer is waited for 5 s more. Exit status 0: all are ready. 1: one is not, or a card is sick. 2:
+    refused. 3: a host cannot be reached.
     Example: rigwright health ~/boxes/rig.py --watch
     """
     found, gone = connect_boxes(inventory, limit, instance)
     names = {(box.name, one.name) for box, one in select_instances(found, instance)}
     if watch:
         exit_codes.exit_on_interrupt()
+    found = map_hosts(found, prefetch_declared)
     room = dict(zip((box.name for box in found), map_hosts(found, read_kv_capacity), strict=True))
     earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
     for number in count():
@@ -110,7 +120,7 @@ def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json
             if watch:
                 click.echo(f"{chr(10) * (number > 0)}{time.strftime('%H:%M:%S')}")
             for host in hosts:
-                _print_health(host, room.get(host.name, {}), rates)
+                _print_health(host, inventory, room.get(host.name, {}), rates)
         if not watch:
             sys.exit(STATUS[worst_verdict([host.verdict for host in hosts])])
         time.sleep(max(0.0, WATCH_INTERVAL_S - (time.monotonic() - began)))
@@ -167,7 +177,9 @@ def describe_card(card: CardUse) -> str:
     return f"GPU {card.index}: {', '.join(parts)}"
 
 
-def _print_health(host: HostHealth, room: Mapping[str, int], rates: Mapping[tuple[str, str], float]) -> None:
+def _print_health(
+    host: HostHealth, inventory: str, room: Mapping[str, int], rates: Mapping[tuple[str, str], float]
+) -> None:
     if host.why:
         print_paragraph(f"{host.name}: {host.why}", hang=4)
         return
@@ -177,12 +189,14 @@ def _print_health(host: HostHealth, room: Mapping[str, int], rates: Mapping[tupl
         # whoever runs may be silent for less long than its unit is up
         since = ", up" if one.state in RUNNING else " for"
         lasts = (
-            f"{since} {format_duration(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
+            f"{since} {format_duration(one.since_s)}" if one.since_s is not None and one.state != "not deployed" else ""
         )
         again = f", restarted {format_count(one.restarts, 'time')}" if one.restarts else ""
         print_prose(f"{host.name}  {one.instance}: {state}{lasts}{again}")
         if one.note:
             print_paragraph(printable(one.note), lead=" " * 4)
+        if command := next_command(one.assessed, inventory, host.name):
+            click.echo(f"    next: {printable(command)}")
         if line := "; ".join(describe_counters(one, room.get(one.instance), rates.get((host.name, one.instance)))):
             print_paragraph(line, lead=" " * 4)
         for error in one.errors:

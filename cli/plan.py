@@ -12,6 +12,7 @@ import click
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.observed_box import observe_box
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_paragraph, print_table
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
@@ -27,6 +28,7 @@ from rigwright.plan import stages
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.plan.preflight import describe_other_cards, describe_variant_evidence, find_refusals, find_warnings
 from rigwright.plan.stages import DeployPlan
+from rigwright.problems import printable
 from rigwright.serving.takeover import ExistingServiceFacts, without_ports_of
 from rigwright.serving.unit_diff import describe_downtime_seconds, describe_unit_changes
 from rigwright.supply.bundle import format_digest
@@ -51,6 +53,8 @@ class HostPlan:
     """Of instances that are interrupted: by what, and for how long."""
     digest: str
     """The one of the rig's lock and bundle."""
+    states: list[str]
+    """The states of instances that are not ready now, a sentence each."""
 
 
 def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
@@ -64,7 +68,8 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.reserved_gpus else [])]
     looks += ["containers"] if box.rig.containers else []
     looks += ["gateway_secrets"] if box.rig.gateway else []
-    box = box.prefetch("facts", "served", "written", "use", *looks)
+    observed = observe_box(box, "served", "written", "use", *looks)
+    box = observed.box
     facts, found = box.read_facts(), box.read_serving_state()
     facts = without_ports_of(facts, theirs) if theirs else facts
     driver, brought = None, None
@@ -113,6 +118,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
         box.rig.digest,
+        [state.describe() for one in box.rig.instances if not (state := observed.assess_state(one)).is_ready],
     )
 
 
@@ -182,6 +188,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "gateway": one.gateway,
                 "evidence": one.evidence,
                 "changed": one.changed,
+                "states": one.states,
                 "driver": driver_plan_record(*one.driver) if one.driver else None,
             }
             for name, one in seen.items()
@@ -202,6 +209,7 @@ def _print_plans(seen: dict[str, HostPlan]) -> None:
             (name, step.role, step.what, step.why, format_size(step.fetched_bytes) if step.fetched_bytes else "")
             for step in made.steps
         ]
+        notes += [f"{name}: {printable(text)}" for text in one.states]
         notes += [f"{name}: refused: {reason}" for reason in one.refused]
         notes += [f"{name}: {text}" for text in one.warnings]
         notes += [f"{name}: evidence: {text}" for text in one.evidence]

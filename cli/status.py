@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
 
-from checks import Drift
 from checks.connections import ConnectedHost, UnreachableHosts, map_hosts
-from checks.survey.health import read_health
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.observed_box import observe_box, observe_host
 from cli.prog_name import with_typed_inventory
 from cli.shell_completion import LIMIT_OPTION
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
@@ -27,13 +25,12 @@ from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
+from rigwright.operate.instance_state import StateFacts, assess_state
 from rigwright.problems import Invalid, Problem, printable
 from rigwright.serving.activation import goal_for
 from rigwright.serving.serving_state import INSTANCE, ObservedServing, ObservedUnit
-from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
 
 
@@ -46,21 +43,17 @@ class UndeclaredHost:
 
 
 def _box_status(box: ConnectedHost) -> HostStatus:
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        looking = pool.submit(_observe_host, box.target, box.rig)
-        try:
-            box = box.prefetch("served", "facts", "use", "holder")
-            found = box.read_serving_state()
-            aim, use, holder = (
-                goal_for(found, box.resolve_desired().generation),
-                box.read_resource_usage(),
-                box.read_lock_holder(),
-            )
-        except click.ClickException as error:
-            looking.cancel()
-            return HostStatus(box.name, False, printable(error.message).removeprefix(f"{box.name}: "))
-        seen, why = looking.result()
-    states = {state.unit: state for state in aim.unit_states}
+    try:
+        observed = observe_box(box, "served", "use", "holder")
+        box, look = observed.box, observed.look
+        found = box.read_serving_state()
+        aim, use, holder = (
+            goal_for(found, box.resolve_desired().generation),
+            box.read_resource_usage(),
+            box.read_lock_holder(),
+        )
+    except click.ClickException as error:
+        return HostStatus(box.name, False, printable(error.message).removeprefix(f"{box.name}: "))
     ports = {held.leads_to: held.port for name in found.processes if (held := found.held_state(name)) and held.leads_to}
     declared = {i.unit: i for i in box.rig.instances}
     runs = {unit: _with_served_variant(box, one, found) for unit, one in declared.items()}
@@ -71,13 +64,14 @@ def _box_status(box: ConnectedHost) -> HostStatus:
         process, held = found.processes.get(name), found.held_state(name)
         capacity = instance.variant.capacity if instance else None
         begun = kind_of(instance).parse_startup(found.said.get(name, ())) if instance else StartupFacts()
-        one = instance_health.assess_health(seen, instance) if instance and seen else _health_from_unit(name, process)
+        one = observed.assess_health(instance) if instance else _undeclared_health(name, look)
+        unit = look.units.get(name) if look else None
         rows.append(
             InstanceStatus(
                 instance=one.instance,
                 variant=instance.variant_name if instance else "not declared",
                 declared=declared[name].variant_name if name in declared else "",
-                state=one.state if instance else f"{_process_state(process)}, not declared",
+                state=one.state,
                 note=one.note,
                 since_s=one.since_s,
                 # one of before it had a socket listens there itself
@@ -94,15 +88,15 @@ def _box_status(box: ConnectedHost) -> HostStatus:
                 waiting=one.metrics.waiting,
                 backend=begun.backend,
                 load_seconds=begun.load_seconds,
-                current=bool(process and name in states and process.is_running_from(states[name])),
+                current=bool(instance and unit and unit.runs_declared(observed.declared.get(name))),
                 errors=one.errors,
             )
         )
-    gpus, say = instance_health.parse_card_uses(seen.cards) if seen else ((), "")
+    gpus, say = instance_health.parse_card_uses(look.cards) if look else ((), "")
     return HostStatus(
         host=box.name,
-        reached=not why,
-        why=why,
+        reached=not observed.why,
+        why=observed.why,
         generation=found.current,
         declared=aim.number is not None and aim.number == found.current,
         activation_cut_off=found.activating and not found.job,
@@ -111,55 +105,54 @@ def _box_status(box: ConnectedHost) -> HostStatus:
         gateway=_gateway_state(box.rig.gateway, found),
         gpus=gpus,
         gpus_say=say,
-        jobs=seen.jobs if seen else (),
-        reboot=bool(seen and seen.reboot),
+        jobs=look.jobs if look else (),
+        reboot=bool(look and look.reboot),
     )
 
 
+def _undeclared_health(unit: str, look: HealthFacts | None) -> InstanceHealth:
+    """An instance that nothing declares: it is not asked for a token."""
+    name = unit.removeprefix("rigwright-").removesuffix(".service")
+    seen = look.units.get(unit) if look else None
+    one = assess_state(name, StateFacts(unit=seen))
+    since_s, restarts, memory = (seen.since_s, seen.restarts, seen.memory) if seen else (None, 0, None)
+    return InstanceHealth(name, one.state, one.note, since_s, restarts, memory, EngineMetrics(), None, ())
+
+
 def _with_served_variant(box: ConnectedHost, declared: Instance, found: ObservedServing) -> Instance:
-    """An instance with the variant that the host serves; as declared where nothing serves it, or the catalogue does not
-    have that variant any more.
+    """An instance with the variant and the cards that the host serves it with; as declared where nothing serves it, or
+    the catalogue does not have that variant any more.
     """
     serves = found.served_variants.get(declared.name, declared.variant_name)
-    if serves == declared.variant_name:
+    cards = found.cards_by_instance.get(declared.name, declared.cards)
+    if (serves, cards) == (declared.variant_name, declared.cards):
         return declared
     # here, for most hosts serve what is declared
     from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
 
     try:
-        rig = load_rig(apply_switch(box.target.data.get("rig"), VariantSwitch(declared.name, serves)))
+        rig = load_rig(apply_switch(box.target.data.get("rig"), VariantSwitch(declared.name, serves, cards)))
     except Invalid:
-        return replace(declared, variant_name=serves)
+        return replace(declared, variant_name=serves, cards=cards)
     return next(one for one in rig.instances if one.name == declared.name)
-
-
-def _observe_host(target: Any, rig: Rig | None) -> tuple[HealthFacts | None, str]:
-    """What a look tells; else why it tells nothing."""
-    try:
-        return read_health(target, rig), ""
-    except (ValueError, Drift, root_shell.ConnectionGone) as error:
-        return None, printable(str(error))
-
-
-def _health_from_unit(unit: str, process: ObservedUnit | None) -> InstanceHealth:
-    """An instance of which systemd alone says something."""
-    name = unit.removeprefix("rigwright-").removesuffix(".service")
-    return InstanceHealth(name, "silent", _process_state(process), None, 0, None, EngineMetrics(), None, ())
 
 
 def _undeclared_status(host: UndeclaredHost) -> HostStatus:
     """What runs on a host that nobody knows the declaration of."""
-    seen, why = _observe_host(host.target, None)
+    seen, why = observe_host(host.target, None)
     if seen is None:
         return HostStatus(host.name, False, why)
     gpus, say = instance_health.parse_card_uses(seen.cards)
     rows = []
-    for name, unit in sorted(seen.units.items()):
-        if INSTANCE.fullmatch(name):
-            state, note = instance_health.describe_stopped_unit(unit) or ("active", "")
-            called = name.removeprefix("rigwright-").removesuffix(".service")
+    for unit in sorted(seen.units):
+        if INSTANCE.fullmatch(unit):
+            one = _undeclared_health(unit, seen)
             rows.append(
-                InstanceStatus(called, "", state, note, unit.since_s, restarts=unit.restarts, memory_bytes=unit.memory)
+                InstanceStatus(
+                    *(one.instance, "", one.state, one.note, one.since_s),
+                    restarts=one.restarts,
+                    memory_bytes=one.memory_bytes,
+                )
             )
     more = {"gpus": gpus, "gpus_say": say, "jobs": seen.jobs, "reboot": seen.reboot}
     return HostStatus(host.name, True, instances=rows, at_work="somebody" if seen.holder else "", **more)  # type: ignore[arg-type]

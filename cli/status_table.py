@@ -8,8 +8,11 @@ import sys
 from dataclasses import dataclass, field
 
 from checks.results import STATUS
+from cli.observed_box import describe_state
+from cli.prog_name import prog_name
 from cli.tables import WIDTH, format_duration, format_size, print_table
 from rigwright.operate.instance_health import CardUse
+from rigwright.operate.instance_state import AssessedState, InstanceState
 from rigwright.problems import printable
 
 
@@ -20,7 +23,7 @@ class InstanceStatus:
     instance: str
     variant: str
     """That the host serves."""
-    state: str
+    state: InstanceState
     note: str
     """Why it is called that, where that is not plain."""
     since_s: float | None
@@ -47,6 +50,11 @@ class InstanceStatus:
     """What its log betrays, each with what helps."""
     declared: str = ""
     """The inventory's variant; empty where that has no such instance."""
+
+    @property
+    def assessed(self) -> AssessedState:
+        """Its state alone."""
+        return AssessedState(self.instance, self.state, self.note)
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ class HostStatus:
         """The exit status that it comes to."""
         if not self.reached:
             return STATUS["not reached"]
-        ready = all(one.state == "ready" and one.current for one in self.instances)
+        ready = all(one.assessed.is_ready for one in self.instances)
         well = self.declared and ready and not (self.activation_cut_off or self.gpus_say)
         return STATUS["as declared" if well else "not as declared"]
 
@@ -119,7 +127,7 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
         "instance": one.instance,
         "variant": one.variant,
         "state": one.state,
-        "up": format_duration(one.since_s) if one.state == "ready" else "",
+        "up": format_duration(one.since_s) if one.assessed.is_ready or one.state == "other generation" else "",
         "port": str(one.port or ""),
         "GPUs": ",".join(map(str, one.cards)),
         "context": f"{one.slots} x {one.context_per_sequence}" if one.slots else "",
@@ -165,7 +173,7 @@ def _describe_host(host: HostStatus, inventory: str) -> list[str]:
         return [host.why]
     found = [] if host.instances else ["serves nothing"]
     if host.generation is not None and not host.declared:
-        found.append(f"the inventory declares something else: `rigwright plan {shlex.quote(inventory)}` says what")
+        found.append(f"the inventory declares something else: `{prog_name()} plan {shlex.quote(inventory)}` says what")
     elif host.generation is not None:
         found.append(f"generation {host.generation}, as declared")
     if host.activation_cut_off:
@@ -173,7 +181,8 @@ def _describe_host(host: HostStatus, inventory: str) -> list[str]:
     for one in host.instances:
         if one.declared not in ("", one.variant):
             found.append(f"{one.instance} serves {one.variant} until the next deploy: the inventory has {one.declared}")
-        found += [f"{one.instance} is {one.state}: {one.note}"] if one.note and one.state != "ready" else []
+        if not one.assessed.is_ready:
+            found.append(describe_state(one.assessed, inventory, host.host))
         found += [f"{one.instance}: {error}" for error in one.errors]
         found += [f"{one.instance}: {said}"] if (said := _describe_startup(one)) else []
     if host.gateway:

@@ -17,7 +17,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import refuse_foreign_server
 from cli.option_types import OutputFile, WholeNumber
 from cli.shell_completion import LIMIT_OPTION
-from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
+from cli.verdict_report import HostVerdict, InstanceVerdict, StressVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
 from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
@@ -66,7 +66,7 @@ def stress(
 
     def run(box: ConnectedHost) -> HostVerdict:
         mine = [one for of, one in wanted if of is box]
-        told = [InstanceVerdict(one.name, one.variant_name) for one in mine]
+        told: list[InstanceVerdict] = [StressVerdict(one.name, one.variant_name) for one in mine]
         try:
             with hold_deploy_lock(box, f"stress of {inventory}"):
                 for one, judged in zip(mine, told, strict=True):

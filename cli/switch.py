@@ -190,13 +190,14 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
         ClientAccess(),
         InterruptHandler(),
         lambda box, one, finding: print_finding(box.name, one.name, finding),
+        box.rig.inventory,
     ):
         titles = {
             word: ", ".join(one.title for one in found.checks if one.verdict == word) for word in ("fail", "skip")
         }
         if titles["fail"]:
             return f"{found.variant} fails: {titles['fail']}"
-        if not unproven and (unknown_ := found.ended or titles["skip"]):
+        if not unproven and (unknown_ := found.ended or found.state or titles["skip"]):
             unproven = f"{box.name}: {found.instance} serves {found.variant}, and is not proven: {unknown_}"
     if unproven:
         raise NotAsDeclared(unproven)

@@ -96,6 +96,8 @@ class InstanceVerdict:
     """Why not all was asked; empty where all was."""
     refused: bool = False
     """Whether nothing was asked, for somebody else is at it."""
+    state: str = ""
+    """Its state, as a sentence, where it is not ready; empty where it is."""
     foreign_tokens: int | None = None
     """Of requests that were not ours meanwhile: figures with some are not its own; None where that is not known."""
     checks: Sequence[ProbeFinding] = field(default_factory=list)
@@ -105,7 +107,18 @@ class InstanceVerdict:
         """Of it all."""
         if self.ended:
             return "not reached"
-        return "as declared" if is_passed(self.checks) else "not as declared"
+        return "as declared" if is_passed(self.checks) and not self.state else "not as declared"
+
+
+class StressVerdict(InstanceVerdict):
+    """One instance under stress: a probe that its engine refuses is not borne."""
+
+    @property
+    def verdict(self) -> Conforms:
+        """Of it all."""
+        if self.ended:
+            return "not reached"
+        return "as declared" if all(one.verdict in ("ok", "n/a") for one in self.checks) else "not as declared"
 
 
 @dataclass
@@ -193,6 +206,8 @@ def _print_summary(host: HostVerdict, words: tuple[str, str]) -> None:
         print_prose(f"{host.name}: {host.why or 'no such instance'}")
         return
     for one in host.instances:
+        if one.state:
+            print_paragraph(f"{host.name}: {printable(one.state)}", hang=4)
         if one.ended:
             print_paragraph(f"{host.name}: {one.instance}: not all was asked: {printable(one.ended)}", hang=4)
         if one.foreign_tokens:
@@ -214,6 +229,8 @@ def _junit_cases(report: VerdictReport) -> list[JUnitCase]:
                     failure = check.detail if check.verdict == "fail" else ""
                     skipped = check.detail if check.verdict == "skip" else ""
                     found.append(JUnitCase(host.name, one.instance, check.title, check.took_s, failure, skipped))
+            if one.state:
+                found.append(JUnitCase(host.name, one.instance, "is ready", 0.0, one.state))
             if one.ended:
                 found.append(JUnitCase(host.name, one.instance, "all is asked", 0.0, one.ended))
     return found

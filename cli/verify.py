@@ -18,6 +18,7 @@ from cli.instance_access import (
     select_instances,
 )
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.observed_box import describe_state, observe_box
 from cli.option_types import OutputFile
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
@@ -52,8 +53,9 @@ def verify(
     """Ask every instance of INVENTORY for all that its variant declares: answers, tools, thoughts, images, streams.
 
     Requests come from a job on the box, at the instance's own socket, or with --gateway at the front door. What is not
-    declared is n/a; what is and cannot be judged is a skip, and no pass. Exit status 0: all pass. 1: something fails,
-    or is a skip. 2: refused. 3: a host cannot be reached, or was lost on the way.
+    declared is n/a; what is and cannot be judged by this model is a skip, and is listed. Exit status 0: nothing fails,
+    and all are ready. 1: something fails, an instance is not ready, or nothing could be judged. 2: refused. 3: a host
+    cannot be reached, or was lost on the way.
     Example: rigwright verify ~/boxes/rig.py --limit box1 --instance chat
     """
     way = parse_access(gateway, listener, key_file)
@@ -70,7 +72,7 @@ def verify(
     hosts = map_hosts(
         found,
         lambda box: HostVerdict.from_instances(
-            box.name, verify_box(box, by_box.get(box.name, []), way, interrupt, tell)
+            box.name, verify_box(box, by_box.get(box.name, []), way, interrupt, tell, inventory)
         ),
     )
     hosts += [HostVerdict(name, "not reached", why=describe_unreachable_host(why)) for name, why in gone.items()]
@@ -84,13 +86,15 @@ def verify_box(
     way: ClientAccess,
     interrupt: InterruptHandler,
     tell: Callable[[ConnectedHost, Instance, ProbeFinding], None],
+    inventory: str,
 ) -> list[InstanceVerdict]:
     """What came of a box's instances, one after the other."""
     found = [InstanceVerdict(one.name, one.variant_name, way.gateway) for one in instances]
     if not instances:
         return found
     try:
-        box = box.prefetch("served", "facts")
+        observed = observe_box(box, "served")
+        box = observed.box
         served, desired = box.read_serving_state(), box.resolve_desired()
     except click.ClickException as error:
         for told in found:
@@ -99,6 +103,10 @@ def verify_box(
     for one, told in zip(instances, found, strict=True):
         if interrupt.asked:
             told.ended = "interrupted"
+            continue
+        state = observed.assess_state(one)
+        told.state = "" if state.is_ready else describe_state(state, inventory, box.name)
+        if not state.may_answer:
             continue
         made = desired.installations[one.installed_as]
         service = kind_of(one).service(box.rig, one, made)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, cast
 
 from checks.survey.answers import SurveyAnswers
+from checks.survey.health import HEALTH
 from checks.survey.section import SurveyScope
 from checks.survey.sections import list_sections
 from checks.survey.survey_program import (
+    BLANK_HOST,
     COMMAND,
     MOST,
+    NO_PYTHON,
     collect_questions,
     parse_answers,
     parse_probe_line,
@@ -19,6 +23,7 @@ from checks.survey.survey_program import (
     render_survey_program,
 )
 from rigwright.model.rig import Rig
+from rigwright.operate import instance_health
 from rigwright.plan.plan_inputs import TargetState
 from roles import root_shell
 
@@ -66,6 +71,8 @@ def take_survey(
 
     limits = {"limit": 2 * limit, "whole": 3 * limit}
     answer = root_shell.run_command(target, COMMAND, begin, **limits, most=MOST, rest=rest, heard=hear)
+    if answer.status == BLANK_HOST:
+        return SurveyAnswers({HEALTH.name: {"told": asdict(instance_health.BLANK_HOST_FACTS)}}, NO_PYTHON)
     try:
         return SurveyAnswers(parse_answers(answer.out))
     except ValueError as error:

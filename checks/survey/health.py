@@ -6,21 +6,41 @@ from typing import Any
 
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import Section
-from checks.survey.survey_program import COMMAND, parse_answers, render_survey_program
+from checks.survey.survey_program import BLANK_HOST, COMMAND, parse_answers, render_survey_program
+from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
+from rigwright.operate.instance_health import state_facts
+from rigwright.operate.instance_state import PATIENCE, AssessedState, assess_state, declared_processes
+from rigwright.serving.generation import Generation
 from roles import root_shell
 
-LIMIT = 8.0  # seconds for all of it, which takes less than one
+LIMIT = 4.0 + PATIENCE  # seconds for the program, which takes less than one of an engine that answers
+WHOLE = LIMIT + 4.0  # seconds for the answer to arrive
 MOST = 4 << 20  # bytes of the answer
 HEALTH: Section[instance_health.HealthFacts] = Section(
     "health",
     instance_health.HealthFacts,
-    lambda scene: instance_health.health_request(scene.rig),
-    limit=LIMIT / 2,
+    lambda scene: instance_health.health_request(scene.rig, evidence=False),
+    limit=LIMIT,
     blind="what an instance did before",
-    phase="separate",
+    start_order=2,
 )
+
+
+def observe_state(survey: SurveyAnswers, instance: Instance, generation: Generation) -> AssessedState:
+    """The state of an instance, by the look that a survey has taken.
+
+    Args:
+        survey: The survey.
+        instance: The instance.
+        generation: The declared generation.
+
+    Raises:
+        checks.Drift: the host has not answered it.
+    """
+    facts = state_facts(survey.read(HEALTH), instance, declared_processes(generation).get(instance.unit))
+    return assess_state(instance.name, facts)
 
 
 def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_health.HealthFacts:
@@ -36,8 +56,10 @@ def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_h
         checks.Drift: its answer is of another shape.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
-    asked = {HEALTH.name: (LIMIT / 2, instance_health.health_request(rig) | ({} if ask else {"asks": []}))}
-    answer = root_shell.run_command(target, COMMAND, render_survey_program(asked), limit=LIMIT, whole=LIMIT, most=MOST)
+    asked = {HEALTH.name: (LIMIT, instance_health.health_request(rig) | ({} if ask else {"asks": []}))}
+    answer = root_shell.run_command(target, COMMAND, render_survey_program(asked), limit=WHOLE, whole=WHOLE, most=MOST)
+    if answer.status == BLANK_HOST:
+        return instance_health.BLANK_HOST_FACTS
     try:
         return SurveyAnswers(parse_answers(answer.out)).read(HEALTH)
     except ValueError as error:

@@ -61,7 +61,7 @@ class SurveyRequest:
     again: tuple[int, ...] = ()
     """Statuses that mean: later."""
     units: tuple[str, ...] = ()
-    """Services that answer it: once none of them runs any more, it is not asked again."""
+    """Services that answer it: it is not asked while none of them is active, and not again once none of them runs."""
     limit: float = SOON
     """Seconds until the answer is whole, those of asking again among them."""
     single: float = PATIENCE
@@ -167,18 +167,19 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
     service = kind_of(instance).service(rig, instance, scene.desired.installations[instance.installed_as])
     port, name = f"{LOOPBACK}:{instance.port}", instance.name
     key, group = credential_path(rig.roots, instance), rig.accounts.socket_groups(instance, rig.gateway)[-1]
-    yield SurveyRequest.from_engine_request(f"{name}: no key", port, service.ready)
+    units = (instance.unit,)
+    yield SurveyRequest.from_engine_request(f"{name}: no key", port, service.ready, units=units)
     yield SurveyRequest.from_engine_request(
-        f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",)
+        f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",), units=units
     )
     for what, at in (("socket", instance.socket), ("port", port)):
         yield SurveyRequest.from_engine_request(
-            f"{name}: {what}", at, service.ready, key=key, group=group, limit=PATIENCE
+            f"{name}: {what}", at, service.ready, key=key, group=group, limit=PATIENCE, units=units
         )
     for what, request in (("models", service.models), ("streamed", service.streamed)):
         if request is not None:
             yield SurveyRequest.from_engine_request(
-                f"{name}: {what}", instance.socket, request, key=key, group=group, limit=PATIENCE
+                f"{name}: {what}", instance.socket, request, key=key, group=group, limit=PATIENCE, units=units
             )
 
 

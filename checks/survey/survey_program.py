@@ -15,6 +15,7 @@ from typing import Any
 
 from checks.survey.host.main import MARK, WAITING
 from checks.survey.section import Section, SurveyScope
+from rigwright.host.systemd import UNIT_FOLDER
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
@@ -54,9 +55,16 @@ FAST = 3
 """How hard the program is packed: harder takes longer than to send what it spares."""
 LEAST = 1 << 16  # bytes of a list of names
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
+BLANK_HOST = 97
+"""Exit status of COMMAND on a host without Python and without a deployment: a deploy installs both."""
+NO_PYTHON = "the host has no /usr/bin/python3, which a deploy installs"
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
-COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
-    "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())))"
+COMMAND = (
+    f"[ -x /usr/bin/python3 ] || [ -L {UNIT_FOLDER}/rigwright.target ] "
+    # a channel that closes while the program is still being sent is a lost connection
+    f"|| {{ head -n 1 > /dev/null; exit {BLANK_HOST}; }}; "
+    "exec /usr/bin/python3 -I -S -c "
+    + shlex.quote("import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())))")
 )
 
 

@@ -143,6 +143,12 @@ class Kind(ABC):
         """
         return "", MetricNames()
 
+    def sleep_query(self, instance: Instance) -> tuple[str, str]:
+        """The path at which an instance that unloads its model when idle answers without loading it, and the regular
+        expression that its answer matches while the model is unloaded; empty for an instance that never unloads it.
+        """
+        return "", ""
+
     @abstractmethod
     def parts(self, model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
         """The files of a model that it reads, its own weights first.

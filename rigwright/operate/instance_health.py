@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 from rigwright.engines import kind_of
 from rigwright.engines.instance_request import ONE_TOKEN
 from rigwright.engines.log_causes import Cause, find_cause, select_faults
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.python_log_patterns import FORMS
-from rigwright.gateway.gateway_units import PROBE_TIMEOUT, ROUTER_RUNTIME
+from rigwright.gateway.gateway_units import ROUTER_RUNTIME
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
+from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import smi
-from rigwright.serving.instance_units import credential_path
+from rigwright.operate.instance_state import (
+    ANSWER,
+    PATIENCE,
+    AssessedState,
+    DeclaredProcess,
+    EngineObservation,
+    GenerationObservation,
+    InstanceState,
+    StateFacts,
+    UnitObservation,
+    assess_state,
+)
+from rigwright.serving.generation import META, PROVEN
+from rigwright.serving.instance_units import STOPPED, credential_path
 
-InstanceState = Literal["ready", "loading", "silent", "wedged", "failing", "failed", "stopped", "stopping", "not there"]
-WEDGED = float(PROBE_TIMEOUT)
-"""Seconds without an answer and a step after which an engine is taken for wedged: the gateway's own patience."""
-ANSWER = 0.55
-"""Seconds that a look waits for one token: with the rest it takes less than one."""
-UNWELL = (500, 502, 503, 504)
-"""Answers of an engine that is not well, as the gateway's router judges them; whatever else it says, it answers."""
 PARTIAL = "the journal was searched in part, as its lines take long: `rigwright report` searches all of it"
 CARD_FIELDS = (
     "index",
@@ -38,40 +44,6 @@ CARD_FIELDS = (
     "utilization.gpu",
 )
 CARDS = (f"--query-gpu={','.join(CARD_FIELDS)}", smi.FORMAT)
-
-
-@dataclass(frozen=True)
-class UnitObservation:
-    """A unit, as systemd knows it."""
-
-    load: str
-    active: str
-    sub: str
-    result: str
-    restarts: int
-    running: bool
-    since_s: float | None
-    """Seconds for which it has been in that state."""
-    memory: int | None
-    """Bytes of the whole service."""
-
-
-@dataclass(frozen=True)
-class EngineObservation:
-    """What came of asking an engine."""
-
-    status: int
-    """Of the answer of one token; 0 for none in time."""
-    error: str
-    took_s: float
-    before: tuple[str, ...]
-    """Lines of what it counts."""
-    after: tuple[str, ...]
-    apart_s: float
-    silent_s: float
-    """For which it has neither answered nor computed, as far as looks tell; 0 where it has."""
-    counts: bool
-    """Whether it could be seen whether it computes."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +72,16 @@ class HealthFacts:
     reboot: bool
     partial: tuple[str, ...] = ()
     """Instances of whose log only the newest lines were searched, as the search took too long."""
+    stopped: Mapping[str, float] = field(default_factory=dict)
+    """Instance that `stop` has stopped -> when, in seconds since 1970."""
+    generation: GenerationObservation | None = None
+    """None where the rig is not known."""
+
+
+BLANK_HOST_FACTS = HealthFacts(
+    *({}, {}, {}, {}), CommandResult(127, "", ""), (), "", reboot=False, generation=GenerationObservation(None, "", "")
+)
+"""Facts of a host without Python and without a deployment, which no look can be taken of."""
 
 
 @dataclass(frozen=True)
@@ -133,25 +115,43 @@ class InstanceHealth:
     """What its log betrays, each with what helps."""
 
     @property
+    def assessed(self) -> AssessedState:
+        """Its state alone."""
+        return AssessedState(self.instance, self.state, self.note)
+
+    @property
     def is_well(self) -> bool:
         """Whether it serves."""
-        return self.state == "ready"
+        return self.assessed.is_ready
 
 
-def health_request(rig: Rig | None) -> dict[str, object]:
-    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can."""
+def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, object]:
+    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can.
+
+    Args:
+        rig: The host's rig.
+        evidence: Whether cards, logs and long work are read, too; the states of instances need none of them.
+    """
     return {
         "units": [one.unit for one in rig.instances] if rig else [],
-        "asks": [_instance_request(rig.roots, one) for one in rig.instances] if rig else [],
+        "asks": [_instance_request(rig.roots, one, evidence=evidence) for one in rig.instances] if rig else [],
         "seconds": ANSWER,
-        "smi": list(CARDS) if rig is None or rig.cards else [],
+        "patience": PATIENCE,
+        "smi": list(CARDS) if evidence and (rig is None or rig.cards) else [],
+        "jobs": evidence,
         "lock": DEPLOY_LOCK,
         "out": f"{ROUTER_RUNTIME}/out",
+        "config": rig.roots.config if rig else "",
+        "stopped": STOPPED,
+        "sealed": META,
+        "unsealed": [META, PROVEN],
+        "records": STARTED_FROM_FOLDER,
     }
 
 
-def _instance_request(roots: Roots, instance: Instance) -> dict[str, object]:
+def _instance_request(roots: Roots, instance: Instance, *, evidence: bool) -> dict[str, object]:
     path, names = kind_of(instance).progress_metric(instance)
+    sleep, asleep = kind_of(instance).sleep_query(instance)
     body = {"model": instance.model_name, **(ONE_TOKEN.body or {})}
     return {
         "name": instance.name,
@@ -160,18 +160,40 @@ def _instance_request(roots: Roots, instance: Instance) -> dict[str, object]:
         "key": credential_path(roots, instance),
         "probe": ONE_TOKEN.path,
         "body": json.dumps(body),
+        "sleep": sleep,
+        "asleep": asleep,
         "counts": path,
         "names": sorted(names.all),
         "progress": sorted(names.progress),
         "busy": [name for name in (names.running, names.waiting) if name],
-        "patterns": [one.pattern for one in select_faults(kind_of(instance).causes) if is_lasting(one)],
+        "patterns": [one.pattern for one in select_faults(kind_of(instance).causes) if is_lasting(one)]
+        if evidence
+        else [],
     }
 
 
-def assess_health(look: HealthFacts, instance: Instance) -> InstanceHealth:
-    """How one of a rig's instances is doing."""
+def state_facts(look: HealthFacts, instance: Instance, declared: DeclaredProcess | None = None) -> StateFacts:
+    """The facts of a look that decide an instance's state.
+
+    Args:
+        look: A look at its host.
+        instance: The instance.
+        declared: Its declared process; None where it is not known.
+    """
+    return StateFacts(
+        unit=look.units.get(instance.unit),
+        engine=look.engines.get(instance.name),
+        stopped_at=look.stopped.get(instance.name),
+        gateway_out=look.out.get(instance.name, ""),
+        generation=look.generation,
+        declared=declared,
+    )
+
+
+def assess_health(look: HealthFacts, instance: Instance, declared: DeclaredProcess | None = None) -> InstanceHealth:
+    """How one of a rig's instances is doing; as `state_facts`."""
     unit, engine = look.units.get(instance.unit), look.engines.get(instance.name)
-    state, note = describe_stopped_unit(unit) or (_engine_state(engine, look.out.get(instance.name, "")))
+    one = assess_state(instance.name, state_facts(look, instance, declared))
     names = kind_of(instance).metric_names
     now = parse_metrics("\n".join(engine.after), names) if engine else EngineMetrics()
     then = parse_metrics("\n".join(engine.before), names) if engine else EngineMetrics()
@@ -180,8 +202,8 @@ def assess_health(look: HealthFacts, instance: Instance) -> InstanceHealth:
         rate = round(max(0.0, now.tokens - then.tokens) / engine.apart_s, 1)
     return InstanceHealth(
         instance=instance.name,
-        state=state,
-        note=note,
+        state=one.state,
+        note=one.note,
         since_s=unit.since_s if unit else None,
         restarts=unit.restarts if unit else 0,
         memory_bytes=unit.memory if unit else None,
@@ -206,40 +228,6 @@ def describe_errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[
         if (cause := find_cause(causes, line)) and is_lasting(cause) and (match := cause.regex.search(line)):
             found.setdefault(cause, match[0])
     return tuple(f"{text}: {cause.text}" for cause, text in found.items())
-
-
-def describe_stopped_unit(unit: UnitObservation | None) -> tuple[InstanceState, str] | None:
-    """The state of a unit that does not run, and why it is called that; None of one that does."""
-    if unit is None or unit.load == "not-found":
-        return "not there", "nothing of it is installed: deploy"
-    if unit.active == "failed":
-        return "failed", f"systemd gave up: {unit.result}"
-    if unit.active == "activating":
-        if unit.sub == "auto-restart" or unit.restarts:
-            return "failed", f"it ends and is started again: {unit.restarts} times, {unit.result}"
-        return "loading", ""
-    if unit.active in ("inactive", "deactivating"):
-        return ("stopped", "") if unit.active == "inactive" else ("stopping", "")
-    return None
-
-
-def _engine_state(engine: EngineObservation | None, out: str) -> tuple[InstanceState, str]:
-    if engine is None:
-        return "failing", "it was not asked"
-    if engine.status in UNWELL or engine.status in (401, 403):
-        return "failing", f"it answers {engine.status} to one token"
-    if engine.status:
-        return "ready", ""
-    if not engine.silent_s:
-        return "ready", f"busy: one token took more than {ANSWER:g} s, and it computes"
-    if engine.error not in ("", "no answer in time"):
-        return "failing", engine.error
-    if engine.counts and engine.silent_s >= WEDGED:
-        return "wedged", f"no answer and no step for {engine.silent_s:.0f} s"
-    if out:
-        return "wedged", f"the gateway has taken it out: {out}"
-    why = "no step was seen" if engine.counts else "it does not count steps"
-    return "silent", f"no answer for {engine.silent_s:.1f} s, and {why}; look again after {WEDGED:g} s"
 
 
 def parse_card_uses(answer: CommandResult) -> tuple[tuple[CardUse, ...], str]:

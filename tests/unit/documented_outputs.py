@@ -32,6 +32,7 @@ from cli.variants import variants
 from rigwright.advisories.audit import audit
 from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig
+from rigwright.operate.instance_state import GenerationObservation, StateFacts, assess_state
 from rigwright.patches import apply
 from rigwright.patches import patch as patches
 from rigwright.plan.plan_inputs import build_target_state
@@ -69,8 +70,9 @@ def _render_plan() -> str:
     )
     one = load_rig(data["rig"])
     made = plan_deploy(build_target_state(one, sample_facts(missing_packages=MISSING)), ObservedServing())
+    state = assess_state("chat", StateFacts(generation=GenerationObservation(None, "", "")))
     with captured_terminal() as printed:
-        _print_plans({"box1": HostPlan(made, [], [], None, [], [], [], [], one.digest)})
+        _print_plans({"box1": HostPlan(made, [], [], None, [], [], [], [], one.digest, [state.describe()])})
         text = printed()
     # the digest of the lock moves with each lock
     return text[: text.index("box1: lock and bundle")]

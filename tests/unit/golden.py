@@ -27,10 +27,11 @@ from checks import runner
 from checks.check_catalogue import list_checks
 from checks.results import STATUS
 from cli import main as command
-from cli import plan
+from cli import observed_box, plan
 from rigwright.containers import container_files as container_files
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.nvidia.driver import driver_files as driver_files
+from rigwright.operate.instance_health import BLANK_HOST_FACTS
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.project_root import ROOT
 from rigwright.weights import weight_server
@@ -112,6 +113,7 @@ def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[TargetStat
         patch.object(plan, "connect_inventory", lambda inventory, limit: (boxes, {})),
         patch.object(plan, "map_hosts", lambda found, look: [look(box) for box in found]),
         patch.object(plan, "build_target_state", kept),
+        patch.object(observed_box, "read_health", lambda target, rig: BLANK_HOST_FACTS),
         patch.object(plan, "time", SimpleNamespace(time=lambda: NOW)),
         captured_terminal() as printed,
         contextlib.suppress(SystemExit),

@@ -56,6 +56,10 @@ class ScriptedModel:
     """Guessed tokens of each step that are right."""
     gap_s: float = 0.0
     """Seconds before each token."""
+    starved_s: float = 0.0
+    """Seconds before a request of any kind is read, as on a processor that others keep busy."""
+    asleep: bool = False
+    """Whether its properties say that its model is unloaded, as llama.cpp's do."""
     wedges_after: int = 1 << 30
     """Requests that are answered before it hangs."""
     revoked_after: int = 1 << 30
@@ -135,11 +139,14 @@ class ModelServerHandler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
+        time.sleep(self.model.starved_s)
         if self.path == "/metrics":
             self.model.looked += 1
             self._send_response(200, self.model.render_metrics, "text/plain; version=0.0.4")
         elif self.headers.get("Authorization") != f"Bearer {KEY}":
             self._send_response(401, '{"error": "Unauthorized"}')
+        elif self.path == "/props":
+            self._send_response(200, json.dumps({"total_slots": 1, "is_sleeping": self.model.asleep}))
         elif self.path == "/v1/models":
             name = "somebody-else" if self.model.fault == "other model" else self.model.name
             self._send_response(200, json.dumps({"object": "list", "data": [{"id": name, "max_model_len": 4096}]}))
@@ -147,6 +154,7 @@ class ModelServerHandler(BaseHTTPRequestHandler):
             self._send_response(404, "{}")
 
     def do_POST(self) -> None:
+        time.sleep(self.model.starved_s)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         revoked = len(self.model.asked) >= self.model.revoked_after
         if revoked or self.headers.get("Authorization") != f"Bearer {KEY}":

@@ -13,7 +13,8 @@ import pytest
 from cli.health import HostHealth, _print_health, _token_rates, describe_card, describe_counters
 from cli.tables import format_duration
 from rigwright.engines.metrics import EngineMetrics
-from rigwright.operate.instance_health import CardUse, InstanceHealth, InstanceState
+from rigwright.operate.instance_health import CardUse, InstanceHealth
+from rigwright.operate.instance_state import InstanceState
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd
 
@@ -65,11 +66,18 @@ def test_a_time_has_two_parts(seconds: float | None, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("state", "line"),
-    [("ready", "ready, up 1m"), ("silent", "silent, up 1m"), ("failed", "failed for 1m"), ("not there", "not there")],
+    [
+        ("ready", "ready, up 1m"),
+        ("silent", "silent, up 1m"),
+        ("failed", "failed for 1m"),
+        ("not deployed", "not deployed"),
+    ],
 )
 def test_how_long_is_said_of_the_unit(state: InstanceState, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _print_health(HostHealth("box", "as declared", instances=[replace(WELL, state=state)]), {}, {})
-    assert capsys.readouterr().out.splitlines()[0] == f"box  chat: {line}"
+    _print_health(HostHealth("box", "as declared", instances=[replace(WELL, state=state)]), "rig.py", {}, {})
+    first, *more = capsys.readouterr().out.splitlines()
+    assert first == f"box  chat: {line}"
+    assert ("    next: rigwright deploy rig.py --limit box" in more) == (state == "not deployed")
 
 
 def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from checks.connections import ConnectedHost
-from cli import plan
+from cli import observed_box, plan
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
@@ -19,6 +19,7 @@ from rigwright.plan.stages import DeployPlan
 from rigwright.serving.serving_state import ObservedServing, UnitUsage
 from rigwright.supply.bundle import format_digest
 from tests.unit.driver_samples import C3090, driverless_host
+from tests.unit.ready_instances import ready_facts
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 
@@ -48,6 +49,7 @@ class PlanBox(ConnectedHost):
 
 def run_plan(monkeypatch: pytest.MonkeyPatch, box: ConnectedHost, *options: str) -> Any:
     monkeypatch.setattr(plan, "connect_inventory", lambda inventory, limit: ([box], {}))
+    monkeypatch.setattr(observed_box, "read_health", ready_facts)
     return CliRunner().invoke(plan.plan, [str(__file__), *options])
 
 

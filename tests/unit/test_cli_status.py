@@ -95,7 +95,7 @@ def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
 
 
 def test_columns_without_anything_are_left_out() -> None:
-    bare = InstanceStatus("chat", "llamacpp/demo", "loading", "", 5.0)
+    bare = InstanceStatus("chat", "llamacpp/demo", "starting", "", 5.0)
     columns, _ = fit_columns([_status_cells(HostStatus("box", True), bare)], 200)
     assert columns == ("host", "instance", "variant", "state")
 
@@ -111,10 +111,21 @@ def test_columns_without_anything_are_left_out() -> None:
             1,
         ),
         (replace(SERVES, instances=[]), ["serves nothing", "generation 4, as declared"], 0),
-        (replace(SERVES, instances=[replace(ROW, current=False)]), ["generation 4, as declared"], 1),
+        (
+            replace(SERVES, instances=[replace(ROW, state="other generation", note="another key", current=False)]),
+            [
+                "generation 4, as declared",
+                "chat is of other generation: another key; next: `rigwright deploy rig.py --limit box1`",
+            ],
+            1,
+        ),
         (
             replace(SERVES, instances=[replace(ROW, state="wedged", note="no step for 120 s", errors=("a: b",))]),
-            ["generation 4, as declared", "chat is wedged: no step for 120 s", "chat: a: b"],
+            [
+                "generation 4, as declared",
+                "chat is wedged: no step for 120 s; next: `rigwright restart rig.py chat --limit box1`",
+                "chat: a: b",
+            ],
             1,
         ),
         (replace(SERVES, reboot=True, jobs=("rw-job-x.service",)), ["rw-job-x.service runs", "a reboot is pending"], 0),
@@ -155,6 +166,17 @@ def test_the_variant_of_a_row_is_the_one_that_is_served(box, serves, variant, co
     here = connections.ConnectedHost("box", rig, SimpleNamespace(data=data))
     one = _with_served_variant(here, rig.instances[0], ObservedServing(generations=(kept,), current=1))
     assert (one.name, one.variant_name, one.variant.context) == ("chat", variant, context)
+
+
+def test_the_cards_of_a_row_are_those_that_are_served(box: OperatorFolder) -> None:
+    entry = sample_entry(instances={"chat": {"variant": "llamacpp/two", "cards": [0, 1], "port": 8020}})
+    ((_, data),) = box.load_group({"box": entry})
+    rig = load_rig(data["rig"])
+    served = {"variants": {"chat": "llamacpp/two"}, "cards": {"chat": (1, 0)}}
+    kept = ObservedGeneration(1, "0" * 64, "0" * 64, "", **served)  # type: ignore[arg-type]
+    here = connections.ConnectedHost("box", rig, SimpleNamespace(data=data))
+    one = _with_served_variant(here, rig.instances[0], ObservedServing(generations=(kept,), current=1))
+    assert (rig.instances[0].cards, one.cards) == ((0, 1), (1, 0))
 
 
 @pytest.fixture

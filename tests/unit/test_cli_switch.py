@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 import checks.connections
 import cli.switch as verb
-from cli import main
+from cli import main, observed_box
 from cli.deploy_verbs import RunRequest
 from cli.verdict_report import InstanceVerdict
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
@@ -22,6 +22,7 @@ from rigwright.model.fact_types import HostFacts
 from rigwright.operate.capability_probes import ProbeFinding
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit, UnitUsage
 from rigwright.serving.standby import FreeMemory
+from tests.unit.ready_instances import ready_facts
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_facts
 
@@ -91,6 +92,7 @@ class SwitchOperator:
         self.declare(two=sample_entry(ssh_hostname="192.0.2.8"), one=sample_entry(cards=[], instances=chat_instances()))
         monkeypatch.setattr(verb, "connect_inventory", self.boxes)
         monkeypatch.setattr(verb, "run_request", self.deploy)
+        monkeypatch.setattr(observed_box, "read_health", ready_facts)
         monkeypatch.setattr(verb, "verify_box", self.verify)
         # it would take this process's own Ctrl-C
         monkeypatch.setattr(verb, "InterruptHandler", SimpleNamespace)

@@ -42,7 +42,7 @@ def socket(host: StandInSshd) -> Path:
 
 
 def command(box: OperatorFolder, *options: str) -> list[str]:
-    return [sys.executable, "-m", "cli", "verify", str(box.inventory), *options]
+    return [sys.executable, "-m", "tests.unit.ready_instances", "verify", str(box.inventory), *options]
 
 
 def verify(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[str]:
@@ -77,6 +77,19 @@ def test_one_that_does_not_is_not(box, host, fault, status, verdict):
     found, report = answering(box, host, fault)
     assert (found, report["verdict"], report["interrupted"]) == (status, verdict, False)
     assert any(one["verdict"] in ("fail", "skip") for one in report["hosts"][0]["instances"][0]["checks"])
+
+
+def test_one_that_is_not_ready_is_named_and_not_asked(
+    box: OperatorFolder, host: StandInSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLANK_HOST", "1")
+    with run_model_server(ScriptedModel(name="small"), socket(host)) as model:
+        done = verify(box, "--junit", str(box.folder / "r.xml"))
+    assert done.returncode == 1, done.stderr
+    first, last = done.stdout.splitlines()
+    assert first.startswith("box: chat is not deployed: the host has no generation; next: `rigwright deploy ")
+    assert (last, model.asked) == ("box: not verified (0 ok, 0 failed, 0 skipped)", [])
+    assert ElementTree.parse(box.folder / "r.xml").getroot()[0].get("failures") == "1"
 
 
 def verify_until(box: OperatorFolder, host: StandInSshd, end: Callable[[subprocess.Popen[str]], None]) -> Any:

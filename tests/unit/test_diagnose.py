@@ -198,7 +198,7 @@ def test_the_likeliest_cause_comes_first_and_each_once() -> None:
     [
         (WELL, []),
         (replace(WELL, state="wedged", note="no step for 130 s"), ["state-wedged"]),
-        (replace(WELL, state="loading"), []),
+        (replace(WELL, state="starting"), []),
         (replace(WELL, metrics=EngineMetrics(preemptions=3, kv_used=0.9)), ["preemptions"]),
         (replace(WELL, metrics=EngineMetrics(drafts=100, accepted=1)), ["accept-length"]),
         (replace(WELL, metrics=EngineMetrics(drafts=100, accepted=170)), []),

@@ -21,7 +21,8 @@ from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
 from rigwright.operate.capability_probes import CHECKS, AnswerContext, ProbeFinding, assess_answer
 from rigwright.operate.chat_reply import DONE, NoChatMessage, Reply, parse_message
-from rigwright.operate.instance_health import InstanceHealth, InstanceState
+from rigwright.operate.instance_health import InstanceHealth
+from rigwright.operate.instance_state import InstanceState
 from rigwright.operate.long_context_probes import StressProbe, assess_probe
 from rigwright.operate.root_cause_analysis import HostEvidence, diagnose_host
 from tests.unit.rendered_scripts import write_stand_in

@@ -37,7 +37,7 @@ def scenery(told: Firewall) -> FilteredHost:
 def ruled(rules: str) -> FilteredHost:
     """With what the kernel tells of rules."""
     question = survey_program.render_survey_program({"firewall": (20.0, {"clients": []})})
-    survey = survey_program.COMMAND.removeprefix("exec ")
+    survey = survey_program.COMMAND
     broken = rules.replace(" }", "\n}").replace("; ", "\n")
     script = f"ip link set lo up; nft -f - <<'END' && {survey} <<'PROGRAM'\n{broken}\nEND\n{question}\nPROGRAM\n"
     done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, check=False)

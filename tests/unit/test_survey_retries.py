@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
@@ -62,3 +63,14 @@ def test_a_model_whose_process_ends_meanwhile_is_not_asked_to_the_end(
     began = time.monotonic()
     assert requests.patiently(ask, "")["status"] == 503
     assert time.monotonic() - began < MODEL.limit / 2
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed", "activating"])
+def test_a_service_that_is_down_gets_no_request(
+    gateway: LoopbackFileServer, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    gateway.serve("v1/models", complete_file(b"{}"))
+    ask = make_request(gateway, {UNIT: {"ActiveState": state, "MainPID": os.getpid()}}, monkeypatch)
+    found: Any = requests.look({"asks": [ask], "parts": [], "within": 5.0})["answers"]
+    assert (found[MODEL.name]["status"], found[MODEL.name]["error"]) == (0, f"not asked: {UNIT} is not active")
+    assert gateway.asked == []

@@ -104,6 +104,20 @@ def test_an_engine_that_does_not_say_what_it_guesses_is_not_judged(verifying: Ve
     assert not is_passed([found["drafts"]])
 
 
+def test_no_answer_to_one_token_is_one_failure(verifying: Verifying) -> None:
+    found = verifying(ScriptedModel(revoked_after=0))
+    assert red(found) == {"completion"}
+    assert "no answer to one token" in found["completion"].detail
+    assert not is_passed(found.values())
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "passed"), [("ok skip n/a", True), ("skip n/a", False), ("", False), ("ok fail", False)]
+)
+def test_skips_are_no_failures_and_prove_nothing(verdicts: str, passed: bool) -> None:
+    assert is_passed(ProbeFinding("a", "a", one, "") for one in verdicts.split()) is passed  # type: ignore[arg-type]
+
+
 def test_what_is_not_declared_is_not_asked(verifying: Verifying) -> None:
     model = ScriptedModel()
     plain = capable_instance(

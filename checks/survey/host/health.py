@@ -1,8 +1,8 @@
 """How instances are doing, in less than a second: what systemd says, what engines count, and one token.
 
 An engine that hangs says that it is well, so each is asked for a token, and whether it computes is seen by what it
-counts. One token may take longer than anybody waits here. So who neither answers nor computes is written down, and how
-long that has been so is known by the next look.
+counts. A busy processor delays both: the first look without an answer and a step waits for some seconds more. An engine
+that neither answers nor computes in them is written down, and the next look knows for how long it is silent.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import threading
 import time
@@ -26,8 +27,16 @@ SILENT = "/run/rigwright/silent"
 LINES = 200  # of a log
 KEPT = 5  # of them that betray something
 LENGTH = 300  # characters of a line
+ASLEEP = {
+    **{"status": 0, "error": "", "took_s": 0.0, "before": [], "after": [], "apart_s": 0.0, "then": "", "now": ""},
+    "asleep": True,
+}
+SLOW = 4.0  # seconds for a program that takes a tenth of one: other work may have the processor
+MANY = 1000  # files of a generation, or of an instance's weights
+LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
 SAMPLES = 1 << 20  # bytes of what an engine counts
 APART = 0.3  # seconds between two looks at what it counts
+UNKNOWN = ("", "?")  # what stands for the progress of an engine that counts none, or has not answered in time
 PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "MemoryCurrent", "InvocationID"),
     *("StateChangeTimestampMonotonic", "ActiveEnterTimestampMonotonic"),
@@ -96,17 +105,29 @@ def idle(lines: list[str], busy: tuple[str, ...]) -> bool:
     return bool(counted) and not any(one.strip("0.") for one in counted)
 
 
-def asking(ask: dict[str, Any], key: str, until: float) -> Any:
-    """What makes the requests of one instance: for a token, and for what it counts, before and beside it."""
+def is_step(then: str, now: str) -> bool:
+    """Whether an engine has computed between two counts."""
+    return then not in UNKNOWN and now not in UNKNOWN and then != now
+
+
+def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
+    """What makes the requests of one instance: for a token, and for what it counts, before and beside it.
+
+    Args:
+        ask: As `look` has it.
+        key: The instance's key.
+        until: The moment until which an answer or a step is waited for.
+        patience: Seconds after it in which an engine without both is waited for.
+    """
 
     def made(path: str, body: str, limit: float) -> dict[str, Any]:
         one = {"at": ask["at"], "path": path, "method": "POST" if body else "GET", "headers": (), "body": body}
         more = {"tls": False, "source": "", "connect": limit, "limit": limit, "told": (), "shown": SAMPLES}
         return bounded_http.answer({**one, **more, "most": SAMPLES}, key)
 
-    def counted() -> tuple[list[str], str]:
+    def counted(end: float) -> tuple[list[str], str]:
         """Lines that are asked for, and what stands for how far it has computed; `?` for no answer in time."""
-        left = max(0.05, until - time.monotonic())
+        left = max(0.05, end - time.monotonic())
         found = made(ask["counts"], "", left)
         if not found["status"]:
             return [], "?"
@@ -121,13 +142,18 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
 
     def work(writing: int) -> None:
         began = time.monotonic()
-        first: tuple[list[str], str] = counted() if ask["counts"] else ([], "")
-        looked = time.monotonic()
-        token: dict[str, Any] = {"status": 0, "error": "no answer in time"}
+        if ask["sleep"] and re.search(ask["asleep"], str(made(ask["sleep"], "", max(0.05, until - began))["body"])):
+            # a request would load its model
+            bounded_http.write(writing, ASLEEP)
+            return
+        end = until + patience
+        first: tuple[list[str], str] = counted(until) if ask["counts"] else ([], "")
+        looked = since = time.monotonic()
+        token: dict[str, Any] = {"status": 0, "error": bounded_http.LATE}
         took = [0.0]
 
         def probe() -> None:
-            token.update(made(ask["probe"], ask["body"], max(0.05, until - time.monotonic())))
+            token.update(made(ask["probe"], ask["body"], max(0.05, end - time.monotonic())))
             took[0] = time.monotonic() - looked
 
         asked = threading.Thread(target=probe, daemon=True)
@@ -139,7 +165,13 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
         resting = quick and (not ask["names"] or idle(first[0], tuple(ask["busy"])))
         if ask["counts"] and not resting:
             time.sleep(max(0.0, min(APART, until - time.monotonic() - 0.1) - (time.monotonic() - looked)))
-            last = counted()
+            last = counted(until)
+        while asked.is_alive() and not is_step(first[1], last[1]) and (left := end - time.monotonic()) > 0:
+            asked.join(min(APART, left))
+            if ask["counts"] and asked.is_alive():
+                if first[1] == "?":
+                    first, since = last, time.monotonic()
+                last = counted(end)
         bounded_http.write(
             writing,
             {
@@ -148,7 +180,7 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
                 "took_s": round(took[0] or time.monotonic() - began, 3),
                 "before": first[0],
                 "after": last[0],
-                "apart_s": round(time.monotonic() - looked, 3),
+                "apart_s": round(time.monotonic() - since, 3),
                 "then": first[1],
                 "now": last[1],
             },
@@ -157,21 +189,27 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
     return work
 
 
+def read_silence(name: str, run: str) -> dict[str, Any] | None:
+    """What an earlier look has recorded of an instance in this run of its unit; None for nothing."""
+    try:
+        kept = json.loads(common.read(f"{ROOT}{SILENT}/{name}") or "")
+        kept = {"run": kept["run"], "now": str(kept["now"]), "began": float(kept["began"])}
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return None
+    return kept if kept["run"] == run and 0 <= kept["began"] <= time.monotonic() else None
+
+
 def silence(name: str, run: str, found: dict[str, Any]) -> float:
     """Seconds for which an engine has neither answered nor computed, as far as looks tell; written down for others."""
     path = f"{ROOT}{SILENT}/{name}"
-    computes = found["now"] not in ("", "?") and found["now"] != found["then"]
-    if found["status"] or computes:
+    if found["status"] or is_step(found["then"], found["now"]):
         with contextlib.suppress(OSError):
             os.unlink(path)
         return 0.0
     now = time.monotonic()
-    try:
-        kept = json.loads(common.read(path) or "")
-        if kept["run"] == run and kept["now"] == found["now"] and 0 <= kept["began"] <= now:
-            return max(round(now - float(kept["began"]), 1), 0.001)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
+    kept = read_silence(name, run)
+    if kept and not is_step(kept["now"], found["now"]):
+        return max(round(now - float(kept["began"]), 1), 0.001)
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with open(f"{path}.new", "w") as file:
@@ -191,13 +229,16 @@ def group(at: str) -> int:
 Begun = list[tuple[dict[str, Any], int, int]]
 
 
-def start_requests(asks: list[dict[str, Any]], there: dict[str, dict[str, str]], until: float) -> Begun:
+def start_requests(asked: dict[str, Any], there: dict[str, dict[str, str]]) -> Begun:
     """Begin to ask those whose unit runs, each in a process of its own."""
+    until = time.monotonic() + asked["seconds"]
     found = []
-    for ask in asks:
-        if there.get(ask["unit"], {}).get("ActiveState") == "active":
+    for ask in asked["asks"]:
+        rows = there.get(ask["unit"], {})
+        if rows.get("ActiveState") == "active":
             key = common.one_key(f"{ROOT}{ask['key']}")
-            found.append((ask, *bounded_http.apart(group(ask["at"]), asking(ask, key, until))))
+            patience = 0.0 if read_silence(ask["name"], rows.get("InvocationID", "")) else asked["patience"]
+            found.append((ask, *bounded_http.apart(group(ask["at"]), asking(ask, key, until, patience))))
     return found
 
 
@@ -211,7 +252,7 @@ def ended(asked: Begun, there: dict[str, dict[str, str]]) -> dict[str, object]:
         told = json.loads(said or b"null")
         if told is not None:
             run = there[ask["unit"]].get("InvocationID", "")
-            silent = silence(ask["name"], run, told)
+            silent = 0.0 if told.get("asleep") else silence(ask["name"], run, told)
             read = told.pop("now"), told.pop("then")
             # without anything that it counts, nobody knows whether it computes
             found[ask["name"]] = {**told, "silent_s": silent, "counts": "" not in read}
@@ -224,7 +265,7 @@ def cards(words: list[str]) -> dict[str, object]:
         return {"status": 127, "out": "", "err": ""}
     program = next((path for place in ("/usr/bin", "/bin") if os.access(path := f"{place}/nvidia-smi", os.X_OK)), "")
     try:
-        status, out, err = common.ended(program or "nvidia-smi", *words, limit=0.8)
+        status, out, err = common.ended(program or "nvidia-smi", *words, limit=SLOW)
     except subprocess.TimeoutExpired:
         return {"status": 124, "out": "", "err": ""}
     return {"status": status, "out": out[:65536], "err": err[:1000]}
@@ -243,37 +284,106 @@ def holder(path: str) -> str:
     return ""
 
 
+def stop_times(folder: str, asks: list[dict[str, Any]]) -> dict[str, float]:
+    """Instance that was stopped by hand -> when, in seconds since 1970."""
+    found = {}
+    for ask in asks:
+        with contextlib.suppress(OSError):
+            found[ask["name"]] = os.lstat(f"{folder}/{ask['name']}").st_mtime
+    return found
+
+
+def read_generation(config: str, asked: dict[str, Any]) -> dict[str, object]:
+    """The number of the current generation, and its digest when it was written and now."""
+    try:
+        matched = re.fullmatch("generations/([0-9]{1,9})", os.readlink(f"{config}/current"))
+    except OSError:
+        matched = None
+    if not matched or not os.path.isdir(folder := f"{config}/{matched[0]}"):
+        return {"number": None, "sealed": "", "found": ""}
+    sealed = (common.read(f"{folder}/{asked['sealed']}") or "").split()
+    digest = tree_digest(folder, asked["unsealed"])
+    return {"number": int(matched[1]), "sealed": sealed[0][:64] if sealed else "", "found": digest}
+
+
+def tree_digest(folder: str, unsealed: list[str]) -> str:
+    """SHA-256 of all content of a generation's folder, as its own digest is made; empty where it cannot be read."""
+    hashes, modes, links = list[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()
+    for top, folders, names in os.walk(folder):
+        for name in [*folders, *names]:
+            path = f"{top}/{name}"
+            place = os.path.relpath(path, folder)
+            if len(hashes) + len(links) > MANY:
+                return ""
+            try:
+                found = os.lstat(path)
+                if stat.S_ISLNK(found.st_mode):
+                    links.append((place, f"link {place} {os.readlink(path)}"))
+                elif stat.S_ISREG(found.st_mode) and place not in unsealed:
+                    with open(path, "rb") as file:
+                        content = file.read(LARGEST)
+                    hashes.append((place, f"{hashlib.sha256(content).hexdigest()}  {place}"))
+                    modes.append((place, f"mode {stat.S_IMODE(found.st_mode):o} {place}"))
+            except OSError:
+                return ""
+    lines = [line for rows in (hashes, modes, links) for _, line in sorted(rows)]
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode(errors="replace")).hexdigest()
+
+
+def start_record(ask: dict[str, Any], folder: str) -> dict[str, object]:
+    """What the process of an instance was started from, and whether its key and its weights are those on disk."""
+    unit = ask["unit"]
+    lines = common.lines(common.read(f"{ROOT}{folder}/{unit}") or "")
+    current = True
+    for line in lines[1:MANY]:
+        numbers, _, path = line.partition(" ")
+        try:
+            there = os.stat(f"{ROOT}{path}")
+            current &= numbers == f"{there.st_dev}:{there.st_ino}"
+        except OSError:
+            current = False
+    passed = common.read(f"{ROOT}/run/credentials/{unit}/api-key", 1 << 16)
+    current &= passed == common.read(f"{ROOT}{ask['key']}", 1 << 16)
+    return {"started_from": lines[0][:64] if lines else "", "inputs_current": current}
+
+
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """How all of it is doing.
 
     Args:
         asked: `units`, names; `asks`, of each instance `name`, `unit`, `at`, `key`, `probe` and its `body`, `counts`
-            (the path of what it counts), `names`, `progress` and `busy` of that, and `patterns` of its log; `seconds`
-            for an answer; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has
-            taken out.
+            (the path of what it counts), `names`, `progress` and `busy` of that, `sleep` (a path that does not wake it,
+            or nothing), `asleep` (what its answer matches then) and `patterns` of its log; `seconds` for an answer,
+            `patience`, those after them for an instance without an answer, without a step and without a record of
+            silence; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out;
+            `config`, the configuration's folder; in it `stopped`, the folder of instances stopped by hand; in a
+            generation `sealed`, the file with its digest, and `unsealed`, the files that are not part of it; `records`,
+            the folder of what processes were started from; `jobs`, whether long work is listed.
     """
-    until = time.monotonic() + asked["seconds"]
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads
-    asked_of = start_requests(asked["asks"], there, until)
+    asked_of = start_requests(asked, there)
     with Pool(8) as pool:
         seen = pool.submit(cards, asked["smi"])
         work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")
-        jobs = pool.submit(common.run, *work, limit=0.8)
+        jobs = pool.submit(common.run, *work, limit=SLOW) if asked["jobs"] else None
         logs = {
             ask["name"]: pool.submit(betraying, there.get(ask["unit"], {}), ask["patterns"]) for ask in asked["asks"]
         }
         answers = ended(asked_of, there)
         said = {name: log.result() for name, log in logs.items()}
+        records = {ask["unit"]: start_record(ask, asked["records"]) for ask in asked["asks"] if ask["unit"] in there}
         out = {ask["name"]: common.begin(f"{ROOT}{asked['out']}/{ask['name']}", LENGTH) for ask in asked["asks"]}
         return {
-            "units": {name: state(rows) for name, rows in there.items()},
+            "units": {name: state(rows) | records.get(name, {}) for name, rows in there.items()},
             "engines": answers,
             "said": {name: lines for name, (lines, _) in said.items()},
             "partial": [name for name, (_, complete) in said.items() if not complete],
             "out": {name: text.strip() for name, text in out.items() if text},
             "cards": seen.result(),
-            "jobs": systemd_properties.parse_unit_names(jobs.result(), "rw-")[:50],
+            "jobs": systemd_properties.parse_unit_names(jobs.result(), "rw-")[:50] if jobs else [],
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
+            "stopped": stop_times(f"{ROOT}{asked['config']}/{asked['stopped']}", asked["asks"]),
+            "generation": read_generation(f"{ROOT}{asked['config']}", asked) if asked["config"] else None,
         }

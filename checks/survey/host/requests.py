@@ -15,6 +15,7 @@ from typing import Any
 from checks.survey.host import bounded_http, common, network_sockets, systemd_properties
 
 PAUSE = 0.25  # seconds before somebody who said that he was busy is asked again
+DOWN = "not asked: {} is not active"
 UNASKED = "not asked: those before it had no answer in time"
 LACKING = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": ""}
 
@@ -117,6 +118,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         processes = {}
     for ask in asked["asks"]:
         ask["processes"] = [processes[unit] for unit in ask["units"] if unit in processes]
+        if ask["units"] and not ask["processes"]:
+            # whoever waits for an instance that systemd does not run waits in vain
+            found[ask["name"]] = {**LACKING, "error": DOWN.format(" and ".join(ask["units"]))}
+            continue
         path, at = ask["key"], ask["at"]
         if path and path not in keys:
             keys[path] = common.one_key(path)

@@ -78,6 +78,11 @@ class LlamaCpp(InstallingKind):
             return command.METRICS, self.metric_names
         return "" if "no-slots" in flags else command.SLOTS, MetricNames()
 
+    def sleep_query(self, instance: Instance) -> tuple[str, str]:
+        """Its properties, which do not wake it (llama.cpp, tools/server/README.md, "Sleeping on Idle")."""
+        flags = cast("LlamaVariant", instance.variant).flags
+        return (command.PROPERTIES, r'"is_sleeping":\s*true') if "sleep-idle-seconds" in flags else ("", "")
+
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """OpenAI's, and Anthropic's where its source has them."""
         return (*COMPLETIONS, *released_paths(MESSAGES_RELEASES, instance.artefacts[0].version))

@@ -25,7 +25,7 @@ SANDBOX = Sandbox(
     exposure_with_cards=1.0,
     hidden=(("/etc/llama.cpp", "read by llama-server before its arguments (common/arg.cpp), and known to no digest"),),
 )
-METRICS, SLOTS = "/metrics", "/slots"
+METRICS, SLOTS, PROPERTIES = "/metrics", "/slots", "/props"
 # What browsers are told is closed, unless a variant says something of it.
 CORS = frozenset({"cors-origins", "cors-methods", "cors-headers", "cors-credentials", "no-cors-credentials"})
 

@@ -1,0 +1,145 @@
+"""States x verbs: each verb names the same state for the same facts, with the exit status that belongs to it."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checks.connections import ConnectedHost
+from checks.results import STATUS
+from checks.survey.answers import SurveyAnswers
+from checks.survey.health import HEALTH, observe_state
+from cli import chat, doctor, health, observed_box, plan, status, verify
+from cli.instance_access import ClientAccess
+from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts
+from rigwright.operate.instance_state import GenerationObservation
+from rigwright.serving.serving_state import ObservedServing
+from roles.client import ClientJobLost
+from tests.unit.ready_instances import ENGINE, UNIT, ready_facts
+from tests.unit.samples import sample_facts, sample_instance, sample_rig
+
+INSTANCE = sample_instance()
+RIG = sample_rig(INSTANCE)
+READY = ready_facts(None, RIG)
+MUTE = replace(ENGINE, status=0, error="no answer in time", silent_s=0.6)
+
+
+def with_unit(**changes: Any) -> HealthFacts:
+    return replace(READY, units={INSTANCE.unit: replace(UNIT, **changes)}, engines={})
+
+
+def with_engine(**changes: Any) -> HealthFacts:
+    return replace(READY, engines={INSTANCE.name: replace(MUTE, **changes)})
+
+
+STATES: dict[str, HealthFacts] = {
+    "ready": READY,
+    "asleep": with_engine(asleep=True),
+    "starting": with_unit(active="activating", sub="start-post"),
+    "stopping": with_unit(active="deactivating"),
+    "stopped": with_unit(active="inactive"),
+    "stopped by hand": replace(with_unit(active="inactive"), stopped={INSTANCE.name: 0.0}),
+    "silent": with_engine(),
+    "wedged": with_engine(silent_s=500.0),
+    "failing": with_engine(status=503),
+    "failed": with_unit(active="failed", result="exit-code"),
+    "running": replace(READY, engines={}),
+    "other generation": replace(READY, generation=GenerationObservation(3, "d", "d")),
+    "not deployed": BLANK_HOST_FACTS,
+}
+
+
+class StateBox(ConnectedHost):
+    """A box whose host is known."""
+
+    def prefetch(self, *looks: str) -> ConnectedHost:
+        return self
+
+    def read_facts(self) -> Any:
+        return sample_facts(clock=int(time.time()))
+
+    def read_serving_state(self) -> ObservedServing:
+        return ObservedServing()
+
+    def read_resource_usage(self) -> Any:
+        return {}
+
+    def read_written_files(self) -> Any:
+        return {}
+
+    def read_lock_holder(self) -> None:
+        return None
+
+
+@contextmanager
+def lose_client(*_: object) -> Iterator[Any]:
+    raise ClientJobLost("no job in this test")
+    yield
+
+
+def verify_state(box: ConnectedHost) -> tuple[str, int]:
+    interrupt: Any = SimpleNamespace(asked=False, open_client=lose_client, describe_error=str)
+    (told,) = verify.verify_box(box, [INSTANCE], ClientAccess(), interrupt, lambda *_: None, "rig.py")
+    # whether an instance that may answer does is not this test's
+    return told.state, STATUS[replace(told, ended="").verdict] if told.state else 0
+
+
+def status_state(box: ConnectedHost) -> tuple[str, int]:
+    found = status._box_status(box)
+    (one,) = found.instances
+    # this host's serving side has no generation
+    return one.assessed.describe(), replace(found, declared=True).exit_status
+
+
+def health_state(box: ConnectedHost) -> tuple[str, int]:
+    found = health.collect_health(box, {INSTANCE.name})
+    (one,) = found.instances
+    return one.assessed.describe(), STATUS[found.verdict]
+
+
+def check_state(box: ConnectedHost) -> tuple[str, int]:
+    told = json.loads(json.dumps(asdict(observed_box.read_health(box.target, box.rig))))
+    found = observe_state(SurveyAnswers({HEALTH.name: {"told": told}}), INSTANCE, box.resolve_desired().generation)
+    return found.describe(), 0 if found.is_ready else 1
+
+
+VERBS: dict[str, Callable[[ConnectedHost], tuple[str, int]]] = {
+    "status": status_state,
+    "health": health_state,
+    "check": check_state,
+    "verify": verify_state,
+    "doctor": lambda box: ("; ".join(one.what for one in doctor._check_deployability(str, box)), -1),
+    "plan": lambda box: ("; ".join(plan.plan_box(box).states), -1),
+    "chat": lambda box: (chat._describe_down_state(box, INSTANCE, "rig.py"), -1),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("state", STATES)
+def test_each_verb_names_the_state(state: str, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed_box, "read_health", lambda target, rig: STATES[state])
+    monkeypatch.setattr(doctor, "_describe_log", lambda box, instance: "")
+    said, code = VERBS[verb](StateBox("box", RIG, SimpleNamespace(data={})))
+    sentence = f"{INSTANCE.name} is {'of ' * (state == 'other generation')}{state}"
+    ready = state in ("ready", "asleep")
+    if ready and verb not in ("status", "health", "check"):
+        assert f"{INSTANCE.name} is " not in said
+    else:
+        assert sentence in said
+    # the exit status of doctor follows from its findings; that of plan from refusals; that of chat from the answer
+    assert code in (-1, 0 if ready else 1)
+
+
+def test_a_host_without_a_look_is_unreachable_for_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(target: object, rig: object) -> None:
+        raise ValueError("it printed something else")
+
+    monkeypatch.setattr(observed_box, "read_health", fail)
+    found = status._box_status(StateBox("box", RIG, SimpleNamespace(data={})))
+    (one,) = found.instances
+    assert (one.state, one.note, found.exit_status) == ("unreachable", "it printed something else", 3)
