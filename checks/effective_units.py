@@ -16,7 +16,7 @@ STATE = re.compile(
     r"|Result|ReloadResult|CleanResult|InvocationID|ControlGroup(Id)?|Can[A-Z].*|.*(Condition|Assert)Result|Next.*USec.*"
     r"|LastTrigger.*|RestartUSecNext|FileDescriptorStore|MemoryKSM|FragmentPath|DropInPaths|SourcePath|UnitFile.*|Id|Names"
     r"|Description|Load(State|Error)|NeedDaemonReload|Transient|Perpetual|DebugInvocation|ActivationDetails|Followed|OOMKills"
-    r"|ManagedOOMKills|Timers?Monotonic|AccessSELinuxContext|BPFProgram|IOReadBytes|MemoryZSwap.*|Documentation|WatchdogUSec"
+    r"|ManagedOOMKills|AccessSELinuxContext|BPFProgram|IOReadBytes|MemoryZSwap.*|Documentation|WatchdogUSec"
     r"|.*DirectorySymlink|ExecContext|TimeoutAbortUSec|StopWhenUnneeded_|.*TriggerLimitHit|TasksMaxScale|CPUUsage.*"
 )
 # Units that systemd has it wait for, be wanted by, and so on: judged by whom they are, below.
@@ -117,6 +117,7 @@ IMPLIED: dict[str, Callable[[str, Mapping[str, str], Mapping[str, str]], dict[st
     "service": _implied_by_service,
     "socket": _implied_by_socket,
     "timer": _implied_by_timer,
+    "path": _implied_by_timer,
     "slice": _implied_by_slice,
 }
 # Of these the text's own value is read again by what is implied.
