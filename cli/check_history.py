@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 
 import click
@@ -17,6 +18,7 @@ from rigwright.problems import printable
 from rigwright.render import render
 
 WIDTH = 80  # columns
+ROOM = WIDTH - len("2026-11-28 18:05  UUU99  ok again  ")  # of the last column; a path that is longer is broken
 
 
 def _read_history(box: ConnectedHost) -> tuple[SelfCheckEvent, ...]:
@@ -41,14 +43,21 @@ def print_history(inventory: str, limit: str | None, *, as_json: bool) -> None:
                 continue
             if len(histories) > 1:
                 click.echo(style_text(name, bold=True))
-            rows_of_host = [row for event in events for row in describe_event(event)]
-            print_table(("when (UTC)", "check", "change", "found"), rows_of_host, WIDTH, broken="found")
+            print_table(("when (UTC)", "check", "change", "found"), [*_wrap_rows(events)], WIDTH)
     exit_if_unreached(gone)
 
 
-def describe_event(event: SelfCheckEvent) -> Iterator[tuple[str, ...]]:
+def _wrap_rows(events: Iterable[SelfCheckEvent]) -> Iterator[tuple[str, ...]]:
+    """All rows, of which each further one of a long text has the rest of it."""
+    for when, check, change, text in (row for event in events for row in describe_event(event)):
+        first, *more = textwrap.wrap(text, ROOM) or [""]
+        yield when, check, change, first
+        yield from (("", "", "", line) for line in more)
+
+
+def describe_event(event: SelfCheckEvent) -> Iterator[tuple[str, str, str, str]]:
     """The rows of a line: each change, or that the run was skipped or the first one."""
-    when = datetime.fromtimestamp(event.time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    when = datetime.fromtimestamp(event.time, timezone.utc).strftime("%Y-%m-%d %H:%M")
     changes = [(one, "fails") for one in event.failed] + [(one, "ok again") for one in event.recovered]
     for change, word in changes:
         part = f"{change.part}: " if change.part else ""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -39,7 +40,7 @@ def main(words: list[str], root: str = "", sleep: Callable[[float], None] = time
     folder = root + declared["folder"]
     sleep(SETTLE_S)
     waited = 0.0
-    while is_locked(root, DPKG_LOCK) and waited < PATIENCE_S:
+    while has_record_lock(root, DPKG_LOCK) and waited < PATIENCE_S:
         sleep(POLL_S)
         waited += POLL_S
     began = time.time()
@@ -59,9 +60,9 @@ def main(words: list[str], root: str = "", sleep: Callable[[float], None] = time
 
 def decide(host: Host) -> str:
     """Judge the host; returns why it is not judged now, or nothing."""
-    if is_locked(host.root, DPKG_LOCK):
+    if has_record_lock(host.root, DPKG_LOCK):
         return "packages are being changed"
-    if is_locked(host.root, host.declared["lock"]):
+    if is_deploy_locked(host.root + host.declared["lock"]):
         return "a deploy, start or stop holds the deploy lock"
     try:
         host.load_generation()
@@ -79,8 +80,23 @@ def decide(host: Host) -> str:
     return ""
 
 
-def is_locked(root: str, path: str) -> bool:
-    """Whether a process holds a lock on a file, by the kernel's list: a lock of this process would keep others out."""
+def is_deploy_locked(path: str) -> bool:
+    """Whether the deploy lock is held. It has no holder in /proc/locks: flock(1) has taken it and ended."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(opened)
+    return False
+
+
+def has_record_lock(root: str, path: str) -> bool:
+    """Whether a process holds a lock of fcntl(2) on a file, as dpkg and apt do, by the kernel's list."""
     host = Host({}, root)
     found = host.lstat(path)
     if not found:
