@@ -36,13 +36,14 @@ def main(words: list[str], root: str = "", sleep: Callable[[float], None] = time
         root: A folder that stands in for the host's root.
         sleep: Waits for so many seconds.
     """
-    declared = json.loads(Host({}, root).text(words[0]))
-    folder = root + declared["folder"]
     sleep(SETTLE_S)
     waited = 0.0
     while has_record_lock(root, DPKG_LOCK) and waited < PATIENCE_S:
         sleep(POLL_S)
         waited += POLL_S
+    # now: a deploy may have begun as this did, and written another one
+    declared = json.loads(Host({}, root).text(words[0]))
+    folder = root + declared["folder"]
     began = time.time()
     old = load(f"{folder}/state.json")
     host = Host(declared, root, load(f"{folder}/cache.json"))
