@@ -10,7 +10,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.self_check import SELF_CHECK, describe_stale, expected_files, find_disagreements
 from checks.survey.units import UNITS
-from rigwright.monitoring.self_check import SERVICE, STALE_MINUTES, TIMER
+from rigwright.monitoring.self_check import SERVICE, STALE_MINUTES, STARTERS
 
 
 @check(
@@ -22,8 +22,11 @@ from rigwright.monitoring.self_check import SERVICE, STALE_MINUTES, TIMER
 )
 def test_result(survey: SurveyAnswers, verdicts: Mapping[str, str]) -> None:
     found, units = survey.read(SELF_CHECK), survey.read(UNITS)
+    states = {name: units.property_value(name, "ActiveState") for name in STARTERS}
+    idle = (f"{name} {state or 'not there'}" for name, state in states.items() if state != "active")
+    expect_none(idle, "active units that start it", DEPLOY)
     stale = describe_stale(found)
-    cure = f"`systemctl restart {TIMER}`, then `systemctl start {SERVICE}`; see `journalctl -u {SERVICE}`"
+    cure = f"`systemctl start {SERVICE}`; see `journalctl -u {SERVICE}`"
     expect(stale, f"a run in the last {STALE_MINUTES} minutes", cure, holds=not stale)
     disagreements = find_disagreements(found, verdicts, units.property_value(SERVICE, "ActiveState"))
     expect_none(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
-from rigwright.host.script_output import HostOutput, one_of, sha256
+from rigwright.host.script_output import HostOutput, optional, sha256
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.inventory_feature import FactSource
 from rigwright.model.roots import Roots
@@ -128,14 +128,13 @@ def self_check_state_values(roots: Roots) -> dict[str, object]:
     return {"self_check_files": self_check_paths(roots), "self_check_starters": STARTERS}
 
 
-SCHEMA: script_output.Schema = {"self_check": (sha256, one_of("", "no"))}
+SCHEMA: script_output.Schema = {"self_check": (optional(sha256),)}
 """What templates/self_check/state.sh.j2 reports."""
 
 
 def read_self_check_facts(output: HostOutput) -> Mapping[str, object]:
     """The digest of its files on a host; empty where a unit that starts it is not active and enabled."""
-    ((digest, idle),) = output.many("self_check")
-    return {"self_check": "" if idle else digest}
+    return {"self_check": output.one("self_check")}
 
 
 SELF_CHECK_FACTS = FactSource(

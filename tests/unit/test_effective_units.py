@@ -178,10 +178,11 @@ def sound() -> UnitSurvey:
     }
     shown |= {name: {"Id": name, "LoadState": "loaded", "ConditionResult": "yes"} for name in (*BOOT, *PARENTS)}
     shown["default.target"] |= {"Id": "multi-user.target"}
-    shown["multi-user.target"] |= {"Wants": "rigwright.target"}
-    shown["timers.target"] |= {"Wants": "rigwright_rehash.timer"}
+    shown["multi-user.target"] |= {"Wants": "rigwright.target rigwright_self_check.path"}
+    shown["timers.target"] |= {"Wants": "rigwright_rehash.timer rigwright_self_check.timer"}
     shown["rigwright.target"] |= {"Wants": " ".join(OURS)}
     links = [("multi-user.target", "rigwright.target"), ("timers.target", "rigwright_rehash.timer")]
+    links += [("multi-user.target", "rigwright_self_check.path"), ("timers.target", "rigwright_self_check.timer")]
     return replace(
         units(),
         files={one.path: ObservedUnitFile(one.link, one.sha256, "") for one in OURS.values() if one.path},
