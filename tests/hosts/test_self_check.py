@@ -26,7 +26,8 @@ PACKAGE = (
 )
 LEFT = (
     "ls -d /etc/rigwright/self_check /var/lib/rigwright/self_check /etc/systemd/system/*self_check* 2>/dev/null; "
-    "systemctl list-units --all --plain --no-legend '*self_check*'; ls /etc/systemd/system/*.wants | grep self_check || true"
+    "systemctl list-units --all --plain --no-legend '*self_check*'; "
+    "ls /etc/systemd/system/*.wants | grep self_check || true"
 )
 
 
