@@ -50,7 +50,7 @@ def count_runs(host: LabHost, cursor: str) -> int:
 
 
 def journal_cursor(host: LabHost) -> str:
-    return host.run("journalctl --no-pager -n 0 --show-cursor").strip().removeprefix("-- cursor: ")
+    return host.run("journalctl --no-pager -n 1 -o cat --show-cursor").rpartition("-- cursor: ")[2].strip()
 
 
 def test_a_fault_is_shown_and_goes_with_its_repair(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
