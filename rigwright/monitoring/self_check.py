@@ -82,7 +82,7 @@ def metrics_path(rig: Rig) -> str:
 def render_program(roots: Roots) -> dict[str, str]:
     """Path -> text of the program's files."""
     folder, source = program_folder(roots), ROOT / "roles/self_check/host"
-    files = {f"{folder}/{NAME}/{name}": f"{OWNED}\n{(source / name).read_text()}" for name in PROGRAM}
+    files = {f"{folder}/{NAME}/{name}": (source / name).read_text() for name in PROGRAM}
     return {f"{folder}/__main__.py": START, **files}
 
 

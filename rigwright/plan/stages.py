@@ -211,7 +211,7 @@ def _self_check_steps(wanted: TargetState, found: ObservedServing) -> list[Deplo
         return []
     what = f"have the box check itself every {MINUTES} minutes"
     return [
-        DeployStep("self_check", what, "program, declaration or units differ" if there else "its timer does not run")
+        DeployStep("self_check", what, "program, declaration or units differ" if there else "it does not run there")
     ]
 
 
