@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from checks.check_catalogue import list_checks
+from checks.survey.host import self_check as survey_program
 from checks.survey.self_check import (
     SelfCheckFinding,
     SelfCheckResult,
@@ -22,6 +24,7 @@ from checks.survey.self_check import (
     describe_stale,
     find_disagreements,
 )
+from cli import main as command
 from cli.check_history import describe_event
 from rigwright.monitoring import self_check
 from rigwright.plan.self_check_declaration import render_self_check, self_check_digest
@@ -301,6 +304,27 @@ def test_a_probe_tells_what_a_deploy_has_left(host: DeployedFolder, active: bool
     environment = {"PATH": f"{host.root}/bin:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == (self_check_digest(RIG, "debian-12") if active else "")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run": "x"}', '{"run": 1, "failing": [{}], "outcome": "ok"}'])
+def test_a_survey_says_that_a_result_is_none(host: DeployedFolder, text: str) -> None:
+    host.run()
+    path = host.root / STATE / "state.json"
+    asked = {"result": str(path), "declaration": str(host.root / "none"), "files": [str(host.root / "none")]}
+    assert survey_program.look(asked)["unreadable"] == ""
+    path.write_text(text)
+    found = survey_program.look(asked)
+    assert (found["result"], found["deployed"], found["files"]) == (None, 0.0, {asked["files"][0]: ""})
+    assert found["unreadable"]
+    path.unlink()
+    assert survey_program.look(asked)["unreadable"] == ""
+
+
+@pytest.mark.parametrize("option", ["--only=U01", "--severity=high", "--deep", "-v", "--junit=x.xml"])
+def test_a_history_is_no_run_of_checks(tmp_path: Path, option: str) -> None:
+    (tmp_path / "rig.py").touch()
+    done = CliRunner().invoke(command, ["check", str(tmp_path / "rig.py"), "--history", option])
+    assert (done.exit_code, "--history goes with --limit and --json alone" in done.output) == (2, True)
 
 
 NOW = 1_800_000_000.0
