@@ -200,6 +200,11 @@ def test_a_fault_is_a_metric_and_both_changes_are_history(host: DeployedFolder) 
     assert metrics.stat().st_mode & 0o777 == 0o644
 
 
+def test_without_the_folder_of_node_exporter_there_is_a_result(host: DeployedFolder) -> None:
+    (host.root / "var/lib/rigwright/metrics").rmdir()
+    assert host.failing() == set()
+
+
 def test_while_the_deploy_lock_is_held_the_last_result_stays(host: DeployedFolder) -> None:
     host.change(CHAT, DropInPaths="/run/x.conf")
     host.run()

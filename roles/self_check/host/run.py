@@ -54,8 +54,10 @@ def main(words: list[str], root: str = "", sleep: Callable[[float], None] = time
     write(f"{folder}/state.json", json.dumps(state) + "\n", 0o640)
     if change := describe_change(old, state):
         append_history(folder, json.dumps(change))
-    if declared["metrics"]:
-        write(root + declared["metrics"], render_metrics(state), 0o644)
+    metrics = root + declared["metrics"]
+    # without the folder there is no node exporter, which another check reports
+    if declared["metrics"] and os.path.isdir(os.path.dirname(metrics)):
+        write(metrics, render_metrics(state), 0o644)
     return 0
 
 
