@@ -187,11 +187,12 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "SelfCheckStale",
-            f"time() - {SELF_CHECK_RUN} > {(STALE_MINUTES - 5) * 60}"
+            f"time() - {SELF_CHECK_RUN} > {(STALE_MINUTES - 10) * 60}"
             f' or (up{{job="node"}} == 1 unless on (box) {SELF_CHECK_RUN})',
             "warning",
             f"{BOX} has not checked itself for {STALE_MINUTES} minutes.",
-            5,
+            # of these: the first metrics come minutes after node exporter
+            10,
         ),
     ]
     found += [
