@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 import click
@@ -37,14 +37,19 @@ def print_history(inventory: str, limit: str | None, *, as_json: bool) -> None:
         ]
         click.echo(json.dumps(rows + unreached_rows(gone), indent=2))
     else:
-        for name, events in histories.items():
-            if not events:
-                print_prose(f"{name}: no run yet: `rigwright deploy` starts a timer for it")
-                continue
-            if len(histories) > 1:
-                click.echo(style_text(name, bold=True))
-            print_table(("when (UTC)", "check", "change", "found"), [*_wrap_rows(events)], WIDTH)
+        print_events(histories)
     exit_if_unreached(gone)
+
+
+def print_events(histories: Mapping[str, Sequence[SelfCheckEvent]]) -> None:
+    """Print a table for each host."""
+    for name, events in histories.items():
+        if not events:
+            print_prose(f"{name}: no run yet: `rigwright deploy` starts a timer for it")
+            continue
+        if len(histories) > 1:
+            click.echo(style_text(name, bold=True))
+        print_table(("when (UTC)", "check", "change", "found"), [*_wrap_rows(events)], WIDTH)
 
 
 def _wrap_rows(events: Iterable[SelfCheckEvent]) -> Iterator[tuple[str, ...]]:
