@@ -151,6 +151,21 @@ def test_a_unit_with_a_group_of_its_own_to_share_out_is_not_ended_for_one_proces
     assert one.prop == "DelegateSubgroup"
 
 
+def test_a_path_unit_has_the_limit_that_systemd_gives_to_each() -> None:
+    one = ExpectedUnit("x.path", "/etc/systemd/system/x.path", "", "[Path]\nPathChanged=/a\nUnit=y.service\n")
+    shown: dict[str, str | None] = {
+        "LoadState": "loaded",
+        "Paths": "/a (PathChanged)",
+        "Unit": "y.service",
+        "TriggerLimitIntervalUSec": "2s",
+    }
+    bare = {"path": {"TriggerLimitIntervalUSec": "infinity"}}
+    found = replace(units(), bare=bare, shown={"x.path": shown})
+    assert find_property_differences(found, one, MEMORY) == []
+    changed = replace(found, shown={"x.path": {**shown, "Paths": "/b (PathChanged)"}})
+    assert [one.prop for one in find_property_differences(changed, one, MEMORY)] == ["Paths"]
+
+
 def test_a_unit_that_is_not_loaded_is_another_checks() -> None:
     assert find_property_differences(units(LoadState="masked"), ONE, MEMORY) == []
 

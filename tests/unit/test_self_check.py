@@ -27,10 +27,12 @@ from checks.survey.self_check import (
 from cli import main as command
 from cli.check_history import describe_event
 from rigwright.monitoring import self_check
+from rigwright.monitoring.self_check_history import parse_event, parse_history
 from rigwright.plan.self_check_declaration import render_self_check, self_check_digest
 from rigwright.render import render
 from rigwright.weights.verification import records_folder
 from roles.self_check.host import judgements, observed_host, run
+from tests.unit.channel_records import channel_lines_of
 from tests.unit.deployed_folder import CHAT, LEASE, PACKAGES, RIG, STATE, UNITS, DeployedFolder
 from tests.unit.rendered_scripts import write_stand_in
 
@@ -259,6 +261,14 @@ def test_what_a_full_disk_has_cut_off_spoils_no_run(host: DeployedFolder, left: 
     for name in ("state.json", "cache.json"):
         host.write(f"{STATE}/{name}", left)
     assert host.failing() == set()
+
+
+def test_of_a_history_a_line_that_was_cut_off_is_left_out(host: DeployedFolder) -> None:
+    host.run()
+    (line,) = (host.root / STATE / "history.jsonl").read_text().splitlines()
+    odd = line.replace('"time": ', '"time": 1e99')
+    told = channel_lines_of([("run", line), ("run", line[:40]), ("run", odd), ("run", line)])
+    assert parse_history(told) == (parse_event(line),) * 2
 
 
 def test_the_history_is_two_files_of_a_limited_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
