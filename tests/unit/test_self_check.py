@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[Callable[[DeployedFolder], object], set[str]]] = {
         lambda host: host.change("rigwright_listener-8020.socket", ActiveState="failed"),
         {"U09"},
     ),
-    "a port that nobody holds": (lambda host: host.write("proc/1/net/tcp", "sl\n"), {"S04", "Q04"}),
+    "a port without a holder": (lambda host: host.write("proc/1/net/tcp", "sl\n"), {"S04", "Q04"}),
     "an exporter that is down": (lambda host: host.change("rigwright_node.service", ActiveState="inactive"), {"Q01"}),
     "settings of a program that watches": (lambda host: host.append("etc/rigwright/monitoring/gpu.py"), {"Q02"}),
     "its own timer is off": (lambda host: host.change(self_check.TIMER, ActiveState="inactive"), {"Y01"}),

@@ -109,7 +109,7 @@ def judge_services(host: Host) -> None:
 
 
 def judge_instance(host: Host, name: str, unit: str, digest: str) -> None:
-    """One instance that nobody has stopped."""
+    """One instance without the marker of a stop by hand."""
     active, sub = host.active(unit), host.units.get(unit, {}).get("SubState", "")
     if active not in (*RUNNING, "deactivating") or sub == "auto-restart":
         result = host.units.get(unit, {}).get("Result", "")
