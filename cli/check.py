@@ -33,6 +33,7 @@ from rigwright.problems import describe_unknown
 @click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
+@click.option("--history", is_flag=True, help="Print what each box has found of itself, and since when.")
 @click.option(
     "--explain",
     metavar="ID",
@@ -48,6 +49,7 @@ def check(
     junit: str | None,
     deep: bool,
     verbose: bool,
+    history: bool,
     explain: str | None,
 ) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
@@ -73,6 +75,13 @@ def check(
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
+    if history:
+        if only or severity or junit or deep or verbose:
+            raise click.UsageError("--history goes with --limit and --json alone.")
+        from cli.check_history import print_history
+
+        print_history(inventory, limit, as_json=as_json)
+        return
     options = [f"--only={one}" for one in only]
     options += [f"--severity={severity}"] if severity else []
     options += ["--json"] if as_json else []
