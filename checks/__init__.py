@@ -32,14 +32,34 @@ def check(identifier: str, title: str, *, severity: Severity, why: str, blind: s
     return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why, blind=blind)
 
 
+class ItemText(str):
+    """A text that lists items, of which it may show the first few; `items` has all of them."""
+
+    __slots__ = ("items",)
+    items: tuple[str, ...]
+
+    @classmethod
+    def from_items(cls, items: Sequence[str], separator: str = ", ", shown: int | None = None) -> ItemText:
+        """The first `shown` items, or all, and the number of the others."""
+        more = f", and {len(items) - shown} more" if shown is not None and len(items) > shown else ""
+        made = cls(separator.join(items[:shown]) + more)
+        made.items = tuple(items)
+        return made
+
+
 class Drift(AssertionError):
     """A host is not what its rig says. In one line: names that somebody there has made up steer no terminal."""
+
+    items: tuple[tuple[str, str], ...]
+    """(expected, found) of each thing that is not as it should be, also of those that the text only counts."""
 
     def __init__(self, expected: object, found: object, cure: str, since: str = "") -> None:
         """What should be, what is, the command or step that puts it right, and since when it is so, where known."""
         self.expected, self.found, self.cure, self.since = (
             strip_control_characters(str(one)) for one in (expected, found, cure, since)
         )
+        listed = found.items if isinstance(found, ItemText) else (self.found,)
+        self.items = tuple((self.expected, strip_control_characters(one)) for one in listed)
         told = f" (since {self.since})" if since else ""
         super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
 
@@ -49,6 +69,7 @@ class Drift(AssertionError):
         parts = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found", "cure"))
         made = cls(*parts)
         made.args = (". And ".join(str(one) for one in drifts),)
+        made.items = tuple(item for one in drifts for item in one.items)
         return made
 
 

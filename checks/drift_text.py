@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
-from checks import Drift
+from checks import Drift, ItemText
 
 LISTED = 3
 
 
 def format_first_lines(lines: Sequence[str]) -> str:
     """The first few of many."""
-    more = f", and {len(lines) - LISTED} more" if len(lines) > LISTED else ""
-    return ", ".join(lines[:LISTED]) + more
+    return ItemText.from_items(lines, shown=LISTED)
 
 
 def format_day(moment: float | None) -> str:
@@ -37,5 +36,4 @@ def expect_none(found: Iterable[str], expected: str, cure: str) -> None:
         Drift: there is some.
     """
     if told := [*dict.fromkeys(found)]:
-        more = f", and {len(told) - MOST} more" if len(told) > MOST else ""
-        raise Drift(expected, "; ".join(told[:MOST]) + more, cure)
+        raise Drift(expected, ItemText.from_items(told, "; ", MOST), cure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +13,11 @@ from typing import Any, Literal
 import pytest
 
 from checks import SEVERITIES, Drift, Severity, strip_control_characters
+from checks.cause_facts import collect_cause_facts
+from checks.cause_rules import CAUSE_RULES
+from checks.failure_causes import CheckFailure, group_failures
 from checks.result_metrics import count_advisories, write_check_metrics
-from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst_verdict
+from checks.results import SCHEMA, STATUS, Conforms, FailureCause, HostReport, Report, Result, Verdict, worst_verdict
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import ABOUT, About
 from checks.survey_run import SurveyedHost, SurveyRun
@@ -164,6 +168,10 @@ class ChecksPlugin:
         self.config, self.look = config, look
         self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
+        self.failures: dict[str, list[CheckFailure]] = {}
+        self.own_checks: set[str] = set()
+        """Ids of the operator's own checks."""
+        self._causes: dict[str, list[FailureCause]] = {}
         self.advisories: dict[str, dict[str, int]] = {}
         """Host -> advisories by state; of those of which no check was left out."""
         self.unleft: dict[str, str] = {}
@@ -231,6 +239,13 @@ class ChecksPlugin:
         if call.when == "call" or result.verdict != "ok":
             self.results.setdefault(target, []).append(result)
             report.__dict__["decided"] = (target, result)
+            self._causes.pop(target, None)
+            if not item.path.is_relative_to(HERE):
+                self.own_checks.add(result.id)
+            if result.verdict == "fail":
+                error = call.excinfo.value if call.excinfo else None
+                items = error.items if isinstance(error, Drift) else ((result.expected, result.found),)
+                self.failures.setdefault(target, []).append(CheckFailure(result.id, result.part, items))
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -249,12 +264,22 @@ class ChecksPlugin:
         if self.gone:
             session.exitstatus = STATUS["not reached"]
 
-    def is_deployed(self, target: str) -> bool:
-        """Whether a generation is current on a host, as far as it has said."""
-        try:
-            return (self.look.hosts[target].survey or SurveyAnswers({})).read(ABOUT).generation is not None
-        except Drift:
-            return True
+    def find_causes(self, target: str) -> list[FailureCause]:
+        """The causes of a host's failures, as far as its checks have run."""
+        if target not in self._causes:
+            seen, failures = self.look.hosts[target], self.failures.get(target, [])
+            try:
+                desired = seen.desired if failures else None
+            except (ValueError, AssertionError, OSError):
+                desired = None
+            if failures:
+                survey = seen.survey or SurveyAnswers({})
+                own = frozenset(self.own_checks)
+                facts = collect_cause_facts(survey, seen.rig, desired, self.look.inventory, self.look.began, own)
+                self._causes[target] = group_failures(facts, failures, CAUSE_RULES)
+            else:
+                self._causes[target] = []
+        return self._causes[target]
 
     def _write_metrics(self) -> None:
         """Have each host that is declared to tell know what all checks have found of it."""
@@ -291,7 +316,10 @@ class ChecksPlugin:
         }
         counted = self.advisories.get(name, {})
         clock = strip_control_characters(about.clock)
-        return HostReport(name, verdict, seen.rig.digest, about.generation, clock, versions, found, counted)
+        causes = self.find_causes(name)
+        by_label = {label: cause.id for cause in causes for label in cause.results}
+        checks = [replace(one, cause=by_label.get(one.label, "")) if one.verdict == "fail" else one for one in found]
+        return HostReport(name, verdict, seen.rig.digest, about.generation, clock, versions, checks, counted, causes)
 
 
 def _run_item(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""How checks are told: what to do about those that do not hold, and each host's verdict; or a line each; or JSON."""
+"""How checks are told: the causes of failures, other failures, and each host's verdict; or a line each; or JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,20 @@ from _pytest.terminal import TerminalReporter
 
 from checks import strip_control_characters
 from checks.pytest_frame import ChecksPlugin
-from checks.results import Result
+from checks.results import FailureCause, Result
 
 VERDICT = {"ok": ("ok  ", "green"), "fail": ("FAIL", "red"), "skip": ("skip", "yellow")}
 
 
+LISTED = 8
+"""Consequences of a cause that are named; -v lists all."""
+
+
 class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
-    """pytest's own reporter, with what does not hold in place of dots and tracebacks; with -v a line a check."""
+    """pytest's own reporter, with what does not hold in place of dots and tracebacks; with -v a line a check.
+
+    What does not hold is told of a host once all its checks are decided: causes first.
+    """
 
     def __init__(self, config: pytest.Config, frame: ChecksPlugin) -> None:
         super().__init__(config)
@@ -31,6 +38,8 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         self.tally: dict[str, Counter[str]] = defaultdict(Counter)
         self.left_out: dict[str, Counter[str]] = defaultdict(Counter)
         """Host -> kind of check -> how many of them are about nothing there."""
+        self.waiting: dict[str, list[Result]] = {}
+        """Host -> its failures, until all its checks are decided."""
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Without pytest's header."""
@@ -51,25 +60,62 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         if decided := report.__dict__.get("decided"):
             self.stats.setdefault(report.outcome, []).append(report)
             target, result = decided
+            for other in [name for name in self.waiting if name != target]:
+                self.print_failures(other, self.waiting.pop(other))
             if result.verdict == "skip":
                 self.left_out[target][Path(report.location[0]).stem.removeprefix("test_")] += 1
-            self.print_result(target, result)
+            self.waiting.setdefault(target, []).extend([result] if result.verdict == "fail" else [])
+            self.tally[target][result.verdict] += 1
+            self.print_progress(target, result)
 
-    def print_result(self, target: str, result: Result) -> None:
-        """Print what a check has found, no wider than the terminal."""
-        self.tally[target][result.verdict] += 1
-        if self.verbosity < 1 and (result.verdict != "fail" or not self.frame.is_deployed(target)):
-            return
+    def print_progress(self, target: str, result: Result) -> None:
+        """Print a line for a decided check, where that is asked for."""
+        if self.verbosity >= 1:
+            note = f" ({result.note})" if result.note else ""
+            self._print_verdict("  ", target, result, note)
+
+    def print_failures(self, target: str, failures: list[Result]) -> None:
+        """Print what does not hold on a host: each cause with its consequences, then all other failures."""
+        causes = self.frame.find_causes(target) if failures else []
+        explained = {label for cause in causes for label in cause.results}
+        for cause in causes:
+            self.print_cause(target, cause)
+            if self.verbosity >= 1:
+                for result in failures:
+                    if result.label in cause.results:
+                        self.print_failure(target, result, "    ")
+        for result in failures:
+            if result.label not in explained:
+                self.print_failure(target, result)
+
+    def print_cause(self, target: str, cause: FailureCause) -> None:
+        """Print a cause, no wider than the terminal."""
+        self._tw.write("  CAUSE", red=True)
+        self._tw.line(self._wrap_text(f"  CAUSE  {target}  {cause.headline}", " " * 10)[7:])
+        self._print_rows("        ", {"cure": cause.cure, "evidence": cause.evidence})
+        count, ids = len(cause.results), list(dict.fromkeys(label.split(" ")[0] for label in cause.results))
+        listed = ", ".join(ids[:LISTED]) + (", ..." if len(ids) > LISTED else "")
+        tail = "" if self.verbosity >= 1 else f"; -v lists {'them' if count > 1 else 'it'}"
+        text = f"        and {count} consequence{'s' if count > 1 else ''}: {listed}{tail}"
+        self._tw.line(self._wrap_text(text, " " * 10))
+
+    def print_failure(self, target: str, result: Result, lead: str = "  ") -> None:
+        """Print a failure with what to do about it, no wider than the terminal."""
+        self._print_verdict(lead, target, result)
+        names = ("severity", "expected", "found", "since", "cure", "why")
+        self._print_rows(f"{lead}      ", {name: str(getattr(result, name)) for name in names})
+
+    def _print_rows(self, lead: str, rows: dict[str, str]) -> None:
+        for name, text in rows.items():
+            if text:
+                self._tw.line(self._wrap_text(f"{lead}{name:<8}  {text}", f"{lead}{' ' * 10}"))
+
+    def _print_verdict(self, lead: str, target: str, result: Result, note: str = "") -> None:
         word, colour = VERDICT[result.verdict]
-        note = f" ({result.note})" if result.note else ""
-        line = self._wrap_text(f"  {word}  {target}  {result.id}  {result.name}{note}", " " * 10)
+        line = self._wrap_text(f"{lead}{word}  {target}  {result.id}  {result.name}{note}", f"{lead}{' ' * 8}")
         before, _, after = line.partition(word)
         self._tw.write(f"{before}{word}", **{colour: True})
         self._tw.line(after)
-        if result.verdict == "fail":
-            for name in ("severity", "expected", "found", "since", "cure", "why"):
-                if text := getattr(result, name):
-                    self._tw.line(self._wrap_text(f"        {name:<8}  {text}", " " * 18))
 
     def _wrap_text(self, text: str, more: str) -> str:
         """A text in lines no wider than the terminal, each but the first after `more`."""
@@ -90,6 +136,8 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
         """Say what cannot be collected, and the verdicts: without pytest's empty line, and what its plugins add."""
         yield
+        for target in list(self.waiting):
+            self.print_failures(target, self.waiting.pop(target))
         self.summary_errors()
         self.short_test_summary()
 
@@ -111,10 +159,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             self._tw.write(f"{self.frame.look.hosts[target].why}\n", red=True)
         for target, counted in self.tally.items():
             bad = counted["fail"]
-            if bad and not self.frame.is_deployed(target):
-                what = "nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists all"
-                self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
-            if (kinds := self.left_out[target]) and self.verbosity < 1:
+            if (kinds := self.left_out[target]) and self.verbosity >= 1:
                 listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
                 self._tw.line(self._wrap_text(f"{target}: do not apply: {listed}", "  "))
             self._tw.write(f"{target}: ")
@@ -135,7 +180,10 @@ class JsonReporter(ChecksReporter):  # type: ignore[misc] # as that
         super().__init__(config, frame)
         self._tw = create_terminal_writer(config, sys.stderr)
 
-    def print_result(self, target: str, result: Result) -> None:
+    def print_progress(self, target: str, result: Result) -> None:
+        """Nothing."""
+
+    def print_failures(self, target: str, failures: list[Result]) -> None:
         """Nothing."""
 
     @pytest.hookimpl(wrapper=True)

@@ -34,11 +34,34 @@ class Result:
     """Since when it is so; empty where that is not known."""
     cure: str = ""
     """The command or step that puts it right."""
+    cause: str = ""
+    """The id of the cause that explains its failure; empty where it stands for itself."""
+
+    @property
+    def label(self) -> str:
+        """Its id, and the part where it has one."""
+        return f"{self.id} {self.part}".rstrip()
 
     @property
     def name(self) -> str:
         """Its title, and what of the host it is about."""
         return f"{self.part}: {self.title}" if self.part else self.title
+
+
+@dataclass(frozen=True)
+class FailureCause:
+    """A cause of several failures on one host."""
+
+    id: str
+    """Its kind, and after a colon the instance, card or mount where a host can have several."""
+    headline: str
+    """One sentence without its end."""
+    evidence: str
+    """What of the host shows it; empty where the headline does."""
+    cure: str
+    """The command or step that puts it right."""
+    results: list[str]
+    """Its consequences: id and part of each failed check that it explains."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,8 @@ class HostReport:
     checks: list[Result] = field(default_factory=list)
     advisories: dict[str, int] = field(default_factory=dict)
     """State (open, unknown, closed) -> published advisories that cover it; empty where some checks were left out."""
+    causes: list[FailureCause] = field(default_factory=list)
+    """Causes of failures, those that explain most of them first."""
 
 
 @dataclass(frozen=True)

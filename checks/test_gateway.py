@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
+from checks import DEPLOY, Drift, ItemText, check, expect
 from checks.drift_text import format_day
 from checks.gateway_key_answers import (
     LOG,
@@ -249,7 +249,7 @@ def test_names_resolve(
         for name in offered_model_names(declared_instances, gateway_entry, listener[1])
     }
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
-    expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
+    expect(ItemText.from_items(lacking) or "an answer for every name", "an answer for every name", LOG)
     shown = find_answer(requests, f"{listener[0]}: keyless 0").body
     expect(", ".join(parse_model_names(shown)), ", ".join(sorted(found)), f"systemctl restart {ROUTER_UNIT}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import PurePosixPath
 
-from checks import DEPLOY, Drift, check, expect
+from checks import DEPLOY, Drift, ItemText, check, expect
 from checks.drift_text import expect_none
 from checks.survey.answers import SurveyAnswers
 from checks.survey.serving import GENERATIONS
@@ -37,9 +37,9 @@ def test_current(survey: SurveyAnswers, target_generation: Generation) -> None:
     declared = {path: f"{sha256(text)} {file_mode(text)}" for path, text in target_generation.files.items()}
     declared |= {path: f"-> {target}" for path, target in target_generation.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
-    said = ", ".join(f"{path} {_how(declared.get(path), current.files.get(path))}" for path in others[:3])
-    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    expect(f"{said}{more}", f"the declared files in generation {current.number}", DEPLOY, holds=not others)
+    changed = [f"{path} {_how(declared.get(path), current.files.get(path))}" for path in others]
+    found_files = ItemText.from_items(changed, shown=3)
+    expect(found_files, f"the declared files in generation {current.number}", DEPLOY, holds=not others)
     expect(current.sealed[:12], target_generation.digest[:12], DEPLOY)
     expect("an interrupted activation", "a completed activation", DEPLOY, holds=not found.activating)
 

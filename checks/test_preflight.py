@@ -2,7 +2,7 @@
 
 import time
 
-from checks import check, expect
+from checks import ItemText, check, expect
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.plan.preflight import find_refusals
 
@@ -15,4 +15,4 @@ from rigwright.plan.preflight import find_refusals
 )
 def test_nothing_stands_in_the_way(desired: TargetState) -> None:
     found = find_refusals(desired, time.time())
-    expect("; ".join(found), "nothing", "resolve each of these", holds=not found)
+    expect(ItemText.from_items(found, "; "), "nothing", "resolve each of these", holds=not found)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import Drift
+from checks import Drift, ItemText
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS
 from checks.survey.kernel import KERNEL, KernelThere, Module
@@ -63,8 +63,7 @@ def expect_no_items(expected: str, found: Sequence[str], cure: str) -> None:
     """
     __tracebackhide__ = True
     if found:
-        more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-        raise Drift(expected, "; ".join(found[:3]) + more, cure)
+        raise Drift(expected, ItemText.from_items(found, "; ", 3), cure)
 
 
 def find_main_module(kernel: KernelThere) -> Module | None:
@@ -178,7 +177,7 @@ def expected_driver_plan(
     """
     made = plan_driver(cards, driver_entry, driver_supply, toolkit_spec, facts)
     if not isinstance(made, DriverPlan):
-        raise Drift("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
+        raise Drift("a host that deploy accepts", ItemText.from_items(made.reasons, "; "), "resolve each of these")
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
 from checks.survey.units import WORD
@@ -94,6 +94,8 @@ class Generations:
     """Whether an activation was begun and not finished."""
     beside: list[str]
     """Names in the configuration's folder."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Path in the current generation's folder -> text, of its manifest, unit and environment files."""
 
 
 GENERATIONS: Section[Generations] = Section(

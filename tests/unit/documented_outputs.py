@@ -20,6 +20,9 @@ import pytest
 from _pytest._io import TerminalWriter
 
 from checks import Drift, pytest_frame, test_base
+from checks.cause_facts import CauseFacts
+from checks.cause_rules import CAUSE_RULES
+from checks.failure_causes import group_failures
 from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser
 from cli import bench_speed, check_history, generations_and_logs
@@ -44,6 +47,7 @@ from rigwright.project_root import ROOT
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing
 from tests.documented_output import PAGES, compare_page
 from tests.unit import shipped_inventories
+from tests.unit.mornings import BOOT, CHAT, down
 from tests.unit.plugin_samples import SELFTEST
 from tests.unit.samples import NOW, sample_facts
 from tests.unit.test_baseline import FINGERPRINT
@@ -120,15 +124,23 @@ def _render_check() -> str:
     with pytest.raises(Drift) as drift:
         test_base.test_users(survey, (name,))
     result = pytest_frame.build_result(mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "")  # type: ignore[arg-type]
+    facts = CauseFacts("boxes/rig.py", instances=(replace(CHAT, state="stopped by hand", stopped_at=BOOT),))
+    with checks_reporter() as (reporter, printed):
+        for cause in group_failures(facts, down(), CAUSE_RULES):
+            reporter.print_cause("box1", cause)
+        reporter.print_failure("box1", result)
+        reporter._tw.line("box1: not what its rig says (138 ok, 14 failed, 65 skipped)")
+        return printed()
+
+
+@contextmanager
+def checks_reporter() -> Iterator[tuple[ChecksReporter, Callable[[], str]]]:
+    """The reporter of checks on a terminal; gives what it has printed."""
     written = TerminalWriter(io.StringIO())
     written.fullwidth = COLUMNS
     one = ChecksReporter.__new__(ChecksReporter)
-    one.__dict__.update(
-        _tw=written, config=SimpleNamespace(option=SimpleNamespace(verbose=1)), tally={"box1": {"fail": 0}}
-    )
-    one.print_result("box1", result)
-    text: str = written._file.getvalue()
-    return text
+    one.__dict__.update(_tw=written, config=SimpleNamespace(option=SimpleNamespace(verbose=0)))
+    yield one, lambda: str(written._file.getvalue())
 
 
 def _render_speed() -> str:

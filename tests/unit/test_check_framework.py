@@ -153,10 +153,10 @@ def test_each_check_has_its_lines_of_eighty_columns_and_no_traceback(box: CheckR
         "        why       nothing is kept",
     ]
     assert [line for line in lines if "S01" in line and line.startswith("  ok")] == []
-    # those that hold are counted, and those that are about nothing there have one line
+    # those that hold are counted, as those that do not apply are
     assert [line for line in lines if line.startswith(("  ok", "  skip"))] == []
-    assert lines[-2] == "box: do not apply: own 2"
     assert lines[-1] == "box: not what its rig says (1 ok, 3 failed, 2 skipped)"
+    assert "do not apply" not in ran.out
 
 
 def test_a_host_that_takes_long_is_named_with_what_it_has_not_answered(box: CheckRunFolder) -> None:
@@ -168,19 +168,42 @@ def test_a_host_that_takes_long_is_named_with_what_it_has_not_answered(box: Chec
 
 def test_a_line_each_comes_where_it_is_asked_for(box: CheckRunFolder) -> None:
     lines = box.check(MINE, "-v").out.splitlines()
-    assert [line.split()[0] for line in lines if "  box  X" in line] == ["FAIL", "ok", "FAIL", "skip", "skip", "FAIL"]
+    words = [line.split()[0] for line in lines if "  box  X" in line]
+    # a line each as they are decided, and those that do not hold once more with what to do
+    assert words == ["FAIL", "ok", "FAIL", "skip", "skip", "FAIL", *["FAIL"] * 3]
+    assert lines[-2] == "box: do not apply: own 2"
 
 
-def test_a_host_on_which_nothing_is_deployed_says_so_in_place_of_all_that_fails(box: CheckRunFolder) -> None:
-    ran = box.check(MINE, generation="")
+def test_failures_of_a_cause_are_counted_below_it_and_others_stay(box: CheckRunFolder) -> None:
+    ran = box.check("--only=B01,S01,X03,X05", generation="")
     assert ran.status == 1
-    said = " ".join(ran.out.split())
-    assert said.startswith(
-        "box: nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists"
+    lines = ran.out.splitlines()
+    # a path to copy is never broken
+    assert all(len(line) <= 80 for line in lines if str(box.folder) not in line)
+    assert " ".join(ran.out.split()).startswith(
+        f"CAUSE box not deployed: no generation is current cure `rigwright deploy {box.folder}/rig.py` "
+        "and 3 consequences: B01, S01; -v lists them FAIL box X03"
     )
-    assert "FAIL" not in said
-    assert said.endswith("box: not what its rig says (1 ok, 3 failed, 2 skipped)")
-    assert "FAIL" in box.check(MINE, "-v", generation="").out
+    # the operator's own checks are about more than a deploy
+    assert [line.split()[2] for line in lines if line.startswith("  FAIL")] == ["X03", "X05"]
+    assert lines[-1] == "box: not what its rig says (0 ok, 5 failed, 0 skipped)"
+    told = box.check("--only=B01,S01,X03,X05", "-v", generation="").out
+    assert "    FAIL  box  S01  chat: the instance is running" in told
+    assert "          expected  an answer about units" in told
+
+
+def test_a_report_has_causes_and_all_results(box: CheckRunFolder) -> None:
+    ran = box.check("--only=B01,S01,X03", "--json", generation="")
+    TypeAdapter(Report).validate_json(ran.out, strict=True)
+    (host,) = ran.report["hosts"]
+    (cause,) = host["causes"]
+    assert (cause["id"], cause["results"]) == ("not-deployed", ["B01", "S01 chat", "S01 code"])
+    assert {(one["id"], one["part"], one["cause"]) for one in host["checks"]} == {
+        ("B01", "", "not-deployed"),
+        ("S01", "chat", "not-deployed"),
+        ("S01", "code", "not-deployed"),
+        ("X03", "", ""),
+    }
 
 
 def test_a_junit_report_names_hosts_and_ids(box: CheckRunFolder) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from checks.survey.host import common
 
 LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
+SHOWN = re.compile(r"manifest\.json|(units|env)/[a-z0-9_][a-z0-9_.\\-]{0,200}")
+LONGEST, ALL = 1 << 16, 1 << 19  # bytes of a text that is shown, and of all of them
 
 
 def look(asked: dict[str, str]) -> dict[str, object]:
@@ -27,7 +29,20 @@ def look(asked: dict[str, str]) -> dict[str, object]:
         "current": plain(str(current.readlink())) if current.is_symlink() else "",
         "activating": (config / asked["activating"]).exists(),
         "beside": [plain(one) for one in listed(config)],
+        "texts": texts(current) if current.is_symlink() else {},
     }
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """Path -> text of the files that say what a generation runs."""
+    found: dict[str, str] = {}
+    left = ALL
+    paths = ["manifest.json", *(f"{one}/{name}" for one in ("env", "units") for name in listed(folder / one))]
+    for path in paths:
+        if SHOWN.fullmatch(path) and (text := common.entire(folder / path, min(LONGEST, left) + 1)):
+            left -= len(text.encode())
+            found[path] = text
+    return found
 
 
 def kept(folder: Path, asked: dict[str, str]) -> dict[str, object]:
