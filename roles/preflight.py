@@ -17,6 +17,7 @@ from roles.container_toolkit import ContainerChoice, choose_containers, packages
 from roles.host_probe import probe_host
 from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
 from roles.operations.facts import prefetch_facts
+from roles.owned_state import keep_generation, observe_owned_state
 from roles.rig_lookup import DeployContext, HostRun
 from roles.takeover import read_existing_service
 from roles.trees import describe_changed_trees, read_trees
@@ -41,7 +42,9 @@ def preflight(run: HostRun) -> DeployContext | None:
         partial(weights_verified, rig),
         partial(read_trees, rig),
         partial(client_key_problems, rig),
+        partial(observe_owned_state, rig),
     )
+    observe_owned_state(rig)
     facts = probe_host(rig)
     if not facts:
         return None
@@ -49,6 +52,7 @@ def preflight(run: HostRun) -> DeployContext | None:
     facts = without_ports_of(facts, existing) if existing else facts
     driver, containers = choose_driver(rig, upgrading), choose_containers(rig)
     target = build_target_state(rig, facts, packages_for_driver(driver), packages_for_containers(containers))
+    keep_generation(target.generation.digest)
     context = DeployContext(target, options, existing)
     return context if _accept_host(context, driver, containers) else None
 
