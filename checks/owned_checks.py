@@ -12,7 +12,7 @@ from typing import Any
 
 from checks import Drift
 from checks.owned_ids import OWNED
-from checks.repairs import FailedCheck, find_repairs
+from checks.repairs import FailedCheck, find_repairs, has_foreign_additions
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost
 from rigwright.plan.repairs import Repair
@@ -73,8 +73,12 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
     repairs: dict[str, frozenset[Repair]] = {}
     if (owned or foreign) and (survey := seen.survey):
         scope = SurveyScope(seen.rig, seen.desired)
+        # what comes up again would be the same
+        futile = any(failed.id == "U05" for failed in foreign) or has_foreign_additions(survey, scope)
         for failed in (*owned, *foreign):
-            repairs[failed.id] = repairs.get(failed.id, frozenset()) | find_repairs(survey, scope, failed)
+            found = find_repairs(survey, scope, failed)
+            found = frozenset(one for one in found if not (futile and one.action == "restart"))
+            repairs[failed.id] = repairs.get(failed.id, frozenset()) | found
     return HostAgreement(
         tuple(owned),
         tuple(foreign),

@@ -50,6 +50,16 @@ def find_repairs(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck)
         return frozenset()  # the survey has no such answer, which is the failure
 
 
+def has_foreign_additions(survey: SurveyAnswers, scope: SurveyScope) -> bool:
+    """Whether drop-ins for units of all names, which are not ours to remove, alter units of ours."""
+    try:
+        units = survey.read(UNITS)
+    except Drift:
+        return False
+    ours = expected_units(scope)
+    return any(not is_added_path(path) for name in ours for path in units.property_names(name, "DropInPaths"))
+
+
 def _added_files(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
     """Drop-ins, relations and unit files below names of ours, but for those that the rig has there itself."""
     units, ours = survey.read(UNITS), expected_units(scope)

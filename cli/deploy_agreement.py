@@ -14,6 +14,7 @@ from rigwright.model.rig import Rig
 from rigwright.plan.repairs import Repair, parse_copies, render_repairs
 from rigwright.problems import format_count
 from roles import owned_state, root_shell
+from roles.operations.owned_state import observed_generation, observed_state
 
 if TYPE_CHECKING:
     from checks.owned_checks import HostAgreement
@@ -64,7 +65,10 @@ class DeployAgreement:
         return [one.name for one in due if self._settle_host(one, *seen[one.name], pending=one.name in changed)]
 
     def _is_agreed(self, target: Any) -> bool:
-        return owned_state.observed_state(target.name).is_agreed(_declared_digest(self.rigs[target.name], target.name))
+        return observed_state(target.name).is_agreed(self._declared(target))
+
+    def _declared(self, target: Any) -> str:
+        return declared_digest(self.rigs[target.name], observed_generation(target.name))
 
     def _survey(self, target: Any) -> tuple[owned_state.OwnedStateFacts, Any]:
         from checks.survey_run import SurveyedHost
@@ -101,9 +105,7 @@ class DeployAgreement:
             self.say(f"{target.name}: not part of this deploy: {_describe_failed(one)}")
         if not result.remains:
             with suppress(*root_shell.BROKEN):
-                owned_state.seal_owned_state(
-                    target, self.rigs[target.name], found, _declared_digest(self.rigs[target.name], target.name)
-                )
+                owned_state.seal_owned_state(target, self.rigs[target.name], found, self._declared(target))
         return False
 
     def _repair(self, target: Any, repairs: Collection[Repair]) -> list[str]:
@@ -130,10 +132,14 @@ def _describe_failed(one: FailedCheck) -> str:
     return f"{one.id} {about}{one.title}: {one.drift}"
 
 
-def _declared_digest(rig: Rig, name: str) -> str:
-    """SHA-256 of what is declared for a host, and of the checks that pass."""
-    words = [rig.digest, owned_state.observed_generation(name), *sorted(OWNED)]
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+def declared_digest(rig: Rig, generation: str) -> str:
+    """SHA-256 of what is declared for a host, and of which checks pass.
+
+    Args:
+        rig: The rig.
+        generation: The digest of its generation.
+    """
+    return hashlib.sha256("\n".join([rig.digest, generation, *sorted(OWNED)]).encode()).hexdigest()
 
 
 def describe_remains(remains: list[str]) -> str:

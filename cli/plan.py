@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from cli.deploy_agreement import declared_digest
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
@@ -51,6 +52,8 @@ class HostPlan:
     """Of instances that are interrupted: by what, and for how long."""
     digest: str
     """The one of the rig's lock and bundle."""
+    unverified: list[str]
+    """Parts of what a deploy owns that changed since its checks last passed."""
 
 
 def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
@@ -64,7 +67,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.reserved_gpus else [])]
     looks += ["containers"] if box.rig.containers else []
     looks += ["gateway_secrets"] if box.rig.gateway else []
-    box = box.prefetch("facts", "served", "written", "use", *looks)
+    box = box.prefetch("facts", "served", "written", "use", "owned_state", *looks)
     facts, found = box.read_facts(), box.read_serving_state()
     facts = without_ports_of(facts, theirs) if theirs else facts
     driver, brought = None, None
@@ -113,6 +116,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
         box.rig.digest,
+        box.read_owned_state().find_changes(declared_digest(box.rig, wanted.generation.digest)) if found.current else [],
     )
 
 
@@ -178,6 +182,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "fetched_bytes": one.plan.fetched_bytes,
                 "interrupted": list(one.plan.interrupted),
                 "digest": one.digest,
+                "unverified": one.unverified,
                 "lent": one.reserved_gpus,
                 "gateway": one.gateway,
                 "evidence": one.evidence,
@@ -212,6 +217,11 @@ def _print_plans(seen: dict[str, HostPlan]) -> None:
         )
         notes += [f"{name}: lent: {text}" for text in one.reserved_gpus]
         notes += [f"{name}: gateway: {text}" for text in one.gateway]
+        if one.unverified:
+            notes.append(
+                f"{name}: changed since the last deploy verified them: {', '.join(one.unverified)}; a deploy checks what "
+                "it owns and repairs it (`deploy --dry` lists repairs)"
+            )
         if not made.steps:
             notes.append(
                 f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"

@@ -17,7 +17,8 @@ from roles.container_toolkit import ContainerChoice, choose_containers, packages
 from roles.host_probe import probe_host
 from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
 from roles.operations.facts import prefetch_facts
-from roles.owned_state import keep_generation, observe_owned_state
+from roles.operations.owned_state import keep_generation, observe_owned_state
+from roles.owned_state import render_question
 from roles.rig_lookup import DeployContext, HostRun
 from roles.takeover import read_existing_service
 from roles.trees import describe_changed_trees, read_trees
@@ -34,6 +35,7 @@ def preflight(run: HostRun) -> DeployContext | None:
     """
     rig, options = run.rig, run.options
     upgrading = options.verb == "upgrade"
+    asked = render_question(rig)
     # every fact that the decisions below depend on, in one command
     prefetch_facts(
         partial(probe_host, rig),
@@ -42,9 +44,9 @@ def preflight(run: HostRun) -> DeployContext | None:
         partial(weights_verified, rig),
         partial(read_trees, rig),
         partial(client_key_problems, rig),
-        partial(observe_owned_state, rig),
+        partial(observe_owned_state, asked),
     )
-    observe_owned_state(rig)
+    observe_owned_state(asked)
     facts = probe_host(rig)
     if not facts:
         return None

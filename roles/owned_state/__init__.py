@@ -14,20 +14,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pyinfra import host
-from pyinfra.api import StringCommand
-
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.rig import Rig
+from rigwright.render import render
 from roles import root_shell
-from roles.operations.facts import ChannelFact
 
 PROGRAM = Path(__file__).with_name("host") / "state_fingerprint.py"
 RECORD = f"{STARTED_FROM_FOLDER}/agreed"
 """What root wrote down when the checks passed; gone with a reboot, as everything there."""
+TEMPLATE = "owned_state/look.sh.j2"
 SECONDS = 60.0  # for a host to digest what is there, which takes a tenth of one
 PACKAGES = (
     "/var/lib/dpkg/status",
@@ -55,7 +53,12 @@ class OwnedStateFacts:
 
     def is_agreed(self, declared: str) -> bool:
         """Whether nothing has changed since then, and the same is declared."""
-        return bool(self.digests) and {**self.digests, "declared": declared} == dict(self.recorded)
+        return bool(self.digests) and not self.find_changes(declared)
+
+    def find_changes(self, declared: str) -> list[str]:
+        """The parts that are not what they were then; all of them where no checks have passed since the boot."""
+        now = {**self.digests, "declared": declared}
+        return [part.replace("_", " ") for part, digest in now.items() if digest != self.recorded.get(part)]
 
 
 SCHEMA: script_output.Schema = {
@@ -73,20 +76,6 @@ def parse_owned_state(output: list[str]) -> OwnedStateFacts:
     rows = script_output.parse_output(output, SCHEMA).many("part")
     digests = {part: now for part, now, _ in rows if part != "declared"}
     return OwnedStateFacts(digests, {part: then for part, _, then in rows})
-
-
-class OwnedStateFact(ChannelFact[OwnedStateFacts]):
-    """The digests."""
-
-    default = OwnedStateFacts
-
-    def command(self, asked: str) -> StringCommand:
-        """templates/owned_state/look.sh.j2."""
-        return self.render_command("owned_state/look.sh.j2", program=_program_text(), asked=asked)
-
-    def read(self, output: list[str]) -> OwnedStateFacts:
-        """Read what it reports."""
-        return parse_owned_state(output)
 
 
 @cache
@@ -109,30 +98,14 @@ def render_question(rig: Rig) -> str:
     return json.dumps(asked, sort_keys=True)
 
 
-_observed: dict[str, OwnedStateFacts] = {}
-_generations: dict[str, str] = {}
+def owned_state_values(asked: str) -> dict[str, object]:
+    """The values of the template."""
+    return {"program": _program_text(), "asked": asked}
 
 
-def observe_owned_state(rig: Rig) -> OwnedStateFacts:
-    """The digests of the host of the running deploy, kept for its end."""
-    found: OwnedStateFacts = host.get_fact(OwnedStateFact, asked=render_question(rig)) or OwnedStateFacts()
-    _observed[host.name] = found
-    return found
-
-
-def observed_state(name: str) -> OwnedStateFacts:
-    """What the run has observed of a host at its beginning."""
-    return _observed.get(name, OwnedStateFacts())
-
-
-def keep_generation(digest: str) -> None:
-    """Keep the digest of the generation that is declared for the host of the running deploy."""
-    _generations[host.name] = digest
-
-
-def observed_generation(name: str) -> str:
-    """That digest; empty for a host that was refused."""
-    return _generations.get(name, "")
+def render_owned_state_query(rig: Rig) -> str:
+    """The script that reports the digests."""
+    return render(TEMPLATE, **owned_state_values(render_question(rig)))
 
 
 def read_owned_state(target: Any, rig: Rig) -> OwnedStateFacts:
@@ -142,8 +115,7 @@ def read_owned_state(target: Any, rig: Rig) -> OwnedStateFacts:
         ValueError: it reported something else.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
-    command = OwnedStateFact().command(asked=render_question(rig))
-    answer = root_shell.run_command(target, str(command), limit=SECONDS)
+    answer = root_shell.run_command(target, render_owned_state_query(rig), limit=SECONDS)
     return parse_owned_state(answer.lines)
 
 
