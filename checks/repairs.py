@@ -21,10 +21,12 @@ from checks.survey.weights import WEIGHTS
 from checks.test_nvidia_boot import DEVICE_MODE
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.model.instance import loaded_weights
-from rigwright.plan.repairs import DEVICE, Repair, is_added_path
+from rigwright.plan.repairs import Repair, is_added_path
+from rigwright.weights.weight_server import SHARE_UNIT
 
 UNIT = re.compile(r"rigwright[-_][A-Za-z0-9:_.\\@-]*\.service")
-WEIGHT_FOLDER, WEIGHT_FILE, SECRET = "755", "444", "600"
+DEVICE = re.compile(r"/dev/nvidia[a-z0-9-]*")
+WEIGHT_FOLDER, SECRET = "755", "600"
 ROOT = "root:root"
 
 
@@ -46,8 +48,8 @@ def find_repairs(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck)
     find = REPAIRS.get(failed.id)
     try:
         return frozenset(find(survey, scope, failed)) if find else frozenset()
-    except Drift:
-        return frozenset()  # the survey has no such answer, which is the failure
+    except (Drift, ValueError):
+        return frozenset()  # the survey has no such answer, or names nothing that a deploy may change
 
 
 def has_foreign_additions(survey: SurveyAnswers, scope: SurveyScope) -> bool:
@@ -97,6 +99,10 @@ def _thaw(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Ite
 
 def _reload_gateway(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
     yield Repair("reload", GATEWAY_UNIT)
+
+
+def _restart_share(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+    yield Repair("restart", SHARE_UNIT)
 
 
 def _restart_router(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
@@ -166,9 +172,7 @@ def _devices(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> 
 Find = Callable[[SurveyAnswers, SurveyScope, FailedCheck], Iterable[Repair]]
 REPAIRS: dict[str, Find] = {
     **dict.fromkeys(("U02", "U03", "U06", "U07", "D03", "H03", "Q03", "S03", "S11", "W05"), _added_files),
-    **dict.fromkeys(
-        ("S12", "S16", "S17", "S18", "S19", "S20", "S21", "S22", "S25", "Q02", "H02", "V04"), _restart_named
-    ),
+    **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S21", "S22", "S25", "Q02", "V04"), _restart_named),
     "U09": _thaw,
     "D02": _gateway,
     "D11": _restart_router,

@@ -116,7 +116,9 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
         box.rig.digest,
-        box.read_owned_state().find_changes(declared_digest(box.rig, wanted.generation.digest)) if found.current else [],
+        box.read_owned_state().find_changes(declared_digest(box.rig, wanted.generation.digest))
+        if found.current
+        else [],
     )
 
 
@@ -219,8 +221,8 @@ def _print_plans(seen: dict[str, HostPlan]) -> None:
         notes += [f"{name}: gateway: {text}" for text in one.gateway]
         if one.unverified:
             notes.append(
-                f"{name}: changed since the last deploy verified them: {', '.join(one.unverified)}; a deploy checks what "
-                "it owns and repairs it (`deploy --dry` lists repairs)"
+                f"{name}: changed since a deploy verified it: {', '.join(one.unverified)}; a deploy repairs what it "
+                "owns (`deploy --dry` lists repairs)"
             )
         if not made.steps:
             notes.append(

@@ -12,15 +12,15 @@ from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.roots import Roots
 from rigwright.render import render
 
-Action = Literal["remove", "restart", "reload", "thaw", "open", "mask"]
+Action = Literal["remove", "restart", "reload", "thaw", "open"]
 OWN_NAME = r"rigwright(?:[-_.][A-Za-z0-9:_.\\@-]*)?"
 KIND = "(?:service|socket|slice|target|timer)"
 FOLDER = r"(?:/etc|/run|/usr/local/lib|/usr/lib|/lib)/systemd/(?:system|system\.control|transient|system\.attached)"
 ENTRY = r"[^/\x00-\x1f\x7f]{1,200}"
 ADDED = re.compile(rf"{FOLDER}/(?:{OWN_NAME}\.{KIND}\.(?:d|wants|requires|upholds)(?:/{ENTRY})?|{OWN_NAME}\.{KIND})")
 """Paths below which a file alters a unit of ours alone: drop-ins, relations, and unit files of our names."""
-SERVICE = re.compile(rf"{OWN_NAME}\.service")
-DEVICE = re.compile(r"/dev/nvidia[a-z0-9-]*")
+UNIT = re.compile(rf"{OWN_NAME}\.{KIND}")
+PATH = re.compile(r"(?:/[^/\x00-\x1f\x7f]{1,255})+")
 MODE = re.compile("[0-7]{3,4}")
 OWNER = re.compile(r"[a-z0-9_][a-z0-9_-]*:[a-z0-9_][a-z0-9_-]*")
 
@@ -37,6 +37,14 @@ class Repair:
     owner: str = ""
     """Of `open`: USER:GROUP."""
 
+    def __post_init__(self) -> None:
+        subject = {"remove": ADDED, "open": PATH}.get(self.action, UNIT)
+        fits = subject.fullmatch(self.subject) and not {"..", "."} & {*self.subject.split("/")}
+        if self.action == "open":
+            fits = fits and MODE.fullmatch(self.mode) and OWNER.fullmatch(self.owner)
+        if not fits:
+            raise ValueError(f"{self.action} {self.subject!r} is no repair")
+
     @property
     def description(self) -> str:
         """For people, after a verb's word for what will be, or was, done."""
@@ -46,13 +54,12 @@ class Repair:
             "reload": f"reload {self.subject}",
             "thaw": f"thaw {self.subject}",
             "open": f"give {self.subject} mode {self.mode} of {self.owner}, without access lists",
-            "mask": f"mask {self.subject}",
         }[self.action]
 
 
 def is_added_path(path: str) -> bool:
     """Whether a path is below a unit name of ours in a folder of systemd's: a drop-in, a relation or a unit file."""
-    return ADDED.fullmatch(path) is not None and "/../" not in f"{path}/" and "/./" not in f"{path}/"
+    return ADDED.fullmatch(path) is not None and not {"..", "."} & {*path.split("/")}
 
 
 def copies_folder(roots: Roots) -> str:
@@ -75,7 +82,7 @@ def render_repairs(roots: Roots, repairs: Iterable[Repair]) -> str:
     )
 
 
-_ACTIONS: tuple[Action, ...] = ("remove", "restart", "reload", "thaw", "mask")
+_ACTIONS: tuple[Action, ...] = ("remove", "restart", "reload", "thaw")
 SCHEMA: script_output.Schema = {"kept": (script_output.path, script_output.path)}
 """What templates/repairs/repair.sh.j2 reports: a removed path, and its copy."""
 
