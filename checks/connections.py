@@ -27,6 +27,7 @@ from rigwright.nvidia.cards.card_facts import ForeignProcesses
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.plan import host_facts as host_facts
+from rigwright.plan.owned_state import OwnedStateFacts, parse_owned_state, render_owned_state_query
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.problems import Invalid
 from rigwright.render import render
@@ -35,7 +36,6 @@ from rigwright.serving.serving_state import ObservedServing, UnitUsage, render_s
 from rigwright.serving.unit_diff import WrittenUnits
 from rigwright.serving.weight_inventory import WeightInventory
 from roles import root_shell
-from roles.owned_state import OwnedStateFacts, parse_owned_state, render_owned_state_query
 
 T = TypeVar("T")
 LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a host a few

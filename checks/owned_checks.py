@@ -12,7 +12,7 @@ from typing import Any
 
 from checks import Drift
 from checks.owned_ids import OWNED
-from checks.repairs import FailedCheck, find_repairs, has_foreign_additions
+from checks.repairs import DriftedCheck, find_repairs, has_foreign_additions
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost
 from rigwright.plan.repairs import Repair
@@ -25,9 +25,9 @@ UNRUN = ("baseline", "answers", "sandbox", "preflight")
 class HostAgreement:
     """What the checks say of a host after a deploy."""
 
-    owned: tuple[FailedCheck, ...] = ()
+    owned: tuple[DriftedCheck, ...] = ()
     """Of what a deploy owns."""
-    foreign: tuple[FailedCheck, ...] = ()
+    foreign: tuple[DriftedCheck, ...] = ()
     """Of what surrounds it."""
     repairs: frozenset[Repair] = frozenset()
     repaired: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ class _Options:
 
 def judge_host(seen: SurveyedHost) -> HostAgreement:
     """Run the checks over a survey of a host, and name what a deploy repairs of what fails."""
-    owned, foreign = list[FailedCheck](), list[FailedCheck]()
+    owned, foreign = list[DriftedCheck](), list[DriftedCheck]()
     for failed in _failures(seen):
         (owned if failed.id in OWNED else foreign).append(failed)
     repairs: dict[str, frozenset[Repair]] = {}
@@ -87,7 +87,7 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
     )
 
 
-def _failures(seen: SurveyedHost) -> Iterator[FailedCheck]:
+def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck]:
     import pytest
 
     from checks.check_catalogue import HERE
@@ -109,7 +109,7 @@ def _failures(seen: SurveyedHost) -> Iterator[FailedCheck]:
                         unit = getattr(part, "unit", "") or getattr(part, "unit_name", "")
                         what = mark.kwargs
                         label = describe_part(part) if named else ""
-                        yield FailedCheck(what["identifier"], what["title"], label, unit, drift)
+                        yield DriftedCheck(what["identifier"], what["title"], label, unit, drift)
 
 
 def _fixtures(function: Callable[..., Any], module: ModuleType) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 OWNED = frozenset(
     [
         *(
@@ -98,3 +100,13 @@ OWNED = frozenset(
     ]
 )
 """None of them may fail after a deploy. The others are about what surrounds it."""
+
+
+def declared_digest(lock: str, generation: str) -> str:
+    """SHA-256 of what is declared for a host, and of which checks pass.
+
+    Args:
+        lock: The digest of the rig's lock and bundle.
+        generation: That of its generation.
+    """
+    return hashlib.sha256("\n".join([lock, generation, *sorted(OWNED)]).encode()).hexdigest()

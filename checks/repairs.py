@@ -31,7 +31,7 @@ ROOT = "root:root"
 
 
 @dataclass(frozen=True)
-class FailedCheck:
+class DriftedCheck:
     """A check that does not hold, of a host or of a part of it."""
 
     id: str
@@ -43,7 +43,7 @@ class FailedCheck:
     drift: Drift
 
 
-def find_repairs(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> frozenset[Repair]:
+def find_repairs(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> frozenset[Repair]:
     """What a deploy does about a failed check; empty where that is for the operator to decide."""
     find = REPAIRS.get(failed.id)
     try:
@@ -62,7 +62,7 @@ def has_foreign_additions(survey: SurveyAnswers, scope: SurveyScope) -> bool:
     return any(not is_added_path(path) for name in ours for path in units.property_names(name, "DropInPaths"))
 
 
-def _added_files(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _added_files(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     """Drop-ins, relations and unit files below names of ours, but for those that the rig has there itself."""
     units, ours = survey.read(UNITS), expected_units(scope)
     right = {one.path for one in ours.values()}
@@ -83,33 +83,33 @@ def _added_files(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck)
             yield Repair("remove", path)
 
 
-def _restart_named(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _restart_named(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     """The services that a failure names, and that of the instance that it is about."""
     services = {name for name, one in expected_units(scope).items() if one.kind == "service"}
     named = {*UNIT.findall(f"{failed.drift.found} {failed.drift.expected}"), failed.unit} & services
     yield from (Repair("restart", name) for name in sorted(named))
 
 
-def _thaw(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _thaw(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     units = survey.read(UNITS)
     for name in expected_units(scope):
         if units.property_value(name, "FreezerState") not in ("", "running"):
             yield Repair("thaw", name)
 
 
-def _reload_gateway(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _reload_gateway(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     yield Repair("reload", GATEWAY_UNIT)
 
 
-def _restart_share(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _restart_share(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     yield Repair("restart", SHARE_UNIT)
 
 
-def _restart_router(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _restart_router(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     yield Repair("restart", ROUTER_UNIT)
 
 
-def _gateway(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _gateway(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     """Other settings in its processes than lie there, or another program."""
     named = {*UNIT.findall(failed.drift.expected)}
     if failed.drift.found == "another program":
@@ -121,7 +121,7 @@ def _gateway(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> 
     yield from (Repair("restart", name) for name in sorted(named & {GATEWAY_UNIT, ROUTER_UNIT}))
 
 
-def _sockets(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _sockets(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     """Owners, modes and access lists of sockets and of the folders that close them, as their units make them."""
     rig, reach = scope.rig, survey.read(REACH)
     accounts, closed = rig.accounts, {*private_folders(rig.instances, rig.gateway)}
@@ -141,7 +141,7 @@ def _sockets(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> 
                 yield Repair("open", at, f"{mode:04o}", f"{owner}:{groups[-1]}")
 
 
-def _weight_folders(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _weight_folders(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     roots = scope.rig.roots
     above = {
         str(path)
@@ -153,13 +153,13 @@ def _weight_folders(survey: SurveyAnswers, scope: SurveyScope, failed: FailedChe
             yield Repair("open", one.path, WEIGHT_FOLDER, ROOT)
 
 
-def _secrets(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _secrets(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     for one in survey.read(OURS).secrets:
         if one.kind == "file" and (one.mode, one.uid) != (0o600, 0):
             yield Repair("open", one.path, SECRET, ROOT)
 
 
-def _devices(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> Iterator[Repair]:
+def _devices(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     options = scope.rig.driver.module_options
     mode = f"{int(options.get('NVreg_DeviceFileMode', DEVICE_MODE)):04o}"
     owner = f"{int(options.get('NVreg_DeviceFileUID', 0))}:{int(options.get('NVreg_DeviceFileGID', 0))}"
@@ -169,10 +169,11 @@ def _devices(survey: SurveyAnswers, scope: SurveyScope, failed: FailedCheck) -> 
             yield Repair("open", one.path, mode, owner)
 
 
-Find = Callable[[SurveyAnswers, SurveyScope, FailedCheck], Iterable[Repair]]
+Find = Callable[[SurveyAnswers, SurveyScope, DriftedCheck], Iterable[Repair]]
 REPAIRS: dict[str, Find] = {
     **dict.fromkeys(("U02", "U03", "U06", "U07", "D03", "H03", "Q03", "S03", "S11", "W05"), _added_files),
     **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S21", "S22", "S25", "Q02", "V04"), _restart_named),
+    **dict.fromkeys(("H02", "H08"), _restart_share),
     "U09": _thaw,
     "D02": _gateway,
     "D11": _restart_router,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checks.owned_ids import OWNED
+from checks.owned_ids import declared_digest
 from rigwright.model.rig import Rig
+from rigwright.plan.owned_state import OwnedStateFacts
 from rigwright.plan.repairs import Repair, parse_copies, render_repairs
 from rigwright.problems import format_count
 from roles import owned_state, root_shell
@@ -18,7 +18,7 @@ from roles.operations.owned_state import observed_generation, observed_state
 
 if TYPE_CHECKING:
     from checks.owned_checks import HostAgreement
-    from checks.repairs import FailedCheck
+    from checks.repairs import DriftedCheck
 
 MOST_HOSTS = 16
 """Hosts that are checked at the same time."""
@@ -68,19 +68,19 @@ class DeployAgreement:
         return observed_state(target.name).is_agreed(self._declared(target))
 
     def _declared(self, target: Any) -> str:
-        return declared_digest(self.rigs[target.name], observed_generation(target.name))
+        return declared_digest(self.rigs[target.name].digest, observed_generation(target.name))
 
-    def _survey(self, target: Any) -> tuple[owned_state.OwnedStateFacts, Any]:
+    def _survey(self, target: Any) -> tuple[OwnedStateFacts, Any]:
         from checks.survey_run import SurveyedHost
 
-        found = owned_state.OwnedStateFacts()
+        found = OwnedStateFacts()
         with suppress(ValueError, *root_shell.BROKEN):
             found = owned_state.read_owned_state(target, self.rigs[target.name])
         seen = SurveyedHost(target, deep=False)
         _ = seen.survey
         return found, seen
 
-    def _settle_host(self, target: Any, found: owned_state.OwnedStateFacts, seen: Any, *, pending: bool) -> bool:
+    def _settle_host(self, target: Any, found: OwnedStateFacts, seen: Any, *, pending: bool) -> bool:
         """Judge a host; whether its roles have to run again after repairs."""
         from checks.owned_checks import judge_host
 
@@ -127,19 +127,9 @@ def _describe_remains(agreement: HostAgreement) -> list[str]:
     return [_describe_failed(one) for one in agreement.owned if one.id not in agreement.repaired]
 
 
-def _describe_failed(one: FailedCheck) -> str:
+def _describe_failed(one: DriftedCheck) -> str:
     about = f"{one.part}: " if one.part else ""
     return f"{one.id} {about}{one.title}: {one.drift}"
-
-
-def declared_digest(rig: Rig, generation: str) -> str:
-    """SHA-256 of what is declared for a host, and of which checks pass.
-
-    Args:
-        rig: The rig.
-        generation: The digest of its generation.
-    """
-    return hashlib.sha256("\n".join([rig.digest, generation, *sorted(OWNED)]).encode()).hexdigest()
 
 
 def describe_remains(remains: list[str]) -> str:

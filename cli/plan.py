@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
-from cli.deploy_agreement import declared_digest
+from checks.owned_ids import declared_digest
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.shell_completion import LIMIT_OPTION
@@ -116,7 +116,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
         box.rig.digest,
-        box.read_owned_state().find_changes(declared_digest(box.rig, wanted.generation.digest))
+        box.read_owned_state().find_changes(declared_digest(box.rig.digest, wanted.generation.digest))
         if found.current
         else [],
     )

@@ -10,6 +10,7 @@ from pyinfra import host, logger, state
 from rigwright.containers.container_plan import ContainerRefusal
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_plan import DriverRefusal
+from rigwright.plan.owned_state import render_question
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
 from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
@@ -18,7 +19,6 @@ from roles.host_probe import probe_host
 from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
 from roles.operations.facts import prefetch_facts
 from roles.operations.owned_state import keep_generation, observe_owned_state
-from roles.owned_state import render_question
 from roles.rig_lookup import DeployContext, HostRun
 from roles.takeover import read_existing_service
 from roles.trees import describe_changed_trees, read_trees

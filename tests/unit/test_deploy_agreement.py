@@ -9,7 +9,7 @@ import pytest
 from checks import Drift, owned_checks
 from checks.owned_checks import HostAgreement
 from checks.owned_ids import OWNED
-from checks.repairs import FailedCheck
+from checks.repairs import DriftedCheck
 from cli import deploy_agreement
 from cli.deploy_agreement import ROUNDS, DeployAgreement
 from rigwright.plan.repairs import Repair
@@ -21,8 +21,8 @@ RESTART = Repair("restart", "rigwright-chat.service")
 DIGESTS = OwnedStateFacts({"units": "a" * 64})
 
 
-def failed(identifier: str) -> FailedCheck:
-    return FailedCheck(identifier, "its title", "chat", "", Drift("this", "that", "do so"))
+def failed(identifier: str) -> DriftedCheck:
+    return DriftedCheck(identifier, "its title", "chat", "", Drift("this", "that", "do so"))
 
 
 def agreement(*ids: str, repairs: tuple[Repair, ...] = ()) -> HostAgreement:

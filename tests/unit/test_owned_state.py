@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.owned_state import OwnedStateFacts, parse_owned_state
+from rigwright.plan.owned_state import OwnedStateFacts, parse_owned_state
 from roles.owned_state.host import state_fingerprint
 from tests.unit.channel_records import channel_lines
 
@@ -15,7 +15,7 @@ DECLARED = "d" * 64
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A host with a folder of settings, one of sockets, and no unit."""
     monkeypatch.setattr(state_fingerprint, "_units", lambda word: {})
     monkeypatch.setattr(state_fingerprint, "UNIT_FOLDERS", (str(tmp_path / "systemd"),))
@@ -24,7 +24,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "config/rules.yml").write_text("a")
     (tmp_path / "run/api.sock").write_text("")
     (tmp_path / "dpkg").write_text("")
-    question = {
+    words = {
         "word": "rigwright",
         "record": str(tmp_path / "run/agreed"),
         "exact": [str(tmp_path / "config")],
@@ -32,11 +32,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "without": [str(tmp_path / "run/agreed"), str(tmp_path / "run/locks")],
         "files": [str(tmp_path / "dpk*")],
     }
-    return json.dumps(question)
+    return json.dumps(words)
 
 
-def look(asked: str, capsys: pytest.CaptureFixture[str]) -> OwnedStateFacts:
-    state_fingerprint.main([asked, "look"])
+def look(question: str, capsys: pytest.CaptureFixture[str]) -> OwnedStateFacts:
+    state_fingerprint.main([question, "look"])
     fields = capsys.readouterr().out.split("\0")[:-1]
     return parse_owned_state(channel_lines(*(tuple(fields[at + 1 : at + 5]) for at in range(0, len(fields), 5))))
 
@@ -71,40 +71,40 @@ def unmask(folder: Path) -> None:
     ],
 )
 def test_a_change_of_what_a_deploy_owns_changes_a_digest(
-    asked: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, change: Callable[[Path], object], part: str
+    question: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, change: Callable[[Path], object], part: str
 ) -> None:
-    found = look(asked, capsys)
-    state_fingerprint.main([asked, "seal", json.dumps(dict(found.digests)), DECLARED])
-    assert look(asked, capsys).is_agreed(DECLARED)
+    found = look(question, capsys)
+    state_fingerprint.main([question, "seal", json.dumps(dict(found.digests)), DECLARED])
+    assert look(question, capsys).is_agreed(DECLARED)
     change(tmp_path)
-    assert look(asked, capsys).find_changes(DECLARED) == [part]
+    assert look(question, capsys).find_changes(DECLARED) == [part]
 
 
 def test_what_locks_and_the_record_itself_change_is_no_difference(
-    asked: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    question: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    found = look(asked, capsys)
-    state_fingerprint.main([asked, "seal", json.dumps(dict(found.digests)), DECLARED])
+    found = look(question, capsys)
+    state_fingerprint.main([question, "seal", json.dumps(dict(found.digests)), DECLARED])
     (tmp_path / "run/locks").mkdir()
     (tmp_path / "systemd/other.service").write_text("")
     (tmp_path / "run/api.sock").write_text("more")
-    assert look(asked, capsys).is_agreed(DECLARED)
+    assert look(question, capsys).is_agreed(DECLARED)
     assert (tmp_path / "run/agreed").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_changes_while_checks_run_is_not_recorded_as_checked(
-    asked: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    question: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    found = look(asked, capsys)
+    found = look(question, capsys)
     edit_in_place(tmp_path)
-    state_fingerprint.main([asked, "seal", json.dumps(dict(found.digests)), DECLARED])
+    state_fingerprint.main([question, "seal", json.dumps(dict(found.digests)), DECLARED])
     assert not (tmp_path / "run/agreed").exists()
 
 
-def test_another_declaration_is_not_the_one_that_was_checked(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = look(asked, capsys)
-    state_fingerprint.main([asked, "seal", json.dumps(dict(found.digests)), DECLARED])
-    assert look(asked, capsys).find_changes("e" * 64) == ["declared"]
+def test_another_declaration_is_not_the_one_that_was_checked(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = look(question, capsys)
+    state_fingerprint.main([question, "seal", json.dumps(dict(found.digests)), DECLARED])
+    assert look(question, capsys).find_changes("e" * 64) == ["declared"]
 
 
 def test_a_host_with_nothing_of_ours_agrees_with_nothing() -> None:
