@@ -20,7 +20,7 @@ from rigwright.model.rig import Rig
 from rigwright.render import render
 
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/owned_state/host/state_fingerprint.py"
-RECORD = f"{STARTED_FROM_FOLDER}/agreed"
+RECORD = f"{STARTED_FROM_FOLDER}/rigwright_agreed"
 """What root wrote down when the checks passed; gone with a reboot, as everything there."""
 TEMPLATE = "owned_state/look.sh.j2"
 PACKAGES = (

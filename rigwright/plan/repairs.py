@@ -24,6 +24,24 @@ PATH = re.compile(r"(?:/[^/\x00-\x1f\x7f]{1,255})+")
 MODE = re.compile("[0-7]{3,4}")
 OWNER = re.compile(r"[a-z0-9_][a-z0-9_-]*:[a-z0-9_][a-z0-9_-]*")
 
+SET_ACCESS = """
+import grp, os, pwd, stat, sys
+path, mode, (user, group) = sys.argv[1], int(sys.argv[2], 8), sys.argv[3].split(":")
+seen = os.fstat(opened := os.open(path, os.O_PATH | os.O_NOFOLLOW))
+if stat.S_ISLNK(seen.st_mode) or (seen.st_nlink > 1 and not stat.S_ISDIR(seen.st_mode)):
+    sys.exit(f"{path} is a link: left as it is")
+at = f"/proc/self/fd/{opened}"
+for name in ("system.posix_acl_access", "system.posix_acl_default"):
+    if name in os.listxattr(at):
+        os.removexattr(at, name)
+uid = int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
+os.chown(at, uid, int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid)
+os.chmod(at, mode)
+""".strip()
+"""The program that gives a path its access. A service may put a link in its socket's place at any moment: the path is
+opened once, without following one.
+"""
+
 
 @dataclass(frozen=True, order=True)
 class Repair:
@@ -79,6 +97,7 @@ def render_repairs(roots: Roots, repairs: Iterable[Repair]) -> str:
         records=STARTED_FROM_FOLDER,
         **{f"{action}_subjects": [one.subject for one in by_action.get(action, [])] for action in _ACTIONS},
         opened=by_action.get("open", []),
+        set_access=SET_ACCESS,
     )
 
 

@@ -1,12 +1,17 @@
 """Repairs of a deploy's own state: what may be changed, and what the script does to it."""
 
+import os
+import socket
+import stat
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rigwright.model.roots import Roots
-from rigwright.plan.repairs import Repair, is_added_path, parse_copies, render_repairs
+from rigwright.plan.repairs import SET_ACCESS, Repair, is_added_path, parse_copies, render_repairs
 
 
 @pytest.mark.parametrize(
@@ -125,3 +130,31 @@ def test_a_service_is_started_again_by_the_roles_for_its_record_is_gone(tmp_path
     run_script(tmp_path, Repair("restart", "rigwright-chat.service"), Repair("reload", "rigwright_gateway.service"))
     assert (record.exists(), configured.exists(), kept.exists()) == (False, False, True)
     assert (tmp_path / "asked").read_text().splitlines() == ["daemon-reload"]
+
+
+def set_access(path: Path, mode: str = "0750") -> subprocess.CompletedProcess[str]:
+    owner = f"{os.getuid()}:{os.getgid()}"
+    return subprocess.run(
+        [sys.executable, "-I", "-c", SET_ACCESS, str(path), mode, owner], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_path_gets_its_mode(tmp_path: Path) -> None:
+    folder, file = tmp_path / "folder", write(tmp_path / "file", "")
+    folder.mkdir(mode=0o777)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "api.sock"))
+        for path in (folder, file, tmp_path / "api.sock"):
+            assert set_access(path).returncode == 0
+            assert stat.S_IMODE(path.stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_in_its_place_is_followed_by_no_repair(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    secret = write(tmp_path / "secret", "")
+    secret.chmod(0o600)
+    link(tmp_path / "api.sock", secret)
+    done = set_access(tmp_path / "api.sock")
+    assert done.returncode == 1
+    assert "is a link" in done.stderr
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
