@@ -57,10 +57,10 @@ class Repair:
 
     def __post_init__(self) -> None:
         subject = {"remove": ADDED, "open": PATH}.get(self.action, UNIT)
-        fits = subject.fullmatch(self.subject) and not {"..", "."} & {*self.subject.split("/")}
+        fits = [subject.fullmatch(self.subject), not {"..", "."} & {*self.subject.split("/")}]
         if self.action == "open":
-            fits = fits and MODE.fullmatch(self.mode) and OWNER.fullmatch(self.owner)
-        if not fits:
+            fits += [MODE.fullmatch(self.mode), OWNER.fullmatch(self.owner)]
+        if not all(fits):
             raise ValueError(f"{self.action} {self.subject!r} is no repair")
 
     @property
