@@ -104,7 +104,7 @@ class DriftHost:
         raise UnexpectedDrift("\n".join(lines))
 
     def assert_not_healed(self, rows: Sequence[DriftRow], printed: str) -> None:
-        """Assert that a deploy has healed none of some drifts entirely, brought nothing of its own, and named what it owns.
+        """Assert that a deploy healed none of some drifts entirely, brought nothing of its own, and named what it owns.
 
         Args:
             rows: The drifts.
