@@ -90,6 +90,12 @@ def _restart_named(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedChe
     yield from (Repair("restart", name) for name in sorted(named))
 
 
+def _restart_stopped(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
+    """Stopped processes start again; one that is traced would stay behind, for its tracer keeps it."""
+    if "is traced by" not in failed.drift.found:
+        yield from _restart_named(survey, scope, failed)
+
+
 def _thaw(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     units = survey.read(UNITS)
     for name in expected_units(scope):
@@ -172,8 +178,9 @@ def _devices(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) ->
 Find = Callable[[SurveyAnswers, SurveyScope, DriftedCheck], Iterable[Repair]]
 REPAIRS: dict[str, Find] = {
     **dict.fromkeys(("U02", "U03", "U06", "U07", "D03", "H03", "Q03", "S03", "S11", "W05"), _added_files),
-    **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S21", "S22", "S25", "Q02", "V04"), _restart_named),
+    **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S21", "S25", "Q02", "V04"), _restart_named),
     **dict.fromkeys(("H02", "H08"), _restart_share),
+    "S22": _restart_stopped,
     "U09": _thaw,
     "D02": _gateway,
     "D11": _restart_router,

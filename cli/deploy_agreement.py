@@ -57,15 +57,17 @@ class DeployAgreement:
             changed: Names of those on which a step changed something, or would.
         """
         self.rounds += 1
-        due = [one for one in hosts if self.rounds > 1 or one.name in changed or not self._is_agreed(one)]
+        due = [
+            one
+            for one in hosts
+            if (found := observed_state(one.name)) is not None
+            and (self.rounds > 1 or one.name in changed or not found.is_agreed(self._declared(one)))
+        ]
         if not due:
             return []
         with ThreadPoolExecutor(min(MOST_HOSTS, len(due))) as pool:
             seen = dict(zip([one.name for one in due], pool.map(self._survey, due), strict=True))
         return [one.name for one in due if self._settle_host(one, *seen[one.name], pending=one.name in changed)]
-
-    def _is_agreed(self, target: Any) -> bool:
-        return observed_state(target.name).is_agreed(self._declared(target))
 
     def _declared(self, target: Any) -> str:
         return declared_digest(self.rigs[target.name].digest, observed_generation(target.name))

@@ -38,9 +38,9 @@ def observe_owned_state(asked: str) -> OwnedStateFacts:
     return found
 
 
-def observed_state(name: str) -> OwnedStateFacts:
-    """What the run has observed of a host at its beginning."""
-    return _observed.get(name, OwnedStateFacts())
+def observed_state(name: str) -> OwnedStateFacts | None:
+    """What the run has observed of a host at its beginning; None of one whose preflight did not run."""
+    return _observed.get(name)
 
 
 def keep_generation(digest: str) -> None:

@@ -43,6 +43,7 @@ class Run:
         left = list(verdicts)
         monkeypatch.setattr(DeployAgreement, "_survey", lambda self, target: (DIGESTS, SEEN))
         monkeypatch.setattr(owned_checks, "judge_host", lambda seen: left.pop(0) if left[1:] else left[0])
+        monkeypatch.setattr(deploy_agreement, "observed_state", lambda name: DIGESTS)
         seal: Callable[..., None] = lambda target, *rest: self.sealed.append(target.name)  # noqa: E731
         monkeypatch.setattr(deploy_agreement.owned_state, "seal_owned_state", seal)
         monkeypatch.setattr(DeployAgreement, "_repair", lambda _, target, repairs: self._repair(set(repairs)))
@@ -69,7 +70,9 @@ def test_checks_that_pass_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_checks_are_left_out_where_nothing_changed_since_they_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, agreement("S17"))
-    monkeypatch.setattr(DeployAgreement, "_is_agreed", lambda self, target: True)
+    declared = run.agreement._declared(HOST)
+    agreed = OwnedStateFacts(DIGESTS.digests, {**DIGESTS.digests, "declared": declared})
+    monkeypatch.setattr(deploy_agreement, "observed_state", lambda name: agreed)
     assert run.settle(changed=False) == 0
     assert run.agreement.results == {}
 
