@@ -66,6 +66,7 @@ ELSEWHERE = {
     "roles/gateway/host/router/admin.py": "what the router beside it answers",
     "roles/nvidia_cards/host/power.py": "tests/unit/test_driver_power.py: root's own record",
     "roles/host_probe.py": "its own program",
+    "roles/owned_state/host/state_fingerprint.py": "tests/unit/test_owned_state.py: root's own record",
     "roles/trees/host/tree_records.py": "tests/unit/test_trees.py: root's own record",
     "roles/trees/host/reconcile.py": "its own plan",
     "roles/weights/host/client.py": "tests/unit/test_weights_hub.py: what the hub's client logs",
