@@ -14,6 +14,7 @@ from roles.python_tools import tools
 from roles.removal import removal
 from roles.rig_lookup import start_run
 from roles.rollback import rollback
+from roles.self_check import self_check
 from roles.serving import serving
 from roles.weight_server import sharing
 from roles.weights import weights
@@ -37,4 +38,5 @@ elif run and (context := preflight(run)):
     engines(context)
     weights(context)
     serving(context)
+    self_check(context)
 prefetch_operations()

@@ -26,7 +26,7 @@ from lab.machine_requirements import UnsupportedMachine
 RELEASE = click.option(
     "--release",
     type=click.Choice(sorted(base_images.RELEASES)),
-    default="debian-12",
+    default="debian-13",
     show_default=True,
     help="Of the hosts.",
 )

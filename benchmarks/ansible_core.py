@@ -17,9 +17,11 @@ from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig, account_names
+from rigwright.monitoring.self_check import NAME, STARTERS, program_folder
 from rigwright.plan.host_facts import required_packages
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import HOME
+from rigwright.plan.self_check_declaration import render_self_check
 from rigwright.project_root import ROOT
 from rigwright.serving.generation import file_mode
 from rigwright.serving.instance_units import DIGEST_VARIABLE, credential_path
@@ -81,11 +83,13 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     keys = [credential_path(rig.roots, instance) for instance in rig.instances]
     current = f"{roots.config}/current"
     rehashing = render_rehash_units(rig.roots)
+    self_check = render_self_check(rig, facts.system)
     carried = f"{weights_program_folder(rig.roots)}/{PACKAGE}"
     unit_links = {f"{UNIT_FOLDER}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
     open_folders = (
         *(roots.state, rig.roots.jobs, records_folder(rig.roots), roots.software, rig.roots.installations),
         *(roots.models, roots.config, rig.roots.generations, weights_program_folder(rig.roots), carried),
+        *(program_folder(roots), f"{program_folder(roots)}/{NAME}"),
     )
     links = {
         current: f"generations/{number}",
@@ -121,16 +125,16 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
                 {"path": f"{current}/{path}", "text": text, "mode": f"0{file_mode(text)}"}
                 for path, text in sorted(wanted.files.items())
             ),
-            *({"path": path, "text": text, "mode": "0644"} for path, text in rehashing.items()),
+            *({"path": path, "text": text, "mode": "0644"} for path, text in (rehashing | self_check).items()),
         ],
         "links": [{"path": path, "target": target} for path, target in links.items()],
         "unit_folder": UNIT_FOLDER,
         "found_in": [roots.software, rig.roots.installations, rig.roots.credentials],
         "declared": [
             *(rig.roots.installations, host_tools.folder, weights_program_folder(rig.roots)),
-            *(*engines, *keys, *unit_links, *rehashing),
+            *(*engines, *keys, *unit_links, *rehashing, *self_check),
         ],
-        "enabled": ["rigwright.target", REHASH_UNITS[0]],
+        "enabled": ["rigwright.target", REHASH_UNITS[0], *STARTERS],
         "instances": [
             {
                 "unit": one.name,

@@ -148,6 +148,16 @@ def survey(surveyed_host: SurveyedHost) -> SurveyAnswers:
 
 
 @pytest.fixture(scope="session")
+def verdicts(pytestconfig: pytest.Config, target_name: str) -> dict[str, str]:
+    """Check -> the worst verdict on the host so far: checks of earlier files."""
+    frame = pytestconfig.pluginmanager.get_plugin("rigwright-frame")
+    found: dict[str, str] = {}
+    for one in frame.results.get(target_name, []) if isinstance(frame, ChecksPlugin) else []:
+        found[one.id] = min(one.verdict, found.get(one.id, "skip"), key=("fail", "ok", "skip").index)
+    return found
+
+
+@pytest.fixture(scope="session")
 def target(surveyed_host: SurveyedHost) -> Any:
     """The connected pyinfra host."""
     return surveyed_host.target

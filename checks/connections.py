@@ -27,6 +27,7 @@ from rigwright.nvidia.cards.card_facts import ForeignProcesses
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.plan import host_facts as host_facts
+from rigwright.plan.owned_state import OwnedStateFacts, parse_owned_state, render_owned_state_query
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.problems import Invalid
 from rigwright.render import render
@@ -53,6 +54,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
     "gateway_secrets": lambda rig: secrets_distribution.render_state_query(rig.roots),
     "use": lambda rig: render("look/use.sh.j2"),
+    "owned_state": render_owned_state_query,
 }
 
 
@@ -142,6 +144,10 @@ class ConnectedHost:
     def read_resource_usage(self) -> dict[str, UnitUsage]:
         """Since when the units of its instances are what they are, and what memory they have."""
         return self.run_and_parse(serving_state.parse_unit_usage, SCRIPTS["use"](self.rig))
+
+    def read_owned_state(self) -> OwnedStateFacts:
+        """Digests of what a deploy owns there, now and when its checks last passed."""
+        return self.run_and_parse(parse_owned_state, SCRIPTS["owned_state"](self.rig))
 
     def run_and_parse(self, parse: Callable[[list[str]], T], script: str) -> T:
         """What a script tells, parsed.

@@ -16,7 +16,7 @@ STATE = re.compile(
     r"|Result|ReloadResult|CleanResult|InvocationID|ControlGroup(Id)?|Can[A-Z].*|.*(Condition|Assert)Result|Next.*USec.*"
     r"|LastTrigger.*|RestartUSecNext|FileDescriptorStore|MemoryKSM|FragmentPath|DropInPaths|SourcePath|UnitFile.*|Id|Names"
     r"|Description|Load(State|Error)|NeedDaemonReload|Transient|Perpetual|DebugInvocation|ActivationDetails|Followed|OOMKills"
-    r"|ManagedOOMKills|Timers?Monotonic|AccessSELinuxContext|BPFProgram|IOReadBytes|MemoryZSwap.*|Documentation|WatchdogUSec"
+    r"|ManagedOOMKills|AccessSELinuxContext|BPFProgram|IOReadBytes|MemoryZSwap.*|Documentation|WatchdogUSec"
     r"|.*DirectorySymlink|ExecContext|TimeoutAbortUSec|StopWhenUnneeded_|.*TriggerLimitHit|TasksMaxScale|CPUUsage.*"
 )
 # Units that systemd has it wait for, be wanted by, and so on: judged by whom they are, below.
@@ -100,6 +100,12 @@ def _implied_by_timer(name: str, made: Mapping[str, str], bare: Mapping[str, str
     return {"Unit": f"{name.rpartition('.')[0]}.service"}
 
 
+def _implied_by_path(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
+    # systemd.path(5), TriggerLimitIntervalSec=, since version 250
+    limit = {"TriggerLimitIntervalUSec": unit_settings.canonical_timespan("2s")}
+    return {**_implied_by_timer(name, made, bare), **limit}
+
+
 def _implied_by_slice(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
     parent = name.removesuffix(".slice").rpartition("-")[0]
     made_by_systemd = {"DefaultDependencies": "no"} if name in PARENTS else {}
@@ -117,6 +123,7 @@ IMPLIED: dict[str, Callable[[str, Mapping[str, str], Mapping[str, str]], dict[st
     "service": _implied_by_service,
     "socket": _implied_by_socket,
     "timer": _implied_by_timer,
+    "path": _implied_by_path,
     "slice": _implied_by_slice,
 }
 # Of these the text's own value is read again by what is implied.

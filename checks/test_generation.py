@@ -15,6 +15,7 @@ from rigwright.containers.container_files import spec_program_path
 from rigwright.fetch_job_spec import authority_path
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
+from rigwright.monitoring import self_check
 from rigwright.monitoring.monitoring_units import monitoring_folder as monitoring_folder
 from rigwright.nvidia.cards.card_setting_files import program_folder, record_path
 from rigwright.serving.generation import ACTIVATING, Generation, file_mode
@@ -126,6 +127,7 @@ def known_names(roots: Roots) -> frozenset[str]:
         config_path(roots),
         spec_program_path(roots).rpartition("/")[0],
         monitoring_folder(roots),
+        self_check.program_folder(roots),
     ]
     names = {PurePosixPath(path).name for path in paths}
     return frozenset({*names, "current", ACTIVATING, "lost+found"})

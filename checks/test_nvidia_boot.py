@@ -22,6 +22,7 @@ from rigwright.containers.container_files import UDEV
 from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.inventory_schema import DriverEntry
+from rigwright.monitoring import self_check
 from rigwright.nvidia.cards.card_setting_files import SYSCTL
 from rigwright.nvidia.driver.driver_facts import MODPROBE
 
@@ -286,9 +287,9 @@ def test_udev(
 ) -> None:
     skip_without_cards(declared_cards)
     settings = survey.read(SETTINGS)
-    # K07 has that the file is ours, and as it is rendered
-    own = UDEV if containers_entry else ""
-    rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if (row.kind, row.path) != ("udev", own)]
+    # K07 and Y02 have that the files are ours, and as they are rendered
+    own = {self_check.UDEV, *([UDEV] if containers_entry else [])}
+    rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if row.kind != "udev" or row.path not in own]
     expect_no_items("no such rule", describe_rows(rows), "remove it, run `udevadm control --reload` and reboot")
 
 

@@ -29,7 +29,7 @@ from rigwright.weights.weight_server import config_path
 MIB = 1 << 20
 INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's
 # Names in the folder of what the rig is; what was cut off may have left one that ends so
-CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json", STOPPED)
+CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json", "self_check", STOPPED)
 CONTAINERS = "containers"
 NEW = ".rigwright-new"
 WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")

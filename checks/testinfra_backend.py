@@ -18,9 +18,11 @@ from pyinfra_cli.inventory import make_inventory
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
+from rigwright.declaration.host_data import find_inventory_data_problems
 from rigwright.host_selection import find_name_clashes, select_hosts
+from rigwright.inventory import RIG_KEYS
 from rigwright.local_files import refuse_special_file
-from rigwright.problems import describe_exception
+from rigwright.problems import Invalid, describe_exception
 from roles import root_shell
 from roles.connection_failures import ConnectFailureRecorder, silence_pyinfra_log
 
@@ -87,6 +89,8 @@ def load_selected_hosts(state: State, inventory: str, limit: str | None) -> list
         [host.name for host in hosts], {name: groups[name] for name in groups if name != file}
     ):
         raise UnknownHost("\n".join(f"{inventory}: {one}" for one in wrong))
+    if problems := find_inventory_data_problems(inventory, made, RIG_KEYS):
+        raise SystemExit(str(Invalid(problems)))
     try:
         wanted = select_hosts(limit, [host.name for host in hosts], groups)
     except LookupError as error:

@@ -21,7 +21,14 @@ ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'":
 COMMAND = re.compile(r"\{ path=(.*?) ; argv\[\]=(.*) ; flags=([a-z -]*) ; start_time=.*", re.DOTALL)
 FLAGS = {"-": "ignore-failure", "+": "privileged", ":": "no-env-expand", "!": "no-setuid"}
 # Settings that are told under another name.
-RENAMED = {"EnvironmentFile": "EnvironmentFiles", "ListenStream": "Listen", "OnCalendar": "TimersCalendar"}
+RENAMED = {
+    "EnvironmentFile": "EnvironmentFiles",
+    "ListenStream": "Listen",
+    "OnCalendar": "TimersCalendar",
+    "OnBootSec": "TimersMonotonic",
+    "PathChanged": "Paths",
+    "CPUQuota": "CPUQuotaPerSecUSec",
+}
 # What relates units to each other: more of it than is declared comes from systemd itself, and from others.
 RELATIONS = frozenset({"After", "Before", "Requires", "Wants", "PartOf", "RequiresMountsFor", "Sockets", "Service"})
 # Told by no property, or as something that cannot be printed, or only for people.
@@ -42,7 +49,7 @@ WORDS = frozenset(
     }
 )
 """Those whose order does not matter, and of which several add up."""
-LINES = re.compile("Exec.*|Listen|DeviceAllow|EnvironmentFiles|TimersCalendar")
+LINES = re.compile("Exec.*|Listen|DeviceAllow|EnvironmentFiles|TimersCalendar|TimersMonotonic|Paths")
 """Those of which each stands for itself."""
 AMOUNTS = re.compile("(Memory|Limit|Tasks).*|.*Size")
 NUMBERS: Mapping[str, Mapping[str, int]] = {
@@ -54,6 +61,7 @@ NUMBERS: Mapping[str, Mapping[str, int]] = {
     "SystemCallErrorNumber": {"EPERM": 1, "EACCES": 13},
 }
 """Settings with a name in texts, and a number in what systemd tells."""
+MONOTONIC = re.compile(r"\{ (On[A-Za-z]+)=(.*?) ; next_elapse=[^}]*\}")
 CALENDAR = {"hourly": "*-*-* *:00:00", "daily": "*-*-* 00:00:00", "weekly": "Mon *-*-* 00:00:00"}
 
 
@@ -153,7 +161,8 @@ def declared_properties(text: str, calls: Mapping[str, frozenset[str]]) -> dict[
         elif prop in WORDS or LINES.fullmatch(prop) or prop == "Environment":
             found.setdefault(prop, []).extend(_split_property(prop, value))
         else:
-            found[prop] = [value]
+            # a share of one processor, of which systemd tells the time in each second
+            found[prop] = [f"{int(value.rstrip('%')) * 10}ms" if name == "CPUQuota" else value]
     return {
         prop: _canonical_filter(values, calls)
         if prop == "SystemCallFilter"
@@ -174,6 +183,8 @@ def _split_property(prop: str, value: str) -> list[str]:
             f"{value[1:]} (ignore_errors=yes)" if value[0] == "-" else f"{value} (ignore_errors=no)"
         ],
         "TimersCalendar": lambda value: [CALENDAR.get(value, value)],
+        "TimersMonotonic": lambda value: [f"OnBootUSec={canonical_timespan(value)}"],
+        "Paths": lambda value: [f"{value} (PathChanged)"],
         "Environment": lambda value: [value],
     }
     if prop in makers:
@@ -217,6 +228,8 @@ def canonical_value(prop: str, value: str) -> str:
         return " ".join(sorted(repr(one) for one in split_quoted_words(value)))
     if prop == "TimersCalendar":
         return re.sub(r"\{ OnCalendar=(.*?) ; next_elapse=[^}]*\}", r"\1", value)
+    if prop == "TimersMonotonic":
+        return MONOTONIC.sub(lambda found: f"{found[1]}={canonical_timespan(found[2])}", value)
     if LINES.fullmatch(prop):
-        return "\n".join(sorted(value.split("\n"))) if prop in ("Listen", "DeviceAllow") else value
+        return "\n".join(sorted(value.split("\n"))) if prop in ("Listen", "DeviceAllow", "Paths") else value
     return {"true": "yes", "on": "yes", "false": "no", "off": "no"}.get(value, value)

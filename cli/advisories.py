@@ -15,6 +15,7 @@ import click
 
 from cli.exit_codes import exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rig, load_hosts
+from cli.option_types import OutputFile
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_prose, print_table
@@ -52,7 +53,7 @@ LIMIT_SECONDS = 60.0
     "--fail-on", type=SuggestingChoice(("open", "unknown")), help="Exit status 1 on an open, or also an unknown, one."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--sarif", type=click.Path(dir_okay=False), help="Also write SARIF 2.1.0 to this file.")
+@click.option("--sarif", type=OutputFile(), help="Also write SARIF 2.1.0 to this file.")
 def advisories(
     inventory: str,
     limit: str | None,

@@ -17,6 +17,7 @@ from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, No
 from cli.instance_access import InterruptHandler, connect_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import refuse_context_overflow
+from cli.option_types import WholeNumber
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph
@@ -38,8 +39,8 @@ def _shared_options(verb: DecoratedVerb) -> DecoratedVerb:
     """Options that both have."""
     for option in (
         JSON_OPTION,
-        click.option("--output-tokens", type=click.IntRange(1, 1 << 20), default=128, show_default=True),
-        click.option("--input-tokens", type=click.IntRange(1, 1 << 20), default=512, show_default=True),
+        click.option("--output-tokens", type=WholeNumber(1, 1 << 20), default=128, show_default=True),
+        click.option("--input-tokens", type=WholeNumber(1, 1 << 20), default=512, show_default=True),
         click.option("--stop", is_flag=True, help="Stop it: clients get no answer meanwhile, requests are cut off."),
         click.option("--instance", metavar="NAME", required=True, help="Which one."),
         LIMIT_OPTION,
@@ -51,7 +52,7 @@ def _shared_options(verb: DecoratedVerb) -> DecoratedVerb:
 
 @click.command()
 @_shared_options
-@click.option("--prompts", type=click.IntRange(1, 100_000), default=200, show_default=True, help="All of them at once.")
+@click.option("--prompts", type=WholeNumber(1, 100_000), default=200, show_default=True, help="All of them at once.")
 def throughput(
     inventory: str,
     limit: str | None,
@@ -77,8 +78,8 @@ def throughput(
 
 @click.command()
 @_shared_options
-@click.option("--batch", type=click.IntRange(1, 4096), default=8, show_default=True, help="Requests at once.")
-@click.option("--batches", type=click.IntRange(1, 1000), default=10, show_default=True, help="That are measured.")
+@click.option("--batch", type=WholeNumber(1, 4096), default=8, show_default=True, help="Requests at once.")
+@click.option("--batches", type=WholeNumber(1, 1000), default=10, show_default=True, help="That are measured.")
 def latency(
     inventory: str,
     limit: str | None,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import click
 
-JSON_OPTION = click.option(
-    "--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file."
-)
+from cli.option_types import OutputFile
+
+JSON_OPTION = click.option("--json", "file", type=OutputFile(), help="Also write all figures to this file.")
 
 
 def print_progress(text: str) -> None:
@@ -23,6 +24,7 @@ def parse_counts(context: click.Context, parameter: click.Parameter, value: str)
         click.BadParameter: they are not.
     """
     words = value.split(",")
-    if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
+    are_counts = all(re.fullmatch("[0-9]{1,3}", word) and 1 <= int(word) <= 256 for word in words)
+    if not are_counts or len(set(words)) != len(words):
         raise click.BadParameter("must be distinct numbers from 1 to 256, comma-separated, such as 1,4,16")
     return [int(word) for word in words]

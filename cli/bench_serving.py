@@ -10,6 +10,7 @@ from bench.load_statistics import PORT, ServingReport
 from cli.bench_options import JSON_OPTION, parse_counts, print_progress
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import WholeNumber
 from cli.output_file import write_output
 from cli.tables import print_table
 from rigwright.problems import describe_unknown
@@ -25,11 +26,11 @@ GOAL = 0.99
 @click.option("--beside", metavar="OTHER", help="Compare with another instance instead of the bare process.")
 @click.option("--streams", callback=parse_counts, default="1,4,16", show_default=True, help="Concurrent requests.")
 @click.option(
-    "--requests", type=click.IntRange(1, 1000), default=2, show_default=True, help="Requests per stream and load."
+    "--requests", type=WholeNumber(1, 1000), default=2, show_default=True, help="Requests per stream and load."
 )
-@click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Tokens per answer.")
-@click.option("--loads", type=click.IntRange(1, 100), default=4, show_default=True, help="Loads per side and round.")
-@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds of each side.")
+@click.option("--tokens", type=WholeNumber(2, 4096), default=128, show_default=True, help="Tokens per answer.")
+@click.option("--loads", type=WholeNumber(1, 100), default=4, show_default=True, help="Loads per side and round.")
+@click.option("--rounds", type=WholeNumber(1, 50), default=3, show_default=True, help="Rounds of each side.")
 @click.option("--together", is_flag=True, help="Both processes at once, asked in turns: memory must hold both.")
 @JSON_OPTION
 def serving(

@@ -34,6 +34,7 @@ from cli.exit_codes import NotAsDeclared as NotAsDeclared
 from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import metrics_path, refuse_busy
+from cli.option_types import WholeNumber
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_table
@@ -97,7 +98,7 @@ class SpeedMeasurement:
 @click.option("--accept", is_flag=True, help="Make this run, and those like it, what later ones are compared with.")
 @click.option(
     "--boots",
-    type=click.IntRange(1, 20),
+    type=WholeNumber(1, 20),
     default=1,
     show_default=True,
     help="Runs, before each but the first of which the instance is restarted: clients wait meanwhile.",

@@ -12,6 +12,7 @@ from checks import SEVERITIES
 from cli import import_speedups, shell_completion
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import InventoryPath, SuggestingChoice
+from cli.option_types import OutputFile
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_prose
 from rigwright.problems import describe_unknown
@@ -29,9 +30,10 @@ from rigwright.problems import describe_unknown
 )
 @click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
-@click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
+@click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
+@click.option("--history", is_flag=True, help="Print what each box has found of itself, and since when.")
 @click.option(
     "--explain",
     metavar="ID",
@@ -47,6 +49,7 @@ def check(
     junit: str | None,
     deep: bool,
     verbose: bool,
+    history: bool,
     explain: str | None,
 ) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
@@ -72,6 +75,13 @@ def check(
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
+    if history:
+        if only or severity or junit or deep or verbose:
+            raise click.UsageError("--history goes with --limit and --json alone.")
+        from cli.check_history import print_history
+
+        print_history(inventory, limit, as_json=as_json)
+        return
     options = [f"--only={one}" for one in only]
     options += [f"--severity={severity}"] if severity else []
     options += ["--json"] if as_json else []

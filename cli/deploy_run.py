@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import click
@@ -25,6 +26,7 @@ from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import load_deploy_file
 
 from cli import exit_codes, tables
+from cli.deploy_agreement import DeployAgreement, describe_remains
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
@@ -58,6 +60,10 @@ class HostProgress:
     steps: int = 0
     changed: int = 0
     """How many of its steps changed something."""
+    repaired: list[str] = field(default_factory=list)
+    """What of it the checks found changed, and was put right, or would be."""
+    remains: list[str] = field(default_factory=list)
+    """What a deploy owns and does not hold after all."""
     ended: float = 0.0
     """When its last step did, as time.monotonic has it."""
 
@@ -137,12 +143,21 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         for name in sorted(names):
             one = self.hosts[name]
             took = (one.ended or time.monotonic()) - self.began
-            if one.changed:
+            repairs = f"{format_count(len(one.repaired), 'repair')}, " if one.repaired else ""
+            if one.changed or one.repaired:
                 print_line(
-                    f"{name}: {one.changed} of {format_count(one.steps, 'step')} {changed} something ({took:.1f} s)"
+                    f"{name}: {repairs}{one.changed} of {format_count(one.steps, 'step')} {changed} something "
+                    f"({took:.1f} s)"
                 )
             else:
                 print_line(f"{name}: nothing to do ({format_count(one.steps, 'step')}, {took:.1f} s)")
+
+    def find_changed(self, state: Any, hosts: Collection[Any], *, dry: bool) -> set[str]:
+        """Names of hosts on which a step changed something, or would."""
+        if not dry:
+            return {host.name for host in hosts if self.hosts[host.name].changed}
+        ops = {host: state.ops[host].values() for host in hosts}
+        return {host.name for host, made in ops.items() if any(one.operation_meta._maybe_is_change for one in made)}
 
     def print_dry_changes(self, state: Any, names: Collection[str]) -> None:
         """Say what a run would change, of one that was only prepared."""
@@ -152,6 +167,8 @@ class DeployOutput(BaseStateCallback, logging.Handler):
             changing = [one for one in ops if state.ops[host][one].operation_meta._maybe_is_change]
             for op_hash in changing:
                 print_line(f"{host.name}: would change: {step_name(state, op_hash)}", "green")
+            for line in self.hosts[host.name].repaired:
+                print_line(f"{host.name}: would repair: {line}", "green")
             self.hosts[host.name].steps, self.hosts[host.name].changed = len(ops), len(changing)
         self.print_changes(names, "would change")
 
@@ -196,18 +213,34 @@ def run_deploy(
     """
     output = DeployOutput(rigs)
     _redirect_output(output)
-    state = State(check_for_changes=dry)
-    exit_codes.exit_on_interrupt(lambda: describe_interruption(state))
-    serving: dict[str, str] = {}
-    try:
-        wrong = _run_stages(state, output, inventory, rigs, data, dry=dry, diff=diff)
-        failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-        serving = {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
-    finally:
-        if state.initialised:
-            release_deploy_locks()
-            disconnect_all(state)
-    names = {host.name for host in state.active_hosts} if not wrong else set()
+    agreement = (
+        DeployAgreement(rigs, dry, print_line) if verb in ("deploy", "upgrade") and "switch" not in data else None
+    )
+    names, again = {*rigs}, {*rigs}
+    while again:
+        state = State(check_for_changes=dry)
+        exit_codes.exit_on_interrupt(partial(describe_interruption, state))
+        serving: dict[str, str] = {}
+        rerun: list[str] = []
+        try:
+            wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
+            failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
+            serving = {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
+            if agreement and not wrong:
+                hosts = sorted(state.active_hosts, key=str)
+                rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
+        finally:
+            if state.initialised:
+                release_deploy_locks()
+                disconnect_all(state)
+        names -= again - ({host.name for host in state.active_hosts} if not wrong else set())
+        again = set(rerun)
+        for name in again:
+            output.hosts[name].steps = 0
+    for name, result in (agreement.results if agreement else {}).items():
+        output.hosts[name].repaired, output.hosts[name].remains = result.repaired, result.remains
+        if result.remains:
+            names.discard(name)
     if dry:
         output.print_dry_changes(state, names)
     else:
@@ -342,6 +375,8 @@ def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool
         # of several, each was said with its reason as soon as that was known
         why = f"cannot be reached: {one.unreached}" if alone else "cannot be reached"
         return f"{why}. Nothing was done there; {RERUN_HINT} once it answers"
+    if one.remains:
+        return f"{describe_remains(one.remains)}\n  Fix that, then {RERUN_HINT}"
     refused = [line for line in one.errors if line.startswith("refused: ")]
     if refused and not one.step:
         more = f" (and {len(refused) - 1} more, above)" if refused[1:] else ""

@@ -13,8 +13,10 @@ import click
 from cli import exit_codes, import_speedups
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
+from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
+from rigwright.problems import format_value
 from rigwright.project_root import ROOT
 from rigwright.run_options import DIGEST
 from rigwright.supply.bundle import describe_digest_mismatch, format_digest, parse_digest
@@ -32,7 +34,7 @@ def _parse_digest(_: click.Context, __: click.Parameter, value: str | None) -> s
     if value is None:
         return ""
     if not (digits := parse_digest(value)):
-        raise click.BadParameter(f"{value!r} is refused: must be {DIGEST}")
+        raise click.BadParameter(f"{format_value(value)} is refused: must be {DIGEST}")
     return digits
 
 
@@ -215,7 +217,7 @@ def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: 
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@click.option("--to", type=click.IntRange(min=1), help="The generation's number; by default the one before.")
+@click.option("--to", type=WholeNumber(1, 10**9), help="The generation's number; by default the one before.")
 @click.option("--driver", is_flag=True, help="Not the served generation: the NVIDIA driver that was there before.")
 @DRY_OPTION
 @REBOOT_OPTION

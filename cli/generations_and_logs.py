@@ -16,6 +16,7 @@ from checks.results import STATUS
 from cli import exit_codes, shell_completion
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.engines import kind_of
@@ -77,7 +78,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @click.option("--instance", help="Only this instance.", shell_complete=shell_completion.complete_instances)
-@click.option("--lines", "-n", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Last lines.")
+@click.option("--lines", "-n", type=WholeNumber(1, 100_000), default=50, show_default=True, help="Last lines.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
 def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
     """The journals of the instances of every host of INVENTORY, each line with its host before it.

@@ -19,6 +19,7 @@ from rich.table import Table
 from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
 from cli.init_prompts import VariantRequest, choose_variant
 from cli.inventory_loading import SuggestingChoice
+from cli.option_types import WholeNumber
 from cli.prog_name import prog_name
 from cli.tables import print_prose
 from rigwright.declaration.catalog_loader import load_catalog
@@ -28,7 +29,7 @@ from rigwright.inventory import connection_data, layer_folders, load_for
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.engine_schema import NEEDS, WORKLOADS, Need, Workload
 from rigwright.patches import patch
-from rigwright.problems import Invalid, describe_unknown, describe_violated_rule
+from rigwright.problems import Invalid, describe_unknown, describe_violated_rule, format_value
 from rigwright.supply.lock import Lock
 from rigwright.survey.box_survey import BoxSurvey
 from rigwright.survey.inventory_draft import (
@@ -69,15 +70,15 @@ NEXT_STEPS = (
 @click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
 @click.option("--need", type=SuggestingChoice(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
 @click.option("--workload", type=SuggestingChoice(WORKLOADS), help="Workload to optimise for.")
-@click.option(
-    "--cards", type=click.IntRange(0, 16), help="How many of its cards it may have; all that are free without."
-)
+@click.option("--cards", type=WholeNumber(0, 16), help="How many of its cards it may have; all that are free without.")
 @click.option("--serve", is_flag=True, help="Lock, validate and deploy what was written, and say where it is served.")
 @click.option("--reboot", is_flag=True, help="With --serve: reboot the box where its driver needs it.")
-@click.option("--port", type=int, help="The API's TCP port; the first free one from 8020 without it.")
+@click.option(
+    "--port", type=WholeNumber(1024, 65535), help="The API's TCP port; the first free one from 8020 without it."
+)
 @click.option(
     "--listen",
-    type=click.IntRange(1, 65535),
+    type=WholeNumber(1, 65535),
     help="Also let the network in at this TCP port, without keys and in the clear: a gateway.",
 )
 @click.option("--sudo/--no-sudo", default=None, help="Become root through sudo; without either, unless USER is root.")
@@ -117,11 +118,11 @@ def init(
         raise click.UsageError("--reboot goes with --serve: nothing else changes the box")
     connection = _connection_keys(target, key, sudo)
     if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
-        raise click.ClickException(f"--host-key {fingerprint!r} is refused: must be as `ssh-keygen -lf` prints it")
+        raise click.ClickException(
+            f"--host-key {format_value(fingerprint)} is refused: must be as `ssh-keygen -lf` prints it"
+        )
     if name is not None:
         _validate_option(Name, "--name", name)
-    if port is not None and not 1024 <= port <= 65535:
-        raise click.ClickException(f"--port {port} is refused: must be from 1024 to 65535")
     if listen is not None and listen == port:
         raise click.ClickException(f"--listen {listen} is refused: must not be the port of --port")
     name = name or _host_label(str(connection["ssh_hostname"]))
@@ -183,14 +184,16 @@ def _validate_option(rule: Any, option: str, value: str) -> None:
     try:
         TypeAdapter(rule).validate_python(value)
     except ValidationError as error:
-        raise click.ClickException(f"{option} {value!r} is refused: must be {describe_violated_rule(error)}") from None
+        raise click.ClickException(
+            f"{option} {format_value(value)} is refused: must be {describe_violated_rule(error)}"
+        ) from None
 
 
 def _connection_keys(target: str, key: str | None, sudo: bool | None) -> dict[str, object]:
     """The inventory's keys for a connection, by the inventory's own rules."""
     found = SSH_TARGET.fullmatch(target)
     if not found:
-        raise click.ClickException(f"{target!r} is refused: must be user@host or user@host:port")
+        raise click.ClickException(f"{format_value(target)} is refused: must be user@host or user@host:port")
     connection: dict[str, object] = {"ssh_hostname": found["host"] or found["six"] or "", "ssh_user": found["user"]}
     if (port := found["port"]) is not None:
         connection["ssh_port"] = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else port
@@ -200,7 +203,7 @@ def _connection_keys(target: str, key: str | None, sudo: bool | None) -> dict[st
         connection["_sudo"] = True
     for word, value in connection.items():
         if rule := describe_wrong_value(word, value):
-            raise click.ClickException(f"{word} {value!r} is refused: must be {rule}")
+            raise click.ClickException(f"{word} {format_value(value)} is refused: must be {rule}")
     if key is not None:
         path = Path(key).expanduser()
         if fault := describe_unusable_key(str(path)):
@@ -221,7 +224,7 @@ def _host_label(host: str) -> str | None:
 def _require_new_file(path: str) -> Path:
     file = Path(path).expanduser()
     if not path or not path.isprintable():
-        raise click.ClickException(f"--output {path!r} is refused: must be a file's name")
+        raise click.ClickException(f"--output {format_value(path)} is refused: must be a file's name")
     if file.is_symlink() or file.exists():
         raise click.ClickException(f"{file} is there already: choose another with --output, or move it away")
     if not file.parent.is_dir():

@@ -13,6 +13,7 @@ from typing import TypeVar
 import click
 
 from cli.exit_codes import NotAsDeclared
+from cli.option_types import WholeNumber
 from cli.prog_name import prog_name
 from cli.tables import print_prose
 from rigwright.declaration.variant_selection import VariantQuery, choose_variants, describe_no_match
@@ -102,9 +103,7 @@ def _prompt_request(wish: VariantRequest, survey: BoxSurvey, catalog: Catalog) -
     free = len(_free_cards(survey, catalog))
     cards = wish.cards
     if free and cards is None:
-        cards = click.prompt(
-            f"How many of {format_count(free, 'free card')}?", type=click.IntRange(0, free), default=free
-        )
+        cards = click.prompt(f"How many of {format_count(free, 'free card')}?", type=WholeNumber(0, free), default=free)
     return replace(wish, need=need, workload=workload, cards=cards)
 
 
@@ -113,7 +112,7 @@ def _prompt_choice(question: str, values: Mapping[Choice, str], none: str) -> Ch
     print_prose(f"\n{question}\n  0  {none}")
     for number, words in enumerate(values.values(), start=1):
         print_prose(f"  {number}  {words}")
-    answer: int = click.prompt("Number", type=click.IntRange(0, len(values)), default=0)
+    answer: int = click.prompt("Number", type=WholeNumber(0, len(values)), default=0)
     return list(values)[answer - 1] if answer else None
 
 
@@ -136,7 +135,7 @@ def _prompt_offer(
         print_prose(f"  {number}  {_describe_offer(one, catalog)}")
         if purpose := catalog.variants[one.variant].purpose:
             print_prose(f"     {purpose.why}")
-    answer = click.prompt("Number", type=click.IntRange(0, len(fitting)), default=1 if wish.is_complete else 0)
+    answer = click.prompt("Number", type=WholeNumber(0, len(fitting)), default=1 if wish.is_complete else 0)
     return fitting[answer - 1] if answer else None
 
 

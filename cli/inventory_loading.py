@@ -11,8 +11,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.prog_name import TYPED_INVENTORY_KEY
+from rigwright.declaration.host_data import find_undeclared_data
 from rigwright.host_selection import find_name_clashes, select_hosts
-from rigwright.inventory import load_rig
+from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.local_files import read_content
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, describe_exception, format_value, printable, suggestion
@@ -79,6 +80,7 @@ def load_hosts_from_text(inventory: str, content: bytes) -> dict[str, dict[str, 
 
 def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     groups: dict[str, list[str]] = {}
+    group_data: dict[str, dict[str, Any]] = {}
     hosts: dict[str, dict[str, Any]] = {}
     try:
         variables = run()
@@ -92,25 +94,40 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
     ignored = ""
     for name, value in variables.items():
         listed = value[0] if isinstance(value, tuple) and value else value
-        if not isinstance(listed, list) or name.startswith("_"):
+        # of a tuple with data, pyinfra takes any sequence of hosts
+        is_group = isinstance(listed, list) or (isinstance(listed, tuple) and listed is not value)
+        if not is_group or name.startswith("_"):
             continue
         if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
             ignored = f"; {name} is not a group, because it contains {format_value(odd[0])}"
             continue  # to pyinfra it is a list like any other
         members = [_parse_member(f"{inventory}: {name}", item) for item in listed]
         groups[name] = [host for host, _ in members]
+        group_data[name] = _parse_group_data(f"{inventory}: {name}", value)
         for host, data in members:
             # a group may name hosts of another one
-            hosts[host] = data or hosts.get(host, {})
+            hosts[host] = {**hosts.get(host, {}), **data}
     if not hosts:
         raise click.ClickException(f"{inventory}: no hosts{ignored}")
     if wrong := find_name_clashes(hosts, groups):
         raise click.ClickException("\n".join(f"{inventory}: {one}" for one in wrong))
+    where = {host: (name, hosts[host]) for name, members in groups.items() for host in members}
+    if problems := find_undeclared_data(inventory, group_data, where, RIG_KEYS):
+        raise click.ClickException(str(Invalid(problems)))
     try:
         wanted = select_hosts(limit, [*hosts], {Path(inventory).stem: [*hosts], **groups})
     except LookupError as error:
         raise click.UsageError(f"--limit: {error.args[0]}") from None
     return {host: hosts[host] for host in wanted}
+
+
+def _parse_group_data(place: str, value: object) -> dict[str, Any]:
+    """The data of a group: the second item of a tuple."""
+    if not isinstance(value, tuple):
+        return {}
+    if len(value) != 2 or not isinstance(value[1], dict):
+        raise click.ClickException(f"{place}: {format_value(value[1:])} is refused: a group is (hosts, its data)")
+    return value[1]
 
 
 def _parse_member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any]]:

@@ -25,13 +25,14 @@ from cli.key_sync import (
     refuse_vanished,
     sync_keys,
 )
+from cli.option_types import WholeNumber
 from cli.prog_name import SentenceGroup
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.gateway import deployed_keys, keyring
 from rigwright.gateway.deployed_keys import DeployedKeys
 from rigwright.gateway.keyring import ClientKey, ClientKeyring, RotatedKey
-from rigwright.problems import describe_unknown, describe_violated_rule, format_count, printable
+from rigwright.problems import describe_unknown, describe_violated_rule, format_count, format_value, printable
 from rigwright.validated_types import Name
 
 WIDTH = 80  # columns, where the output is no terminal
@@ -74,8 +75,8 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
 @keys.command()
 @NAME_ARGUMENT
 @click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
-@click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests per minute.")
-@click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Concurrent requests.")
+@click.option("--requests-per-minute", type=WholeNumber(1, keyring.MOST), help="Requests per minute.")
+@click.option("--streams", type=WholeNumber(1, keyring.MOST), help="Concurrent requests.")
 @NO_HOSTS_OPTION
 @click.pass_obj
 def make(
@@ -277,7 +278,7 @@ def _parse_name(value: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(value)
     except ValidationError as error:
-        raise click.BadParameter(f"{value!r} is refused: must be {describe_violated_rule(error)}") from None
+        raise click.BadParameter(f"{format_value(value)} is refused: must be {describe_violated_rule(error)}") from None
 
 
 def _parse_models(value: str | None) -> tuple[str, ...] | None:
@@ -290,5 +291,7 @@ def _parse_duration(value: str | None) -> timedelta | None:
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", value)
     kept = timedelta(**{UNITS[found[2]]: int(found[1])}) if found else LONGEST
     if not found or kept > LONGEST:
-        raise click.BadParameter(f"{value!r} is refused: must be such as 90m, 24h or 7d", param_hint="--keep")
+        raise click.BadParameter(
+            f"{format_value(value)} is refused: must be such as 90m, 24h or 7d", param_hint="--keep"
+        )
     return kept

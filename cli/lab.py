@@ -8,6 +8,7 @@ import pprint
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from cli.option_types import WholeNumber
 from cli.prog_name import SentenceGroup
 from lab import base_images
 from lab.hosts import HostSpec, LabHost
@@ -37,7 +38,7 @@ def _find_host(lab: ThrowawayLab, name: str) -> LabHost:
 
 
 @lab.command()
-@click.argument("count", type=click.IntRange(1, 40), default=1)
+@click.argument("count", type=WholeNumber(1, 40), default=1)
 @click.option("--release", type=click.Choice(sorted(base_images.RELEASES)), default="debian-12", show_default=True)
 @click.option("--card", multiple=True, help="A simulated card by PCI id, such as 10de:2204; repeatable.")
 @click.option("--gpus", is_flag=True, help="Lend the hosts this machine's own NVIDIA cards and CUDA toolkit.")

@@ -40,6 +40,7 @@ from cli.instance_access import (
 )
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import metrics_path, refuse_busy, refuse_context_overflow
+from cli.option_types import DecimalNumber, OutputFile, WholeNumber
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph, print_prose, print_table
@@ -220,7 +221,7 @@ STREAMS = "10,30,64,128,200,256"
 @click.option(
     "--streams", callback=parse_counts, default=STREAMS, show_default=True, help="Requests under way at once."
 )
-@click.option("--seconds", type=click.FloatRange(1, 3600), default=30.0, show_default=True, help="Of each step.")
+@click.option("--seconds", type=DecimalNumber(1, 3600), default=30.0, show_default=True, help="Of each step.")
 @click.option(
     "--workload",
     type=click.Choice(sorted(WORKLOADS)),
@@ -231,13 +232,13 @@ STREAMS = "10,30,64,128,200,256"
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="A file of your own, a prompt a line.")
 @click.option(
     "--tokens",
-    type=click.IntRange(1, 100_000),
+    type=WholeNumber(1, 100_000),
     help="Maximum answer length for --prompts, in tokens.  [default: 150]",
 )
 @click.option("--thinking", is_flag=True, help="Keep the instance's thinking mode; off by default.")
 @click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
-@click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Also write a row a step to this file.")
+@click.option("--json", "json_file", type=OutputFile(), help="Also write all figures to this file.")
+@click.option("--csv", "csv_file", type=OutputFile(), help="Also write a row a step to this file.")
 def load(
     inventory: str,
     limit: str | None,

@@ -11,6 +11,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import WholeNumber
 from cli.prog_name import SentenceGroup, prog_name
 from cli.tables import print_prose
 from rigwright import toml
@@ -18,7 +19,7 @@ from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.inventory import layer_folders
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.engine_schema import DerivedEvidence, Purpose, VariantKeys
-from rigwright.problems import Invalid, describe_unknown
+from rigwright.problems import Invalid, describe_unknown, format_value
 from rigwright.validated_types import CatalogName, VariantName
 
 # Below this mirror of the inventory's hosts find what no hub publishes.
@@ -115,7 +116,7 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
 @click.argument("name", metavar="ENGINE/NAME")
 @click.option("--like", required=True, metavar="ENGINE/NAME", help="The variant to copy keys from.")
 @click.option("--model", "served", metavar="NAME", help="The model to serve; default: the copied variant's.")
-@click.option("--cards", type=click.IntRange(0, 16), help="Number of cards; default: the copied variant's.")
+@click.option("--cards", type=WholeNumber(0, 16), help="Number of cards; default: the copied variant's.")
 @click.option("--why", help="Its purpose, as shown by `rigwright variants`.")
 def variant(inventory: str, name: str, like: str, served: str | None, cards: int | None, why: str | None) -> None:
     """Write a variant that is like another one into catalog/ beside INVENTORY.
@@ -133,7 +134,7 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
         text = render_variant(name, like, other, served or other.model, count, why)
     except ValidationError as error:
         words = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise click.ClickException(f"--why {why!r} is refused: must be {words}") from None
+        raise click.ClickException(f"--why {format_value(why)} is refused: must be {words}") from None
     written = _write_catalog_file(inventory, name, text)
     print_prose(f"{written}: variant {name}, with the keys of {like}: edit them there")
     click.echo(f'  "instances": {{"chat": {{"variant": "{name}", "cards": {list(range(count))}, "port": 8020}}}}')
@@ -145,7 +146,7 @@ def _load_catalog_without(rule: Any, inventory: str, name: str, tables: tuple[st
         TypeAdapter(rule).validate_python(name)
     except ValidationError as error:
         words = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise click.ClickException(f"{name!r} is refused: must be {words}") from None
+        raise click.ClickException(f"{format_value(name)} is refused: must be {words}") from None
     try:
         catalog = load_catalog(layer_folders(Path(inventory), "catalog"))
     except Invalid as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.owned_ids import declared_digest
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import observe_box
@@ -55,6 +56,8 @@ class HostPlan:
     """The one of the rig's lock and bundle."""
     states: list[str]
     """The states of instances that are not ready now, a sentence each."""
+    unverified: list[str]
+    """Parts of what a deploy owns that changed since its checks last passed."""
 
 
 def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
@@ -68,7 +71,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.reserved_gpus else [])]
     looks += ["containers"] if box.rig.containers else []
     looks += ["gateway_secrets"] if box.rig.gateway else []
-    observed = observe_box(box, "served", "written", "use", *looks)
+    observed = observe_box(box, "served", "written", "use", "owned_state", *looks)
     box = observed.box
     facts, found = box.read_facts(), box.read_serving_state()
     facts = without_ports_of(facts, theirs) if theirs else facts
@@ -119,6 +122,9 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         _describe_changes(box, wanted, made),
         box.rig.digest,
         [state.describe() for one in box.rig.instances if not (state := observed.assess_state(one)).is_ready],
+        box.read_owned_state().find_changes(declared_digest(box.rig.digest, wanted.generation.digest))
+        if found.current
+        else [],
     )
 
 
@@ -184,6 +190,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "fetched_bytes": one.plan.fetched_bytes,
                 "interrupted": list(one.plan.interrupted),
                 "digest": one.digest,
+                "unverified": one.unverified,
                 "lent": one.reserved_gpus,
                 "gateway": one.gateway,
                 "evidence": one.evidence,
@@ -220,6 +227,11 @@ def _print_plans(seen: dict[str, HostPlan]) -> None:
         )
         notes += [f"{name}: lent: {text}" for text in one.reserved_gpus]
         notes += [f"{name}: gateway: {text}" for text in one.gateway]
+        if one.unverified:
+            notes.append(
+                f"{name}: changed since a deploy verified it: {', '.join(one.unverified)}; a deploy repairs what it "
+                "owns (`deploy --dry` lists repairs)"
+            )
         if not made.steps:
             notes.append(
                 f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"

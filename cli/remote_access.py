@@ -16,6 +16,7 @@ from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map
 from cli import exit_codes, remote_terminal, shell_completion
 from cli.exit_codes import HostUnreached, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import WholeNumber
 from cli.remote_terminal import PassthroughCommand
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
@@ -124,7 +125,7 @@ def instance_selector(
 @click.command()
 @INVENTORY_ARGUMENT
 @click.argument("instance", required=False, shell_complete=shell_completion.complete_instances)
-@click.option("--port", type=click.IntRange(1, 65535), help="The port here; the instance's own without it.")
+@click.option("--port", type=WholeNumber(1, 65535), help="The port here; the instance's own without it.")
 @LIMIT_OPTION
 def tunnel(inventory: str, instance: str | None, port: int | None, limit: str | None) -> None:
     """Reach INSTANCE's API at a port of this machine, through SSH, until interrupted.

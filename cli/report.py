@@ -22,6 +22,7 @@ from cli.diagnose import collect_evidence
 from cli.exit_codes import InvalidRequest
 from cli.instance_access import connect_boxes
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import OutputFile
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from rigwright import speed_baselines
@@ -50,9 +51,7 @@ from roles import root_shell
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file, once you agree."
-)
+@click.option("--output", type=OutputFile(path_type=Path), help="Write it to this file, once you agree.")
 @click.option("--yes", is_flag=True, help="Write it without being asked.")
 def report(inventory: str, limit: str | None, output: Path | None, yes: bool) -> None:
     """What of the boxes of INVENTORY helps others to help, and tells them nothing else: for a forum or an issue.

@@ -15,6 +15,7 @@ from cli.exit_codes import InvalidRequest
 from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import refuse_foreign_server
+from cli.option_types import OutputFile, WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, StressVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
@@ -33,12 +34,12 @@ from roles.connection_failures import describe_unreachable_host
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @INSTANCE_OPTION
-@click.option("--up-to", type=click.IntRange(1000), metavar="TOKENS", help="No prompt is longer than that.")
+@click.option("--up-to", type=WholeNumber(1000, 100_000_000), metavar="TOKENS", help="No prompt is longer than that.")
 @click.option("--soak", is_flag=True, help="Twenty conversations of five turns in place of the probes; half an hour.")
 @click.option("--grow", is_flag=True, help="With --soak: five conversations that grow to 24,000 tokens.")
 @click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON instead of text.")
-@click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
+@click.option("--junit", type=OutputFile(), help="Also write a JUnit XML report to this file.")
 def stress(
     inventory: str,
     limit: str | None,

@@ -36,7 +36,7 @@ from rigwright.inventory import layer_folders, load_rig
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
-from rigwright.problems import Invalid, describe_unknown, format_count
+from rigwright.problems import Invalid, describe_unknown, format_count, format_value
 from rigwright.serving import takeover
 from rigwright.serving.activation import goal_for, plan_activation
 from rigwright.serving.serving_state import ObservedServing
@@ -161,7 +161,7 @@ def _confirm_takeover(took: str | None, yes: bool) -> ExistingService | None:
         return None
     theirs = parse_existing_service(took)
     if theirs is None:
-        raise click.BadParameter(f"{took!r} is refused: must be {RULE}", param_hint="--from")
+        raise click.BadParameter(f"{format_value(took)} is refused: must be {RULE}", param_hint="--from")
     return theirs
 
 

@@ -38,8 +38,6 @@ class SuiteStage:
     commands: tuple[Commands, ...] = ()
     folder: str = ""
     """Tests that are shared out among processes, instead of commands."""
-    all_only: bool = False
-    """Whether it is a part of `test all` alone."""
 
 
 STAGES = {
@@ -66,13 +64,6 @@ STAGES = {
         "7 min; 5 more to compile an engine",
         "root",
         folder="tests/hosts",
-    ),
-    "bench": SuiteStage(
-        "every benchmark once, small, without figures",
-        "8 min",
-        "root, debian-12",
-        ([["pytest", "-v", "tests/bench"]],),
-        all_only=True,
     ),
 }
 # For tests that fetch gigabytes or compile for cards: seconds, beside those of pyproject.toml
@@ -214,7 +205,7 @@ def select_stages(stages: Sequence[str]) -> tuple[list[str], bool]:
     """The stages to run, and whether as a part of `all`."""
     whole = "all" in stages
     named = [name for name in stages if name != "all"]
-    return named or [name for name, stage in STAGES.items() if whole or not stage.all_only], whole
+    return named or [*STAGES], whole
 
 
 def run_stage(name: str, whole: bool, given: list[str], folder: Path) -> tuple[dict[str, tuple[float, bool]], bool]:
@@ -232,7 +223,7 @@ def run_stage(name: str, whole: bool, given: list[str], folder: Path) -> tuple[d
         if failed:
             break
         if not stage.folder:
-            took[" ".join(commands[0])] = (seconds, stage.all_only)
+            took[" ".join(commands[0])] = (seconds, False)
     for file in folder.glob("took-*"):
         for what, (seconds, all_only) in json.loads(file.read_text()).items():
             known = took.get(what, (0.0, True))

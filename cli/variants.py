@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from cli.inventory_loading import SuggestingChoice, load_host_rig, load_hosts
+from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.declaration.catalog_loader import load_catalog
@@ -31,7 +32,7 @@ COLUMNS = ("variant", "cards", "for", "context", "evidence")
     "--need", type=SuggestingChoice(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items())
 )
 @click.option("--workload", type=SuggestingChoice(WORKLOADS), help="Purpose to filter by.")
-@click.option("--cards", type=click.IntRange(0, MAX_CARDS), help="Number of cards; with INVENTORY taken from its rigs.")
+@click.option("--cards", type=WholeNumber(0, MAX_CARDS), help="Number of cards; with INVENTORY taken from its rigs.")
 @click.option("--card", help="Card model, by its catalogue name.")
 @LIMIT_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -19,6 +19,7 @@ from cli.instance_access import (
 )
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
+from cli.option_types import OutputFile
 from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
@@ -38,7 +39,7 @@ from roles.connection_failures import describe_unreachable_host
 @INSTANCE_OPTION
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON instead of text.")
-@click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
+@click.option("--junit", type=OutputFile(), help="Also write a JUnit XML report to this file.")
 def verify(
     inventory: str,
     limit: str | None,

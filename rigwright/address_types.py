@@ -68,21 +68,85 @@ def _ssh_host(value: str) -> str:
     return value
 
 
-def matching_address(pattern: str, description: str) -> AfterValidator:
-    """The rule that a text is an address of a pattern, whole, and can lead to a host."""
+LONGEST_URL = 2048
+"""Characters; nginx has 8 KiB for a request's first line (large_client_header_buffers), and some proxies 2 KiB."""
+_SEGMENT = r"(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@%=&-]+"
 
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            named = re.match(r"https?://[^/]*@", value)
-            raise ValueError(f"{description}, without user and password" if named else description)
-        if value.startswith(("http://", "https://")):
-            try:
-                canonical_host(urlsplit(value).hostname or "")
-            except ValueError as error:
-                raise ValueError(f"{description}: {error}") from None
+
+def refuse_malformed_url(value: str, *, path: bool = True, query: bool = False) -> None:
+    """Refuse an address on the web that is not http(s), leads to no host, or has a part that its use does not have.
+
+    Args:
+        value: The address.
+        path: Whether it may have a path.
+        query: Whether it may have a query.
+
+    Raises:
+        ValueError: it is refused; the text says which parts it may not have, or what is allowed.
+    """
+    rule = f"an http(s) URL {_WITH_PORT}" if path else f"an http(s) URL of a host, without a path {_WITH_PORT}"
+    if len(value) > LONGEST_URL:
+        raise ValueError(f"{rule}, of at most {LONGEST_URL} characters")
+    bare, fragment, _ = value.partition("#")
+    bare, asked, _ = bare.partition("?")
+    scheme, _, rest = bare.partition("://")
+    host, slash, below = rest.partition("/")
+    faults = [
+        fault
+        for is_faulty, fault in (
+            ("@" in host, "user and password"),
+            (asked and not query, "a query (?...)"),
+            (fragment, "a fragment (#...)"),
+            ("//" in slash + below, "a doubled slash (//)"),
+            (re.search(r"(?:\A|/)\.\.?(?:/|\Z)", below), "the folders . and .."),
+            (
+                re.search(r"%(?![0-9A-Fa-f]{2})|%[01][0-9A-Fa-f]|%7[Ff]", rest),
+                "a % that encodes no printable character",
+            ),
+        )
+        if is_faulty
+    ]
+    if scheme in ("http", "https") and faults:
+        raise ValueError(f"{rule}, without {' and '.join(faults)}")
+    folders = rf"(?:/|(?:/{_SEGMENT})*/?)" if path else ""
+    words = r"(?:\?[A-Za-z0-9._~/?=&+@%,:;!-]*)?" if query else ""
+    if scheme in ("http", "https") and not host:
+        raise ValueError(f"{rule}: it names no host")
+    if not re.fullmatch(rf"https?://{_ORIGIN}{folders}{words}", value):
+        raise ValueError(rule)
+    try:
+        canonical_host(urlsplit(value).hostname or "")
+    except ValueError as error:
+        raise ValueError(f"{rule}: {error}") from None
+
+
+def _http_url(value: str) -> str:
+    refuse_malformed_url(value)
+    return value
+
+
+def _http_url_with_query(value: str) -> str:
+    refuse_malformed_url(value, query=True)
+    return value
+
+
+def _origin(value: str) -> str:
+    refuse_malformed_url(value, path=False)
+    return value
+
+
+def _source(value: str) -> str:
+    rule = "index:PROJECT, MIRROR:PATH or "
+    if value.startswith(("http:", "https:")):
+        try:
+            refuse_malformed_url(value, query=True)
+        except ValueError as error:
+            raise ValueError(f"{rule}{error}") from None
+        if urlsplit(value).path:
+            return value
+    elif re.fullmatch(rf"[a-z0-9][a-z0-9-]{{0,47}}:{_PATH}", value) and len(value) <= LONGEST_URL:
         return value
-
-    return AfterValidator(check)
+    raise ValueError(f"{rule}an http(s) URL {_WITH_PORT}")
 
 
 def _address(value: str) -> str:
@@ -101,9 +165,14 @@ def _cidr(value: str) -> str:
     if "%" in value:
         raise ValueError(f"a network, {ZONE}")
     try:
-        return str(ip_network(value))
+        found = ip_network(value)
     except ValueError:
         pass
+    else:
+        if found.num_addresses == 1 and found.network_address.is_unspecified:
+            # of the one address that no client has
+            raise ValueError(f"a network: {found.network_address}/0 allows all addresses, {value} allows none")
+        return str(found)
     try:
         # an address inside of a network: one of both was meant
         meant = f"{ip_network(value, strict=False)}, or {ip_network(value.partition('/')[0])} for one address"
@@ -119,21 +188,13 @@ TcpPort = Annotated[int, Field(ge=1, le=65535, strict=True)]
 Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Address = Annotated[str, AfterValidator(_address)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
-HttpUrl = Annotated[
-    str, matching_address(rf"https?://{_ORIGIN}(?:/[A-Za-z0-9._~/?=&+@%-]*)?", f"an http(s) URL {_WITH_PORT}")
-]
-Origin = Annotated[
-    str, matching_address(rf"https?://{_ORIGIN}", f"an http(s) URL of a host, without a path {_WITH_PORT}")
-]
+# One type of address on the web, and what few uses have more or less: queries, no path.
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+HttpUrlWithQuery = Annotated[str, AfterValidator(_http_url_with_query)]
+Origin = Annotated[str, AfterValidator(_origin)]
 # index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
 _PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
-Source = Annotated[
-    str,
-    matching_address(
-        rf"(?!https?:)[a-z0-9][a-z0-9-]{{0,47}}:{_PATH}|https?://{_ORIGIN}/[A-Za-z0-9._~/?=&+@%-]*",
-        f"index:PROJECT, MIRROR:PATH or an http(s) URL {_WITH_PORT}",
-    ),
-]
+Source = Annotated[str, AfterValidator(_source)]
 
 
 def _host_name(value: str) -> str:

@@ -30,15 +30,18 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.address_types import canonical_host
-from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.declaration.catalog_loader import InvalidFlags, load_catalog
 from rigwright.declaration.connection import (
     KEYS,
     describe_wrong_value,
     find_connection_problems,
+    find_ssh_port_conflicts,
     is_host_key,
     parse_host_key,
 )
 from rigwright.declaration.entry_validation import validate_entry
+from rigwright.declaration.host_data import MADE
+from rigwright.declaration.inventory_source import find_source_problems
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.inventory_feature import LoadPurpose
@@ -60,6 +63,8 @@ _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=N
 _EARLIER = "__rigwright_groups__"
 """In an inventory's own namespace: the rigs of the groups that it has made before."""
 HostGroup = list[tuple[str, dict[str, object]]]
+RIG_KEYS = frozenset({*KEYS, *RigEntry.model_fields})
+"""Keys of a rig: of its connection, and of its entry."""
 
 
 def hosts(entries: object, **shared: object) -> HostGroup:
@@ -119,7 +124,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
     if not isinstance(entries, dict) or not entries:
         raise Invalid([Problem(file, "hosts()", "must be a table with at least one rig: name -> keys")])
     group: HostGroup = []
-    found: dict[str, list[Problem]] = {}
+    found: dict[str, list[Problem]] = {"": find_source_problems(file, RIG_KEYS)}
     rigs: dict[str, Rig] = {}
     for name, own in entries.items():
         problems = found.setdefault(str(name), [])
@@ -136,13 +141,30 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
             rigs[str(name)] = load_rig(rig)
         except Invalid as error:
             problems += _collect_refusals(error)
+        problems += find_ssh_port_conflicts(file, str(name), connection, others)
         group.append((name, {**connection_data(file, str(name), connection), "rig": rig}))
+        MADE[file, str(name)] = dict(group[-1][1])
     of_shared = _extract_shared_problems(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
-    if every := every + _refuse_duplicates(file, group, earlier) + find_unreachable_boxes(file, rigs):
+    if (
+        every := every
+        + _refuse_duplicates(file, group, earlier)
+        + find_unreachable_boxes(file, rigs)
+        + _find_key_problems(rigs)
+    ):
         raise Invalid(every)
     _share_scrape_targets(group, rigs)
     return group
+
+
+def _find_key_problems(rigs: dict[str, Rig]) -> list[Problem]:
+    """Mistakes in the keys files of gateways."""
+    if not any(one.gateway for one in rigs.values()):
+        return []
+    # few rigs have one
+    from rigwright.gateway.key_models import find_unknown_key_models
+
+    return find_unknown_key_models(rigs)
 
 
 def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:
@@ -237,7 +259,9 @@ def _refuse_names(
         )
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
-        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a dedicated user"))
+        found.append(
+            Problem(file, f"{name}.service_user", f"{format_value(user)} is refused: must be a dedicated user")
+        )
     return found
 
 
@@ -246,6 +270,16 @@ def layer_folders(inventory: Path, noun: str) -> list[Path]:
     ours = ROOT / noun
     beside = inventory.resolve().parent / noun
     return [ours, beside] if beside.is_dir() and beside != ours else [ours]
+
+
+def _find_folder_problems(inventory: Path, noun: str) -> list[Problem]:
+    """Refuse a file, or a link to nothing, in the place of a folder next to an inventory."""
+    beside = inventory.resolve().parent / noun
+    if beside.is_dir() or not os.path.lexists(beside):
+        return []
+    kind = "a file" if beside.exists() else f"a link to {beside.readlink()}, which does not exist"
+    text = f"is not a folder: {kind}; {noun}/ next to an inventory overrides what Rigwright ships"
+    return [Problem(str(beside), "", text)]
 
 
 def find_foreign_data(data: Any) -> Problem | None:
@@ -265,10 +299,13 @@ def load_rig(data: Any) -> Rig:
         raise Invalid([problem])
     inventory = Path(str(data["inventory"]))
     name, entry = str(data["name"]), data["entry"]
-    problems: list[Problem] = []
+    problems = [fault for noun in ("catalog", "locks", "patches") for fault in _find_folder_problems(inventory, noun)]
     catalog, lock = Catalog(), Lock({})
+    flag_problems: list[Problem] = []
     try:
         catalog = load_catalog(layer_folders(inventory, "catalog"))
+    except InvalidFlags as error:
+        catalog, flag_problems = error.catalog, error.problems
     except Invalid as error:
         problems += error.problems
     try:
@@ -280,8 +317,9 @@ def load_rig(data: Any) -> Rig:
     except Invalid as error:
         problems += error.problems
     if problems:
-        # what the names stand for, nobody knows; all else of the entry can be judged
-        raise Invalid([*problems, *validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems])
+        # the names of a faulty catalogue are unknown; all else of the entry is judged
+        problems += flag_problems + validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems
+        raise Invalid(problems)
     making_ = _MAKING.get()
     if making_ == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
@@ -292,7 +330,13 @@ def load_rig(data: Any) -> Rig:
     own = frozenset(KEYS)
     watched = parse_scrape_targets(str(inventory), str(data["name"]), data.get("watched", ()))
     name, entry = str(data["name"]), data["entry"]
-    return resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
+    try:
+        rig = resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
+    except Invalid as error:
+        raise Invalid([*flag_problems, *error.problems]) from None
+    if flag_problems:
+        raise Invalid(flag_problems)
+    return rig
 
 
 @contextmanager

@@ -13,13 +13,16 @@ from typing import Annotated, ClassVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
+from rigwright.safe_text import HIDDEN, has_secret_form, hide_tokens
 from rigwright.safe_text import printable as printable
 
 
 class FrozenModel(BaseModel):
     """Base of everything read from a file: immutable, and a key it does not know is a mistake."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", str_strip_whitespace=False, allow_inf_nan=False, defer_build=True
+    )
     RENAMED: ClassVar[dict[str, str]] = {}
     """Former name of a key -> its name. `translate_validation` refuses a former name and gives the new one. The scripts
     in docs/inventory.md convert files.
@@ -66,7 +69,7 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return printable(": ".join(part for part in (self.file, self.key, self.text) if part))
+        return printable(hide_tokens(": ".join(part for part in (self.file, self.key, self.text) if part)))
 
 
 class Invalid(Exception):
@@ -89,6 +92,10 @@ def suggestion(value: str, names: Iterable[str]) -> str:
     return "; " + "; ".join(parts) if parts else ""
 
 
+LONGEST_NAME = 200
+"""Characters that are compared with valid names, which takes the product of both lengths."""
+
+
 def format_count(number: int, noun: str) -> str:
     """`1 card`, `2 cards`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
@@ -101,7 +108,8 @@ def describe_renamed(new: str) -> str:
 
 def describe_unknown(kind: str, value: str, names: Iterable[str]) -> str:
     """The text of an unknown name."""
-    return f'there is no {kind} "{value}"{suggestion(value, names)}'
+    shown = HIDDEN if has_secret_form(value) else _shorten(value)
+    return f'there is no {kind} "{shown}"{suggestion(value[:LONGEST_NAME], names)}'
 
 
 # pydantic's words where they do not follow "must be"
@@ -115,6 +123,10 @@ WORDS = {
     "model_attributes_type": "a table of keys",
     "invalid_key": "text as key",
     "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "finite_number": "a finite number",
+    "string_unicode": "text on one line, without half characters (surrogates)",
 }
 
 
@@ -123,7 +135,7 @@ BOUNDS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most
 
 
 def translate_validation(
-    error: ValidationError,
+    error: ValidationError | Sequence[ErrorDetails],
     model: type[BaseModel],
     file: str,
     prefix: str,
@@ -133,7 +145,7 @@ def translate_validation(
     """Translate pydantic's errors into problems, with the nearest valid name for unknown keys.
 
     Args:
-        error: Pydantic's errors.
+        error: Pydantic's errors, or those of `rigwright.validation_passes.find_all_errors`.
         model: The model of the data.
         file: The file of the data.
         prefix: The key of the data.
@@ -141,7 +153,7 @@ def translate_validation(
         within: The tables of the file that the data stands in.
     """
     found = []
-    details = error.errors(include_url=False)
+    details = error.errors(include_url=False) if isinstance(error, ValidationError) else error
     for detail in details:
         place = detail["loc"]
         # pydantic counts the items that have no mistake
@@ -168,7 +180,9 @@ def translate_validation(
         else:
             found.append(
                 Problem(
-                    file, key, f"{format_value(detail['input'])} is refused: must be {_describe_rule(file, detail)}"
+                    file,
+                    key,
+                    f"{format_value(detail['input'], key)} is refused: must be {_describe_rule(file, detail)}",
                 )
             )
     return found
@@ -186,7 +200,7 @@ def _describe_kind_problem(
     if detail["type"] == "union_tag_not_found":
         return Problem(file, f"{key}.{name}", f"missing{suggestion('', allowed)}")
     return Problem(
-        file, f"{key}.{name}", f"{format_value(limits['tag'])} is refused{suggestion(limits['tag'], allowed)}"
+        file, f"{key}.{name}", f"{format_value(limits['tag'], key)} is refused{suggestion(limits['tag'], allowed)}"
     )
 
 
@@ -230,16 +244,45 @@ def _quoting_hint(file: str, loc: Sequence[int | str], given: object, allowed: I
     return f'; a name with a dot needs quotes: [{top}."{".".join(name)}"]'
 
 
-def format_value(value: object) -> str:
-    """A value as it was given, cut where it is long."""
+# Keys whose values are secrets, and keys whose values look like secrets and are public.
+_SECRET_KEY = re.compile(
+    r"(?:.*[._-])?(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|credentials?|auth(?:orization)?|login(?:_file)?)"
+    r"|keys",
+    re.IGNORECASE,
+)
+_SECRET_TABLES = frozenset({"registries"})
+_PUBLIC_KEY = re.compile(
+    r"(?:.*_)?(?:sha256|digest|version|commit|revision|selection|sources|fingerprint|include)|file"
+)
+HIDDEN_VALUE = "a hidden value (it may be a secret)"
+
+
+def format_value(value: object, key: str = "") -> str:
+    """A value as it was declared, for a message: cut if it is long, and hidden if it is or may be a secret.
+
+    Args:
+        value: The value.
+        key: Its key, with the keys that it is in: `registries.ghcr.login_file`.
+    """
     try:
         text = str(value) if isinstance(value, date | time) else repr(value)
     except ValueError:  # a number of more digits than Python prints
         text = "a number of too many digits"
     except Exception:  # an inventory is a program: repr() of its objects may raise anything, or recurse
         text = f"a {type(value).__name__} that cannot be displayed"
+    parts = [part for part in re.split(r"[.\[\]]+", key) if part and not part.isdecimal()] or [""]
+    may_be_secret = not isinstance(value, bool | int | float) and text not in ("None", "''", "[]", "()", "{}")
+    inner = value.items() if isinstance(value, dict) else ()
+    if may_be_secret and (
+        _SECRET_KEY.fullmatch(parts[-1])
+        or not _SECRET_TABLES.isdisjoint(parts)
+        or any(isinstance(one, str) and _SECRET_KEY.fullmatch(str(name)) for name, one in inner)
+        or hide_tokens(text) != text
+        or (has_secret_form(text) and not _PUBLIC_KEY.fullmatch(parts[-1]))
+    ):
+        return HIDDEN_VALUE
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
-    return _shorten(text)
+    return _shorten(re.sub(r"(//[^\s?#'\"]*[?#])[^\s'\"]+", r"\1...", text))  # and in its query
 
 
 def _shorten(text: str) -> str:
@@ -252,7 +295,7 @@ def describe_exception(error: BaseException) -> str:
         text = str(error)
     except Exception:  # it is their program's, too
         text = ""
-    return f"{type(error).__name__}{': ' if text else ''}{text}"
+    return hide_tokens(f"{type(error).__name__}{': ' if text else ''}{text}")
 
 
 def _valid_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

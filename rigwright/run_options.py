@@ -111,7 +111,7 @@ def parse_run_options(given: Mapping[str, object]) -> RunOptions:
         if rule := _describe_wrong_value(key, value):
             near = difflib.get_close_matches(str(value), VERBS, n=1, cutoff=0.5) if key == "verb" else []
             hint = f'; did you mean "{near[0]}"?' if near else ""
-            problems.append(Problem("--data", key, f"{format_value(value)} is refused: must be {rule}{hint}"))
+            problems.append(Problem("--data", key, f"{format_value(value, key)} is refused: must be {rule}{hint}"))
     if not problems:
         problems = _find_conflicts(given)
     if problems:

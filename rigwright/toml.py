@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rigwright import local_files
 from rigwright.problems import Invalid, Problem, translate_validation
+from rigwright.validation_passes import find_all_errors
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -48,7 +49,8 @@ def load_toml(path: Path, model: type[M]) -> M:
             raise ValueError("it begins with a byte order mark: save it as UTF-8 without one")
         return cast("M", _parse_cached(text, model))
     except ValidationError as error:
-        raise Invalid(translate_validation(error, model, str(path), "")) from error
+        details = find_all_errors(model, tomllib.loads(text))
+        raise Invalid(translate_validation(details, model, str(path), "")) from error
     # a number of more digits than Python reads is a ValueError, too
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error

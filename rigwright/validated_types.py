@@ -14,6 +14,21 @@ from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as PythonRequirement
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
+from rigwright.safe_text import has_secret_form
+
+
+def refuse_violations(*rules: tuple[bool, str]) -> None:
+    """Refuse a table that breaks rules between its keys, with all of them.
+
+    Args:
+        *rules: Whether the table breaks it, and what the rule allows.
+
+    Raises:
+        ValueError: the table breaks one; the text has what each of them allows.
+    """
+    if broken := [allowed for is_broken, allowed in rules if is_broken]:
+        raise ValueError("; and ".join(broken))
+
 
 def matching(pattern: str, description: str) -> AfterValidator:
     """The rule that a text is of a pattern, whole; `description` is what is allowed, for people."""
@@ -30,16 +45,16 @@ def matching(pattern: str, description: str) -> AfterValidator:
 # Host and unit names: what systemd, DNS and ssh all take without quoting, never starting with an option's dash.
 Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,47}", "at most 48 lowercase letters, digits and dashes")]
 # Names of catalogue entries: also dots and capitals, as in model names, and one slash (engine/name) in variants.
-CatalogName = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
+CATALOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+CatalogName = Annotated[str, matching(CATALOG_NAME.pattern, "letters, digits, dots and dashes")]
 # Of artefacts: also a plus, as in 2.9.0+cu130.
 Version = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}", "letters, digits, dots, dashes and +")]
 # Of a distribution's packages: an epoch's colon, and the tilde of what is older than without it.
 DebVersion = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,95}", "letters, digits and ._+:~-")]
 # Of artefacts: conda's own can begin with an underscore, as _libgcc_mutex does.
 ArtefactName = Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
-VariantName = Annotated[
-    str, matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
-]
+VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+VariantName = Annotated[str, matching(VARIANT_NAME.pattern, "engine/name, such as llamacpp/65k")]
 FileName = Annotated[
     str,
     matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name without a folder: letters, digits, dots and dashes"),
@@ -100,10 +115,13 @@ def _json(value: object, *kinds: type) -> Any:
 def _flag_value(value: object) -> str | bool:
     if value is True:
         return True
+    _refuse_broken_json(value)
     text = ""
     if isinstance(value, (int, float, str)) and not isinstance(value, bool):
         with suppress(ValueError):  # a number of more digits than Python prints
             text = str(value)
+        if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+            text = ""
     if (table := _json(value, dict, list)) is not None:
         text = json.dumps(table, sort_keys=True)
     if not FLAG_VALUE.fullmatch(text) or not text.isprintable():
@@ -111,7 +129,17 @@ def _flag_value(value: object) -> str | bool:
     return text
 
 
+def _refuse_broken_json(value: object) -> None:
+    """Refuse a text that begins as a JSON object and is none."""
+    if isinstance(value, str) and re.match(r"\s*\{(?![{%#])", value):  # Jinja begins so
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"valid JSON, or a table: {error}") from None
+
+
 def _option_value(value: object) -> Any:
+    _refuse_broken_json(value)
     if value is True or (isinstance(value, str) and FLAG_VALUE.fullmatch(value) and value.isprintable()):
         return value
     if (found := _json(value, int, float, list, dict)) is None:
@@ -146,7 +174,9 @@ def _require_rising(value: tuple[T, T]) -> tuple[T, T]:
 # The rule of every pair that says from where to where.
 RISING = AfterValidator(_require_rising)
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
-Positive = Annotated[int, Field(gt=0, strict=True)]
+# 256 TiB, what x86-64 addresses with four levels of page tables (kernel.org, x86_64/mm): nothing here has more.
+LARGEST_NUMBER = 1 << 48
+Positive = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, strict=True)]
 # Nothing that is waited for takes longer than a day.
 Seconds = Annotated[int, Field(ge=1, le=86_400, strict=True)]
 # Ten times the longest context that a published model has: 10 million tokens (Llama 4 Scout's model card).
@@ -183,10 +213,25 @@ def memory_bytes(declared: str, host_kib: int) -> int:
 # As systemd reads it (systemd.resource-control(5), MemoryMax=): powers of 1024, or a part of the host's. Below
 # 64 MiB no engine starts, and with four levels of page tables x86-64 has no more than 64 TiB (kernel.org, x86_64/mm).
 MemorySize = Annotated[str, AfterValidator(_memory)]
-Count = Annotated[int, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_NUMBER, strict=True)]
 # One that neither ends a line nor writes on the terminal: no controls, none of Unicode's for lines and directions.
 PLAIN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 Text = Annotated[str, matching(PLAIN + "{1,200}", "1 to 200 characters on one line")]
+
+
+def _local_path(value: str) -> str:
+    # a secret has no folder; a file with a name like that can be addressed as ./NAME
+    if "/" not in value and has_secret_form(value):
+        raise ValueError("the path of a file with the secret, never the secret itself")
+    return value
+
+
+LOCAL_PATH = "a path of 1 to 4096 characters on one line"
+# Of the operator's machine, where Linux takes at most PATH_MAX (4096) bytes (include/uapi/linux/limits.h). A surrogate
+# is half a character: no file has a name with one.
+LocalPath = Annotated[
+    str, matching(rf"(?:(?![\ud800-\udfff]){PLAIN}){{1,4096}}", LOCAL_PATH), AfterValidator(_local_path)
+]
 RelativePath = Annotated[
     str,
     matching(
@@ -230,7 +275,7 @@ def _lanes(value: int) -> int:
     return value
 
 
-Lanes = Annotated[int, Field(strict=True), AfterValidator(_lanes)]
+Lanes = Annotated[int, Field(ge=1, le=16, strict=True), AfterValidator(_lanes)]
 # What NVIDIA calls its two kernel modules, and whose archive a driver is from.
 Flavour = Literal["open", "proprietary"]
 Archive = Literal["distribution", "nvidia"]

@@ -10,6 +10,7 @@ from pyinfra import host, logger, state
 from rigwright.containers.container_plan import ContainerRefusal
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_plan import DriverRefusal
+from rigwright.plan.owned_state import render_question
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
 from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
@@ -17,6 +18,7 @@ from roles.container_toolkit import ContainerChoice, choose_containers, packages
 from roles.host_probe import probe_host
 from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
 from roles.operations.facts import prefetch_facts
+from roles.operations.owned_state import keep_generation, observe_owned_state
 from roles.rig_lookup import DeployContext, HostRun
 from roles.takeover import read_existing_service
 from roles.trees import describe_changed_trees, read_trees
@@ -33,6 +35,7 @@ def preflight(run: HostRun) -> DeployContext | None:
     """
     rig, options = run.rig, run.options
     upgrading = options.verb == "upgrade"
+    asked = render_question(rig)
     # every fact that the decisions below depend on, in one command
     prefetch_facts(
         partial(probe_host, rig),
@@ -41,7 +44,9 @@ def preflight(run: HostRun) -> DeployContext | None:
         partial(weights_verified, rig),
         partial(read_trees, rig),
         partial(client_key_problems, rig),
+        partial(observe_owned_state, asked),
     )
+    observe_owned_state(asked)
     facts = probe_host(rig)
     if not facts:
         return None
@@ -49,6 +54,7 @@ def preflight(run: HostRun) -> DeployContext | None:
     facts = without_ports_of(facts, existing) if existing else facts
     driver, containers = choose_driver(rig, upgrading), choose_containers(rig)
     target = build_target_state(rig, facts, packages_for_driver(driver), packages_for_containers(containers))
+    keep_generation(target.generation.digest)
     context = DeployContext(target, options, existing)
     return context if _accept_host(context, driver, containers) else None
 

@@ -12,6 +12,7 @@ from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import installation
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.monitoring.monitoring_facts import monitoring_release_values
+from rigwright.monitoring.self_check import self_check_release_values
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.render import render
 from rigwright.serving import takeover
@@ -76,6 +77,7 @@ def removal(run: HostRun) -> None:
         **driver_release_values(rig.roots),
         **share_release_values(rig.roots),
         **monitoring_release_values(rig.roots),
+        **self_check_release_values(rig.roots),
         **container_release_values(rig.roots, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.roots.ledger}" if keep_weights else f"[ ! -e {rig.roots.ledger} ]"

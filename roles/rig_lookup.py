@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, cast
 
+import click
 from pyinfra import host
 from pyinfra.api import deploy
 from pyinfra.api.exceptions import PyinfraError
 
+from rigwright.declaration.host_data import find_inventory_data_problems
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
-from rigwright.inventory import load_rig
+from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.monitoring.textfile import deploy_textfile
@@ -119,6 +121,10 @@ def start_run() -> HostRun | None:
         PyinfraError: options, rig, bundle or digest are refused; raised before any operation exists.
     """
     options = orders_of_host(host)
+    context = click.get_current_context(silent=True)
+    file = str((context.params.get("inventory") if context else "") or "the inventory")
+    if problems := find_inventory_data_problems(file, host.inventory, RIG_KEYS):
+        raise PyinfraError(str(Invalid(problems)))
     rig = rig_of_host(host, options.switch)
     if options.verb in ("deploy", "upgrade") and rig.bundle_faults:
         raise PyinfraError("\n".join(map(str, rig.bundle_faults)))

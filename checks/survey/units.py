@@ -9,11 +9,7 @@ from functools import cached_property
 
 from checks.survey.section import TRY, Section, SurveyScope
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.instance import loaded_weights
-from rigwright.monitoring.monitoring_units import monitoring_services
-from rigwright.nvidia.cards.card_setting_files import render_card_settings
-from rigwright.weights import weight_server
-from rigwright.weights.verification import render_rehash_units
+from rigwright.plan.self_check_declaration import render_standalone_units
 
 WORD = "rigwright"
 """What names of units of ours begin with."""
@@ -59,19 +55,9 @@ def expected_units(scene: SurveyScope) -> dict[str, ExpectedUnit]:
         for name in wanted.unit_files
     ]
     found += [ExpectedUnit(one.slice, "", "", "") for one in wanted.units]
-    texts = render_rehash_units(rig.roots) if loaded_weights(rig.instances) else {}
-    if rig.share:
-        texts = {**texts, weight_server.PATH: weight_server.render_share_unit(rig.roots, rig.share)}
-    texts = {**texts, **{f"{UNIT_FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}}
-    texts = {
-        **texts,
-        **{
-            one.path: one.text
-            for one in render_card_settings(rig.roots, rig.cards, rig.driver)
-            if one.path.startswith(f"{UNIT_FOLDER}/")
-        },
-    }
-    found += [ExpectedUnit(path.rpartition("/")[2], path, "", text) for path, text in texts.items()]
+    found += [
+        ExpectedUnit(path.rpartition("/")[2], path, "", text) for path, text in render_standalone_units(rig).items()
+    ]
     return {one.name: one for one in found}
 
 

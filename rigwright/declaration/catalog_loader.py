@@ -37,6 +37,7 @@ from rigwright.problems import (
 from rigwright.supply.lock_inputs import Input
 from rigwright.supply.root_programs import CUDA
 from rigwright.validated_types import CatalogName, VariantName
+from rigwright.validation_passes import find_all_errors
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -56,6 +57,15 @@ class CatalogFile(FrozenModel):
     # valid variants by name and by the keys of their engine's kind: each rig of an inventory reads the same catalogues,
     # and `load_toml` returns one object for one text
     _validated: dict[tuple[str, type[VariantKeys]], VariantKeys] = PrivateAttr(default_factory=dict)
+
+
+class InvalidFlags(Invalid):
+    """Mistakes in flags, variables and unknown keys of variants: all names of the catalogue are known nevertheless."""
+
+    def __init__(self, problems: list[Problem], catalog: Catalog) -> None:
+        super().__init__(problems)
+        self.catalog = catalog
+        """The catalogue without those keys."""
 
 
 class UncheckedVariant(VariantKeys):
@@ -110,9 +120,15 @@ def _parse_engine(path: Path, name: str, data: object, problems: list[Problem]) 
 
 
 def _parse_variant(
-    path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem]
+    path: Path,
+    file: CatalogFile,
+    name: str,
+    engines: Mapping[str, object],
+    problems: list[Problem],
+    flag_problems: list[Problem],
 ) -> VariantKeys | None:
-    """One variant, by the keys of its engine's kind; None after adding its problems.
+    """One variant, by the keys of its engine's kind; None after adding its problems. A variant whose mistakes are in
+    flags, variables and unknown keys is returned without these.
 
     Args:
         path: The file.
@@ -120,6 +136,7 @@ def _parse_variant(
         name: Name of the variant.
         engines: All declared engines, valid or not.
         problems: Receives the problems.
+        flag_problems: Receives those of flags, variables and unknown keys, if there are no others.
     """
     data = file.variants[name]
     if isinstance(data, dict) and "engine" not in data:
@@ -132,10 +149,34 @@ def _parse_variant(
         return None
     kind = _find_kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
     model = kind.variant_keys if kind else UncheckedVariant
-    variant = file._validated.get((name, model)) or _validate_table(path, ("variants", name), model, data, problems)
-    if variant is not None:
+    if (name, model) not in file._validated:
+        found: list[Problem] = []
+        variant = _validate_table(path, ("variants", name), model, data, found)
+        if variant is None:
+            variant = _validate_without_flags(model, data)
+            (problems if variant is None else flag_problems).extend(found)
+            return variant
         file._validated[name, model] = variant
-    return variant
+    return file._validated[name, model]
+
+
+def _validate_without_flags(model: type[VariantKeys], data: object) -> VariantKeys | None:
+    """A variant without its invalid flags, variables and unknown keys; None if it has other mistakes."""
+    if not isinstance(data, dict):
+        return None
+    sound: dict[str, Any] = {key: dict(one) if isinstance(one, dict) else one for key, one in data.items()}
+    for detail in find_all_errors(model, data):
+        table, *inner = map(str, detail["loc"] or ("",))
+        if detail["type"] == "extra_forbidden" and not inner:
+            sound.pop(table, None)
+        elif table in ("flags", "environment") and inner and isinstance(sound.get(table), dict):
+            sound[table].pop(inner[0], None)
+        else:
+            return None
+    try:
+        return model.model_validate(sound)
+    except ValidationError:
+        return None
 
 
 def _find_unknown_names(
@@ -157,8 +198,8 @@ def _validate_table(
 ) -> M | None:
     try:
         return model.model_validate(data)
-    except ValidationError as error:
-        problems += translate_validation(error, model, str(path), "", within=place)
+    except ValidationError:
+        problems += translate_validation(find_all_errors(model, data), model, str(path), "", within=place)
         return None
 
 
@@ -166,6 +207,7 @@ def load_catalog(folders: list[Path]) -> Catalog:
     """Read every *.toml of the folders, and find every snapshot of options in their flags/.
 
     Raises:
+        InvalidFlags: mistakes in flags, variables and unknown keys of variants, and no others.
         Invalid: a mistake in a file, or one name twice in one folder.
     """
     merged: dict[str, dict[str, Any]] = {table: {} for table in CatalogFile.model_fields}
@@ -201,10 +243,16 @@ def load_catalog(folders: list[Path]) -> Catalog:
             ]
         for table, entries in here.items():
             merged[table] |= entries
-    merged["variants"] = {name: _parse_variant(*places[name], name, declared, problems) for name in merged["variants"]}
+    flag_problems: list[Problem] = []
+    merged["variants"] = {
+        name: _parse_variant(*places[name], name, declared, problems, flag_problems) for name in merged["variants"]
+    }
     for name, variant in merged["variants"].items():
         problems += _find_unknown_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
     if problems:
-        raise Invalid(problems)
+        raise Invalid([*problems, *flag_problems])
     patches = merged["inputs"][CUDA].patches if CUDA in merged["inputs"] else ()
-    return Catalog.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots)
+    catalog = Catalog.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots)
+    if flag_problems:
+        raise InvalidFlags(flag_problems, catalog)
+    return catalog

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,8 +17,10 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from rigwright import local_files
 from rigwright.address_types import SshHost, TcpPort
+from rigwright.model.inventory_schema import ShareEntry
+from rigwright.model.monitoring_schema import MonitoringServer
 from rigwright.problems import InventoryModel, Problem, describe_violated_rule, format_value, translate_validation
-from rigwright.validated_types import PLAIN, matching
+from rigwright.validated_types import LOCAL_PATH, LocalPath, matching
 
 _CURVES = {"nistp256": 65, "nistp384": 97, "nistp521": 133}  # bytes of an uncompressed point (SEC 1, 2.3.3)
 _EDWARDS = 32  # bytes of an Ed25519 public key (RFC 8032, 5.1.5)
@@ -118,7 +120,7 @@ def _host_key(value: str) -> str:
     return value
 
 
-_Path = Annotated[str, matching(rf"(?!-){PLAIN}{{1,4096}}", "a path, not beginning with a dash")]
+_Path = Annotated[LocalPath, matching(r"(?s:[^-].*)", f"{LOCAL_PATH}, without a dash at its beginning")]
 
 
 class ConnectionEntry(InventoryModel):
@@ -188,8 +190,39 @@ def find_connection_problems(
             and not describe_wrong_value(key, value)
             and (faulty := judge(str(Path(value).expanduser())))
         ):
-            found.append(Problem(file, f"{name}.{key}", f"{format_value(value)} is refused: {faulty}"))
+            found.append(Problem(file, f"{name}.{key}", f"{format_value(value, key)} is refused: {faulty}"))
     return found
+
+
+def find_ssh_port_conflicts(
+    file: str, name: str, connection: Mapping[str, object], declared: Mapping[str, object]
+) -> list[Problem]:
+    """Refuse ports of a rig that its SSH server has.
+
+    Args:
+        file: The inventory.
+        name: The rig.
+        connection: Keys of its connection.
+        declared: Its other keys, valid or not.
+    """
+    ssh_port = connection.get("ssh_port", ConnectionEntry.model_fields["ssh_port"].default)
+    tables = {f"instances.{key}": one for key, one in _items(declared.get("instances"))}
+    gateway = dict(_items(declared.get("gateway")))
+    tables |= {f"gateway.listeners.{key}": one for key, one in _items(gateway.get("listeners"))}
+    for key, model in (("share", ShareEntry), ("monitoring.server", MonitoringServer)):
+        top, _, inner = key.partition(".")
+        table = dict(_items(declared.get(top))).get(inner) if inner else declared.get(top)
+        if isinstance(table, dict):
+            tables[key] = {"port": model.model_fields["port"].default, **table}
+    return [
+        Problem(file, f"{name}.{key}.port", f"{port} is the SSH port of the rig (ssh_port): choose another")
+        for key, one in tables.items()
+        if (port := dict(_items(one)).get("port")) == ssh_port and type(port) is int
+    ]
+
+
+def _items(table: object) -> Iterable[tuple[object, object]]:
+    return table.items() if isinstance(table, dict) else ()
 
 
 def describe_unusable_key(path: str) -> str:

@@ -17,6 +17,24 @@ from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig
 from rigwright.problems import Problem, translate_validation
+from rigwright.validation_passes import find_all_errors
+
+# A refused listener gets these ports on the loopback interface, so that all else of its gateway is judged.
+LAST_PORT = 65535
+
+
+def _without_faulty_key(top: str, table: dict[str, object], inner: Sequence[int | str]) -> dict[str, object] | None:
+    """A table of an entry without a key that has a mistake; None if the rest says nothing without it."""
+    name, *deeper = map(str, inner)
+    if top in ("instances", "driver"):
+        return {key: value for key, value in table.items() if key != name}
+    listeners = table.get("listeners")
+    if top == "gateway" and isinstance(listeners, dict) and name == "listeners" and deeper and deeper[0] in listeners:
+        valid = {"address": "127.0.0.1", "port": LAST_PORT - [*listeners].index(deeper[0])}
+        return table | {"listeners": listeners | {deeper[0]: valid}}
+    # names elsewhere may lead to its models
+    is_optional = top == "gateway" and name not in ("listeners", "models", "aliases")
+    return {key: value for key, value in table.items() if key != name} if is_optional else None
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
@@ -25,10 +43,10 @@ def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
     for detail in error.errors():
         top, *inner = detail["loc"] or ("",)
         table = sound.get(str(top))
-        if top in ("instances", "driver") and inner and isinstance(table, dict):
-            sound[str(top)] = {name: value for name, value in table.items() if name != inner[0]}
-        else:
-            sound.pop(str(top), None)
+        rest = _without_faulty_key(str(top), table, inner) if inner and isinstance(table, dict) else None
+        sound.pop(str(top), None)
+        if rest is not None:
+            sound[str(top)] = rest
     for _ in range(2):
         try:
             RigEntry.model_validate(sound)
@@ -60,12 +78,12 @@ def validate_entry(
     try:
         entry = RigEntry.model_validate(data)
     except ValidationError as error:
-        problems += translate_validation(error, RigEntry, file, name, also=also)
+        problems += translate_validation(find_all_errors(RigEntry, data), RigEntry, file, name, also=also)
         entry = RigEntry.model_validate(_sound_part(data, error))
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
-    draft = EntryDraft(file, name, entry, present, problems)
+    draft = EntryDraft(file, name, entry, present, problems, data if isinstance(data, dict) else {})
     for feature in features:
         draft.add_fields(feature.name, feature.validate(draft))
     return draft

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from rigwright.engines import kind_of, kinds
 from rigwright.engines.engine_interface import InstallingKind, Kind
 from rigwright.engines.known_issues import describe_issues, place_instance
 from rigwright.model import api_keys
 from rigwright.model.catalog_schema import Catalog, MissingModelFile, ModelSelection
-from rigwright.model.engine_schema import EngineKeys, PatchedKeys
+from rigwright.model.engine_schema import EngineKeys, PatchedKeys, VariantKeys
 from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.inventory_schema import InstanceEntry, RigEntry
@@ -19,6 +20,7 @@ from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
 from rigwright.supply import lock as locks
+from rigwright.validated_types import VARIANT_NAME
 
 
 def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Instance | None:
@@ -27,11 +29,7 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
     key = f"instances.{name}"
     if f"rigwright-{name}.service" == POWER_UNIT:
         refuse(key, f"another name: {POWER_UNIT} is the unit that sets power limits")
-    variant = catalog.variants.get(declared.variant)
-    if variant is None:
-        blocked = catalog.blocked.get(declared.variant)
-        said = f"{declared.variant} {blocked.refusal}" if blocked else ""
-        refuse(f"{key}.variant", said or describe_unknown("variant", declared.variant, catalog.variants))
+    if (variant := _find_variant(declared.variant, key, draft)) is None:
         return None
     if len(declared.cards) != variant.cards:
         refuse(
@@ -105,6 +103,16 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
     )
 
 
+def _find_variant(name: str, key: str, draft: RigDraft) -> VariantKeys | None:
+    """A variant of the catalogue, or None after refusing its name."""
+    if found := draft.catalog.variants.get(name):
+        return found
+    blocked = draft.catalog.blocked.get(name)
+    said = f"{name} {blocked.refusal}" if blocked else ""
+    draft.refuse(f"{key}.variant", said or describe_unknown("variant", name, draft.catalog.variants))
+    return None
+
+
 def _resolve_inputs(
     kind: Kind, engine: EngineKeys, catalog: Catalog, key: str, said: str, refuse: Refuse
 ) -> Mapping[str, locks.ArtefactKind]:
@@ -161,7 +169,7 @@ def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str],
         for key, why in kind_of(instance).forbidden_keys(instance).items():
             found.add(key)
             if key not in allowed:
-                said = f"{instance.variant_name}: {key} = {format_value(_declared_value(instance, key))} {why}"
+                said = f"{instance.variant_name}: {key} = {format_value(_declared_value(instance, key), key)} {why}"
                 refuse(
                     f"instances.{instance.name}.variant",
                     f'{said}; an inventory can allow it: "allow": ["{key}"]',
@@ -182,6 +190,14 @@ def _declared_value(instance: Instance, key: str) -> object:
     )
 
 
+def _load_key(draft: EntryDraft, instance: InstanceEntry) -> str:
+    """The API key in an instance's file; empty without a usable one."""
+    if instance.api_key_file is not None:
+        with suppress(ValueError):  # refused with the instance
+            return api_keys.load_api_key(draft.resolve_path(instance.api_key_file))
+    return ""
+
+
 def _validate_instances(draft: EntryDraft) -> Fields:
     """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want, or
     that is reserved.
@@ -189,7 +205,11 @@ def _validate_instances(draft: EntryDraft) -> Fields:
     entry, refuse = draft.entry, draft.refuse
     ports: dict[int, str] = {}
     users: dict[int, str] = {}
+    keys: dict[str, str] = {}
     for name, instance in entry.instances.items():
+        if (key := _load_key(draft, instance)) and (other := keys.setdefault(key, name)) != name:
+            text = f"{instance.api_key_file} has the same key as instance {other}: each instance needs its own"
+            refuse(f"instances.{name}.api_key_file", text)
         if instance.port in ports:
             refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
         ports.setdefault(instance.port, name)
@@ -208,7 +228,17 @@ def _validate_instances(draft: EntryDraft) -> Fields:
     return {}
 
 
+def _refuse_unknown_variants(draft: RigDraft) -> None:
+    """Refuse unknown variants of the instances that are refused for another key."""
+    declared = draft.data.get("instances")
+    for name, instance in declared.items() if isinstance(declared, dict) else ():
+        variant = instance.get("variant") if isinstance(instance, dict) and name not in draft.entry.instances else None
+        if isinstance(variant, str) and VARIANT_NAME.fullmatch(variant):
+            _find_variant(variant, f"instances.{name}", draft)
+
+
 def _resolve_instances(draft: RigDraft) -> Fields:
+    _refuse_unknown_variants(draft)
     found = [resolve_instance(name, declared, draft) for name, declared in draft.entry.instances.items()]
     instances = [one for one in found if one]
     artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}

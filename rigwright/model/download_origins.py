@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
@@ -12,6 +11,7 @@ from pydantic import Field
 from rigwright.model import api_keys
 from rigwright.problems import InventoryModel
 from rigwright.supply import image_manifest
+from rigwright.validated_types import LocalPath
 
 HUB_ORIGIN = "https://huggingface.co"
 """Where the hub itself is (huggingface_hub.constants)."""
@@ -61,11 +61,13 @@ def refuse_token(
 class RegistryEntry(InventoryModel):
     """How one registry is entered."""
 
-    login_file: str = Field(
-        min_length=1,
+    login_file: LocalPath = Field(
         description="A file on your machine, relative to the inventory, with `USER:PASSWORD` in base64 on its only "
         "line, like `auth` in docker's config.json. Never sent over plain http.",
     )
+
+
+LOGIN_RULE = "one line with USER:PASSWORD in base64, such as `printf %s USER:PASSWORD | base64` prints"
 
 
 def load_login(path: str) -> str:
@@ -74,13 +76,16 @@ def load_login(path: str) -> str:
     Raises:
         ValueError: the file cannot be read, or holds something else; the text never repeats what it holds.
     """
-    found = api_keys.load_api_key(path, "login")
+    try:
+        found = api_keys.load_key_line(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; it must have {LOGIN_RULE}") from None
     try:
         user, colon, password = base64.b64decode(found, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # of base64, of UTF-8, or of what is not ASCII
         user = colon = password = ""
-    if not (user and colon and password) or not (user + password).isprintable():
-        raise ValueError("contains no login: must be one line with USER:PASSWORD in base64")
+    if not (user and colon and password) or not (user + password).isprintable() or len(found) > api_keys.MAXIMUM:
+        raise ValueError(f"contains no login: must be {LOGIN_RULE}")
     return found
 
 

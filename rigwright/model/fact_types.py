@@ -175,6 +175,8 @@ class HostFacts:
     """The unit that shares its weights with other boxes."""
     monitoring: MonitoringFacts = NO_MONITORING
     """What tells of it, and what asks other boxes."""
+    self_check: str | None = None
+    """SHA-256 of the files of its own check; empty where no unit starts that, None where that is not known."""
 
     def has(self, address: str) -> bool:
         """Whether it has this address, however that is written."""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host
 from rigwright.problems import InventoryModel
-from rigwright.validated_types import Name, matching
+from rigwright.validated_types import LocalPath, Name, matching, refuse_violations
 
 OPAQUE_ORIGIN = "null"
 """What browsers send for a page whose origin is none: a sandboxed frame, a data: URL, a local file."""
@@ -108,14 +108,13 @@ class ListenerEntry(InventoryModel):
         "name are refused, which keeps out pages whose name was made to lead here (DNS rebinding); addresses and "
         "`localhost` are always taken.",
     )
-    cert_file: str | None = Field(
+    cert_file: LocalPath | None = Field(
         default=None,
-        min_length=1,
         description="A PEM file on your machine, relative to the inventory, with its certificate chain. Needs `tls` "
         "and `key_file`.",
     )
-    key_file: str | None = Field(
-        default=None, min_length=1, description="The certificate's private key, likewise, without a passphrase."
+    key_file: LocalPath | None = Field(
+        default=None, description="The certificate's private key, likewise, without a passphrase."
     )
 
     @property
@@ -126,14 +125,13 @@ class ListenerEntry(InventoryModel):
 
     @model_validator(mode="after")
     def _check_consistent(self) -> ListenerEntry:
-        if bool(self.cert_file) != bool(self.key_file):
-            raise ValueError("cert_file and key_file together, or neither")
-        if not self.tls and self.cert_file:
-            raise ValueError("tls = True if cert_file is set")
-        if not self.tls and self.keys and self.names:
-            raise ValueError("tls = True, or keys = False, if names is set")
-        if self.tls and not (self.names or self.cert_file) and ip_address(self.address).is_unspecified:
-            raise ValueError("given names for the certificate, since it listens with TLS on all addresses")
+        is_nameless = not (self.names or self.cert_file) and ip_address(self.address).is_unspecified
+        refuse_violations(
+            (bool(self.cert_file) != bool(self.key_file), "cert_file and key_file together, or neither"),
+            (not self.tls and bool(self.cert_file), "tls = True if cert_file is set"),
+            (not self.tls and self.keys and bool(self.names), "tls = True, or keys = False, if names is set"),
+            (self.tls and is_nameless, "given names for the certificate, since it listens with TLS on all addresses"),
+        )
         return self
 
 
@@ -194,9 +192,8 @@ class Gateway(InventoryModel):
         description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
         "elsewhere, or are told to come again (503); streams that are longer end with an error that says so.",
     )
-    keys_file: str = Field(
+    keys_file: LocalPath = Field(
         default="gateway-keys.toml",
-        min_length=1,
         description="The keys file on your machine, relative to the inventory; written by `rigwright keys`, contains "
         "no secrets.",
     )

@@ -38,6 +38,8 @@ class EntryDraft:
     card_count: int
     """How many cards are declared, those with mistakes among them."""
     problems: list[Problem]
+    data: Mapping[str, object] = field(default_factory=dict)
+    """The entry as it is declared, with its mistakes: names in refused keys are resolved, too."""
     fields: dict[str, Any] = field(default_factory=dict)
     """Those of the rig that features have resolved."""
 

@@ -24,6 +24,7 @@ from rigwright.validated_types import (
     Flavour,
     KernelNumber,
     Lanes,
+    LocalPath,
     MemorySize,
     ModuleOption,
     Name,
@@ -32,6 +33,7 @@ from rigwright.validated_types import (
     Tasks,
     UserName,
     VariantName,
+    refuse_violations,
 )
 
 
@@ -44,9 +46,8 @@ class InstanceEntry(InventoryModel):
         default=(),
         description="GPU indexes, as many as the variant needs; each card serves one instance.",
     )
-    api_key_file: str | None = Field(
+    api_key_file: LocalPath | None = Field(
         default=None,
-        min_length=1,
         description="A file on your machine, relative to the inventory, with the API key; default: "
         "generated on the host.",
     )
@@ -152,14 +153,19 @@ class DriverEntry(InventoryModel):
 
     @model_validator(mode="after")
     def _check_consistent(self) -> DriverEntry:
-        if self.force_open_modules and self.flavour == "proprietary":
-            raise ValueError("without force_open_modules where the flavour is proprietary")
-        if any(one == other for one, other in self.nvlinks):
-            raise ValueError("nvlinks between two cards each")
-        if len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks):
-            raise ValueError("nvlinks that name each pair of cards once")
-        if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
-            raise ValueError(f"managed = True if {', '.join(idle)} is set")
+        idle = [] if self.managed else sorted(self.model_fields_set & NEEDS_MANAGED)
+        refuse_violations(
+            (
+                self.force_open_modules and self.flavour == "proprietary",
+                "without force_open_modules where the flavour is proprietary",
+            ),
+            (any(one == other for one, other in self.nvlinks), "nvlinks between two cards each"),
+            (
+                len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks),
+                "nvlinks that name each pair of cards once",
+            ),
+            (bool(idle), f"managed = True if {', '.join(idle)} is set"),
+        )
         return self
 
 
@@ -235,9 +241,8 @@ class RigEntry(InventoryModel):
     no_proxy: tuple[HostName, ...] = Field(
         default=(), description="Hosts and domains to reach without the proxy; the host itself always is."
     )
-    ca_file: str | None = Field(
+    ca_file: LocalPath | None = Field(
         default=None,
-        min_length=1,
         description="A PEM file on your machine, relative to the inventory, with CA certificates that the host also "
         "trusts for downloads.",
     )
@@ -253,9 +258,8 @@ class RigEntry(InventoryModel):
     monitoring: Monitoring | None = Field(
         default=None, description="Metrics of this box, and whether it is the Prometheus server for all of them."
     )
-    hub_token_file: str | None = Field(
+    hub_token_file: LocalPath | None = Field(
         default=None,
-        min_length=1,
         description="A file on your machine, relative to the inventory, with a hub token on its only line, for "
         "repositories that require one.",
     )
@@ -296,9 +300,8 @@ class RigEntry(InventoryModel):
         description="Compute capabilities to compile GPU engines for in addition to those of the rig's cards; CPU "
         "engines are not affected.",
     )
-    bundle: str | None = Field(
+    bundle: LocalPath | None = Field(
         default=None,
-        min_length=1,
         description="A folder on your machine, relative to the inventory, made by `rigwright bundle`: "
         "missing files are "
         "sent from it over SSH, and the host downloads nothing.",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from rigwright.address_types import Address, Cidr, HttpUrl, Port
+from rigwright.address_types import Address, Cidr, HttpUrlWithQuery, Port
 from rigwright.problems import FrozenModel, InventoryModel
-from rigwright.validated_types import Name, Positive, Text
+from rigwright.validated_types import LocalPath, Name, Positive, Text
 
 if TYPE_CHECKING:
     from rigwright.model.gateway_schema import Gateway
@@ -70,18 +70,16 @@ Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False
 class AlertReceiver(InventoryModel):
     """A receiver of alerts: a webhook in Alertmanager's format."""
 
-    url: HttpUrl | None = Field(
+    url: HttpUrlWithQuery | None = Field(
         default=None, description="Where alerts are posted to; every user of the monitoring server can read it."
     )
-    url_file: str | None = Field(
+    url_file: LocalPath | None = Field(
         default=None,
-        min_length=1,
         description="In its place, for an address that is a secret itself: a file on the operator's machine, from the "
         "inventory's folder, with it on its only line. Not on Debian 12.",
     )
-    token_file: str | None = Field(
+    token_file: LocalPath | None = Field(
         default=None,
-        min_length=1,
         description="A file on the operator's machine, from the inventory's folder, with a token on its only line: "
         "it is sent as `Authorization: Bearer`.",
     )

@@ -182,6 +182,11 @@ class DriverTables(FrozenModel):
             raise ValueError("generations whose devices do not overlap")
         return self
 
+    @property
+    def known_branches(self) -> tuple[int, ...]:
+        """Branches that an archive has, or that the tables name as preferred."""
+        return tuple(sorted({*self.preferred, *(one for offer in self.offers for one in offer.branches)}))
+
     def archive(self, system: str) -> NvidiaArchive:
         """NVIDIA's archive for a system.
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rigwright.problems import InventoryModel
 from rigwright.supply.lock import Artefact
-from rigwright.validated_types import Root
+from rigwright.validated_types import Root, refuse_violations
 
 
 class Roots(InventoryModel):
@@ -32,11 +32,15 @@ class Roots(InventoryModel):
     @model_validator(mode="after")
     def _refuse_overlap(self) -> Roots:
         paths = [self.software, self.models, self.state, self.config]
-        for one, other in permutations(paths, 2):
-            if other == one or other.startswith(f"{one}/"):
-                raise ValueError(f"separate roots: {other} is in {one}")
-        if not self.config.startswith("/etc/"):
-            raise ValueError("a config below /etc: systemd loads units before other disks are mounted")
+        pairs = [(one, other) for one, other in permutations(paths, 2) if f"{other}/".startswith(f"{one}/")]
+        nested = dict.fromkeys(f"{other} is in {one}" for one, other in pairs)
+        refuse_violations(
+            (bool(nested), f"separate roots: {', '.join(nested)}"),
+            (
+                not self.config.startswith("/etc/"),
+                "a config below /etc: systemd loads units before other disks are mounted",
+            ),
+        )
         return self
 
     def weight_path(self, artefact: Artefact) -> str:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.model.monitoring_schema import AlertThresholds
-from rigwright.monitoring.textfile import ADVISORIES, CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
+from rigwright.monitoring.self_check import STALE_MINUTES
+from rigwright.monitoring.textfile import (
+    ADVISORIES,
+    CHECK_FAILED,
+    CHECK_FINISHED,
+    DEPLOY_STARTED,
+    SELF_CHECK_FAILED,
+    SELF_CHECK_RUN,
+)
 
 Severity = Literal["critical", "warning", "none"]
 HEARTBEAT = "Alive"
@@ -169,6 +177,22 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "warning",
             f"{BOX} was not looked at by `rigwright check` for {thresholds.check_hours} hours.",
             30,
+        ),
+        AlertRule(
+            "SelfCheckRed",
+            SELF_CHECK_FAILED + '{level=~"critical|high"} > 0',
+            "critical",
+            f"{BOX} itself finds that check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold."
+            " {{ $labels.part }}",
+        ),
+        AlertRule(
+            "SelfCheckStale",
+            f"time() - {SELF_CHECK_RUN} > {(STALE_MINUTES - 10) * 60}"
+            f' or (up{{job="node"}} == 1 unless on (box) {SELF_CHECK_RUN})',
+            "warning",
+            f"{BOX} has not checked itself for {STALE_MINUTES} minutes.",
+            # of these: the first metrics come minutes after node exporter
+            10,
         ),
     ]
     found += [

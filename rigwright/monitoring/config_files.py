@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.address_types import HttpUrl
+from rigwright.address_types import HttpUrlWithQuery
 from rigwright.model import api_keys
 from rigwright.model.monitoring_schema import MonitoringServer
 from rigwright.monitoring.alert_rules import BOX_GONE, DEPLOYING, HEARTBEAT, HELD, RECORDING_RULES, build_alerts
@@ -203,7 +203,7 @@ def load_receiver_secret(name: str, path: str) -> str:
     if name.endswith(".token"):
         return api_keys.load_api_key(path, "token")
     try:
-        address: str = TypeAdapter(HttpUrl).validate_python(api_keys.load_key_line(path))
+        address: str = TypeAdapter(HttpUrlWithQuery).validate_python(api_keys.load_key_line(path))
     except ValidationError:
         raise ValueError("holds no address: one line, an http(s) URL (port up to 65535)") from None
     return address

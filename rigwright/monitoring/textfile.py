@@ -15,6 +15,9 @@ DEPLOY_STARTED = "rigwright_deploy_started_seconds"
 CHECK_FINISHED = "rigwright_check_finished_seconds"
 CHECK_FAILED = "rigwright_check_failed"
 ADVISORIES = "rigwright_advisories"
+# Of the check that a box makes of itself (roles/self_check/host/run.py).
+SELF_CHECK_FAILED = "rigwright_self_check_failed"
+SELF_CHECK_RUN = "rigwright_self_check_run_seconds"
 ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 

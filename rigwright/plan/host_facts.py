@@ -17,6 +17,7 @@ from rigwright.model.instance import loaded_weights
 from rigwright.model.inventory_feature import FactSource
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import MONITORING_FACTS
+from rigwright.monitoring.self_check import SELF_CHECK_FACTS
 from rigwright.nvidia.cards.numa_nodes import CARD_FACTS
 from rigwright.nvidia.cuda_toolkit import TOOLKIT_FACTS
 from rigwright.nvidia.driver.driver_facts import DRIVER_FACTS
@@ -35,6 +36,7 @@ SOURCES: tuple[FactSource, ...] = (
     SHARING_FACTS,
     GATEWAY_FACTS,
     MONITORING_FACTS,
+    SELF_CHECK_FACTS,
     ORPHAN_FACTS,
 )
 # Fetching (curl, CA certificates) and tools in Python (venv).

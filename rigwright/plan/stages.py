@@ -16,6 +16,7 @@ from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.monitoring.monitoring_facts import find_pending
 from rigwright.monitoring.monitoring_units import monitoring_services, secrets_by_path
+from rigwright.monitoring.self_check import MINUTES
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
@@ -32,6 +33,7 @@ from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from rigwright.patches.patch import describe_patches
 from rigwright.plan.host_facts import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState, find_removed_units, list_orphans
+from rigwright.plan.self_check_declaration import self_check_digest
 from rigwright.problems import format_count
 from rigwright.serving.activation import Activation, find_surplus, goal_for, plan_activation
 from rigwright.serving.instance_units import PREFIX
@@ -203,6 +205,16 @@ def _nvidia_card_steps(wanted: TargetState, found: ObservedServing) -> list[Depl
     return _removal_steps("nvidia_cards", wanted)
 
 
+def _self_check_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
+    there = wanted.facts.self_check
+    if there is None or there == self_check_digest(wanted.rig, wanted.facts.system):
+        return []
+    what = f"have the box check itself every {MINUTES} minutes"
+    return [
+        DeployStep("self_check", what, "program, declaration or units differ" if there else "it does not run there")
+    ]
+
+
 @dataclass(frozen=True)
 class DeployStage:
     """What one role sees to in a deploy."""
@@ -246,6 +258,8 @@ STAGES = (
     DeployStage("engines", _engine_steps),
     DeployStage("weights", _weight_steps),
     DeployStage("serving", _serving_steps),
+    # after it: what the box is compared with is what serves by then
+    DeployStage("self_check", _self_check_steps),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -147,6 +148,14 @@ class Artefact(FrozenModel):
         kinds = _OF[str(info.field_name)]
         if value is not None and info.data.get("kind") not in kinds:
             raise ValueError(f"omitted: only kind {' or '.join(kinds)} has it")
+        return value
+
+    @field_validator("repository")
+    @classmethod
+    def _of_a_commit(cls, value: str | None, info: ValidationInfo) -> str | None:
+        version = info.data.get("version")
+        if value is not None and version is not None and not re.fullmatch(r"[0-9a-f]{40}", version):
+            raise ValueError(f"with a version that is a commit, 40 lowercase hexadecimal digits, not {version!r}")
         return value
 
     @field_validator("build", "selection")

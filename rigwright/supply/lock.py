@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -14,7 +14,7 @@ from rigwright import local_files, toml
 from rigwright.problems import FrozenModel, Invalid, Problem
 from rigwright.supply.artefact import Artefact as Artefact
 from rigwright.supply.artefact import ArtefactKind as ArtefactKind
-from rigwright.validated_types import Sha256
+from rigwright.validated_types import Count, Sha256
 
 SUFFIX = ".lock.toml"
 LARGEST_KEY = 1 << 20  # bytes of an archive's key; NVIDIA's has 1,700
@@ -27,9 +27,7 @@ class LockFile(FrozenModel):
 
     schema_version: Literal[1] = Field(alias="schema", description="Format version.")
     artefact: tuple[Artefact, ...] = Field(default=(), description="The rows.")
-    artefacts: Annotated[int, Field(ge=0, strict=True)] = Field(
-        description="Number of rows, to detect a truncated file."
-    )
+    artefacts: Count = Field(description="Number of rows, to detect a truncated file.")
     digest: Sha256 = Field(description="SHA-256 of the rows, to detect changes.")
 
     @field_validator("schema_version", mode="before")

@@ -184,7 +184,7 @@ class Input(InputKeys):
         return Artefact(
             kind=self.kind,
             name=name,
-            version=self.version if self.version and not self.repository else "0",
+            version="0" * 40 if self.repository else self.version or "0",
             build="0" if self.kind == "conda" else None,
             group=name if self.is_grouped else None,
             python=self.python,

@@ -14,6 +14,7 @@ from pyinfra.api import FunctionCommand, operation
 from rigwright import apt_transactions
 from rigwright.apt_transactions import AptSimulation, find_transaction_problems
 from rigwright.fetch_job_spec import job_network
+from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.deb_package_groups import PackageGroup, find_version_differences
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig
@@ -45,7 +46,7 @@ def install_distribution_packages(
     + bundle: the bundle that the packages come from, if any
     + system: the host's, such as debian-12
     + masked: units that these packages bring and would start, each with files that its package leaves behind; one that
-      is there already is somebody else's, and stays as it is
+      is there already is somebody else's, and stays as it is. One that a deploy has masked stays masked
     + accounts: of these packages, the user that each makes and leaves behind
 
     **Example:**
@@ -57,6 +58,10 @@ def install_distribution_packages(
     listing = shlex.join(names)
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
+    for one in masked:
+        line, link = shlex.quote(f"mask {one}"), shlex.quote(f"{UNIT_FOLDER}/{one}")
+        ours = f"grep -qsxF {line} {shlex.quote(roots.ledger)}"
+        installed += f' && {{ ! {ours} || [ "$(readlink {link})" = /dev/null ]; }}'
     unit, folder = "rw-job-packages", roots.jobs
     bundled = bundle.packages(system) if bundle else BundledPackages()
     script = render(
@@ -64,6 +69,7 @@ def install_distribution_packages(
         names=names,
         network=job_network(roots, network),
         ledger=roots.ledger,
+        units=UNIT_FOLDER,
         masked=masked,
         accounts=accounts,
         packages=bundled,

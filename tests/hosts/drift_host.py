@@ -2,11 +2,14 @@
 
 import re
 import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from checks.owned_ids import OWNED
 from lab.hosts import LabHost
 from tests.hosts.drift_tables import DriftRow, HarmlessRow
 from tests.hosts.support import red_check_lines, run_deploy
@@ -51,7 +54,7 @@ class DriftHost:
             UnexpectedDrift: it fails.
         """
         if said := self.deploy_error():
-            raise UnexpectedDrift(f"a deploy fails: {said}")
+            raise UnexpectedDrift(f"a deploy fails: {said[-2000:]}")
 
     def add_earlier_generation(self) -> None:
         """Have a generation before the current one that differs from it in a port.
@@ -66,9 +69,15 @@ class DriftHost:
         self.deploy_converged()
 
     def deploy_error(self) -> str:
-        """Deploy; the last of what it says where it fails."""
-        run = run_deploy(self.inventory, "--yes", "--data", "reboot=true")
-        return run.said[-2000:] or "nothing" if run.status else ""
+        """Deploy; all that it prints where it fails."""
+        status, printed = self.run_deploy()
+        return printed or "nothing" if status else ""
+
+    def run_deploy(self) -> tuple[int, str]:
+        """Deploy as an operator does; the exit status and all that is printed."""
+        command = [sys.executable, "-m", "cli", "deploy", str(self.inventory), "--reboot"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, f"{done.stdout}{done.stderr}"
 
     def wait_until_settled(self) -> None:
         """Wait until no unit of ours is on its way."""
@@ -94,8 +103,12 @@ class DriftHost:
         lines += [f"  red, too: {text}" for name in sorted(more) for text in found[name]]
         raise UnexpectedDrift("\n".join(lines))
 
-    def assert_not_healed(self, rows: Sequence[DriftRow]) -> None:
-        """Assert that a deploy has healed none of some drifts whole, and brought nothing of its own.
+    def assert_not_healed(self, rows: Sequence[DriftRow], printed: str) -> None:
+        """Assert that a deploy healed none of some drifts entirely, brought nothing of its own, and named what it owns.
+
+        Args:
+            rows: The drifts.
+            printed: What the deploy has printed.
 
         Raises:
             UnexpectedDrift: it is otherwise.
@@ -105,6 +118,11 @@ class DriftHost:
         lines = [f"  heals what turns {' '.join(row.red)} red" for row in rows if not set(row.red) & set(found)]
         more = sorted(set(found) - {one for row in rows for one in (*row.red, *row.may)})
         lines += [f"  red, too: {text}" for name in more for text in found[name]]
+        owned = OWNED & set(found)
+        lines += [f"  does not name {name}" for name in sorted(owned) if not re.search(rf"\b{name}\b", printed)]
+        lines += (
+            [f"  succeeds in spite of {' '.join(sorted(owned))}"] if owned and "deploy failed" not in printed else []
+        )
         if lines:
             raise UnexpectedDrift("\n".join(["a deploy:", *lines]))
 
@@ -125,9 +143,13 @@ class DriftHost:
                     raise UnexpectedDrift("a deploy is not refused")
                 self.run_script(row.cure)
         if any(row.deploy != "refuses" for row in rows):
-            self.deploy_converged()
-        if left := [row for row in rows if row.deploy == "leaves"]:
-            self.assert_not_healed(left)
+            status, printed = self.run_deploy()
+            if bool(status) != any(row.deploy == "names" for row in rows):
+                raise UnexpectedDrift(f"a deploy ends with {status}: {printed[-2000:]}")
+        for row in rows:
+            self.run_script(row.cleanup)
+        if left := [row for row in rows if row.is_left]:
+            self.assert_not_healed(left, printed)
             for row in left:
                 self.run_script(row.cure)
         self.assert_red((), "once it is cured")

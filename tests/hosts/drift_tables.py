@@ -6,9 +6,10 @@ tests/hosts/drifts/AREA.toml has them, a table each, called what has happened:
     box = "serving"       # a host of tests/hosts/drift_boxes.py
     do = "prlimit ..."    # shell, as root on it
     red = ["S16"]         # exactly the checks that turn red
-    deploy = "heals"      # or "refuses", or "leaves" it as it is
+    deploy = "heals"      # or "refuses"; "names" it and fails; "leaves" it as it is, for it is not a deploy's
     may = []              # checks that may turn red, too, as the row says why (default)
     cure = ""             # shell: what the red line says, where a deploy alone is none
+    cleanup = ""          # shell: what else the drift has left, once a deploy has healed it (default: nothing)
     alone = true          # where it cannot be there together with others (default: false)
     earlier = true        # where it happens to a generation before the current one (default: false)
 
@@ -26,6 +27,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from checks.owned_ids import OWNED
 from rigwright.toml import tomllib
 
 FOLDER = Path(__file__).with_name("drifts")
@@ -48,9 +50,10 @@ class DriftRow(DriftTableRow):
     box: BoxName
     do: str
     red: list[Identifier] = Field(min_length=1)
-    deploy: Literal["heals", "refuses", "leaves"]
+    deploy: Literal["heals", "refuses", "names", "leaves"]
     may: list[Identifier] = []
     cure: str = ""
+    cleanup: str = ""
     alone: bool = False
     earlier: bool = False
 
@@ -60,7 +63,14 @@ class DriftRow(DriftTableRow):
             raise ValueError("what a deploy heals has no other cure, and what it does not heal has one")
         if len(set(self.red)) < len(self.red):
             raise ValueError("red: a check is named twice")
+        if self.deploy == "names" and not {*self.red, *self.may} & OWNED:
+            raise ValueError("deploy: names only what checks of a deploy's own find")
         return self
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it is still there after a deploy."""
+        return self.deploy in ("names", "leaves")
 
 
 class HarmlessRow(DriftTableRow):
@@ -141,5 +151,5 @@ def is_compatible(one: DriftRow, other: DriftRow) -> bool:
     What a deploy heals may restart what suffers from what it leaves: those are looked at apart.
     """
     refused = one.deploy == other.deploy == "refuses"
-    apart = (one.deploy == "leaves") != (other.deploy == "leaves")
+    apart = one.is_left != other.is_left
     return not (one.alone or other.alone or refused or apart or set(one.red) & set(other.red))

@@ -84,6 +84,10 @@ UNDO = {
     "Tools | Directory of programs that manage weights": "chmod 700 /opt/rigwright/weights",
     "Tools | Programs that manage weights": "rm /opt/rigwright/weights/rigwright_weights/fetch.py",
     "Weights | Weights are hashed again as time passes": "systemctl disable --quiet --now rigwright_rehash.timer",
+    "Self check | Directories": "chmod 700 /etc/rigwright/self_check",
+    "Self check | Program and declaration": "rm /etc/rigwright/self_check/declaration.json",
+    "Self check | Run after changes": "systemctl disable --quiet --now rigwright_self_check.path",
+    "Self check | Run every few minutes": "systemctl disable --quiet --now rigwright_self_check.timer",
 }
 # Seconds into an operation: its beginning, and where it waits for something.
 MOMENTS = {
@@ -108,7 +112,11 @@ KINDS = {
     },
 }
 # What comes after a generation has been proven to serve.
-AFTERWARDS = ("Serving | Gateway log rotation", "Serving | Prune generations", "Serving | Record what is installed")
+AFTERWARDS = (
+    *("Serving | Gateway log rotation", "Serving | Prune generations", "Serving | Record what is installed"),
+    *("Self check | Directories", "Self check | Program and declaration", "Self check | No module to wait for"),
+    *("Self check | Run after changes", "Self check | Run every few minutes"),
+)
 # The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model. The fetcher
 # uses setpriv, too, and keeps it.
 WAIT = r"""mv /usr/bin/setpriv /usr/bin/setpriv.kept

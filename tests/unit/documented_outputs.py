@@ -25,7 +25,7 @@ from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import group_failures
 from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser
-from cli import bench_speed, generations_and_logs
+from cli import bench_speed, check_history, generations_and_logs
 from cli.advisories import print_finding
 from cli.deploy_run import print_line
 from cli.plan import HostPlan, _print_plans
@@ -35,6 +35,7 @@ from cli.variants import variants
 from rigwright.advisories.audit import audit
 from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig
+from rigwright.monitoring.self_check_history import SelfCheckEvent
 from rigwright.operate.instance_state import GenerationObservation, StateFacts, assess_state
 from rigwright.patches import apply
 from rigwright.patches import patch as patches
@@ -48,7 +49,7 @@ from tests.documented_output import PAGES, compare_page
 from tests.unit import shipped_inventories
 from tests.unit.mornings import BOOT, CHAT, down
 from tests.unit.plugin_samples import SELFTEST
-from tests.unit.samples import sample_facts
+from tests.unit.samples import NOW, sample_facts
 from tests.unit.test_baseline import FINGERPRINT
 
 MISSING = ("curl", "python3-venv", "cmake", "g++", "ninja-build")
@@ -185,11 +186,42 @@ def _render_advisories() -> str:
         return printed()
 
 
+def _render_history() -> str:
+    change = {
+        "check": "U02",
+        "severity": "critical",
+        "part": "",
+        "text": "drop-in /etc/systemd/system/x.service.d/x.conf",
+    }
+    rows: list[dict[str, object]] = [
+        {"time": 0, "outcome": "ok", "failed": [], "recovered": []},
+        {"time": 750, "outcome": "failing", "failed": [change], "recovered": []},
+        {"time": 1230, "outcome": "ok", "failed": [], "recovered": [change]},
+        {"time": 7500, "outcome": "skipped", "failed": [], "recovered": []},
+    ]
+    held = "a deploy, start or stop holds the deploy lock"
+    events = [
+        SelfCheckEvent.model_validate(
+            {
+                **row,
+                "time": NOW + float(str(row["time"])),
+                "reason": held * (row["outcome"] == "skipped"),
+                "generation": 1,
+            }
+        )
+        for row in rows
+    ]
+    with captured_terminal() as printed:
+        check_history.print_events({"box1": events})
+        return printed()
+
+
 OUTPUT_MAKERS: dict[str, Callable[[], str]] = {
     "plan": _render_plan,
     "rolled-back": _render_rollback,
     "refused": _render_refusal,
     "check": _render_check,
+    "history": _render_history,
     "speed": _render_speed,
     "patch": _render_patch,
     "doctor": _render_doctor,

@@ -29,10 +29,12 @@ from checks.results import STATUS
 from cli import main as command
 from cli import observed_box, plan
 from rigwright.containers import container_files as container_files
+from rigwright.monitoring import self_check
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.nvidia.driver import driver_files as driver_files
 from rigwright.operate.instance_health import BLANK_HOST_FACTS
 from rigwright.plan.plan_inputs import TargetState
+from rigwright.plan.self_check_declaration import render_self_check
 from rigwright.project_root import ROOT
 from rigwright.weights import weight_server
 from tests.unit.documented_outputs import captured_terminal
@@ -143,6 +145,10 @@ def _files(one: TargetState) -> Iterator[tuple[str, str]]:
     for service in monitoring_services(one.rig):
         yield service.unit_name, service.unit
         yield from sorted(service.files.items())
+    # its declaration has digests of all files above
+    declaration = self_check.declaration_path(one.rig.roots)
+    texts = render_self_check(one.rig, one.facts.system)
+    yield from ((path, text) for path, text in texts.items() if path != declaration)
 
 
 def _settings(one: TargetState) -> Iterator[tuple[str, str]]:

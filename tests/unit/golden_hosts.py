@@ -69,6 +69,7 @@ LOOKS: Mapping[str, Any] = {
         cuda_version="",
         missing_packages=MISSING,
         addresses=frozenset({"127.0.0.1", "192.0.2.7"}),
+        self_check="",
         pci_cards=tuple((f"0000:{slot:02x}:00.0", pci_id) for slot, pci_id in enumerate(box.pci_ids, 1)),
     ),
     "read_serving_state": lambda box: ObservedServing(),

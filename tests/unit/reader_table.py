@@ -15,6 +15,7 @@ from rigwright.engines.llama_cpp import option_table
 from rigwright.engines.vllm import option_snapshot
 from rigwright.host import deploy_lock_state
 from rigwright.model import download_origins
+from rigwright.monitoring import self_check_history
 from rigwright.nvidia.cards import smi, smi_text_reports
 from rigwright.nvidia.driver import driver_facts, driver_files, openpgp
 from rigwright.operate import chat_reply
@@ -190,6 +191,10 @@ READERS: dict[str, ReaderRow] = {
         lambda content, _: verdict.verdict(PLAN, content, 0, 3),
         (b"\x1b[32mPython 3.10: PASS\x1b[0m\n",),
         (verdict.Refused,),
+    ),
+    "rigwright/monitoring/self_check_history.py": ReaderRow(
+        text_reader(self_check_history.parse_event),
+        (json_bytes({"time": 1.5, "outcome": "ok", "reason": "", "generation": None, "failed": [], "recovered": []}),),
     ),
     "rigwright/serving/generation.py": ReaderRow(
         text_reader(lambda said: generation.parse_manifest(said, {})), (json_bytes({"instances": {}}),)

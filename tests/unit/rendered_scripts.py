@@ -84,7 +84,9 @@ def packages_script(
     bundled = replace(bundled, keyring=keyring or bundled.keyring)
     values = {"network": job_network(made.roots, made.network), "ledger": ledger, "packages": bundled}
     values |= {"sent": sent if bundled.files else ""}
-    return render("packages/install.sh.j2", names=names, masked=masked, accounts=accounts, **values)
+    return render(
+        "packages/install.sh.j2", names=names, masked=masked, accounts=accounts, units="/etc/systemd/system", **values
+    )
 
 
 def tools_script(

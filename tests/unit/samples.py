@@ -334,5 +334,7 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "watching_units": "/nowhere",
         "watching_records": "/nowhere",
         "watching_secrets": "/nowhere",
+        "self_check_files": ["/nowhere"],
+        "self_check_starters": ["nowhere.timer"],
     }
     return nothing | changes

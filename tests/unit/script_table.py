@@ -28,6 +28,8 @@ from rigwright.nvidia.cards import card_facts, topology
 from rigwright.nvidia.driver import driver_facts
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT, Patch
+from rigwright.plan.owned_state import render_owned_state_query
+from rigwright.plan.repairs import Repair, render_repairs
 from rigwright.render import render
 from rigwright.serving import start_stop_by_hand, takeover, weight_inventory
 from rigwright.serving.activation import Activation
@@ -227,6 +229,17 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "cuda toolkit": lambda: cuda_toolkit(""),
     "cuda toolkit that is patched": lambda: cuda_toolkit(APPLY_PROGRAM_TEXT),
     "trees": lambda: render("trees/look.sh.j2", program=render_tree_program("tree_records"), asked='{"a": "b c"}'),
+    "what a deploy owns": lambda: render_owned_state_query(PLAIN),
+    "repairs": lambda: render_repairs(
+        PLAIN.roots,
+        [
+            Repair("remove", "/run/systemd/system/rigwright-a.service.d/a b.conf"),
+            Repair("open", "/srv/models/a b", "755", "root:root"),
+            Repair("restart", "rigwright-a.service"),
+            Repair("reload", "rigwright_gateway.service"),
+            Repair("thaw", "rigwright.slice"),
+        ],
+    ),
     "tools": lambda: tools_script(job_network(PLAIN.roots, PLAIN.network)),
     "hub's client": lambda: tools_script(
         job_network(PLAIN.roots, PLAIN.network), title="the hub's client", alone="/opt/rigwright/hub-client-"

@@ -78,7 +78,7 @@ NOTHING = (
     ("check", "import no_such_module\n", [], "rig.py: ModuleNotFoundError: No module named"),
     ("deploy", "rigs = (\n", ["--dry"], "rig.py: SyntaxError: "),
     ("check", "rigs = (\n", [], "rig.py: SyntaxError: "),
-    ("check", 'rigs = [("a", {"ssh_hostname": "127.0.0.1"})]\n', [], "was not made by rigwright.inventory.hosts()"),
+    ("check", 'rigs = [("a", {"ssh_hostname": "127.0.0.1"})]\n', [], "was not made by hosts()"),
 )
 # a check starts another interpreter: of what both verbs say alike, one mistake each of hosts, limits and the program
 SAMPLES = tuple(row for row in NOTHING if row[0] == "check")[0::4]

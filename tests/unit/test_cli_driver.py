@@ -91,7 +91,7 @@ def test_a_run_of_ours_is_told_the_same(box, performed, words, expected):
         ("rollback --driver --to 3", "--to is a generation's number: it does not go with --driver"),
         ("rollback --reboot", "--reboot goes with --driver"),
         ("rollback --to 3 --reboot", "--reboot goes with --driver"),
-        ("rollback --to 0", "0 is not in the range"),
+        ("rollback --to 0", "must be a whole number from 1 to 1000000000"),
         ("upgrade --to 3", "No such option"),
         ("upgrade --driver", "No such option"),
         ("upgrade --diff", "No such option"),

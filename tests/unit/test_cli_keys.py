@@ -103,7 +103,7 @@ def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayF
         (["make", "alice", "--models", ""], 'there is no model ""'),
         (["make", "alice", "--models", "qwen3,,llama"], 'there is no model ""'),
         (["make", "alice", "--models", "qwen3,qwne3"], 'there is no model "qwne3"; did you mean "qwen3"?'),
-        (["make", "alice", "--streams", "0"], "is not in the range"),
+        (["make", "alice", "--streams", "0"], "must be a whole number from 1 to 1000000"),
         (["rotate", "bob"], 'there is no key "bob"'),
         (["revoke", "bob"], 'there is no key "bob"'),
         (["rotate", "bob", "--keep", "1"], "must be such as 90m, 24h or 7d"),

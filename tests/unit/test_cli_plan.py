@@ -10,10 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from checks.connections import ConnectedHost
+from checks.owned_ids import declared_digest
 from cli import observed_box, plan
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.plan.owned_state import OwnedStateFacts
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.stages import DeployPlan
 from rigwright.serving.serving_state import ObservedServing, UnitUsage
@@ -134,3 +136,19 @@ def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkey
         "old: not declared any more (stop)",
     ]
     assert plan._describe_changes(box, aim, DeployPlan((), ())) == []
+
+
+@pytest.mark.parametrize(("recorded", "changed"), [("a" * 64, False), ("b" * 64, True)])
+def test_what_changed_since_a_deploy_verified_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, recorded: str, changed: bool
+) -> None:
+    box = PlanBox(sample_rig(), driverless_host())
+    goal = build_target_state(box.rig, box.read_facts()).generation.digest
+    found = OwnedStateFacts(
+        {"unit_files": "a" * 64}, {"unit_files": recorded, "declared": declared_digest(box.rig.digest, goal)}
+    )
+    monkeypatch.setattr(PlanBox, "read_serving_state", lambda _: ObservedServing(current=1))
+    monkeypatch.setattr(PlanBox, "read_owned_state", lambda _: found)
+    assert ("box: changed since a deploy verified it: unit files" in run_plan(monkeypatch, box).output) is changed
+    (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
+    assert row["unverified"] == (["unit files"] if changed else [])

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from checks.check_catalogue import list_checks
+from checks.owned_ids import OWNED
+from checks.repairs import REPAIRS
 from checks.survey.sections import list_sections
 from rigwright.project_root import ROOT
 from tests.hosts import drift_tables
@@ -21,6 +23,10 @@ def test_every_check_has_a_drift_or_something_else_that_turns_it_red() -> None:
 
 def test_what_turns_red_is_a_check() -> None:
     assert (RED | set(load_undrifted_checks())) - KNOWN == set()
+
+
+def test_what_a_deploy_checks_and_repairs_are_checks() -> None:
+    assert (OWNED | set(REPAIRS)) - KNOWN == set()
 
 
 def test_a_check_that_a_drift_turns_red_is_not_said_to_have_none() -> None:

@@ -151,6 +151,21 @@ def test_a_unit_with_a_group_of_its_own_to_share_out_is_not_ended_for_one_proces
     assert one.prop == "DelegateSubgroup"
 
 
+def test_a_path_unit_has_the_limit_that_systemd_gives_to_each() -> None:
+    one = ExpectedUnit("x.path", "/etc/systemd/system/x.path", "", "[Path]\nPathChanged=/a\nUnit=y.service\n")
+    shown: dict[str, str | None] = {
+        "LoadState": "loaded",
+        "Paths": "/a (PathChanged)",
+        "Unit": "y.service",
+        "TriggerLimitIntervalUSec": "2s",
+    }
+    bare = {"path": {"TriggerLimitIntervalUSec": "infinity"}}
+    found = replace(units(), bare=bare, shown={"x.path": shown})
+    assert find_property_differences(found, one, MEMORY) == []
+    changed = replace(found, shown={"x.path": {**shown, "Paths": "/b (PathChanged)"}})
+    assert [one.prop for one in find_property_differences(changed, one, MEMORY)] == ["Paths"]
+
+
 def test_a_unit_that_is_not_loaded_is_another_checks() -> None:
     assert find_property_differences(units(LoadState="masked"), ONE, MEMORY) == []
 
@@ -178,10 +193,11 @@ def sound() -> UnitSurvey:
     }
     shown |= {name: {"Id": name, "LoadState": "loaded", "ConditionResult": "yes"} for name in (*BOOT, *PARENTS)}
     shown["default.target"] |= {"Id": "multi-user.target"}
-    shown["multi-user.target"] |= {"Wants": "rigwright.target"}
-    shown["timers.target"] |= {"Wants": "rigwright_rehash.timer"}
+    shown["multi-user.target"] |= {"Wants": "rigwright.target rigwright_self_check.path"}
+    shown["timers.target"] |= {"Wants": "rigwright_rehash.timer rigwright_self_check.timer"}
     shown["rigwright.target"] |= {"Wants": " ".join(OURS)}
     links = [("multi-user.target", "rigwright.target"), ("timers.target", "rigwright_rehash.timer")]
+    links += [("multi-user.target", "rigwright_self_check.path"), ("timers.target", "rigwright_self_check.timer")]
     return replace(
         units(),
         files={one.path: ObservedUnitFile(one.link, one.sha256, "") for one in OURS.values() if one.path},

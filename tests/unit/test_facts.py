@@ -13,7 +13,7 @@ from rigwright.host import script_output
 from rigwright.host.basic_facts import ListeningSocket
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.fact_types import HostAccount, HostFacts, MonitoringFacts, ServiceFacts, SharingFacts
-from rigwright.monitoring import monitoring_facts
+from rigwright.monitoring import monitoring_facts, self_check
 from rigwright.plan.host_facts import PACKAGES, SCHEMA, SOURCES, parse, probe_values
 from rigwright.plan.plan_inputs import list_orphans
 from rigwright.render import render
@@ -72,6 +72,7 @@ RECORDS = [
     ("share_started_from", "01" * 32),
     ("watching", "node", "active", "enabled", "02" * 32, "no", "no"),
     ("watching_secret", "/etc/rigwright/credentials/monitoring-ops.token"),
+    ("self_check", "03" * 32),
     ("clock", "1790000000"),
 ]
 MANY = {
@@ -95,7 +96,7 @@ MANY = {
     "watching_secret",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
-CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "glibc", "apt_lock", "elsewhere"}
+CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "glibc", "apt_lock", "elsewhere", "self_check"}
 """What may be told as nothing."""
 
 
@@ -146,6 +147,7 @@ def test_a_probes_lines_become_facts() -> None:
         undeclared=frozenset({"/etc/rigwright/ca.pem"}),
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=SharingFacts(there=True, active="active", enabled="enabled", started_from="01" * 32),
+        self_check="03" * 32,
         monitoring=MonitoringFacts(
             {"node": ServiceFacts("active", "enabled", "02" * 32)},
             frozenset({"/etc/rigwright/credentials/monitoring-ops.token"}),
@@ -320,6 +322,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
         **weight_server.share_state_values(),
         **monitoring_facts.monitoring_state_values(made.roots),
+        **self_check.self_check_state_values(made.roots),
     }
 
 

@@ -184,7 +184,7 @@ def test_what_is_allowed_for_nothing_is_refused_with_the_nearest_name(box: Opera
 
 def test_what_the_rigs_own_keys_set_is_nobodys_to_allow(box: OperatorFolder) -> None:
     write_catalogue(box, "context = 4096\n", 'context = 4096\nflags.ssl-key-file = "/x"\n')
-    assert "options other than" in "\n".join(
+    assert "is not allowed in flags: other keys set ssl-key-file" in "\n".join(
         box.refusal_lines(instances=chat_instances(), allow=["flags.ssl-key-file"])
     )
 

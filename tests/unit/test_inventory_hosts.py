@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,15 +14,19 @@ from cli.tables import format_size
 from tests.unit.samples import OperatorFolder, sample_entry
 
 GROUPS = """
-a = [("a1", {"x": 1}), "a2"]
-b = ([("b1", {"x": 2})], {"group": "data"})
+from rigwright.inventory import hosts
+
+E = {"mirrors": {"store": ["http://127.0.0.1:8000/"]}}
+a = hosts({"a1": E, "a2": E})
+b = (hosts({"b1": E}), {})
+c_ = ["a1", "b1"]
 _hidden = [("h1", {})]
 ports = [8020, 8021]
 VERSION = (1, 2)
 """
 
 
-def hosts(folder: Path, text: str, limit: str | None = None) -> dict[str, dict[str, object]]:
+def hosts(folder: Path, text: str, limit: str | None = None) -> dict[str, dict[str, Any]]:
     path = folder / "rig.py"
     path.write_text(text)
     return load_hosts(str(path), limit)
@@ -45,7 +50,11 @@ def test_a_limit_names_a_group_a_host_or_hosts_by_pattern(tmp_path: Path, limit:
 
 
 def test_hosts_come_with_their_data(tmp_path: Path) -> None:
-    assert hosts(tmp_path, GROUPS) == {"a1": {"x": 1}, "a2": {}, "b1": {"x": 2}}
+    assert {name: data["rig"]["name"] for name, data in hosts(tmp_path, GROUPS).items()} == {
+        "a1": "a1",
+        "a2": "a2",
+        "b1": "b1",
+    }
 
 
 @pytest.mark.parametrize("limit", ["", "c", "h1", "_hidden", "ports", "VERSION", "A1", "a1 ", "a[", "all", "a1,"])
@@ -120,7 +129,7 @@ def test_validate_refuses_a_host_that_is_no_rig(tmp_path: Path) -> None:
     (tmp_path / "rig.py").write_text("rigs = ['box']")
     told = CliRunner().invoke(main, ["validate", str(tmp_path / "rig.py")])
     assert (told.exit_code, told.output.count("\n")) == (2, 1)
-    assert told.output.startswith("Error: box: host data: rig: was not made by rigwright.inventory.hosts()")
+    assert told.output.startswith(f"Error: {tmp_path / 'rig.py'}: rigs: box: was not made by hosts()")
 
 
 @pytest.mark.parametrize(

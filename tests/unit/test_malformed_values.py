@@ -206,7 +206,8 @@ def test_one_name_in_two_groups_is_refused_where_it_is_two_rigs(place: OperatorF
 @pytest.mark.parametrize("key", ["addres", "por", "modles"])
 def test_an_unknown_key_deep_in_an_entry_is_told_the_nearest_one(place: OperatorFolder, key: str) -> None:
     listener: dict[str, object] = {"address": "0.0.0.0", "port": 80, key: 1}
-    (line,) = lines(place, {"box": sample_entry(gateway={"listeners": {"port": listener}})})
+    declared = sample_entry(instances=chat_instances(), gateway={"listeners": {"port": listener}})
+    (line,) = lines(place, {"box": declared})
     nearest = {"addres": "address", "por": "port", "modles": "models"}[key]
     assert line.startswith(f'box.gateway.listeners.port.{key}: unknown key; did you mean "{nearest}"?')
 

@@ -162,6 +162,27 @@ CASES = [
         "27h",
     ),
     AlertCase(
+        "SelfCheckRed",
+        {'rigwright_self_check_failed{box="b",check="U02",level="critical",part=""}': "1x120"},
+        "b itself finds that check U02 (critical) does not hold. ",
+        {'rigwright_self_check_failed{box="b",check="N20",level="low",part=""}': "1x120"},
+        {"box": "b", "check": "U02", "level": "critical"},
+    ),
+    AlertCase(
+        "SelfCheckStale",
+        {NODE: "1x120", 'rigwright_self_check_run_seconds{box="b"}': "60x120"},
+        "b has not checked itself for 20 minutes.",
+        {NODE: "1x120", 'rigwright_self_check_run_seconds{box="b"}': "2000x120"},
+        {"box": "b"},
+    ),
+    AlertCase(
+        "SelfCheckStale",
+        {NODE: "1x120"},
+        "b has not checked itself for 20 minutes.",
+        {NODE: "1x120", 'rigwright_self_check_run_seconds{box="b"}': "2000x120"},
+        {"box": "b", "job": "node"},
+    ),
+    AlertCase(
         "FirstTokenLate", BUCKETS, "b: chat: one request of a hundred waits 3.97s for its first token.", EARLY, TOLD
     ),
     AlertCase(

@@ -34,6 +34,7 @@ class FormerRigHost:
             write_stand_in(root / "bin", name, body)
         for path in (
             "etc/generations/1/x",
+            "etc/self_check/rigwright_self_check/x",
             "opt/tools-1/x",
             "opt/engines/e/x",
             "srv/a/1/a.gguf",
@@ -44,8 +45,21 @@ class FormerRigHost:
         (root / "units/multi-user.target.wants").mkdir(parents=True)
         (root / "units/multi-user.target.wants/rigwright.target").symlink_to("../rigwright.target")
         (root / "units" / CHAT).symlink_to("/gone")
+        (root / "units/rigwright_self_check.timer").touch()
+        (root / "etc/udev.rules").touch()
         (root / "run/rigwright").mkdir(parents=True)
-        folders = ["etc", "etc/generations", "opt", "opt/engines", "srv", "srv/a", "srv/a/1", "srv/b", "srv/b/1"]
+        folders = [
+            "etc",
+            "etc/generations",
+            "etc/self_check",
+            "opt",
+            "opt/engines",
+            "srv",
+            "srv/a",
+            "srv/a/1",
+            "srv/b",
+            "srv/b/1",
+        ]
         self.ledger = root / "owned"
         self.ledger.write_text(
             "".join(f"dir {root / folder}\n" for folder in folders)
@@ -70,6 +84,9 @@ class FormerRigHost:
             containers=self.root / "run/rigwright/containers",
             units=[CHAT],
             helpers=["rigwright_rehash.timer"],
+            self_check_units=["rigwright_self_check.timer"],
+            self_check_files=[self.root / "etc/udev.rules"],
+            self_check_trees=[self.root / "etc/self_check"],
             stamp=self.root / "stamp",
             unit_folder=self.root / "units",
             links=[self.root / "etc/current"],

@@ -91,7 +91,7 @@ def test_former_names_in_an_inventory(box: OperatorFolder) -> None:
         "driver.open_despite_cards: is now called force_open_modules",
         "hub_token_for: is now called hub_token_origin",
         "lent: is now called reserved_gpus",
-        "monitoring.server.alert_thresholds.queue: 0 is refused: must be greater than 0",
+        "monitoring.server.alert_thresholds.queue: 0 is refused: must be at least 1",
         "monitoring.server.alert_thresholds.verdict_hours: is now called check_hours",
         "monitoring.server.dead_man: is now called heartbeat_receiver",
         "monitoring.server.limits: is now called alert_thresholds",

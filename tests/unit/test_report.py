@@ -222,8 +222,8 @@ def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_said(report_
     assert file.read_text().startswith("# Rigwright report")
     assert (tmp_path / "keys").read_text() == "mine"
     done = report_of(f"--output={tmp_path / 'no' / 'report.md'}", "--yes")
-    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
-    assert "cannot be written: No such file or directory" in done.output
+    assert (done.exit_code, type(done.exception)) == (2, SystemExit)
+    assert f"cannot be written: there is no folder {tmp_path / 'no'}" in done.output
 
 
 HOSTILE = (f"{CANARY}\n## Box 9\n", f"6.1.0-49 {CANARY}|x|", f"\x1b[2J{CANARY}", f"| {CANARY} |", "1" * 100_000)

@@ -42,7 +42,7 @@ VALID = {
         '{"a": "$b %n"}',
         "a; b",
     ],
-    "HttpUrl": ["http://127.0.0.1:8000", "https://hub.example/a/b?c=d", "http://h/~a/%20"],
+    "HttpUrl": ["http://127.0.0.1:8000", "https://hub.example/a/b", "http://h/~a/%20"],
     "Text": ["NVIDIA GeForce RTX 3090", "é", "a" * 200],
     "Commit": ["0123456789" * 4],
     "Subtree": ["", "vendor/llama.cpp", "vendor"],

@@ -45,6 +45,13 @@ CALLS = {"@system-service": frozenset({"read", "write", "reboot"}), "@privileged
             "TimersCalendar",
             "{ OnCalendar=*-*-* *:00:00 ; next_elapse=Mon 2026-11-23 03:05:26 UTC }",
         ),
+        ("OnBootSec=60", "TimersMonotonic", "{ OnBootUSec=1min ; next_elapse=13h 52min 27.968680s }"),
+        (
+            "PathChanged=/b\nPathChanged=/a",
+            "Paths",
+            "/a (PathChanged)\n/b (PathChanged)",
+        ),
+        ("CPUQuota=50%", "CPUQuotaPerSecUSec", "500ms"),
         ("CapabilityBoundingSet=", "CapabilityBoundingSet", ""),
         ("NoNewPrivileges=true", "NoNewPrivileges", "yes"),
     ],

@@ -180,7 +180,7 @@ def test_nothing_is_listened_for_where_nothing_is_served(init: Init, box: Operat
     [
         (["--listen", "8020"], "--listen 8020 is taken on box"),
         (["--listen", "9000", "--port", "9000"], "--listen 9000 is refused: must not be the port of --port"),
-        (["--listen", "0"], "0 is not in the range 1<=x<=65535"),
+        (["--listen", "0"], "must be a whole number from 1 to 65535"),
     ],
 )
 @pytest.mark.usefixtures("surveyed_connections")

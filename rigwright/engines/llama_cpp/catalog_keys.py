@@ -138,10 +138,3 @@ class LlamaVariant(VariantKeys):
             if self.cards and getattr(self, name) not in CUDA_KV_TYPES:
                 raise ValueError(f"a {name} with a CUDA kernel: {', '.join(CUDA_KV_TYPES)}")
         return self
-
-    @field_validator("flags")
-    @classmethod
-    def _refuse_managed_flags(cls, flags: dict[str, str | bool]) -> dict[str, str | bool]:
-        if taken := sorted(MANAGED_FLAGS & set(flags)):
-            raise ValueError(f"options other than {', '.join(taken)}: other keys set these")
-        return flags

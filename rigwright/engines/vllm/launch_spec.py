@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -96,7 +97,10 @@ class LaunchSpec:
     def table(self, name: str) -> Mapping[str, Any]:
         """The JSON object that an option has; empty where it has none."""
         value = self.options.get(name, {})
-        found = json.loads(value) if isinstance(value, str) and value.strip().startswith("{") else value
+        found: object = value
+        if isinstance(value, str) and value.strip().startswith("{"):
+            with suppress(ValueError):  # the option's own validation refuses it
+                found = json.loads(value)
         return found if isinstance(found, dict) else {}
 
     @property

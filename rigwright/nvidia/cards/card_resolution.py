@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.problems import describe_unknown, format_count
+from rigwright.validated_types import CATALOG_NAME
 
 
 def _validate_cards(draft: EntryDraft) -> Fields:
@@ -22,8 +23,9 @@ def _validate_cards(draft: EntryDraft) -> Fields:
 
 def _resolve_cards(draft: RigDraft) -> Fields:
     known = draft.catalog.cards
-    for index, card in enumerate(draft.entry.cards):
-        if isinstance(card, str) and card not in known:
+    declared = draft.data.get("cards")
+    for index, card in enumerate(declared if isinstance(declared, list | tuple) else draft.entry.cards):
+        if isinstance(card, str) and card not in known and CATALOG_NAME.fullmatch(card):
             draft.refuse(f"cards[{index}]", describe_unknown("card", card, known))
     cards = (known.get(card) if isinstance(card, str) else card for card in draft.entry.cards)
     return {"cards": tuple(card for card in cards if card)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rigwright.model.inventory_feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.nvidia_tables import DRIVER, DriverSupply, DriverTables, load_driver_tables
+from rigwright.model.nvidia_tables import DRIVER, PLACE, DriverSupply, DriverTables, load_driver_tables
 from rigwright.problems import format_count, format_value
 
 
@@ -43,6 +43,13 @@ def _refuse_driver(draft: RigDraft, known: DriverTables) -> None:
             refuse(f"driver.{key}", "the rig declares no cards, so it has no power limits or clocks")
     if driver.branch is not None and driver.branch < known.minimum:
         refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
+    elif driver.branch is not None and driver.branch not in known.known_branches:
+        allowed = ", ".join(map(str, known.known_branches))
+        refuse(
+            "driver.branch",
+            f"{driver.branch} is refused: must be a branch in {PLACE.name}: {allowed}; "
+            f"{PLACE} next to the inventory replaces the list",
+        )
     if driver.managed and entry.bundle is not None:
         refuse("driver.managed", "a bundle contains no driver: omit bundle, or install the driver yourself")
     for key, listed in (("pcie_link_width", driver.pcie_link_width), ("power_w", driver.power_w)):

@@ -1,0 +1,139 @@
+"""The checks of what a deploy owns, run by a deploy itself over its own connection and without pytest's frame."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from checks import Drift
+from checks.owned_ids import OWNED
+from checks.repairs import DriftedCheck, find_repairs, has_foreign_additions
+from checks.survey.section import SurveyScope
+from checks.survey_run import SurveyedHost
+from rigwright.plan.repairs import Repair
+
+UNRUN = ("baseline", "answers", "sandbox", "preflight")
+"""Files of checks that say nothing of what lies on a host: speeds, completions, attempts to escape, and refusals."""
+
+
+@dataclass(frozen=True)
+class HostAgreement:
+    """What the checks say of a host after a deploy."""
+
+    owned: tuple[DriftedCheck, ...] = ()
+    """Of what a deploy owns."""
+    foreign: tuple[DriftedCheck, ...] = ()
+    """Of what surrounds it."""
+    repairs: frozenset[Repair] = frozenset()
+    repaired: frozenset[str] = frozenset()
+    """Checks that repairs are about."""
+
+
+class _OneRun:
+    """Values of fixtures for one host, or for a part of it, made as the checks' own conftest makes them."""
+
+    def __init__(self, seen: SurveyedHost, module: ModuleType, part: tuple[str, object] | None) -> None:
+        self.module, self.common = module, importlib.import_module("checks.conftest")
+        self.values: dict[str, object] = {
+            "surveyed_host": seen,
+            "record_property": lambda name, value: None,
+            "pytestconfig": _Options(),
+            **(dict([part]) if part else {}),
+        }
+
+    def call(self, function: Callable[..., Any]) -> Any:
+        """A check or a fixture, with all that it asks for."""
+        return function(**{name: self._value(name) for name in inspect.signature(function).parameters})
+
+    def _value(self, name: str) -> object:
+        if name not in self.values:
+            made = next(one for place in (self.module, self.common) if (one := getattr(place, name, None)))
+            self.values[name] = self.call(made._fixture_function)
+        return self.values[name]
+
+
+class _Options:
+    """pytest's options, of which none is set."""
+
+    def getoption(self, name: str) -> bool:
+        """Whether one is set."""
+        return False
+
+
+def judge_host(seen: SurveyedHost) -> HostAgreement:
+    """Run the checks over a survey of a host, and name what a deploy repairs of what fails."""
+    owned, foreign = list[DriftedCheck](), list[DriftedCheck]()
+    for failed in _failures(seen):
+        (owned if failed.id in OWNED else foreign).append(failed)
+    repairs: dict[str, frozenset[Repair]] = {}
+    if (owned or foreign) and (survey := seen.survey):
+        scope = SurveyScope(seen.rig, seen.desired)
+        # what comes up again would be the same
+        futile = any(failed.id == "U05" for failed in foreign) or has_foreign_additions(survey, scope)
+        for failed in (*owned, *foreign):
+            found = find_repairs(survey, scope, failed)
+            found = frozenset(one for one in found if not (futile and one.action == "restart"))
+            repairs[failed.id] = repairs.get(failed.id, frozenset()) | found
+    return HostAgreement(
+        tuple(owned),
+        tuple(foreign),
+        frozenset(one for found in repairs.values() for one in found),
+        frozenset(name for name, found in repairs.items() if found),
+    )
+
+
+def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck]:
+    import pytest
+
+    from checks.check_catalogue import HERE
+    from checks.conftest import PARTS
+    from checks.pytest_frame import describe_part
+
+    for path in sorted(HERE.glob("test_*.py")):
+        if path.stem[5:] in UNRUN:
+            continue
+        module = importlib.import_module(f"checks.{path.stem}")
+        for function in vars(module).values():
+            mark = next((one for one in getattr(function, "pytestmark", ()) if one.name == "check"), None)
+            if mark is None or function.__module__ != module.__name__:
+                continue
+            named = next((name for name in PARTS if name in _fixtures(function, module)), "")
+            for part in PARTS[named](seen.rig) if named else [None]:
+                with suppress(pytest.skip.Exception):
+                    if drift := _run(seen, module, function, (named, part) if named else None):
+                        unit = getattr(part, "unit", "") or getattr(part, "unit_name", "")
+                        what = mark.kwargs
+                        label = describe_part(part) if named else ""
+                        yield DriftedCheck(what["identifier"], what["title"], label, unit, drift)
+
+
+def _fixtures(function: Callable[..., Any], module: ModuleType) -> set[str]:
+    """The names that a check asks for, and those that these ask for."""
+    found: set[str] = set()
+    left = [*inspect.signature(function).parameters]
+    common = importlib.import_module("checks.conftest")
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        found.add(name)
+        made = getattr(getattr(module, name, None) or getattr(common, name, None), "_fixture_function", None)
+        left += inspect.signature(made).parameters if made else ()
+    return found
+
+
+def _run(
+    seen: SurveyedHost, module: ModuleType, function: Callable[..., Any], part: tuple[str, object] | None
+) -> Drift | None:
+    try:
+        _OneRun(seen, module, part).call(function)
+    except Drift as drift:
+        return drift
+    except Exception as error:  # what reaches no verdict proves nothing
+        return Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", "run `rigwright check`")
+    return None

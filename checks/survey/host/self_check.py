@@ -1,0 +1,56 @@
+"""The last result of the check that the host makes of itself, and digests of its program and declaration."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from typing import Any
+
+from checks.survey.host import common
+
+MANY = 200  # findings that are told
+LONGEST = 200  # characters of one
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `result`, the file of the last result; `declaration`, that of what a deploy has declared; `files` that
+            are hashed.
+    """
+    text = common.read(asked["result"])
+    result, unreadable = (None, "") if text is None else _parse_result(text)
+    uptime = float((common.read("/proc/uptime") or "0").split(" ")[0])
+    try:
+        deployed = os.stat(asked["declaration"]).st_mtime
+    except OSError:
+        deployed = 0.0
+    return {
+        "now": time.time(),
+        "booted": time.time() - uptime,
+        "deployed": deployed,
+        "result": result,
+        "unreadable": unreadable,
+        "files": {path: _sha256(path) for path in asked["files"]},
+    }
+
+
+def _parse_result(text: str) -> tuple[dict[str, object] | None, str]:
+    """The result, and why there is none that can be read."""
+    try:
+        found = json.loads(text)
+        failing = [
+            {"check": str(one["check"])[:LONGEST], "text": str(one["text"])[:LONGEST], "since": float(one["since"])}
+            for one in found["failing"][:MANY]
+        ]
+        return {"run": float(found["run"]), "outcome": str(found["outcome"])[:LONGEST], "failing": failing}, ""
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return None, type(error).__name__
+
+
+def _sha256(path: str) -> str:
+    content = common.data(path)
+    return "" if content is None else hashlib.sha256(content).hexdigest()

@@ -1,0 +1,105 @@
+"""The check that a host makes of itself: its last result, and its files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from checks.survey.section import Section, SurveyScope
+from rigwright.monitoring.self_check import STALE_MINUTES, declaration_path, result_path
+from rigwright.plan.self_check_declaration import render_self_check
+
+SETTLED_S = 360
+"""Seconds for which a failure of the host's own must have lasted to be compared: a run and its next one."""
+MINUTE = 60  # seconds
+
+
+@dataclass(frozen=True)
+class SelfCheckFinding:
+    """One thing that does not hold, in the words of the host's own check."""
+
+    check: str
+    text: str
+    since: float
+    """When it was seen first, in seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class SelfCheckResult:
+    """The result of a run."""
+
+    run: float
+    """When, in seconds since 1970, skipped ones among them."""
+    outcome: str
+    failing: list[SelfCheckFinding]
+
+
+@dataclass(frozen=True)
+class SelfCheckSurvey:
+    """All of it."""
+
+    now: float
+    """The host's clock, in seconds since 1970."""
+    booted: float
+    deployed: float
+    """When its declaration was written; 0 without one."""
+    result: SelfCheckResult | None
+    """None where there was no run yet."""
+    unreadable: str
+    """Why the result cannot be read; empty where it can."""
+    files: dict[str, str]
+    """Path -> SHA-256; empty where there is none."""
+
+
+def expected_files(scene: SurveyScope) -> dict[str, str]:
+    """Path -> SHA-256 of its files but its units, which are judged with all others."""
+    texts = render_self_check(scene.rig, scene.desired.facts.system)
+    return {
+        path: hashlib.sha256(text.encode()).hexdigest()
+        for path, text in texts.items()
+        if not path.startswith("/etc/systemd/")
+    }
+
+
+def describe_stale(found: SelfCheckSurvey) -> str:
+    """Why the last run is too long ago; empty where it is not."""
+    if found.unreadable:
+        return f"a result that is not readable: {found.unreadable}"
+    last = found.result.run if found.result else 0.0
+    waited = found.now - max(last, found.booted, found.deployed)
+    if waited <= STALE_MINUTES * MINUTE:
+        return ""
+    return f"the last run {(found.now - last) / MINUTE:.0f} minutes ago" if found.result else "no run since the deploy"
+
+
+def find_disagreements(found: SelfCheckSurvey, verdicts: Mapping[str, str], active: str) -> Sequence[SelfCheckFinding]:
+    """What the host's own check reports for some time, and the same check from here does not.
+
+    Args:
+        found: The host's own.
+        verdicts: Check -> `ok`, `fail` or `skip`, of those that were run from here.
+        active: What the service is doing: a run that has begun knows more than the last one.
+    """
+    if not found.result or active in ("active", "activating"):
+        return ()
+    old = (one for one in found.result.failing if found.now - one.since >= SETTLED_S)
+    return [one for one in old if verdicts.get(one.check) == "ok"]
+
+
+def _asks(scene: SurveyScope) -> object:
+    roots = scene.rig.roots
+    return {
+        "result": result_path(roots),
+        "declaration": declaration_path(roots),
+        "files": sorted(expected_files(scene)),
+    }
+
+
+SELF_CHECK: Section[SelfCheckSurvey] = Section(
+    "self_check",
+    SelfCheckSurvey,
+    _asks,
+    blind="what a result on the host says, root there can forge",
+    phase="probed",
+)

@@ -1,0 +1,51 @@
+"""The check that a box makes of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from checks import DEPLOY, check, expect
+from checks.drift_text import expect_none, format_day
+from checks.survey.answers import SurveyAnswers
+from checks.survey.section import SurveyScope
+from checks.survey.self_check import SELF_CHECK, describe_stale, expected_files, find_disagreements
+from checks.survey.units import UNITS
+from rigwright.monitoring.self_check import SERVICE, STALE_MINUTES, STARTERS
+
+
+@check(
+    "Y01",
+    "the box's own check runs, and agrees with this one",
+    severity="low",
+    why="a box that no longer checks itself reports no fault between two checks from here",
+    blind="failures of the box's own check that are younger than six minutes",
+)
+def test_result(survey: SurveyAnswers, verdicts: Mapping[str, str]) -> None:
+    found, units = survey.read(SELF_CHECK), survey.read(UNITS)
+    states = {name: units.property_value(name, "ActiveState") for name in STARTERS}
+    idle = (f"{name} {state or 'not there'}" for name, state in states.items() if state != "active")
+    expect_none(idle, "active units that start it", DEPLOY)
+    stale = describe_stale(found)
+    cure = f"`systemctl start {SERVICE}`; see `journalctl -u {SERVICE}`"
+    expect(stale, f"a run in the last {STALE_MINUTES} minutes", cure, holds=not stale)
+    disagreements = find_disagreements(found, verdicts, units.property_value(SERVICE, "ActiveState"))
+    expect_none(
+        (
+            f"{one.check} failing there since {format_day(one.since)} ({one.text}), and not here"
+            for one in disagreements
+        ),
+        "a last run that agrees",
+        f"`systemctl start {SERVICE}`",
+    )
+
+
+@check(
+    "Y02",
+    "the program of the box's own check and its declaration are as deployed",
+    severity="high",
+    why="a changed one reports that all holds, whatever the box is",
+)
+def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
+    found, wanted = survey.read(SELF_CHECK).files, expected_files(scope)
+    wrong = [path for path, digest in wanted.items() if found.get(path) != digest]
+    expect_none((f"another {path}" for path in wrong), "its files as deployed", DEPLOY)

@@ -1,0 +1,73 @@
+"""`rigwright check --history`: what boxes have found of themselves, and when that changed."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+
+import click
+
+from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from cli.exit_codes import exit_if_unreached, unreached_rows
+from cli.tables import print_prose, print_table, style_text
+from rigwright.monitoring.self_check import history_paths
+from rigwright.monitoring.self_check_history import SelfCheckEvent, parse_history
+from rigwright.problems import printable
+from rigwright.render import render
+
+WIDTH = 80  # columns
+ROOM = WIDTH - len("2026-11-28 18:05  UUU99  ok again  ")  # of the last column; a path that is longer is broken
+
+
+def _read_history(box: ConnectedHost) -> tuple[SelfCheckEvent, ...]:
+    script = render("look/self_check.sh.j2", files=history_paths(box.rig.roots))
+    return box.run_and_parse(parse_history, script)
+
+
+def print_history(inventory: str, limit: str | None, *, as_json: bool) -> None:
+    """Print the history of every host, the oldest change first; exit with 3 where a host cannot be reached."""
+    boxes, gone = connect_inventory(inventory, limit)
+    histories = {box.name: one for box, one in zip(boxes, map_hosts(boxes, _read_history), strict=True)}
+    if as_json:
+        rows = [
+            {"host": name, "reached": True, "events": [one.model_dump() for one in events]}
+            for name, events in histories.items()
+        ]
+        click.echo(json.dumps(rows + unreached_rows(gone), indent=2))
+    else:
+        print_events(histories)
+    exit_if_unreached(gone)
+
+
+def print_events(histories: Mapping[str, Sequence[SelfCheckEvent]]) -> None:
+    """Print a table for each host."""
+    for name, events in histories.items():
+        if not events:
+            print_prose(f"{name}: no run yet: `rigwright deploy` starts a timer for it")
+            continue
+        if len(histories) > 1:
+            click.echo(style_text(name, bold=True))
+        print_table(("when (UTC)", "check", "change", "found"), [*_wrap_rows(events)], WIDTH)
+
+
+def _wrap_rows(events: Iterable[SelfCheckEvent]) -> Iterator[tuple[str, ...]]:
+    """All rows, of which each further one of a long text has the rest of it."""
+    for when, check, change, text in (row for event in events for row in describe_event(event)):
+        first, *more = textwrap.wrap(text, ROOM) or [""]
+        yield when, check, change, first
+        yield from (("", "", "", line) for line in more)
+
+
+def describe_event(event: SelfCheckEvent) -> Iterator[tuple[str, str, str, str]]:
+    """The rows of a line: each change, or that the run was skipped or the first one."""
+    when = datetime.fromtimestamp(event.time, timezone.utc).strftime("%Y-%m-%d %H:%M")
+    changes = [(one, "fails") for one in event.failed] + [(one, "ok again") for one in event.recovered]
+    for change, word in changes:
+        part = f"{change.part}: " if change.part else ""
+        yield when, printable(change.check), word, printable(part + change.text)
+    if event.outcome == "skipped":
+        yield when, "", "skipped", printable(event.reason)
+    elif not changes:
+        yield when, "", "ok", "first run"

@@ -1,0 +1,141 @@
+"""The end of a deploy: the checks of what it owns, repairs where they fail, and what remains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from checks.owned_ids import declared_digest
+from rigwright.model.rig import Rig
+from rigwright.plan.owned_state import OwnedStateFacts
+from rigwright.plan.repairs import Repair, parse_copies, render_repairs
+from rigwright.problems import format_count
+from roles import owned_state, root_shell
+from roles.operations.owned_state import observed_generation, observed_state
+
+if TYPE_CHECKING:
+    from checks.owned_checks import HostAgreement
+    from checks.repairs import DriftedCheck
+
+MOST_HOSTS = 16
+"""Hosts that are checked at the same time."""
+ROUNDS = 3
+"""Repairs, each followed by the roles and the checks: files, then processes that were started from them."""
+REPAIR_SECONDS = 120.0
+Say = Callable[[str], None]
+
+
+@dataclass
+class AgreementResult:
+    """What came of one host."""
+
+    repaired: list[str] = field(default_factory=list)
+    """As lines; of a dry run what would be repaired."""
+    remains: list[str] = field(default_factory=list)
+    """What a deploy owns, does not hold and was not repaired, as lines with remedies."""
+
+
+@dataclass
+class DeployAgreement:
+    """The checks at the end of a run over several hosts."""
+
+    rigs: Mapping[str, Rig]
+    dry: bool
+    say: Say
+    results: dict[str, AgreementResult] = field(default_factory=dict)
+    done: dict[str, set[Repair]] = field(default_factory=dict)
+    rounds: int = 0
+
+    def settle(self, hosts: Collection[Any], changed: Collection[str]) -> list[str]:
+        """Check hosts, and repair what fails; returns the names of those whose roles have to run again.
+
+        Args:
+            hosts: pyinfra's connected hosts on which all steps succeeded.
+            changed: Names of those on which a step changed something, or would.
+        """
+        self.rounds += 1
+        due = [
+            one
+            for one in hosts
+            if (found := observed_state(one.name)) is not None
+            and (self.rounds > 1 or one.name in changed or not found.is_agreed(self._declared(one)))
+        ]
+        if not due:
+            return []
+        with ThreadPoolExecutor(min(MOST_HOSTS, len(due))) as pool:
+            seen = dict(zip([one.name for one in due], pool.map(self._survey, due), strict=True))
+        return [one.name for one in due if self._settle_host(one, *seen[one.name], pending=one.name in changed)]
+
+    def _declared(self, target: Any) -> str:
+        return declared_digest(self.rigs[target.name].digest, observed_generation(target.name))
+
+    def _survey(self, target: Any) -> tuple[OwnedStateFacts, Any]:
+        from checks.survey_run import SurveyedHost
+
+        found = OwnedStateFacts()
+        with suppress(ValueError, *root_shell.BROKEN):
+            found = owned_state.read_owned_state(target, self.rigs[target.name])
+        seen = SurveyedHost(target, deep=False)
+        _ = seen.survey
+        return found, seen
+
+    def _settle_host(self, target: Any, found: OwnedStateFacts, seen: Any, *, pending: bool) -> bool:
+        """Judge a host; whether its roles have to run again after repairs."""
+        from checks.owned_checks import judge_host
+
+        result = self.results.setdefault(target.name, AgreementResult())
+        if seen.survey is None:
+            result.remains = [f"not checked: {seen.why}"]
+            return False
+        if self.dry and not found.digests:
+            return False  # nothing of ours is there yet
+        agreement = judge_host(seen)
+        done = self.done.setdefault(target.name, set())
+        if self.dry:
+            result.repaired = [one.description for one in sorted(agreement.repairs)]
+            result.remains = [] if pending else _describe_remains(agreement)
+            return False
+        if repairs := agreement.repairs - done if self.rounds <= ROUNDS else frozenset():
+            done |= repairs
+            result.repaired += self._repair(target, repairs)
+            return True
+        result.remains = [_describe_failed(one) for one in agreement.owned]
+        for one in agreement.foreign:
+            self.say(f"{target.name}: not part of this deploy: {_describe_failed(one)}")
+        if not result.remains:
+            with suppress(*root_shell.BROKEN):
+                owned_state.seal_owned_state(target, self.rigs[target.name], found, self._declared(target))
+        return False
+
+    def _repair(self, target: Any, repairs: Collection[Repair]) -> list[str]:
+        script = render_repairs(self.rigs[target.name].roots, repairs)
+        copies: dict[str, str] = {}
+        try:
+            copies = dict(parse_copies(root_shell.run_command(target, script, limit=REPAIR_SECONDS).lines))
+        except (ValueError, *root_shell.BROKEN) as error:
+            self.say(f"{target.name}: a repair did not finish: {error}")
+        lines = [one.description for one in sorted(repairs) if one.action != "remove"]
+        lines += [f"remove {path} (copy: {copy})" for path, copy in sorted(copies.items())]
+        for line in lines:
+            self.say(f"{target.name}: repair: {line}")
+        return lines
+
+
+def _describe_remains(agreement: HostAgreement) -> list[str]:
+    """Failures of what a deploy owns that none of its repairs is about."""
+    return [_describe_failed(one) for one in agreement.owned if one.id not in agreement.repaired]
+
+
+def _describe_failed(one: DriftedCheck) -> str:
+    about = f"{one.part}: " if one.part else ""
+    return f"{one.id} {about}{one.title}: {one.drift}"
+
+
+def describe_remains(remains: list[str]) -> str:
+    """What remains on a host, in the words of an error."""
+    return f"{format_count(len(remains), 'check')} of what a deploy owns:\n" + "\n".join(
+        f"    {one}" for one in remains
+    )

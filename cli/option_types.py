@@ -1,0 +1,77 @@
+"""Types of numbers on the command line: finite, bounded, and in ASCII digits."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rigwright.local_files import suggest_path
+from rigwright.problems import format_value
+
+DIGITS = re.compile(r"-?[0-9]{1,18}")
+DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?")
+
+
+class OutputFile(click.Path):
+    """A file that a command writes at its end: a place where it cannot is refused at the beginning."""
+
+    def __init__(self, path_type: type | None = None, *, creates_folder: bool = False) -> None:
+        super().__init__(dir_okay=False, path_type=path_type)
+        self.creates_folder = creates_folder
+        """Whether the command creates the folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a name that is too long, and a folder that does not exist or cannot be written to."""
+        place = Path(value)
+        folder, fault = place.parent, ""
+        try:
+            with suppress(FileNotFoundError):
+                place.lstat()
+            while self.creates_folder and not folder.exists():
+                folder = folder.parent
+            folder.stat()
+            # devices and pipes are written to as they are
+            if not os.access(folder, os.W_OK) and not (place.exists() and not place.is_file()):
+                fault = f"the folder {folder} is not writable"
+        except FileNotFoundError:
+            fault = f"there is no folder {folder}{suggest_path(folder)}"
+        except (OSError, ValueError) as error:
+            fault = getattr(error, "strerror", None) or str(error)
+        if fault:
+            self.fail(f"{format_value(str(value))} cannot be written: {fault}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds. Python's `int` also takes `1_0`, spaces, and digits of other scripts."""
+
+    def __init__(self, least: int, most: int) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse a number; refuse other texts, and numbers outside of the bounds."""
+        number = int(str(value)) if DIGITS.fullmatch(str(value)) else None
+        if number is None or not (self.min or 0) <= number <= (self.max or 0):
+            self.fail(
+                f"{format_value(value)} is refused: must be a whole number from {self.min} to {self.max}", param, ctx
+            )
+        return number
+
+
+class DecimalNumber(click.FloatRange):
+    """A finite number within bounds, with digits after the point or without. Python's `float` also takes `nan`."""
+
+    def __init__(self, least: float, most: float) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse a number; refuse other texts, and numbers outside of the bounds."""
+        number = float(str(value)) if DECIMAL.fullmatch(str(value)) else None
+        if number is None or not (self.min or 0) <= number <= (self.max or 0):
+            self.fail(f"{format_value(value)} is refused: must be a number from {self.min} to {self.max}", param, ctx)
+        return number

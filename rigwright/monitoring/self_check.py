@@ -1,0 +1,146 @@
+"""The check that a box makes of itself: its program and units, as text, and what of them lies on a host.
+
+The program is roles/self_check/host; rigwright/plan/self_check_declaration.py has what it compares a host with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rigwright.host import script_output
+from rigwright.host.deploy_lock_state import DEPLOY_LOCK
+from rigwright.host.script_output import HostOutput, optional, sha256
+from rigwright.host.systemd import UNIT_FOLDER
+from rigwright.model.inventory_feature import FactSource
+from rigwright.model.roots import Roots
+from rigwright.monitoring.textfile import textfile_folder
+from rigwright.project_root import ROOT
+from rigwright.render import render
+
+if TYPE_CHECKING:
+    from rigwright.model.rig import Rig
+
+NAME = "rigwright_self_check"  # no instance's: those are rigwright-NAME
+SERVICE, TIMER, PATH = f"{NAME}.service", f"{NAME}.timer", f"{NAME}.path"
+STARTERS = (TIMER, PATH)
+UDEV = "/etc/udev/rules.d/60-rigwright-self-check.rules"
+# First line of the files; another one than that of what a generation has.
+OWNED = "# Written by rigwright to check itself; changes here are undone by the next deploy."
+MINUTES = 5  # between two runs
+STALE_MINUTES = 20  # after which a box without a run is reported
+PATIENCE = 600  # seconds for which a run waits for a transaction of packages (PATIENCE_S of run.py)
+# Changes after which a run starts at once. dpkg renames its list at the end of each step; `set-property` writes below
+# system.control; the lock's file is closed by the process that ends a deploy, start or stop.
+TRIGGERS = (
+    "/var/lib/dpkg/status",
+    UNIT_FOLDER,
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    DEPLOY_LOCK,
+)
+PROGRAM = ("observed_host.py", "judgements.py", "run.py")
+START = f"""{OWNED}
+import sys
+
+from {NAME}.run import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def program_folder(roots: Roots) -> str:
+    """The program and the declaration; below the configuration's, which is there before other disks are."""
+    return f"{roots.config}/self_check"
+
+
+def declaration_path(roots: Roots) -> str:
+    """What the last deploy has declared of the host."""
+    return f"{program_folder(roots)}/declaration.json"
+
+
+def results_folder(roots: Roots) -> str:
+    """The last result, the history and digests of files, by the host itself."""
+    return f"{roots.state}/self_check"
+
+
+def result_path(roots: Roots) -> str:
+    """The result of the last run."""
+    return f"{results_folder(roots)}/state.json"
+
+
+def history_paths(roots: Roots) -> tuple[str, str]:
+    """The two files of the history, the older one first."""
+    return (f"{results_folder(roots)}/history.1.jsonl", f"{results_folder(roots)}/history.jsonl")
+
+
+def metrics_path(rig: Rig) -> str:
+    """The file for node exporter; empty for a rig without monitoring."""
+    return f"{textfile_folder(rig.roots)}/self_check.prom" if rig.monitoring else ""
+
+
+def render_program(roots: Roots) -> dict[str, str]:
+    """Path -> text of the program's files."""
+    folder, source = program_folder(roots), ROOT / "roles/self_check/host"
+    files = {f"{folder}/{NAME}/{name}": (source / name).read_text() for name in PROGRAM}
+    return {f"{folder}/__main__.py": START, **files}
+
+
+def render_self_check_units(rig: Rig) -> dict[str, str]:
+    """Path -> text of its units."""
+    values = {
+        "owned": OWNED,
+        "folder": results_folder(rig.roots),
+        "metrics": textfile_folder(rig.roots) if rig.monitoring else "",
+        "program": program_folder(rig.roots),
+        "declaration": declaration_path(rig.roots),
+        "patience": PATIENCE,
+        "minutes": MINUTES,
+        "paths": TRIGGERS,
+        "service": SERVICE,
+    }
+    kinds = ("service", "timer", "path")
+    return {f"{UNIT_FOLDER}/{NAME}.{kind}": render(f"self_check/self_check.{kind}.j2", **values) for kind in kinds}
+
+
+def render_self_check_rules(rig: Rig) -> dict[str, str]:
+    """Path -> text of the udev rule that starts it after a load of the driver's module; empty without cards."""
+    return {UDEV: render("self_check/self_check.rules.j2", owned=OWNED, service=SERVICE)} if rig.cards else {}
+
+
+def self_check_paths(roots: Roots) -> tuple[str, ...]:
+    """Every one of its files that a deploy writes, in the order in which their digest is made."""
+    units = (f"{UNIT_FOLDER}/{one}" for one in (SERVICE, *STARTERS))
+    return (*sorted(render_program(roots)), declaration_path(roots), *units, UDEV)
+
+
+def self_check_release_values(roots: Roots) -> dict[str, object]:
+    """The values by which templates/removal/remove.sh.j2 takes it off a host."""
+    return {
+        "self_check_units": [*STARTERS, SERVICE],
+        "self_check_files": [UDEV],
+        "self_check_trees": [program_folder(roots), results_folder(roots)],
+    }
+
+
+def self_check_state_values(roots: Roots) -> dict[str, object]:
+    """The values of templates/self_check/state.sh.j2."""
+    return {"self_check_files": self_check_paths(roots), "self_check_starters": STARTERS}
+
+
+SCHEMA: script_output.Schema = {"self_check": (optional(sha256),)}
+"""What templates/self_check/state.sh.j2 reports."""
+
+
+def read_self_check_facts(output: HostOutput) -> Mapping[str, object]:
+    """The digest of its files on a host; empty where a unit that starts it is not active and enabled."""
+    return {"self_check": output.one("self_check")}
+
+
+SELF_CHECK_FACTS = FactSource(
+    "self_check",
+    "self_check/state.sh.j2",
+    lambda rig: self_check_state_values(rig.roots),
+    SCHEMA,
+    read_self_check_facts,
+)

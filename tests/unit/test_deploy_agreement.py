@@ -1,0 +1,132 @@
+"""The end of a deploy: when checks run, what is repaired, and what fails the deploy."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checks import Drift, owned_checks
+from checks.owned_checks import HostAgreement
+from checks.owned_ids import OWNED
+from checks.repairs import DriftedCheck
+from cli import deploy_agreement
+from cli.deploy_agreement import ROUNDS, DeployAgreement
+from rigwright.plan.repairs import Repair
+from roles.owned_state import OwnedStateFacts
+
+HOST = SimpleNamespace(name="box")
+SEEN = SimpleNamespace(survey=object(), why="")
+RESTART = Repair("restart", "rigwright-chat.service")
+DIGESTS = OwnedStateFacts({"units": "a" * 64})
+
+
+def failed(identifier: str) -> DriftedCheck:
+    return DriftedCheck(identifier, "its title", "chat", "", Drift("this", "that", "do so"))
+
+
+def agreement(*ids: str, repairs: tuple[Repair, ...] = ()) -> HostAgreement:
+    owned = tuple(failed(one) for one in ids if one in OWNED)
+    foreign = tuple(failed(one) for one in ids if one not in OWNED)
+    return HostAgreement(owned, foreign, frozenset(repairs), frozenset(ids if repairs else ()))
+
+
+class Run:
+    """A run over a host whose checks say these one after another."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *verdicts: HostAgreement, dry: bool = False) -> None:
+        self.lines: list[str] = []
+        self.sealed: list[str] = []
+        self.repaired: list[set[Repair]] = []
+        rigs: Any = {"box": SimpleNamespace(digest="r", roots=None)}
+        self.agreement = DeployAgreement(rigs, dry, self.lines.append)
+        left = list(verdicts)
+        monkeypatch.setattr(DeployAgreement, "_survey", lambda self, target: (DIGESTS, SEEN))
+        monkeypatch.setattr(owned_checks, "judge_host", lambda seen: left.pop(0) if left[1:] else left[0])
+        monkeypatch.setattr(deploy_agreement, "observed_state", lambda name: DIGESTS)
+        seal: Callable[..., None] = lambda target, *rest: self.sealed.append(target.name)  # noqa: E731
+        monkeypatch.setattr(deploy_agreement.owned_state, "seal_owned_state", seal)
+        monkeypatch.setattr(DeployAgreement, "_repair", lambda _, target, repairs: self._repair(set(repairs)))
+
+    def _repair(self, repairs: set[Repair]) -> list[str]:
+        self.repaired.append(repairs)
+        return [one.description for one in repairs]
+
+    def settle(self, changed: bool = True) -> int:
+        """How often the roles run again."""
+        hosts: Any = [HOST]
+        rounds = 0
+        while self.agreement.settle(hosts, {"box"} if changed else ()):
+            rounds += 1
+        return rounds
+
+
+def test_checks_that_pass_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, agreement())
+    assert run.settle() == 0
+    assert run.sealed == ["box"]
+    assert run.agreement.results["box"].remains == []
+
+
+def test_checks_are_left_out_where_nothing_changed_since_they_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, agreement("S17"))
+    declared = run.agreement._declared(HOST)
+    agreed = OwnedStateFacts(DIGESTS.digests, {**DIGESTS.digests, "declared": declared})
+    monkeypatch.setattr(deploy_agreement, "observed_state", lambda name: agreed)
+    assert run.settle(changed=False) == 0
+    assert run.agreement.results == {}
+
+
+def test_roles_run_again_after_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, agreement("S17", repairs=(RESTART,)), agreement())
+    assert run.settle(changed=False) == 1
+    assert run.repaired == [{RESTART}]
+    assert run.agreement.results["box"].repaired == ["restart rigwright-chat.service"]
+    assert run.sealed == ["box"]
+
+
+def test_a_repair_that_does_not_help_is_made_once_and_the_check_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, agreement("S17", repairs=(RESTART,)))
+    assert run.settle() == 1
+    assert run.agreement.results["box"].remains == ["S17 chat: its title: expected this, found that; do so"]
+    assert run.sealed == []
+
+
+def test_new_repairs_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = [
+        agreement("S17", repairs=(Repair("restart", f"rigwright-chat{number}.service"),)) for number in range(9)
+    ]
+    run = Run(monkeypatch, *verdicts)
+    assert run.settle() == ROUNDS
+    assert run.agreement.results["box"].remains
+
+
+def test_what_surrounds_ours_is_listed_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, agreement("M15"))
+    assert run.settle() == 0
+    assert run.lines == ["box: not part of this deploy: M15 chat: its title: expected this, found that; do so"]
+    assert run.agreement.results["box"].remains == []
+    assert run.sealed == ["box"]
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_dry_run_lists_repairs_and_what_would_remain_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, pending: bool
+) -> None:
+    verdict = HostAgreement((failed("S17"), failed("F08")), (), frozenset((RESTART,)), frozenset(("S17",)))
+    run = Run(monkeypatch, verdict, dry=True)
+    assert run.settle(changed=pending) == 0
+    assert (run.repaired, run.sealed) == ([], [])
+    result = run.agreement.results["box"]
+    assert result.repaired == ["restart rigwright-chat.service"]
+    # of steps that are still to come nobody knows what they leave
+    assert [one[:3] for one in result.remains] == ([] if pending else ["F08"])
+
+
+def test_a_host_that_could_not_be_surveyed_is_not_said_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, agreement())
+    monkeypatch.setattr(
+        DeployAgreement, "_survey", lambda self, target: (DIGESTS, SimpleNamespace(survey=None, why="gone"))
+    )
+    assert run.settle() == 0
+    assert run.agreement.results["box"].remains == ["not checked: gone"]

@@ -1,0 +1,160 @@
+"""Repairs of a deploy's own state: what may be changed, and what the script does to it."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rigwright.model.roots import Roots
+from rigwright.plan.repairs import SET_ACCESS, Repair, is_added_path, parse_copies, render_repairs
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/systemd/system/rigwright-chat.service.d/x.conf",
+        "/run/systemd/system.control/rigwright.slice.d/50-MemoryMax.conf",
+        "/etc/systemd/system.control/rigwright-chat2.service",
+        "/run/systemd/system/rigwright-.service.d/x.conf",
+        "/etc/systemd/system/rigwright_gateway-8000.socket.d/a b.conf",
+        "/etc/systemd/system/rigwright-chat.service.requires/never.service",
+        "/run/systemd/transient/rigwright_share.service.d/x.conf",
+    ],
+)
+def test_what_lies_below_a_unit_name_of_ours_is_removed(path: str) -> None:
+    assert is_added_path(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/systemd/system/service.d/x.conf",
+        "/etc/systemd/system/ssh.service.d/rigwright-chat.service",
+        "/etc/systemd/system/multi-user.target.wants/rigwright.target",
+        "/etc/systemd/system/rigwrightish.service.d/x.conf",
+        "/etc/systemd/system/rigwright-chat.service.d/../../../../shadow",
+        "/etc/systemd/system/rigwright-chat.service.d/..",
+        "/etc/systemd/system/rigwright-chat.service.d/x/y.conf",
+        "/etc/systemd/system/rigwright-chat.service.d/x\n.conf",
+        "/srv/systemd/system/rigwright-chat.service.d/x.conf",
+        "/etc/systemd/system",
+    ],
+)
+def test_what_lies_elsewhere_is_not(path: str) -> None:
+    assert not is_added_path(path)
+    with pytest.raises(ValueError, match="is no repair"):
+        Repair("remove", path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("restart", "ssh.service"),
+        ("restart", "../locks"),
+        ("reload", "rigwright_gateway.service/../x"),
+        ("open", "/run/rigwright/../../etc/shadow", "0600", "root:root"),
+        ("open", "relative", "0600", "root:root"),
+        ("open", "/run/rigwright/router", "u+s", "root:root"),
+        ("open", "/run/rigwright/router", "0600", "root"),
+        ("open", "/run/rigwright/router", "0600", "--reference=/x:root"),
+    ],
+)
+def test_a_repair_of_anything_else_is_none(words: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="is no repair"):
+        Repair(*words)  # type: ignore[arg-type]
+
+
+def run_script(folder: Path, *repairs: Repair) -> list[str]:
+    """The script, with the host's folders below another one, and a systemctl that writes down its words."""
+    roots = Roots.model_construct(state=f"{folder}/state")
+    script = render_repairs(roots, repairs)
+    for place in ("/etc/systemd", "/run/systemd", "/run/rigwright"):
+        script = script.replace(place, f"{folder}{place}")
+    program = folder / "bin/systemctl"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:/usr/bin:/bin"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env={"PATH": path}, check=True)
+    assert not done.stderr
+    return done.stdout.splitlines()
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_drop_in_is_copied_for_root_alone_and_removed_with_its_folder(tmp_path: Path) -> None:
+    lying = write(tmp_path / "etc/systemd/system/rigwright-chat.service.d/x.conf", "[Service]\nNice=1\n")
+    (tmp_path / "state").mkdir()
+    said = run_script(tmp_path, Repair("remove", "/etc/systemd/system/rigwright-chat.service.d/x.conf"))
+    ((path, copy),) = parse_copies(said)
+    assert path == str(lying)
+    assert not lying.parent.exists()
+    assert lying.parent.parent.exists()
+    assert Path(copy).read_text() == "[Service]\nNice=1\n"
+    assert (Path(copy).stat().st_mode & 0o777, Path(copy).parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert f"file {copy}" in (tmp_path / "state/owned").read_text().splitlines()
+    assert "daemon-reload" in (tmp_path / "asked").read_text()
+
+
+def test_systemds_own_folder_stays_when_a_unit_file_in_it_was_the_last(tmp_path: Path) -> None:
+    # without /run/systemd/system programs take the host for one that systemd has not booted
+    mask = tmp_path / "run/systemd/system/rigwright-chat.service"
+    mask.parent.mkdir(parents=True)
+    mask.symlink_to("/dev/null")
+    (tmp_path / "state").mkdir()
+    ((_, copy),) = parse_copies(run_script(tmp_path, Repair("remove", "/run/systemd/system/rigwright-chat.service")))
+    assert mask.parent.is_dir()
+    assert not mask.is_symlink()
+    assert Path(copy).read_text() == "/dev/null\n"
+
+
+def test_what_is_gone_by_now_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    assert parse_copies(run_script(tmp_path, Repair("remove", "/run/systemd/system/rigwright-chat.service"))) == []
+
+
+def test_a_service_is_started_again_by_the_roles_for_its_record_is_gone(tmp_path: Path) -> None:
+    record = write(tmp_path / "run/rigwright/rigwright-chat.service", "a" * 64)
+    configured = write(tmp_path / "run/rigwright/rigwright_gateway.service.configured", "b" * 64)
+    kept = write(tmp_path / "run/rigwright/rigwright_gateway.service", "b" * 64)
+    (tmp_path / "state").mkdir()
+    run_script(tmp_path, Repair("restart", "rigwright-chat.service"), Repair("reload", "rigwright_gateway.service"))
+    assert (record.exists(), configured.exists(), kept.exists()) == (False, False, True)
+    assert (tmp_path / "asked").read_text().splitlines() == ["daemon-reload"]
+
+
+def set_access(path: Path, mode: str = "0750") -> subprocess.CompletedProcess[str]:
+    owner = f"{os.getuid()}:{os.getgid()}"
+    return subprocess.run(
+        [sys.executable, "-I", "-c", SET_ACCESS, str(path), mode, owner], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_path_gets_its_mode(tmp_path: Path) -> None:
+    folder, file = tmp_path / "folder", write(tmp_path / "file", "")
+    folder.mkdir(mode=0o777)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "api.sock"))
+        for path in (folder, file, tmp_path / "api.sock"):
+            assert set_access(path).returncode == 0
+            assert stat.S_IMODE(path.stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_in_its_place_is_followed_by_no_repair(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    secret = write(tmp_path / "secret", "")
+    secret.chmod(0o600)
+    link(tmp_path / "api.sock", secret)
+    done = set_access(tmp_path / "api.sock")
+    assert done.returncode == 1
+    assert "is a link" in done.stderr
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
