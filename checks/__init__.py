@@ -7,7 +7,11 @@ be, the domain works out for both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar, get_args
+
+from checks.remedy import DEPLOY as DEPLOY
+from checks.remedy import Remedy, as_remedy, describe_steps
 
 Severity = Literal["critical", "high", "low"]
 F = TypeVar("F", bound=Callable[..., None])
@@ -35,19 +39,23 @@ def check(identifier: str, title: str, *, severity: Severity, why: str, blind: s
 class Drift(AssertionError):
     """A host is not what its rig says. In one line: names that somebody there has made up steer no terminal."""
 
-    def __init__(self, expected: object, found: object, cure: str, since: str = "") -> None:
-        """What should be, what is, the command or step that puts it right, and since when it is so, where known."""
-        self.expected, self.found, self.cure, self.since = (
-            strip_control_characters(str(one)) for one in (expected, found, cure, since)
-        )
+    def __init__(self, expected: object, found: object, remedy: Remedy, since: str = "") -> None:
+        """What should be, what is, what puts it right, and since when it is so, where known.
+
+        Of a user's own check the remedy may be a text, which counts as an instruction.
+        """
+        self.expected, self.found, self.since = (strip_control_characters(str(one)) for one in (expected, found, since))
+        steps = as_remedy(remedy).steps
+        self.remedy = Remedy(tuple(replace(one, text=strip_control_characters(one.text)) for one in steps))
+        self.cure = describe_steps(self.remedy.steps, "the host")
         told = f" (since {self.since})" if since else ""
         super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
 
     @classmethod
     def combine(cls, drifts: Sequence[Drift]) -> Drift:
         """One for several, none of which hides another."""
-        parts = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found", "cure"))
-        made = cls(*parts)
+        expected, found = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found"))
+        made = cls(expected, found, Remedy(tuple(dict.fromkeys(step for one in drifts for step in one.remedy.steps))))
         made.args = (". And ".join(str(one) for one in drifts),)
         return made
 
@@ -57,13 +65,13 @@ def strip_control_characters(message: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
 
 
-def expect(found: object, expected: object, next_step: str, *, holds: bool | None = None) -> None:
+def expect(found: object, expected: object, next_step: Remedy, *, holds: bool | None = None) -> None:
     """Compare, and say in one line what was expected, what was found and what to do.
 
     Args:
         found: What the host has.
         expected: What it should have; compared with `==` unless `holds` is given.
-        next_step: What the operator does about it.
+        next_step: What puts it right; of a user's own check a text may be given.
         holds: The verdict, where it is not equality.
 
     Raises:
@@ -72,6 +80,3 @@ def expect(found: object, expected: object, next_step: str, *, holds: bool | Non
     __tracebackhide__ = True
     if not (found == expected if holds is None else holds):
         raise Drift(expected, found, next_step)
-
-
-DEPLOY = "re-run deploy to fix"

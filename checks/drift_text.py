@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
 from checks import Drift
+from checks.remedy import Remedy
 
 LISTED = 3
 
@@ -30,7 +31,7 @@ MOST = 3
 """That are told; the others are counted."""
 
 
-def expect_none(found: Iterable[str], expected: str, cure: str) -> None:
+def expect_none(found: Iterable[str], expected: str, remedy: Remedy) -> None:
     """Say what there is that is not to be, or pass.
 
     Raises:
@@ -38,4 +39,4 @@ def expect_none(found: Iterable[str], expected: str, cure: str) -> None:
     """
     if told := [*dict.fromkeys(found)]:
         more = f", and {len(told) - MOST} more" if len(told) > MOST else ""
-        raise Drift(expected, "; ".join(told[:MOST]) + more, cure)
+        raise Drift(expected, "; ".join(told[:MOST]) + more, remedy)

@@ -67,9 +67,13 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         self._tw.write(f"{before}{word}", **{colour: True})
         self._tw.line(after)
         if result.verdict == "fail":
-            for name in ("severity", "expected", "found", "since", "cure", "why"):
-                if text := getattr(result, name):
-                    self._tw.line(self._wrap_text(f"        {name:<8}  {text}", " " * 18))
+            rows = [(name, getattr(result, name), True) for name in ("severity", "expected", "found", "since")]
+            # a line break within a command would be copied, too
+            rows += [("cure", one.describe(target), one.where == "person") for one in result.steps]
+            for name, text, wraps in (*rows, ("why", result.why, True)):
+                if text:
+                    line = f"        {name:<8}  {text}"
+                    self._tw.line(self._wrap_text(line, " " * 18) if wraps else line)
 
     def _wrap_text(self, text: str, more: str) -> str:
         """A text in lines no wider than the terminal, each but the first after `more`."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from checks import DEPLOY, check
-from checks.drift_text import expect_none
-from checks.services import describe_process, iterate_processes, running_services
+from checks import check
+from checks.services import describe_process, expect_no_unit_faults, iterate_processes, running_services
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES
 from checks.survey.section import SurveyScope
@@ -63,25 +62,23 @@ def test_groups(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
     found, units = survey.read(PROCESSES), survey.read(UNITS)
     wrong = [
-        f"{describe_process(one, unit, process)} is in cgroup {process.group}"
+        (one.name, f"{describe_process(one, unit, process)} is in cgroup {process.group}")
         for one, unit, process in iterate_processes(services)
         if process.group != unit.group and not process.group.startswith(f"{unit.group}/")
     ]
     wrong += [
-        f"{name} has no cgroup" for name, (_, unit) in services.items() if unit.main and not unit.group.strip("/")
+        (name, f"{name} has no cgroup")
+        for name, (_, unit) in services.items()
+        if unit.main and not unit.group.strip("/")
     ]
     own = {unit.group: one for one, unit in services.values()}
     wrong += [
-        f"{path} has {knob} {value or 'nothing'}, not {usual or 'nothing'}"
+        (path.rpartition("/")[2], f"{path} has {knob} {value or 'nothing'}, not {usual or 'nothing'}")
         for path, knobs in found.groups.items()
         for knob, value in knobs.items()
         if value != (usual := _knob(units, own.get(path), knob)) and not (knob in PAGES and _rounded(value, usual))
     ]
-    expect_none(
-        wrong,
-        "cgroups with their units' limits",
-        f"`systemctl revert` and restart the cgroup's unit or slice, then {DEPLOY}",
-    )
+    expect_no_unit_faults(wrong, "cgroups with their units' limits")
 
 
 def _knob(units: UnitSurvey, one: ExpectedUnit | None, knob: str) -> str:

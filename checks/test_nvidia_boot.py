@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from checks import Drift, check
+from checks import DEPLOY, Drift, check
 from checks.nvidia import (
     expect_no_items,
     find_main_module,
@@ -15,6 +15,8 @@ from checks.nvidia import (
     skip_unless_managed,
     skip_without_cards,
 )
+from checks.nvidia.driver_presence import REBOOT
+from checks.remedy import Remedy, host_command, instruction, reinstall_packages
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS, SettingLine
 from checks.survey.kernel import BOOT, KERNEL
@@ -27,7 +29,6 @@ from rigwright.nvidia.driver.driver_facts import MODPROBE
 
 # Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")
 DEVICE_MODE = 0o666
-MINE = "re-run deploy to fix"
 # Words of a kernel's command line by which no card is driven, or by another module
 AGAINST = re.compile(
     r"(?:rd\.driver\.|modprobe\.|module_)(?:blacklist|denylist)=(?:.*,)?nvidia|nvidia\.[A-Za-z]+=|nouveau\.modeset=1|"
@@ -85,7 +86,7 @@ def test_loaded_is_on_disk(survey: SurveyAnswers, declared_cards: tuple[Card, ..
     expect_no_items(
         "each loaded driver module to be the one on disk",
         wrong,
-        "reboot if the driver was upgraded; otherwise see in `journalctl -k -b` when it was loaded",
+        REBOOT,
     )
 
 
@@ -126,8 +127,12 @@ def test_modules_closed(survey: SurveyAnswers, declared_cards: tuple[Card, ...])
     expect_no_items(
         "only driver modules from its packages and DKMS",
         wrong,
-        "remove extra files, `chmod go-w` writable ones, then run `dkms autoinstall` and `depmod` for each of "
-        f"{', '.join(releases)}",
+        instruction("remove the files that come from neither a package nor DKMS")
+        + host_command(
+            "for kernel in {}; do chmod -R go-w /lib/modules/$kernel; dkms autoinstall --force -k $kernel; "
+            "depmod $kernel; done",
+            releases,
+        ),
     )
 
 
@@ -151,7 +156,7 @@ def test_dkms_source(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) ->
     expect_no_items(
         "only packaged DKMS sources and settings",
         sorted(set(wrong)),
-        "remove it, then `dkms build --force` and `dkms install --force` what `dkms status` lists",
+        instruction("remove it") + host_command("dkms autoinstall --force"),
     )
 
 
@@ -172,7 +177,7 @@ def test_headers(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver
         raise Drift(
             f"headers of kernel {newest}, which boots next",
             "none",
-            f"`apt-get install --reinstall linux-headers-{newest}`",
+            reinstall_packages(f"linux-headers-{newest}"),
         )
 
 
@@ -194,7 +199,7 @@ def test_modprobe(survey: SurveyAnswers, declared_cards: tuple[Card, ...], drive
     expect_no_items(
         "no line about the cards in other modprobe files",
         describe_rows(rows),
-        "declare it in driver.module_options or remove the file, then run `update-initramfs -u`",
+        instruction("declare it in driver.module_options or remove it") + host_command("update-initramfs -u"),
     )
 
 
@@ -222,8 +227,8 @@ def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_
         more = (line for line in packed - disk if driver_entry.managed or AWAY.search(line))
         wrong += [f"{one.release}: has `{line}`" for line in sorted(more)]
         wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
-    releases_said = " and ".join(f"`update-initramfs -u -k {release}`" for release in releases)
-    expect_no_items("the same modules and modprobe lines as on disk", wrong, f"{releases_said}")
+    pack = host_command("for kernel in {}; do update-initramfs -u -k $kernel; done", releases)
+    expect_no_items("the same modules and modprobe lines as on disk", wrong, pack)
 
 
 @check(
@@ -246,7 +251,7 @@ def test_sysctl_at_boot(survey: SurveyAnswers, driver_entry: DriverEntry) -> Non
         there = last.line.partition("=")[2].strip() if last else ""
         if last is None or " ".join(there.split()) != str(value):
             wrong.append(f"{last.path} says {last.line}" if last else f"no file sets {name}")
-    cure = "remove the line from that file" if any(" says " in one for one in wrong) else MINE
+    cure = instruction("remove the line from that file") if any(" says " in one for one in wrong) else DEPLOY
     expect_no_items("the declared settings to be applied last", wrong, cure)
 
 
@@ -262,16 +267,19 @@ def test_device_modes(survey: SurveyAnswers, declared_cards: tuple[Card, ...], d
     options = driver_entry.module_options
     mode = int(options.get("NVreg_DeviceFileMode", DEVICE_MODE))
     owner = (int(options.get("NVreg_DeviceFileUID", 0)), int(options.get("NVreg_DeviceFileGID", 0)))
-    wrong = []
+    wrong, cure = [], Remedy(())
     for one in kernel.devices:
         if one.kind != "device":
+            cure += instruction(f"remove {one.path}: nvidia-modprobe makes the device file")
             wrong.append(f"{one.path} is a {one.kind}")
         elif (one.mode, one.uid, one.gid) != (mode, *owner):
+            user = f"{owner[0]}:{owner[1]}"
+            cure += host_command("chown {1} {0}; chmod {2} {0}", one.path, user, f"{mode:o}")
             wrong.append(f"{one.path} has mode {one.mode:o} of {one.uid}:{one.gid}")
     expect_no_items(
         f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
         wrong,
-        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; `nvidia-modprobe -u -c 0` makes missing ones",
+        cure,
     )
 
 
@@ -289,7 +297,11 @@ def test_udev(
     # K07 has that the file is ours, and as it is rendered
     own = UDEV if containers_entry else ""
     rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if (row.kind, row.path) != ("udev", own)]
-    expect_no_items("no such rule", describe_rows(rows), "remove it, run `udevadm control --reload` and reboot")
+    expect_no_items(
+        "no such rule",
+        describe_rows(rows),
+        instruction("remove it") + host_command("udevadm control --reload") + REBOOT,
+    )
 
 
 @check(
@@ -308,5 +320,5 @@ def test_command_line(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -
     expect_no_items(
         "no option against the driver on the next boot's command line",
         wrong,
-        "remove it from that file, run `update-grub`, then reboot",
+        instruction("remove it from that file") + host_command("update-grub") + REBOOT,
     )
