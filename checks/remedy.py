@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +35,9 @@ class Remedy:
     def locate(self, inventory: str, host: str) -> tuple[RemedyStep, ...]:
         """The steps with the inventory, and the host unless it is empty, in each command of this machine."""
         place = shlex.join([*(["--limit", host] if host else []), inventory])
+        program = shlex.quote(os.environ.get("RIGWRIGHT_CALLED") or "rigwright")  # as cli/prog_name.py
         return tuple(
-            replace(one, text=f"rigwright {one.text.replace(INVENTORY, place, 1)}") if one.where == "here" else one
+            replace(one, text=f"{program} {one.text.replace(INVENTORY, place, 1)}") if one.where == "here" else one
             for one in self.steps
         )
 
@@ -97,8 +99,11 @@ def remove_paths(*paths: str) -> Remedy:
 
 def reinstall_packages(*names: str) -> Remedy:
     """Bring the files of packages again, also settings that were changed or removed."""
-    options = "-o Dpkg::Options::=--force-confnew -o Dpkg::Options::=--force-confmiss"
-    return host_command(f"apt-get install --reinstall --yes --allow-change-held-packages {options} {{}}", names)
+    return host_command(
+        "apt-get install --reinstall --yes --allow-change-held-packages "
+        "-o Dpkg::Options::=--force-confnew -o Dpkg::Options::=--force-confmiss {}",
+        names,
+    )
 
 
 def remove_drop_ins(paths: Sequence[str]) -> Remedy:

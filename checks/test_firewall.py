@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from checks import Drift, check, expect
 from checks.packets.reachability import FilteredHost
-from checks.remedy import host_command, instruction
+from checks.remedy import host_command, instruction, reinstall_packages
 from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import FIREWALL
 from rigwright.model.rig import Rig
@@ -76,7 +76,7 @@ def test_answers_are_routed(survey: SurveyAnswers) -> None:
 )
 def test_legacy(survey: SurveyAnswers) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
-    step = host_command("apt-get install --yes iptables")
+    step = reinstall_packages("iptables")
     expect(", ".join(unread) or "no unreadable rules", "no unreadable rules", step)
     planned = survey.read(FIREWALL).planned
     step = instruction("correct that file: a boot loads nothing of it")

@@ -161,7 +161,7 @@ def test_way_in(survey: SurveyAnswers) -> None:
         pytest.skip("this host's SSH server is not OpenSSH")
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
-        raise Drift("sshd to start at boot", said, host_command("systemctl unmask ssh; systemctl enable ssh"))
+        raise Drift("sshd to start at boot", said, host_command("systemctl unmask {0}; systemctl enable {0}", "ssh"))
     expect_no_items(
         "a valid sshd configuration", settings.sshd, instruction("correct it, until `sshd -t` prints nothing")
     )

@@ -112,7 +112,7 @@ def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal
     [
         ("Cuda compilation tools, release 13.0, V13.0.88\n", ""),
         ("Cuda compilation tools, release 13.2, V13.2.78\n", "found nvcc 13.2.78 at /opt/cuda miscompiles"),
-        ("", "found no answer; install a toolkit at /opt/cuda"),
+        ("", "found no answer; install a suitable toolkit at /opt/cuda"),
     ],
 )
 def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
