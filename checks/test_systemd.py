@@ -94,7 +94,9 @@ def test_manager(survey: SurveyAnswers, facts: HostFacts) -> None:
         for one in find_property_differences(units, ExpectedUnit(name, "", "", ""), facts.memory_kib)
     ]
     dropped = [path for name in PARENTS for path in units.property_names(name, "DropInPaths")]
-    named = [name for name, value in given if f"the variable {name}" in strange or name == "PATH"] if strange else []
+    named = [
+        name for name, _ in given if any(one.startswith((f"the variable {name}", f"{name} with ")) for one in strange)
+    ]
     cure = host_command("systemctl unset-environment {}", named) if named else Remedy(())
     cure += remove_drop_ins(dropped) if dropped else Remedy(())
     if lines:

@@ -133,6 +133,7 @@ def test_a_report_has_what_each_check_found_and_its_schema_says_so(box: CheckRun
         "severity": "high",
         "part": "",
     }
+    assert ran.results["X03"]["steps"] == [{"where": "person", "text": "`mount /data`"}]
     parts = {one["part"]: one["note"] for one in host["checks"] if one["id"] == "X04"}
     assert parts == {"chat": "not today", "code": "not today"}
     assert ran.results["X05"]["found"].startswith("KeyError: 'nothing")
@@ -219,6 +220,13 @@ def test_a_host_out_of_reach_is_told_apart_from_one_that_does_not_conform(box: C
         "two": "not reached",
     }
     assert ran.report["verdict"] == "not reached"
+
+
+def test_all_checks_of_a_host_are_judged_while_another_one_is_out_of_reach(box: CheckRunFolder) -> None:
+    ran = box.check("--json", hosts="one two", gone="two before")
+    assert ran.status == 3
+    found = {one["found"] for host in ran.report["hosts"] for one in host["checks"]}
+    assert [one for one in found if "torn down" in one] == []
 
 
 def test_a_host_is_judged_while_others_have_not_answered(box: CheckRunFolder) -> None:

@@ -314,7 +314,7 @@ def test_a_check_compares_what_is_patched_with_what_its_patch_makes(tmp_path: Pa
     def red() -> str:
         answer = collect_answers({"patched_files": (20.0, PATCHED.asks(SurveyScope(one, wanted)))})
         answer["trees"] = {"told": trees}
-        return red_checks(test_cuda_toolkit, SurveyAnswers(answer), desired=wanted).get("K01", "")
+        return red_checks(test_cuda_toolkit, SurveyAnswers(answer), desired=wanted, unsupplied=["K02"]).get("K01", "")
 
     file.write_text(AFTER)
     assert red() == ""
