@@ -19,7 +19,9 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "apt-get install --yes {}": f"{NO_HOST}the kernels of the lab's hosts have headers while their driver has modules",
     "apt-get remove --yes {}": f"{NO_HOST}the stand-in archive has no transitional packages",
     "apt-mark unhold {}": FOLLOWS,
-    "chattr -ia -- {}": "owned: a folder of records that takes no change",
+    "command -v chattr > /dev/null || apt-get install --yes e2fsprogs; chattr -ia -- {}": (
+        "owned: a folder of records that takes no change"
+    ),
     "chmod g-w,o= {}": "fooled: a log of the gateway's that everybody can write to",
     "chmod go= {}": "reach: everybody may read engines' keys",
     "chmod o+x -- {}": "trees: nobody but root can enter /opt",
@@ -76,7 +78,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "sysctl -w {}": f"{NO_HOST}an instruction completes it, for the setting comes back at a boot",
     "systemctl daemon-reexec": FOLLOWS,
     "systemctl daemon-reload": "inforce: a unit that systemd has read from a file that is no more",
-    "systemctl reboot": "kernel: a reboot that a package asks for",
+    "systemctl reboot": FOLLOWS,
     "systemctl reload {}": "reach: nginx was given other settings by hand, which lie there no more",
     "systemctl reset-failed {0}; systemctl restart {0}": "inforce: a process that may open few files",
     "systemctl revert {0}; systemctl restart {0}": "inforce: a timer that never comes",
@@ -123,12 +125,11 @@ PROGRAMS: Final[dict[str, str]] = {
     **dict.fromkeys(("mount", "umount", "sed", "ldconfig"), "essential: mount, sed, libc-bin"),
     **dict.fromkeys(("gpasswd", "groupmod", "userdel"), "passwd, which the base role needs"),
     **dict.fromkeys(("journalctl", "systemctl", "shutdown", "timedatectl"), "systemd, systemd-sysv"),
-    **dict.fromkeys(("chattr",), "e2fsprogs, with every installed system"),
     **dict.fromkeys(("modprobe", "depmod", "lspci", "sysctl", "udevadm"), "kmod, pciutils, procps, udev"),
     **dict.fromkeys(("nvidia-modprobe", "nvidia-smi", "dkms"), "the driver that the check is about"),
     **dict.fromkeys(("update-initramfs", "update-grub"), "what the check has seen: initramfs-tools, grub"),
     **dict.fromkeys(("sshd",), "the SSH server that the check is about"),
-    **dict.fromkeys(("setfacl",), "acl, which the command before it installs"),
+    **dict.fromkeys(("setfacl", "chattr"), "acl, e2fsprogs, which the command before it installs"),
 }
 """Program of the commands for hosts -> what brings it on Debian 12 and 13 and Ubuntu 22.04 and 24.04."""
 
@@ -159,6 +160,7 @@ INSTRUCTIONS: Final[dict[str, str]] = {
             "reseat card and riser, or set the slot to a lower PCIe generation",
             "reseat the bridge",
             "reseat the card and its riser; check the firmware for a bifurcation or link width setting",
+            "when no request is under way:",
             "use the distribution's prebuilt modules, enrol DKMS's key at the console, or disable Secure Boot",
         ),
         MACHINE,

@@ -92,7 +92,9 @@ def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") 
         installed: Version of the driver's packages, which the next boot has to fit; empty where there are none.
     """
     found = []
-    here = state.module(state.running).version
+    here, newest = state.module(state.running).version, state.newest
+    wanted = installed or here or loaded
+    misses = newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version))
     if not here or here != (loaded or here):
         found.append(
             Drift(
@@ -100,12 +102,11 @@ def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") 
                 if loaded
                 else f"a module nvidia for kernel {state.running}",
                 here or "none",
-                rig_command("deploy", "--reboot"),
+                # a reboot would be one into a kernel without cards
+                DEPLOY if misses else rig_command("deploy", "--reboot"),
             )
         )
-    newest = state.newest
-    wanted = installed or here or loaded
-    if newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version)):
+    if misses:
         found.append(
             Drift(
                 f"module {wanted or 'nvidia'} for kernel {newest.release}, which boots next",
