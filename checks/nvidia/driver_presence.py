@@ -22,7 +22,7 @@ CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 KERNEL_LOG = host_command("journalctl --no-pager --dmesg --boot --lines=50")
 LOG = host_command("journalctl --no-pager --dmesg --boot --grep=NVRM")
-REBOOT = instruction("when no request is under way:") + host_command("systemctl reboot")
+REBOOT = instruction("wait until no request is under way") + host_command("systemctl reboot")
 INSTALL = instruction("install the driver, or reboot into it")
 
 

@@ -205,7 +205,9 @@ def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tup
     assert difference_pairs(find_pending_reboot(replace(STATE, **changes))) == differences
 
 
-@pytest.mark.parametrize(("module", "step"), [(VERSION, "when no request is under way:"), ("", "do not reboot yet: ")])
+@pytest.mark.parametrize(
+    ("module", "step"), [(VERSION, "wait until no request is under way"), ("", "do not reboot yet: ")]
+)
 def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
     kernels = (*STATE.kernels, KernelModule(NEXT, True, module, "", ""))
     for asked in (False, True):
@@ -214,7 +216,7 @@ def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str)
     # a host without any driver has nothing to lose
     bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), KernelModule(NEXT, True, "", "", "")))
     assert [one.cure for one in find_pending_reboot(bare)] == [
-        "when no request is under way:; then as root on the host: systemctl reboot"
+        "wait until no request is under way; then as root on the host: systemctl reboot"
     ]
 
 
