@@ -70,7 +70,7 @@ def check_key_permissions(
     expect(
         ", ".join(lacking) or "an answer for every name",
         "an answer for every name",
-        restart_units(ROUTER_UNIT, GATEWAY_UNIT) + DEPLOY,
+        restart_units(ROUTER_UNIT) + DEPLOY,
     )
     expect(", ".join(shown) or "what each key may use", "what each key may use", restart_units(ROUTER_UNIT))
 

@@ -111,7 +111,7 @@ def remove_drop_ins(paths: Sequence[str]) -> Remedy:
     if not paths:
         return host_command("systemctl daemon-reload")
     return host_command(
-        "rm -f -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload",
+        "rm -rf -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload",
         paths,
         [*dict.fromkeys(path.rpartition("/")[0] for path in paths)],
     )

@@ -52,9 +52,11 @@ def describe_reinstall(findings: list[PackageFileFinding], roots: Roots, driver_
             names,
             store_folder(roots),
         )
-        return again + DEPLOY
+        again += DEPLOY
+    else:
+        again = reinstall_packages(*names)
     extra = [one.path for one in findings if one.what == UNPACKAGED]
-    return reinstall_packages(*names) + remove_paths(*extra) if extra else reinstall_packages(*names)
+    return remove_paths(*extra) + again if extra else again
 
 
 @check(

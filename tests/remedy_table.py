@@ -38,6 +38,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "dkms install --force -m nvidia -v {} -k {}": "kernel: a module that was changed in its place",
     "dkms remove -m nvidia -v {} --all": "kernel: a module that DKMS never built",
     "dpkg --configure --pending": "doors: a half-installed package",
+    "echo {} > {}": f"{NO_HOST}no drift writes to the control group of a slice",
     "dpkg-statoverride --remove {}": f"{NO_HOST}its drift opens root's rights, too, which a person decides",
     "for kernel in {}; do chmod -R go-w /lib/modules/$kernel; dkms autoinstall --force -k $kernel; "
     "depmod $kernel; done": FOLLOWS,
@@ -64,7 +65,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "nvidia-smi nvlink --status": f"{NO_HOST}it only prints, before an instruction",
     "printf '%s\\n' {} >> {}": "owned: a ledger that lacks a folder of ours",
     "rm -f -- {0}; dpkg-divert --rename --remove {0}": "kernel: nvidia-smi diverted",
-    "rm -f -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload": (
+    "rm -rf -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload": (
         "inforce: a drop-in for an instance"
     ),
     "rm -f -- {}; systemctl restart {}": "owned: a timer that has gone off in a time to come",
