@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checks import Drift
+from checks import DEPLOY, Drift
 from checks.remedy import host_command, instruction, restart_units, show_log
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import HostFacts
@@ -45,7 +45,7 @@ def find_power_differences(
             Drift(
                 f"a power limit of {wanted} W on card {index} at {address}",
                 "none" if there is None else f"{there:g} W",
-                restart_units(POWER_UNIT) + show_log(POWER_UNIT),
+                restart_units(POWER_UNIT) + DEPLOY + show_log(POWER_UNIT),
             )
         )
     return found
