@@ -112,7 +112,7 @@ def remove_drop_ins(paths: Sequence[str]) -> Remedy:
         return host_command("systemctl daemon-reload")
     return host_command(
         "rm -rf -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload",
-        paths,
+        [*dict.fromkeys(paths)],
         [*dict.fromkeys(path.rpartition("/")[0] for path in paths)],
     )
 

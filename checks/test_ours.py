@@ -260,7 +260,7 @@ def test_journal(survey: SurveyAnswers) -> None:
     # one that was removed under it is not a file of anybody's any more
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
     found = "a journal that is kept" if kept else "one that is not kept" if journal.runs else "no systemd-journald"
-    names = [*journal.masked, "systemd-journald.service"]
+    names = [*dict.fromkeys((*journal.masked, "systemd-journald.service"))]
     unmask = host_command("systemctl unmask {}; systemctl restart systemd-journald", names)
     expect(found, "a journal that is kept", unmask)
     expect(format_first_lines(journal.masked) or "no masked unit", "no masked unit", unmask)
