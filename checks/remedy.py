@@ -106,6 +106,16 @@ def reinstall_packages(*names: str) -> Remedy:
     )
 
 
+def remove_diversion(path: str) -> Remedy:
+    """Give a package's file its place again, without which a reinstallation brings it elsewhere."""
+    return host_command("rm -f -- {0}; dpkg-divert --rename --remove {0}", path)
+
+
+def remove_override(path: str) -> Remedy:
+    """Give a package's file its own mode at the next installation."""
+    return host_command("dpkg-statoverride --remove {}", path)
+
+
 def remove_drop_ins(paths: Sequence[str]) -> Remedy:
     """Remove files of units, if any, with folders that are empty then, and have systemd read its units again."""
     if not paths:

@@ -8,7 +8,15 @@ import pytest
 
 from checks import Drift, check
 from checks.nvidia import expect_no_items, kernel_state
-from checks.remedy import Remedy, host_command, instruction, reinstall_packages, remove_drop_ins
+from checks.remedy import (
+    Remedy,
+    host_command,
+    instruction,
+    reinstall_packages,
+    remove_diversion,
+    remove_drop_ins,
+    remove_override,
+)
 from checks.survey.accounts import RIGHTS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, LOADER
@@ -36,7 +44,10 @@ def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> No
     # of a rig with cards, what the next boot starts has a check of its own
     found = [one for one in files.findings if not declared_cards or one.package not in files.strict]
     names = sorted({one.package for one in found})
-    cure = reinstall_packages(*names) if names else instruction("restore them, and find out what changed them")
+    paths = {one.path for one in found}
+    cure = sum((remove_diversion(path) for path, to, _ in files.moved if paths & {path, to}), Remedy(()))
+    cure = sum((remove_override(path) for path in files.overridden if path in paths), cure)
+    cure += reinstall_packages(*names) if names else instruction("restore them, and find out what changed them")
     expect_no_items(
         "programs and libraries as packaged",
         [*(f"{one.path} {one.what}" for one in found), *map(str, survey.read(RIGHTS).changed)],

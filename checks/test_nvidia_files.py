@@ -9,7 +9,15 @@ import pytest
 
 from checks import DEPLOY, check
 from checks.nvidia import collect_driver_facts, expect_no_items, skip_unless_managed, skip_without_cards
-from checks.remedy import Remedy, host_command, instruction, reinstall_packages, remove_paths
+from checks.remedy import (
+    Remedy,
+    host_command,
+    instruction,
+    reinstall_packages,
+    remove_diversion,
+    remove_override,
+    remove_paths,
+)
 from checks.stored_packages import find_stored_package_problems
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS
@@ -111,16 +119,8 @@ def test_diversions(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> 
     expect_no_items(
         "no diversions or overrides of the driver's files",
         wrong,
-        sum((_remove_diversion(path) for path, _ in moved), sum(map(_remove_override, modes), Remedy(()))),
+        sum((remove_diversion(path) for path, _ in moved), sum(map(remove_override, modes), Remedy(()))),
     )
-
-
-def _remove_diversion(path: str) -> Remedy:
-    return host_command("rm -f -- {0}; dpkg-divert --rename --remove {0}", path)
-
-
-def _remove_override(path: str) -> Remedy:
-    return host_command("dpkg-statoverride --remove {}", path)
 
 
 @check(

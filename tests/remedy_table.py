@@ -39,7 +39,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "dkms remove -m nvidia -v {} --all": "kernel: a module that DKMS never built",
     "dpkg --configure --pending": "doors: a half-installed package",
     "echo {} > {}": f"{NO_HOST}no drift writes to the control group of a slice",
-    "dpkg-statoverride --remove {}": f"{NO_HOST}its drift opens root's rights, too, which a person decides",
+    "dpkg-statoverride --remove {}": "fooled: a program that is everybody's by an override",
     "for kernel in {}; do chmod -R go-w /lib/modules/$kernel; dkms autoinstall --force -k $kernel; "
     "depmod $kernel; done": FOLLOWS,
     "for kernel in {}; do update-initramfs -u -k $kernel; done": f"{NO_HOST}a deploy heals its drift",
@@ -64,7 +64,9 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "nvidia-smi": f"{NO_HOST}it only prints, before an instruction",
     "nvidia-smi nvlink --status": f"{NO_HOST}it only prints, before an instruction",
     "printf '%s\\n' {} >> {}": "owned: a ledger that lacks a folder of ours",
-    "rm -f -- {0}; dpkg-divert --rename --remove {0}": "kernel: nvidia-smi diverted",
+    "rm -f -- {0}; dpkg-divert --rename --remove {0}": (
+        "fooled: a program that was diverted by hand, with another in its place"
+    ),
     "rm -rf -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload": (
         "inforce: a drop-in for an instance"
     ),
