@@ -60,8 +60,7 @@ def test_numbers(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     expect(
         format_first_lines([*odd.values()]) or "a system user in a group of its own",
         "a system user in a group of its own",
-        host_command("systemctl stop rigwright.target; for user in {}; do userdel --force $user; done", [*odd])
-        + DEPLOY,
+        host_command("systemctl stop 'rigwright*'; for user in {}; do userdel --force $user; done", [*odd]) + DEPLOY,
     )
 
 

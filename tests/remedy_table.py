@@ -87,7 +87,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "systemctl revert {0}; systemctl restart {0}": "inforce: a timer that never comes",
     "systemctl revert {}": "kernel: a persistence daemon without persistence, by a drop-in",
     "systemctl revert {} {}": "containers: something else writes the spec",
-    "systemctl stop rigwright.target; for user in {}; do userdel --force $user; done": (
+    "systemctl stop 'rigwright*'; for user in {}; do userdel --force $user; done": (
         "owned: a service's user with the number of people"
     ),
     "systemctl stop {}": f"{NO_HOST}a deploy heals its drift",

@@ -41,7 +41,7 @@ def iterate_sources() -> Iterator[tuple[Path, ast.Module]]:
             yield path, ast.parse(path.read_text())
 
 
-def text_of(node: ast.expr) -> str | None:
+def literal_text(node: ast.expr) -> str | None:
     """A literal text, with {} for each value in it; None for what is no text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
@@ -50,14 +50,14 @@ def text_of(node: ast.expr) -> str | None:
     return None
 
 
-def made_by(maker: str) -> set[str]:
+def collect_templates(maker: str) -> set[str]:
     """The texts that one of remedy.py's functions is called with."""
     found = set()
     for path, tree in iterate_sources():
         for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == maker):
                 continue
-            words = [text_of(one) for one in (node.args if maker == "rig_command" else node.args[:1])]
+            words = [literal_text(one) for one in (node.args if maker == "rig_command" else node.args[:1])]
             # of a user's own check the text is the user's
             if path.name != "remedy.py" or None not in words:
                 assert None not in words, f"{path}:{node.lineno}: the text is not a literal"
@@ -67,7 +67,7 @@ def made_by(maker: str) -> set[str]:
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_all_that_checks_print_is_listed_with_the_test_that_runs_it_or_a_reason(maker: str) -> None:
-    assert made_by(maker) == set(MAKERS[maker])
+    assert collect_templates(maker) == set(MAKERS[maker])
 
 
 def test_each_command_is_run_by_a_drift_that_there_is() -> None:
@@ -84,7 +84,7 @@ def test_no_check_of_ours_has_a_text_as_its_remedy() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASSERTIONS:
                 given = node.args[ASSERTIONS[node.func.id] :][:1]
                 assert given, f"{path}:{node.lineno}"
-                assert text_of(given[0]) is None, f"{path}:{node.lineno}: a remedy is a Remedy"
+                assert literal_text(given[0]) is None, f"{path}:{node.lineno}: a remedy is a Remedy"
 
 
 @pytest.mark.parametrize("words", [pytest.param(words.split(), id=words) for words in RIG_COMMANDS])
