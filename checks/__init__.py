@@ -7,7 +7,11 @@ be, the domain works out for both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar, get_args
+
+from checks.remedy import DEPLOY as DEPLOY
+from checks.remedy import Remedy, as_remedy, describe_steps
 
 Severity = Literal["critical", "high", "low"]
 F = TypeVar("F", bound=Callable[..., None])
@@ -53,11 +57,15 @@ class Drift(AssertionError):
     items: tuple[tuple[str, str], ...]
     """(expected, found) of each thing that is not as it should be, also of those that the text only counts."""
 
-    def __init__(self, expected: object, found: object, cure: str, since: str = "") -> None:
-        """What should be, what is, the command or step that puts it right, and since when it is so, where known."""
-        self.expected, self.found, self.cure, self.since = (
-            strip_control_characters(str(one)) for one in (expected, found, cure, since)
-        )
+    def __init__(self, expected: object, found: object, remedy: Remedy | str, since: str = "") -> None:
+        """What should be, what is, what puts it right, and since when it is so, where known.
+
+        Of a user's own check the remedy may be a text, which counts as an instruction.
+        """
+        self.expected, self.found, self.since = (strip_control_characters(str(one)) for one in (expected, found, since))
+        steps = as_remedy(remedy).steps
+        self.remedy = Remedy(tuple(replace(one, text=strip_control_characters(one.text)) for one in steps))
+        self.cure = describe_steps(self.remedy.steps, "the host")
         listed = found.items if isinstance(found, ItemText) else (self.found,)
         self.items = tuple((self.expected, strip_control_characters(one)) for one in listed)
         told = f" (since {self.since})" if since else ""
@@ -66,8 +74,8 @@ class Drift(AssertionError):
     @classmethod
     def combine(cls, drifts: Sequence[Drift]) -> Drift:
         """One for several, none of which hides another."""
-        parts = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found", "cure"))
-        made = cls(*parts)
+        expected, found = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found"))
+        made = cls(expected, found, Remedy(tuple(dict.fromkeys(step for one in drifts for step in one.remedy.steps))))
         made.args = (". And ".join(str(one) for one in drifts),)
         made.items = tuple(item for one in drifts for item in one.items)
         return made
@@ -78,13 +86,13 @@ def strip_control_characters(message: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
 
 
-def expect(found: object, expected: object, next_step: str, *, holds: bool | None = None) -> None:
+def expect(found: object, expected: object, next_step: Remedy, *, holds: bool | None = None) -> None:
     """Compare, and say in one line what was expected, what was found and what to do.
 
     Args:
         found: What the host has.
         expected: What it should have; compared with `==` unless `holds` is given.
-        next_step: What the operator does about it.
+        next_step: What puts it right; of a user's own check a text may be given.
         holds: The verdict, where it is not equality.
 
     Raises:
@@ -93,6 +101,3 @@ def expect(found: object, expected: object, next_step: str, *, holds: bool | Non
     __tracebackhide__ = True
     if not (found == expected if holds is None else holds):
         raise Drift(expected, found, next_step)
-
-
-DEPLOY = "re-run deploy to fix"

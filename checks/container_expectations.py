@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 import pytest
 
-from checks import Drift
+from checks import DEPLOY, Drift
+from checks.remedy import instruction, restart_units, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS, DockerDaemon
 from rigwright.apt_transactions import SourceFile
@@ -16,7 +17,7 @@ from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.rig import Rig
 
-RESTART = "`systemctl restart docker.service` once no containers are running"
+RESTART = instruction("stop your containers") + restart_units("docker.service")
 
 
 def skip_without_docker(containers: ContainersEntry | None) -> None:
@@ -67,7 +68,7 @@ def expected_container_plan(survey: SurveyAnswers, rig: Rig) -> ContainerPlan:
     )
     if isinstance(found, ContainerRefusal):
         raise Drift(
-            "containers as they are declared", "; ".join(found.reasons), "do what that says, then re-run deploy"
+            "containers as they are declared", "; ".join(found.reasons), instruction("resolve each of these") + DEPLOY
         )
     return found
 
@@ -80,7 +81,7 @@ def running_daemon(survey: SurveyAnswers) -> DockerDaemon:
     """
     found = survey.read(CONTAINERS).daemon
     if found is None:
-        raise Drift("a running Docker daemon", "none", "see `journalctl -u docker.service`, then re-run deploy")
+        raise Drift("a running Docker daemon", "none", DEPLOY + show_log("docker.service"))
     if "ServerVersion" not in found.info:
         raise Drift("an answer from the Docker daemon", "none", RESTART)
     return found

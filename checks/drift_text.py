@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
 from checks import Drift, ItemText
+from checks.remedy import Remedy
 
 LISTED = 3
 
@@ -29,11 +30,11 @@ MOST = 3
 """That are told; the others are counted."""
 
 
-def expect_none(found: Iterable[str], expected: str, cure: str) -> None:
+def expect_none(found: Iterable[str], expected: str, remedy: Remedy) -> None:
     """Say what there is that is not to be, or pass.
 
     Raises:
         Drift: there is some.
     """
     if told := [*dict.fromkeys(found)]:
-        raise Drift(expected, ItemText.from_items(told, "; ", MOST), cure)
+        raise Drift(expected, ItemText.from_items(told, "; ", MOST), remedy)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from checks import DEPLOY, unit_settings
+from checks import unit_settings
 from checks.survey.units import PARENTS, ExpectedUnit, UnitSurvey
 
 # What a unit is doing, and not what it is to be.
@@ -42,7 +42,6 @@ TOLD = {"After": "After", "Wants": "Wants", "Requires": "Requires", "PartOf": "P
 TOLD |= {"Sockets": "TriggeredBy", "Service": "Triggers"}
 # Links that start ours: the unit that pulls them in, and what it is to pull.
 PULLS = re.compile(r".*/([^/]+)\.(wants|requires|upholds)/([^/]+)")
-RELOAD = f"`systemctl daemon-reload`, then {DEPLOY}"
 
 
 @dataclass(frozen=True)

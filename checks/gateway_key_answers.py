@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from checks import expect
+from checks import DEPLOY, expect
+from checks.remedy import restart_units, show_log
 from checks.survey.requests import RequestAnswers, SurveyAnswer, find_answer, keys_to_test, offered_model_names
 from rigwright.engines.api_paths import MESSAGES
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
@@ -15,7 +16,7 @@ from rigwright.model.instance import Instance
 
 READABLE = "an error of the path's protocol"
 MEMBERS = {"message", "type", "param", "code"}
-LOG = f"see `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
+LOG = show_log(GATEWAY_UNIT, ROUTER_UNIT)
 
 
 def describe_refusal_mismatch(said: SurveyAnswer, path: str = "") -> str:
@@ -66,8 +67,12 @@ def check_key_permissions(
             lacking += [f"{one} for key {owner} ({leads})"] if leads != aliases.get(one, one) else []
         found = parse_model_names(find_answer(requests, f"{name}: models of {owner}").body)
         shown += [f"{', '.join(found) or 'no model'} for key {owner}"] if found != sorted(offered) else []
-    expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
-    expect(", ".join(shown) or "what each key may use", "what each key may use", f"systemctl restart {ROUTER_UNIT}")
+    expect(
+        ", ".join(lacking) or "an answer for every name",
+        "an answer for every name",
+        restart_units(ROUTER_UNIT) + DEPLOY,
+    )
+    expect(", ".join(shown) or "what each key may use", "what each key may use", restart_units(ROUTER_UNIT))
 
 
 def parse_model_names(said: str) -> list[str]:

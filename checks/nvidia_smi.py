@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from checks import Drift
-from checks.nvidia.driver_presence import LOG
+from checks.nvidia.driver_presence import LOG, REBOOT
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 
@@ -25,4 +25,4 @@ def parse_smi_answer(survey: SurveyAnswers, name: str, read: Callable[[int, str,
             raise ValueError("it was not asked")
         return read(said.status, said.out, said.err)
     except ValueError as error:
-        raise Drift("an answer from nvidia-smi", error, f"{LOG}, then reboot") from None
+        raise Drift("an answer from nvidia-smi", error, LOG + REBOOT) from None

@@ -16,6 +16,7 @@ from checks import SEVERITIES, Drift, Severity, strip_control_characters
 from checks.cause_facts import collect_cause_facts
 from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import CheckFailure, group_failures
+from checks.remedy import describe_steps, instruction
 from checks.result_metrics import count_advisories, write_check_metrics
 from checks.results import SCHEMA, STATUS, Conforms, FailureCause, HostReport, Report, Result, Verdict, worst_verdict
 from checks.survey.answers import SurveyAnswers
@@ -132,8 +133,12 @@ def select_checks(
     return lambda mark: mark["severity"] in graver and (not ids or mark["identifier"] in ids)
 
 
-def build_result(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: str) -> Result:
-    """What became of a check. One that ends in no verdict does not hold: nothing was seen that conforms."""
+def build_result(
+    mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: str, inventory: str, host: str, *, several: bool
+) -> Result:
+    """What became of a check of a host of an inventory, which may have several.
+
+    One that ends in no verdict does not hold: nothing was seen that conforms."""
     known: dict[str, Any] = {key: mark[key] for key in ("title", "severity", "why")}
     known |= {"id": mark["identifier"], "part": part, "took_s": round(call.duration, 4)}
     error = call.excinfo.value if call.excinfo else None
@@ -141,17 +146,19 @@ def build_result(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], n
         return Result(**known, verdict="ok", note=note)
     if isinstance(error, pytest.skip.Exception):
         return Result(**known, verdict="skip", note=strip_control_characters(str(error.msg)))
-    if isinstance(error, Drift):
-        return Result(
-            **known, verdict="fail", expected=error.expected, found=error.found, since=error.since, cure=error.cure
-        )
-    first = next(iter(str(error).splitlines()), "")
+    if not isinstance(error, Drift):
+        first = next(iter(str(error).splitlines()), "")
+        found = f"{type(error).__name__}: {first}"
+        error = Drift("a check that reaches a verdict", found, instruction("fix the check, or what it fails on"))
+    steps = error.remedy.locate(inventory, host if several else "")
     return Result(
         **known,
         verdict="fail",
-        expected="a check that reaches a verdict",
-        found=strip_control_characters(f"{type(error).__name__}: {first}"),
-        cure="fix the check, or what it fails on",
+        expected=error.expected,
+        found=error.found,
+        since=error.since,
+        cure=describe_steps(steps, host),
+        steps=steps,
     )
 
 
@@ -204,6 +211,8 @@ class ChecksPlugin:
         of pytest. One of a host out of reach is not run.
         """
         if self.look.is_out_of_reach(target_of(item)):
+            # what the one before has left for this one is not the next one's
+            item.session._setupstate.teardown_exact(nextitem)
             return True
         if not item.path.is_relative_to(HERE):
             return None
@@ -221,7 +230,13 @@ class ChecksPlugin:
         """A verdict and its words; no traceback is made, which takes longer than a check."""
         target = target_of(item)
         result = build_result(
-            read_check_mark(item), part_of(item), call, str(dict(item.user_properties).get("how", ""))
+            read_check_mark(item),
+            part_of(item),
+            call,
+            str(dict(item.user_properties).get("how", "")),
+            str(Path(self.look.inventory).absolute()),
+            target,
+            several=self.look.several,
         )
         outcome, words = OUTCOMES[result.verdict]
         report = pytest.TestReport(

@@ -102,8 +102,16 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
     def print_failure(self, target: str, result: Result, lead: str = "  ") -> None:
         """Print a failure with what to do about it, no wider than the terminal."""
         self._print_verdict(lead, target, result)
-        names = ("severity", "expected", "found", "since", "cure", "why")
-        self._print_rows(f"{lead}      ", {name: str(getattr(result, name)) for name in names})
+        self._print_rows(
+            f"{lead}      ", {name: str(getattr(result, name)) for name in ("severity", "expected", "found", "since")}
+        )
+        for step in result.steps:
+            text = step.describe(target)
+            if step.where == "person":
+                self._print_rows(f"{lead}      ", {"cure": text})
+            else:  # a line break within a command would be copied, too
+                self._tw.line(f"{lead}      {'cure':<8}  {text}")
+        self._print_rows(f"{lead}      ", {"why": result.why})
 
     def _print_rows(self, lead: str, rows: dict[str, str]) -> None:
         for name, text in rows.items():

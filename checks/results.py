@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from checks import Severity
+from checks.remedy import RemedyStep
 
 SCHEMA = 1
 """Of the JSON report; a key that is gone, or means something else, raises it."""
@@ -33,7 +34,9 @@ class Result:
     since: str = ""
     """Since when it is so; empty where that is not known."""
     cure: str = ""
-    """The command or step that puts it right."""
+    """What puts it right, in a line."""
+    steps: tuple[RemedyStep, ...] = ()
+    """The same, step by step: commands run as they are, in this order."""
     cause: str = ""
     """The id of the cause that explains its failure; empty where it stands for itself."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from checks.drift_text import expect_none
+from checks.remedy import restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses
 from checks.survey.section import SurveyScope
@@ -12,8 +14,6 @@ from checks.unit_settings import parse_unit_settings
 from rigwright.engines import kind_of
 from rigwright.engines.container_spec import ContainerSpec
 
-RESTART = "run `systemctl reset-failed` and `systemctl restart` on that unit"
-"""What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""
 CONTAINED = "runs in a container, which I01 to I07 check"
 Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
 
@@ -42,6 +42,22 @@ def iterate_processes(services: Services) -> Iterator[tuple[ExpectedUnit, Servic
     for one, unit in services.values():
         for process in unit.processes:
             yield one, unit, process
+
+
+def expect_no_unit_faults(faults: Iterable[tuple[str, str]], expected: str) -> None:
+    """Expect no faults of units' processes; a restart puts them right, for a deploy restarts no unit that was started
+    from the declared file.
+
+    Args:
+        faults: The unit, and the fault, for people.
+        expected: The state without faults.
+
+    Raises:
+        Drift: there is one.
+    """
+    __tracebackhide__ = True
+    pairs = list(faults)
+    expect_none((fault for _, fault in pairs), expected, restart_units(*dict.fromkeys(unit for unit, _ in pairs)))
 
 
 def describe_process(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProcess) -> str:

@@ -120,6 +120,8 @@ class SurveyRun:
         self.inventory, self.deep = inventory, deep
         self.began = time.time()
         self.state, targets = load_hosts(inventory, limit)
+        self.several = len(self.state.inventory) > 1
+        """Whether the inventory has other hosts, asked for or not."""
         for name, target in targets.items():
             if problem := find_foreign_data(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")

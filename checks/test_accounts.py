@@ -2,9 +2,18 @@
 
 from collections import Counter
 
-from checks import check, expect
+from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
-from checks.survey.accounts import ACCOUNTS, NO_LOGIN, socket_folder
+from checks.remedy import (
+    Remedy,
+    host_command,
+    instruction,
+    kill_processes,
+    reinstall_packages,
+    remove_paths,
+    restart_units,
+)
+from checks.survey.accounts import ACCOUNTS, socket_folder
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import TRY
 from rigwright.gateway.address_reservations import unit_names
@@ -15,6 +24,7 @@ from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.monitoring.monitoring_units import unit_name
+from rigwright.plan.preflight import HOME
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
 WRITABLE = 0o022
@@ -28,7 +38,7 @@ WRITABLE = 0o022
 )
 def test_numbers(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     accounts = survey.read(ACCOUNTS)
-    twins, groups, odd = [], [], []
+    twins, groups, odd = [], [], dict[str, str]()
     for name in service_users:
         user = accounts.user(name)
         if user is None:
@@ -40,17 +50,17 @@ def test_numbers(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
         others += [one.name for one in accounts.groups if one.gid == user.gid and one.name != name]
         groups += [f"{one} with GID {user.gid} of {name}" for one in others]
         if accounts.group_names(user.gid).split("/")[0] != name:
-            odd.append(f"{name} in the group {accounts.group_names(user.gid)}")
+            odd[name] = f"{name} in the group {accounts.group_names(user.gid)}"
         if user.uid not in SYSTEM:
-            odd.append(f"{name} with UID {user.uid}")
-    cure = "`userdel --force` the account that is not Rigwright's"
+            odd[name] = f"{name} with UID {user.uid}"
+    cure = instruction("delete the account that is not Rigwright's, or give it another UID")
     expect(format_first_lines(twins) or "no others", "no others", cure)
-    cure = "`userdel` or `groupdel --force` what is not Rigwright's, or change its GID"
+    cure = instruction("delete the account or group that is not Rigwright's, or give it another GID")
     expect(format_first_lines(groups) or "no others", "no others", cure)
     expect(
-        format_first_lines(odd) or "a system user in a group of its own",
+        format_first_lines([*odd.values()]) or "a system user in a group of its own",
         "a system user in a group of its own",
-        "stop its unit, `userdel` it, and re-run deploy to create it again",
+        host_command("systemctl stop 'rigwright*'; for user in {}; do userdel --force $user; done", [*odd]) + DEPLOY,
     )
 
 
@@ -62,29 +72,28 @@ def test_numbers(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
 )
 def test_groups(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
-    beside = [
-        f"{one.name} in {accounts.group_names(gid)}"
+    beside = {
+        (one.name, accounts.group_names(gid)): host_command(
+            "gpasswd --delete {} {}", one.name, accounts.group_names(gid).partition("/")[0]
+        )
         for one in accounts.ours
         if (user := accounts.user(one.name))
         for gid in one.groups
         if gid != user.gid
-    ]
+    }
     expect(
-        format_first_lines(beside) or "only its own group",
+        format_first_lines([f"{user} in {group}" for user, group in beside]) or "only its own group",
         "only its own group",
-        "`gpasswd --delete USER GROUP`, then `systemctl restart` its unit, which keeps its groups until then",
+        sum(beside.values(), Remedy(())) + DEPLOY,
     )
-    inside = [
-        f"{member} in {one.name}"
-        for one in accounts.ours
-        for member in sorted(
-            {*one.group_members, *one.group_admins}.union(
-                *(group.members for group in accounts.groups if group.name == one.name)
-            )
-        )
-    ]
-    cure = "`gpasswd --delete USER GROUP`, and `gpasswd --administrators '' GROUP` for group administrators"
-    expect(format_first_lines(inside) or "nobody", "nobody", cure)
+    inside, remedy = [], Remedy(())
+    for one in accounts.ours:
+        members = {*one.group_members}.union(*(group.members for group in accounts.groups if group.name == one.name))
+        inside += [f"{member} in {one.name}" for member in sorted(members | {*one.group_admins})]
+        if one.group_admins:
+            remedy += host_command("gpasswd --administrators '' {}", one.name)
+        remedy = sum((host_command("gpasswd --delete {} {}", member, one.name) for member in sorted(members)), remedy)
+    expect(format_first_lines(inside) or "nobody", "nobody", remedy)
 
 
 @check(
@@ -95,14 +104,15 @@ def test_groups(survey: SurveyAnswers) -> None:
 )
 def test_passwords(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
-    words = [(one.name, one.password) for one in accounts.ours]
-    words += [(f"group {one.name}", one.group_password) for one in accounts.ours]
-    found = [f"{name}: {word}" for name, word in words if word != "none"]
-    expect(
-        format_first_lines(found) or "none",
-        "none",
-        "`usermod --password '!' USER`, or for a group `groupmod --password '!' GROUP`",
-    )
+    users = {one.name: one.password for one in accounts.ours}
+    groups = {one.name: one.group_password for one in accounts.ours}
+    found = [f"{name}: {word}" for name, word in users.items() if word != "none"]
+    cure = DEPLOY if found else Remedy(())
+    for name, word in groups.items():
+        if word != "none":
+            found.append(f"group {name}: {word}")
+            cure += host_command("groupmod --password '!' {}", name)
+    expect(format_first_lines(found) or "none", "none", cure)
 
 
 @check(
@@ -117,7 +127,7 @@ def test_home(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     expect(
         f"something at {', '.join(sorted(homes))}" if accounts.home else "nothing",
         "nothing",
-        f"check what it is, then `rm -r {' '.join(sorted(homes))}`",
+        remove_paths(HOME),
     )
 
 
@@ -132,7 +142,7 @@ def test_shell(survey: SurveyAnswers) -> None:
     expect(
         shell.found or "no regular file",
         " or ".join(shell.listed) or "a packaged file",
-        f"`apt-get install --reinstall login`, which provides {NO_LOGIN}",
+        reinstall_packages("login"),
         holds=shell.found in shell.listed,
     )
 
@@ -145,7 +155,11 @@ def test_shell(survey: SurveyAnswers) -> None:
 )
 def test_rules(survey: SurveyAnswers) -> None:
     found = sorted({str(one) for one in survey.read(ACCOUNTS).rules})
-    expect(format_first_lines(found) or "none", "none", "remove the line from that file (sudo: with `visudo -f FILE`)")
+    expect(
+        format_first_lines(found) or "none",
+        "none",
+        instruction("remove the line from that file; visudo edits those of sudo"),
+    )
 
 
 @check(
@@ -156,7 +170,7 @@ def test_rules(survey: SurveyAnswers) -> None:
 )
 def test_spools(survey: SurveyAnswers) -> None:
     found = sorted(survey.read(ACCOUNTS).spools)
-    cure = "remove it: `crontab -r -u USER`, `atrm`, `loginctl disable-linger USER`, or the line in that file"
+    cure = instruction("remove that file, or the line from it")
     expect(format_first_lines(found) or "nothing", "nothing", cure)
 
 
@@ -185,12 +199,12 @@ def test_processes(
         for name, user in service_accounts.exporters(monitoring_entry, cards=bool(declared_cards)).items()
     }
     # what another run of checks tries is over in a minute, and S24 minds it after that
-    found = [
-        f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
+    found = {
+        one.pid: f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
         for one in survey.read(ACCOUNTS).processes
         if not units.get(one.user, set()) & set(one.unit.split("/")) and not one.unit.startswith(f"/system.slice/{TRY}")
-    ]
-    expect(format_first_lines(sorted(found)) or "none", "none", "find out what started it, and `kill` it")
+    }
+    expect(format_first_lines(sorted(found.values())) or "none", "none", kill_processes(found))
 
 
 @check(
@@ -201,7 +215,7 @@ def test_processes(
 )
 def test_subordinate(survey: SurveyAnswers) -> None:
     found = sorted(map(str, survey.read(ACCOUNTS).subordinate))
-    cure = "remove the range: `usermod --del-subuids FIRST-LAST USER`, or --del-subgids"
+    cure = instruction("remove that range from that file")
     expect(format_first_lines(found) or "none", "none", cure)
 
 
@@ -216,15 +230,17 @@ def test_files(survey: SurveyAnswers) -> None:
     secret = ("/etc/shadow", "/etc/gshadow")
     # Debian has its daemon own the rules that it decides by
     deciding = {one.uid for one in accounts.users if one.name == "polkitd"}
-    found = [
-        f"{one.path} {one.mode & 0o7777:o} of user {one.uid}"
+    found = {
+        one.path: f"{one.path} {one.mode & 0o7777:o} of user {one.uid}"
         for one in accounts.files
         if (one.uid != 0 and not (one.uid in deciding and one.path.startswith("/etc/polkit-1/")))
         or one.mode & WRITABLE
         or (one.path in secret and one.mode & 0o007)
-    ]
-    cure = "`chown root FILE`, and `chmod go-w FILE`; 640 for shadow and gshadow, 440 for sudoers"
-    expect(format_first_lines(found) or "files owned by root", "files owned by root", cure)
+    }
+    cure = host_command("chown root {0}; chmod go-w {0}", [*found])
+    if opened := [path for path in secret if path in found]:
+        cure += host_command("chmod o= {}", opened)
+    expect(format_first_lines([*found.values()]) or "files owned by root", "files owned by root", cure)
 
 
 @check(
@@ -237,7 +253,7 @@ def test_root(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
     names = Counter(one.name for one in accounts.users if one.uid == 0)
     found = sorted(names.elements())
-    expect(", ".join(found), "root", "`userdel --force` every such account but root")
+    expect(", ".join(found), "root", instruction("delete every such account but root"))
 
 
 @check(
@@ -254,7 +270,7 @@ def test_folders(
 ) -> None:
     accounts = survey.read(ACCOUNTS)
     there = {one.path: one for one in accounts.folders}
-    found = []
+    found = dict[str, str]()
     for instance in declared_instances:
         user = accounts.user(service_accounts.of_instance(instance))
         groups = {
@@ -262,6 +278,6 @@ def test_folders(
         }
         one = there.get(socket_folder(instance))
         if one and user and (one.uid != user.uid or one.gid not in groups):
-            found.append(f"{one.path} of user {one.uid} and group {accounts.group_names(one.gid)}")
-    cure = "restore the UID and GID, or `systemctl restart` its unit"
-    expect(format_first_lines(found) or "directories of their own users", "directories of their own users", cure)
+            found[instance.unit] = f"{one.path} of user {one.uid} and group {accounts.group_names(one.gid)}"
+    wrong = format_first_lines([*found.values()])
+    expect(wrong or "directories of their own users", "directories of their own users", restart_units(*found))

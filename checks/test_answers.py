@@ -5,6 +5,7 @@ import json
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
+from checks.remedy import STOP_LISTENER, restart_units, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.requests import REQUESTS, SurveyAnswer, find_answer
@@ -34,10 +35,10 @@ def test_listens_on_loopback(survey: SurveyAnswers, instance: Instance) -> None:
     at = frozenset(one.at for one in there)
     wanted = f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}"
     found = ", ".join(sorted(at)) or "nothing"
-    expect(found, wanted, f"systemctl restart {socket}, or {DEPLOY}", holds=port_socket(instance.port).is_listening(at))
+    expect(found, wanted, DEPLOY, holds=port_socket(instance.port).is_listening(at))
     others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {service}")})
     held = [*others, *([] if all(one.systemd for one in there) else ["not systemd"])]
-    expect(", ".join(held) or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
+    expect(", ".join(held) or "systemd", "systemd", STOP_LISTENER + DEPLOY)
     gates = survey.read(GATES)
     for unit in (socket, service):
         expect(f"{unit} {gates.unit_state(unit).active}", f"{unit} active", DEPLOY)
@@ -53,7 +54,7 @@ def test_wrong_keys_are_refused(survey: SurveyAnswers, instance: Instance) -> No
     requests = survey.read(REQUESTS)
     found = {what: find_answer(requests, f"{instance.name}: {what}").describe for what in ("no key", "wrong key")}
     served = " and ".join(f"{code} for {what}" for what, code in found.items() if code != "401")
-    expect(served or "401 for both", "401 for both", f"systemctl restart {instance.unit}, or {DEPLOY}")
+    expect(served or "401 for both", "401 for both", restart_units(instance.unit) + DEPLOY)
 
 
 @check(
@@ -68,7 +69,7 @@ def test_answers(survey: SurveyAnswers, instance: Instance) -> None:
     for what, unit in (("socket", instance.unit), ("port", listener_units(instance.port)[0])):
         found = find_answer(requests, f"{instance.name}: {what}")
         if kind_of(instance).count_answer_tokens(found.body) != 1:
-            step = f"see `journalctl -u {unit}`, then systemctl restart {unit}"
+            step = restart_units(unit) + DEPLOY + show_log(unit)
             raise Drift(f"one token from its {what}", describe_answer(found), step)
 
 
@@ -82,7 +83,7 @@ def test_serves_its_model_streamed(survey: SurveyAnswers, instance: Instance, se
     if service.models is None or service.streamed is None:
         pytest.skip("not supported by this kind of engine")
     requests = survey.read(REQUESTS)
-    step = f"see `journalctl -u {instance.unit}`, then systemctl restart {instance.unit}"
+    step = restart_units(instance.unit) + DEPLOY + show_log(instance.unit)
     models = find_answer(requests, f"{instance.name}: models")
     name = first_model_name(models.body)
     expect(

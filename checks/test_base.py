@@ -2,6 +2,7 @@
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
+from checks.remedy import host_command, instruction
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
@@ -31,8 +32,7 @@ def test_users(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
 )
 def test_roots_are_not_writable(survey: SurveyAnswers) -> None:
     loose = [str(one) for one in survey.read(OURS).loose]
-    cure = "`chown root` it and `chmod go-w` it"
-    expect(format_first_lines(loose) or "files owned by root", "files owned by root", cure)
+    expect(format_first_lines(loose) or "files owned by root", "files owned by root", DEPLOY)
 
 
 @check(
@@ -43,9 +43,9 @@ def test_roots_are_not_writable(survey: SurveyAnswers) -> None:
 )
 def test_dpkg_is_consistent(survey: SurveyAnswers) -> None:
     said = " ".join(survey.read(GROUND).audit.split())
-    cure = "run `dpkg --configure -a`"
-    if "reinstalled" in said:
-        cure += ", or `apt-get install --reinstall` those that are to be reinstalled"
+    cure = host_command("dpkg --configure --pending")
+    if "reinstalled" in said or "md5sums" in said:
+        cure += instruction("reinstall the packages named as to be reinstalled")
     expect(said or "no complaints", "no complaints", cure)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from checks import Drift, check
 from checks.nvidia_smi import parse_smi_answer
+from checks.remedy import instruction
 from checks.survey.answers import SurveyAnswers
 from rigwright import speed_baselines
 from rigwright.model.catalog_schema import Card
@@ -42,7 +43,9 @@ def now_there(
     gpus = parse_smi_answer(survey, "gpus", smi.gpus) if instance.cards else ()
     seen = dict(topology.answering_cards(declared_cards, facts, gpus))
     if missing := [number for number in instance.cards if number not in seen]:
-        raise Drift("cards that answer", f"none from card {missing[0]}", "N01 says more")
+        raise Drift(
+            "cards that answer", f"none from card {missing[0]}", instruction("N01 names the card that does not answer")
+        )
     started_from = next(one.started_from for one in desired.generation.unit_states if one.unit == instance.unit)
     return Fingerprint.of_instance(lock_digest, instance, started_from, [seen[number] for number in instance.cards])
 
@@ -70,7 +73,7 @@ def test_speed(
             instance.name
         )
     except speed_baselines.UnreadableHistory as error:
-        raise Drift("a book of runs that can be read", error, "give it back as it was, or remove it") from None
+        raise Drift("a book of runs that can be read", error, instruction("restore that file, or remove it")) from None
     last = page.last_run
     if last is None:
         pytest.skip(f"nobody has measured it: {MEASURE}")
@@ -89,7 +92,9 @@ def test_speed(
         raise Drift(
             "rates that are not more than 5 % below what was accepted, nor below what starts differ by",
             f"{'; '.join(slower)}; {told}{named}",
-            "look at power, temperatures and lanes (N07, N21, N27), then measure again; --accept takes it as it is",
+            instruction(
+                "compare power, temperatures and lanes (N07, N21, N27), then measure again; --accept takes it as it is"
+            ),
         )
     unjudged = [row for row in rows if row.verdict == "unjudged"]
     if unjudged or not rows:

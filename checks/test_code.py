@@ -6,8 +6,13 @@ import re
 from collections.abc import Callable, Iterable
 
 from checks import check
-from checks.drift_text import expect_none
-from checks.services import RESTART, describe_process, iterate_processes, running_services, unit_settings_of
+from checks.services import (
+    describe_process,
+    expect_no_unit_faults,
+    iterate_processes,
+    running_services,
+    unit_settings_of,
+)
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses, split_command
 from checks.survey.section import SurveyScope
@@ -52,7 +57,7 @@ def test_code(
     folders = {
         i.unit: f"{roots.installation_path(desired.installations[i.installed_as].folder)}/" for i in declared_instances
     }
-    wrong: list[str] = []
+    wrong: list[tuple[str, str]] = []
     plausible: list[str] = []
     for one, unit, process in iterate_processes(services):
         who = describe_process(one, unit, process)
@@ -63,23 +68,22 @@ def test_code(
             ):
                 continue
             if what == "unnamed":
-                wrong.append(f"{who} runs code that is in no file{f' ({path})' if path else ''}")
+                wrong.append((one.name, f"{who} runs code that is in no file{f' ({path})' if path else ''}"))
             elif what == "closures":
                 plausible.append(f"{who} ({path})")
             elif what == "unjudged":
-                wrong.append(f"{who} is not judged: {path}")
+                wrong.append((one.name, f"{who} is not judged: {path}"))
             elif what != "file":
-                wrong.append(f"{who} runs {path}, which was {what}")
+                wrong.append((one.name, f"{who} runs {path}, which was {what}"))
             elif path in judged:
-                wrong.append(f"{one.name} runs {path}: {judged[path]}")
+                wrong.append((one.name, f"{one.name} runs {path}: {judged[path]}"))
             elif path.startswith(f"{roots.installations}/") and not path.startswith(own):
-                wrong.append(f"{who} runs {path} of another engine")
+                wrong.append((one.name, f"{who} runs {path} of another engine"))
         if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
-            wrong.append(f"{who} runs {process.exe}, not {unit.program}")
-    cure = "`dpkg --verify` lists changed files, `apt-get install --reinstall` restores them; then "
+            wrong.append((one.name, f"{who} runs {process.exe}, not {unit.program}"))
     if plausible:
         record_property("how", f"code in no file that has the form of libffi's closures: {', '.join(plausible)}")
-    expect_none(wrong, "the declared programs and their libraries", cure + RESTART)
+    expect_no_unit_faults(wrong, "the declared programs and their libraries")
 
 
 def _compiled(one: ExpectedUnit, what: str, path: str) -> bool:
@@ -106,13 +110,13 @@ def test_words(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], 
     services = running_services(survey, scope)
     # an instance's have a check of their own
     beside = {name: one for name, one in services.items() if name not in {i.unit for i in declared_instances}}
-    wrong = [f"{name} has no process" for name, (_, unit) in beside.items() if not unit.processes]
+    wrong = [(name, f"{name} has no process") for name, (_, unit) in beside.items() if not unit.processes]
     for one, unit, process in iterate_processes(beside):
         wrong += [
-            f"{describe_process(one, unit, process)} has {said}"
+            (one.name, f"{describe_process(one, unit, process)} has {said}")
             for said in _worded(one, process, process.pid == unit.main)
         ]
-    expect_none(wrong, "the arguments and environment of their units", RESTART)
+    expect_no_unit_faults(wrong, "the arguments and environment of their units")
 
 
 def _worded(one: ExpectedUnit, process: KernelProcess, main: bool) -> Iterable[str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from checks import DEPLOY, check, expect
+from checks.remedy import host_command
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import COMPILED
 from rigwright.engines.engine_interface import ServiceSpec
@@ -23,7 +24,7 @@ def test_compiled_is_its_own(
         pytest.skip("this kind of engine compiles nothing")
     found, user = survey.read(COMPILED), service_accounts.of_instance(instance)
     own = found.own[service.cache]
-    cure = f"stop {instance.unit}, remove {instance.cache_folder} and {WARM}, then {DEPLOY}"
+    cure = host_command("systemctl stop {}; rm -rf -- {} {}", instance.unit, instance.cache_folder, WARM) + DEPLOY
     expect(f"{own.owner or 'nobody'} with mode {own.mode:o}", f"{user} with mode 700", cure)
     expect(", ".join(own.others), "only its own files in it", cure, holds=not own.others)
     expect(

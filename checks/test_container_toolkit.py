@@ -8,6 +8,7 @@ from checks import DEPLOY, Drift, check
 from checks.container_expectations import expected_container_plan, installed_packages
 from checks.nvidia import expect_no_differences, expect_no_items
 from checks.nvidia.package_state import find_archive_differences
+from checks.remedy import remove_paths
 from checks.stored_packages import find_stored_package_problems
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
@@ -80,7 +81,7 @@ def test_leftovers(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     expect_no_items(
         "no other source of the same archives",
         expected_container_plan(survey, rig).leftovers,
-        f"{DEPLOY}: it moves them aside",
+        DEPLOY,
     )
 
 
@@ -123,7 +124,7 @@ def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
 def test_replaced(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     seen, plan = survey.read(CONTAINERS), expected_container_plan(survey, rig)
     half = [f"the installation of {name} was not completed" for name in seen.half]
-    expect_no_items("none", [*plan.removed, *half], f"{DEPLOY}; see `dpkg --audit`")
+    expect_no_items("none", [*plan.removed, *half], DEPLOY)
 
 
 @check(
@@ -142,5 +143,5 @@ def test_kept(survey: SurveyAnswers, roots: Roots, container_supply: ContainerSu
         group = container_supply.groups[name]
         rows = {row.sha256: row for row in group.packages.values()}
         differing_files += find_stored_package_problems(f"{folder}/{name}", sets, rows, group.store_name)
-    cure = f"remove that directory in {folder}: installed packages stay, and the next version is stored again"
-    expect_no_items("stored packages as downloaded", differing_files, cure)
+    # installed packages stay, and the next version is stored again
+    expect_no_items("stored packages as downloaded", differing_files, remove_paths(folder))

@@ -9,13 +9,13 @@ import pytest
 
 from checks import DEPLOY, Drift, check
 from checks.container_expectations import (
-    RESTART,
     installed_packages,
     running_daemon,
     skip_without_container_cards,
     skip_without_docker,
 )
 from checks.nvidia import expect_no_items
+from checks.remedy import host_command, instruction, remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 from checks.survey.containers import CONTAINERS
@@ -42,7 +42,6 @@ CALLED = {
     "storage-driver": "Driver",
     "labels": "Labels",
 }
-REFRESH = f"`systemctl start {REFRESH_UNIT}`, and see `journalctl -u {REFRESH_UNIT}` if that does not help"
 # Addresses may have a user and his password in them.
 USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
 
@@ -98,12 +97,12 @@ def test_options(
         pytest.skip("no options are declared")
     seen = survey.read(CONTAINERS)
     if seen.record and daemon_json.parse_record(seen.record) is None:
-        cure = "remove it: all options in daemon.json then count as not managed"
+        cure = remove_paths(f"{store_folder(roots)}/daemon.json")
         raise Drift(f"{store_folder(roots)}/daemon.json, which lists the managed options", "an unreadable one", cure)
     try:
         there = daemon_json.parse_options(seen.options)
     except UnreadableDaemonConfig as error:
-        raise Drift(f"options in {daemon_json.PATH}", str(error), "correct it, then re-run deploy") from None
+        raise Drift(f"options in {daemon_json.PATH}", str(error), instruction("correct that file") + DEPLOY) from None
     wrong = [f"{'.'.join(path)} is {USER.sub('...', json.dumps(found))}" for path, found in _other(wanted, there)]
     expect_no_items("each option as declared", wrong, DEPLOY)
 
@@ -147,7 +146,7 @@ def test_in_force(
         folders = said.get("CDISpecDirs") or []
         if not {"/run/cdi", "/var/run/cdi"} & set(map(str, folders)):
             wrong.append("it does not read CDI specs")
-    expect_no_items("each option as declared", wrong, RESTART)
+    expect_no_items("each option as declared", wrong, DEPLOY)
 
 
 def _means(option: str, wanted: Any, said: Any) -> bool:
@@ -168,7 +167,7 @@ def test_spec(survey: SurveyAnswers, declared_cards: tuple[Card, ...], container
     seen = survey.read(CONTAINERS)
     spec = next((one for one in seen.specs if one.path == CDI_SPEC), None)
     if spec is None or spec.kind != KIND:
-        raise Drift(f"a CDI spec of {KIND} at {CDI_SPEC}", spec.kind if spec and spec.kind else "none", REFRESH)
+        raise Drift(f"a CDI spec of {KIND} at {CDI_SPEC}", spec.kind if spec and spec.kind else "none", DEPLOY)
     wrong = [f"{path} is not there" for path in spec.missing]
     wrong += [
         f"{path} has version {found[1]}, the loaded driver {seen.loaded or 'none'}"
@@ -181,7 +180,7 @@ def test_spec(survey: SurveyAnswers, declared_cards: tuple[Card, ...], container
     cards, _ = those_that_answer(said.status, said.out)
     wrong += [f"it has no card {card.uuid}" for card in cards if card.uuid not in spec.names]
     wrong += ["it has no device 'all'"] if "all" not in spec.names else []
-    expect_no_items("all cards and all files of the loaded driver", wrong, REFRESH)
+    expect_no_items("all cards and all files of the loaded driver", wrong, DEPLOY)
 
 
 @check(
@@ -195,7 +194,7 @@ def test_one_spec(survey: SurveyAnswers, declared_cards: tuple[Card, ...], conta
     others = [
         one.path for one in survey.read(CONTAINERS).specs if one.path != CDI_SPEC and one.kind.startswith("nvidia.com/")
     ]
-    expect_no_items(f"{CDI_SPEC} alone", others, f"`rm {' '.join(others)}` if nothing needs it")
+    expect_no_items(f"{CDI_SPEC} alone", others, remove_paths(*others))
 
 
 @check(
@@ -224,4 +223,6 @@ def test_units(survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, 
         wrong.append(f"{REFRESH_UNIT} runs something else")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")
-    expect_no_items("both units as deployed", wrong, DEPLOY)
+    expect_no_items(
+        "both units as deployed", wrong, host_command("systemctl revert {} {}", REFRESH_UNIT, REFRESH_PATH) + DEPLOY
+    )

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from checks import DEPLOY, check, expect
+from checks.remedy import instruction, remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import COMPILER, PROGRAMS
 from checks.survey.trees import PATCHED, TREES
@@ -25,7 +26,7 @@ def test_files_are_unchanged(survey: SurveyAnswers, desired: TargetState) -> Non
     wanted = desired.toolkit
     if wanted is None or not wanted.folder:
         pytest.skip("no instance uses a card" if wanted is None else "the toolkit at cuda_root is used")
-    again = f"remove {wanted.folder}, then {DEPLOY}"
+    again = remove_paths(wanted.folder) + DEPLOY
     expect_as_recorded(survey.read(TREES).tree(wanted.folder), again)
     for path, digest in wanted.patched_files.items():
         found = survey.read(PATCHED).files[path].digest
@@ -45,7 +46,8 @@ def test_compiler(
     if wanted is None:
         pytest.skip("no instance uses a card")
     version = re.search(r", V([0-9.]+)", survey.read(PROGRAMS)[COMPILER].text)
-    step = f"remove {wanted.folder}, then {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
+    own = instruction(f"install a suitable toolkit at {wanted.root}")
+    step = remove_paths(wanted.folder) + DEPLOY if wanted.folder else own
     expect(version[1] if version else "no answer", f"the version of {wanted.root}/bin/nvcc", step, holds=bool(version))
     against = [
         *toolkit_refusals(declared_cards, toolkit_spec, version[1] if version else ""),
@@ -54,6 +56,6 @@ def test_compiler(
     expect(
         "; ".join(against),
         "a suitable compiler",
-        "then remove the engines and re-run deploy",
+        step,
         holds=not against,
     )

@@ -10,6 +10,7 @@ from checks import Drift, check, expect
 from checks.container_expectations import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
 from checks.nvidia import expect_no_items
 from checks.packets.reachability import FilteredHost, listening_addresses
+from checks.remedy import instruction, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS
 from checks.survey.firewall import FIREWALL
@@ -50,7 +51,9 @@ def test_reached(survey: SurveyAnswers, containers_entry: ContainersEntry | None
             wrong.append(f"its socket {path} has mode {lying.mode:o} of {lying.owner}:{lying.group}")
         if lying.listed:
             wrong.append(f"its socket {path} has an access list")
-    cure = "remove that from its unit, docker.socket or daemon.json, and restart it; `setfacl -b` removes access lists"
+    cure = restart_units("docker.socket", "docker.service")
+    if any("listen" in one for one in wrong):
+        cure = instruction("remove that from docker.service, docker.socket or daemon.json") + cure
     expect_no_items("only its socket, of root and its group", wrong or ([] if seen.sockets else ["none"]), cure)
 
 
@@ -69,7 +72,7 @@ def test_carded(
     skip_without_container_cards(declared_cards)
     skip_without_docker(containers_entry)
     old = [f"{name} gets them from {how}" for name, how in _daemon_rows(survey, "carded") if how != "cdi"]
-    cure = "recreate it with `--device nvidia.com/gpu=all`, or `driver: cdi` in a compose file"
+    cure = instruction("recreate it with --device nvidia.com/gpu=all, or with the driver cdi in a compose file")
     expect("; ".join(old) or "CDI", "CDI", cure)
 
 
@@ -101,10 +104,10 @@ def test_published(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     try:
         closed = FilteredHost(rig, survey.read(FIREWALL)).find_default_drop()
     except ValueError as error:
-        raise Drift("readable rules", str(error), "see `nft list ruleset`") from None
+        raise Drift("readable rules", str(error), instruction("`nft list ruleset` shows them")) from None
     if not closed:
         pytest.skip("no firewall protects this host")
     declared = {one.address for one in listening_addresses(rig)}
     open_ = [f"{name} publishes {port} on {at or 'all addresses'}" for name, at, port in ports if at not in declared]
-    cure = "publish it on 127.0.0.1 only (`-p 127.0.0.1:PORT:PORT`), or drop others in the chain DOCKER-USER"
+    cure = instruction("publish it on 127.0.0.1 only, or drop others in the chain DOCKER-USER")
     expect_no_items(f"none, as {closed} protects this host", open_, cure)

@@ -6,6 +6,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from checks import DEPLOY, check, expect
+from checks.remedy import Remedy, instruction, remove_paths, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.trees import PATCHED, TREES, patched_file_digests
 from checks.test_nvidia_driver import gpus
@@ -46,7 +47,7 @@ def test_cuda(survey: SurveyAnswers, declared_cards: tuple[Card, ...], environme
     if not least:
         pytest.skip("nothing in it needs CUDA")
     found = sorted({one.driver for one in gpus(survey, declared_cards) if int(one.driver.partition(".")[0]) < least})
-    expect(found, [], f"install a driver of branch {least} or newer")
+    expect(found, [], instruction(f"install a driver of branch {least} or newer"))
 
 
 @check(
@@ -64,7 +65,7 @@ def test_machine_code(declared_cards: tuple[Card, ...], environment: Environment
         for card in declared_cards
         for line in find_machine_code_refusals(compiled, env.for_other_cards, card.capability)[0]
     }
-    expect(sorted(found), [], "lock another version, or declare other cards")
+    expect(sorted(found), [], instruction("lock another version, or declare other cards"))
 
 
 @check(
@@ -92,17 +93,22 @@ def test_patches(
     early = [
         f"process {one.pid} of {unit}" for unit in units for one in found.units[unit] if one.begun < written - CLOCK
     ]
-    cure = f"systemctl restart {' '.join(units)}"
+    cure = restart_units(*units)
     other = [
         f"process {one.pid} of {unit}: {what}" for unit in units for one in found.units[unit] for what in one.elsewhere
     ]
-    expect(", ".join(other[:SHOWN]), "imports from the environment alone", f"remove that, then {cure}", holds=not other)
+    expect(
+        ", ".join(other[:SHOWN]),
+        "imports from the environment alone",
+        instruction("remove that") + cure,
+        holds=not other,
+    )
     expect(", ".join(early[:SHOWN]), "processes started later", cure, holds=not early)
 
 
-def describe_env_reinstall(roots: Roots, environment: Environment) -> str:
+def describe_env_reinstall(roots: Roots, environment: Environment) -> Remedy:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {roots.installation_path(environment.folder)}, then {DEPLOY}"
+    return remove_paths(roots.installation_path(environment.folder)) + DEPLOY
 
 
 def _package(described: str) -> str:

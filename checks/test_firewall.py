@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 from checks import Drift, check, expect
 from checks.packets.reachability import FilteredHost
+from checks.remedy import host_command, instruction, reinstall_packages
 from checks.survey.answers import SurveyAnswers
 from checks.survey.firewall import FIREWALL
 from rigwright.model.rig import Rig
 
 SHOWN = 3
-RULES = "find the rule with `nft list ruleset` or `iptables-save`, and delete it there and in its source file"
+RULES = instruction("`nft list ruleset` or `iptables-save` shows the rule: delete it there and in its source file")
 
 
 def _sceneries(survey: SurveyAnswers, rig: Rig) -> Iterator[tuple[str, FilteredHost]]:
@@ -20,7 +21,7 @@ def _sceneries(survey: SurveyAnswers, rig: Rig) -> Iterator[tuple[str, FilteredH
             try:
                 yield when, FilteredHost(rig, firewall)
             except ValueError as error:
-                raise Drift("readable rules", f"{error}{when}", "see `nft list ruleset`") from None
+                raise Drift("readable rules", f"{error}{when}", instruction("`nft list ruleset` shows them")) from None
 
 
 def _first(found: Iterator[str]) -> str:
@@ -60,9 +61,11 @@ def test_nobody_is_kept_out(survey: SurveyAnswers, rig: Rig) -> None:
 def test_answers_are_routed(survey: SurveyAnswers) -> None:
     lost = survey.read(FIREWALL).unrouted
     found = "; ".join(f"the route to {client} is {why}" for client, why in lost.items())
-    expect(found or "replies are routed", "replies are routed", "find it with `ip route` and `ip rule`, and delete it")
+    expect(
+        found or "replies are routed", "replies are routed", instruction("`ip route` and `ip rule` show it: delete it")
+    )
     shaped = ", ".join(survey.read(FIREWALL).shaped)
-    expect(shaped or "no lossy queue", "no lossy queue", "`tc qdisc del dev INTERFACE root`")
+    expect(shaped or "no lossy queue", "no lossy queue", instruction("delete it with `tc qdisc del` on that interface"))
 
 
 @check(
@@ -73,12 +76,12 @@ def test_answers_are_routed(survey: SurveyAnswers) -> None:
 )
 def test_legacy(survey: SurveyAnswers) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
-    step = "apt-get install iptables, and see what iptables-legacy-save prints"
+    step = reinstall_packages("iptables")
     expect(", ".join(unread) or "no unreadable rules", "no unreadable rules", step)
     planned = survey.read(FIREWALL).planned
-    step = "correct that file: a boot loads nothing of it"
+    step = instruction("correct that file: a boot loads nothing of it")
     expect((planned.failed if planned else "") or "rules that a boot can load", "rules that a boot can load", step)
     # a check loads no module: what comes of them is seen where somebody has
     known = planned is None or planned.judged
-    step = "`modprobe dummy` and check again, or name interfaces in it by iifname and oifname"
+    step = host_command("modprobe dummy")
     expect("read" if known else "not read: they need interfaces", "rules of the next boot read", step, holds=known)

@@ -19,6 +19,7 @@ from checks.gateway_key_answers import (
     describe_refusal_mismatch,
     parse_model_names,
 )
+from checks.remedy import STOP_LISTENER, Remedy, host_command, instruction, restart_units, rig_command
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.managed_files import OURS
@@ -26,7 +27,7 @@ from checks.survey.requests import KEYLESS, REQUESTS, closed_paths, find_answer,
 from checks.survey.service_exposure import REACH
 from rigwright.gateway import keyring
 from rigwright.gateway.address_reservations import unit_names
-from rigwright.gateway.deployed_keys import REMEDY, keys_file_path
+from rigwright.gateway.deployed_keys import keys_file_path
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROTATION, render_gateway, render_logrotate
 from rigwright.gateway.keys_file_version import is_replaceable
 from rigwright.gateway.nginx_conf import PATHS
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 Listener = tuple[str, ListenerEntry]
 DAY = 24 * 3600  # seconds
 EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
+RELOAD = host_command("systemctl reload {}", GATEWAY_UNIT)
+NEWER_KEYS = instruction(
+    "take the newer file from the controller that changed the keys last, or replace the host's keys with these"
+) + rig_command("keys", "bring", "--replace-newer")
 EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
 LATER = 2  # seconds: what notes the settings does so once workers with them answer
 
@@ -65,7 +70,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, gateway_entry: Gate
     others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {GATEWAY_UNIT}")})
     unheld = [] if all(one.systemd for one in there) else ["not systemd"]
     found = ", ".join([*others, *unheld])
-    expect(found or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
+    expect(found or "systemd", "systemd", STOP_LISTENER + DEPLOY)
     expect(survey.read(GATES).unit_state(f"{GATEWAY_PREFIX}{port}.socket").active, "active", DEPLOY)
 
 
@@ -90,15 +95,15 @@ def test_processes_are_current(
     )
     for unit_state in made.unit_states:
         one = gates.unit_state(unit_state.unit)
-        expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", f"{DEPLOY}, or {LOG}")
+        expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", DEPLOY + LOG)
         expect(one.started[:12], unit_state.started_from[:12], DEPLOY)
         expect(one.configured[:12], unit_state.configured_from[:12], DEPLOY)
-        expect("another program" if one.replaced else "", "", f"systemctl restart {unit_state.unit}")
+        expect("another program" if one.replaced else "", "", restart_units(unit_state.unit))
     # what its processes have read, not what lies there
     wanted = json.loads(made.files["gateway/settings.json"])["digest"]
-    for what, step in (("gateway", "reload"), ("router", "restart")):
+    for what in ("gateway", "router"):
         said = _of(find_answer(survey.read(REQUESTS), f"{what}: state").body, "digest")
-        expect(said[:12], wanted[:12], f"systemctl {step} rigwright_{what}, or {DEPLOY}")
+        expect(said[:12], wanted[:12], DEPLOY)
 
 
 def _of(said: str, key: str) -> str:
@@ -135,7 +140,7 @@ def test_keys(survey: SurveyAnswers, listener: Listener) -> None:
         SENT[number]: find_answer(requests, f"{name}: keyless {number}").describe for number in range(len(KEYLESS))
     }
     wrong = [f"{said} for {what}" for what, said in found.items() if said != wanted]
-    expect(", ".join(wrong) or wanted, wanted, f"{DEPLOY}, or {LOG}")
+    expect(", ".join(wrong) or wanted, wanted, DEPLOY + LOG)
     if entry.keys:
         asked = {f"/v1/models with {what}": f"keyless {number}" for number, what in SENT.items()}
         found = {
@@ -146,7 +151,7 @@ def test_keys(survey: SurveyAnswers, listener: Listener) -> None:
             for path in PATHS
         }
         wrong = [f"{what} ({said})" for what, said in found.items() if said]
-        expect(", ".join(wrong) or READABLE, READABLE, f"{DEPLOY}, or {LOG}")
+        expect(", ".join(wrong) or READABLE, READABLE, DEPLOY + LOG)
 
 
 @check(
@@ -171,11 +176,14 @@ def test_closed_paths(
 def test_certificate(survey: SurveyAnswers, listener: Listener) -> None:
     shown = _shown(survey, listener)
     now = datetime.now(timezone.utc)
-    step = "re-run deploy, which renews certificates of your own CA; or provide a new cert_file"
+    step = DEPLOY + instruction("provide a new cert_file") if listener[1].cert_file else RELOAD + DEPLOY
     ends, begins = shown.not_valid_after_utc, shown.not_valid_before_utc
     expect(f"until {ends:%Y-%m-%d}", f"until {now + EXPIRY:%Y-%m-%d} or later", step, holds=ends >= now + EXPIRY)
     expect(
-        f"from {begins:%Y-%m-%d}", f"from {now:%Y-%m-%d} or earlier", f"set the clock, or {step}", holds=begins <= now
+        f"from {begins:%Y-%m-%d}",
+        f"from {now:%Y-%m-%d} or earlier",
+        host_command("timedatectl set-ntp true") + step,
+        holds=begins <= now,
     )
 
 
@@ -188,7 +196,7 @@ def _shown(survey: SurveyAnswers, listener: Listener) -> "Certificate":
     try:
         return x509.load_der_x509_certificate(b64decode(first.certificate))
     except ValueError:
-        raise Drift("a certificate", first.error or "none", f"{DEPLOY}, or {LOG}") from None
+        raise Drift("a certificate", first.error or "none", DEPLOY + LOG) from None
 
 
 @check(
@@ -206,7 +214,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     from rigwright.gateway.certificates import certificate_names, subject_alt_names
 
     beside = Path(inventory_file).parent
-    step = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}"
+    step = RELOAD + DEPLOY
     # what lies there is what it has from its next start on
     first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
     lying = survey.read(OURS).certificates.get(pair_path(roots, listener[0]), "")
@@ -249,26 +257,32 @@ def test_names_resolve(
         for name in offered_model_names(declared_instances, gateway_entry, listener[1])
     }
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
-    expect(ItemText.from_items(lacking) or "an answer for every name", "an answer for every name", LOG)
+    expect(
+        ItemText.from_items(lacking) or "an answer for every name",
+        "an answer for every name",
+        restart_units(ROUTER_UNIT) + DEPLOY,
+    )
     shown = find_answer(requests, f"{listener[0]}: keyless 0").body
-    expect(", ".join(parse_model_names(shown)), ", ".join(sorted(found)), f"systemctl restart {ROUTER_UNIT}")
+    expect(", ".join(parse_model_names(shown)), ", ".join(sorted(found)), restart_units(ROUTER_UNIT) + DEPLOY)
 
 
 @check("D08", "the gateway forwards requests to the instance", severity="high", why="the instance's cards serve nobody")
 def test_instances_are_in(survey: SurveyAnswers, offered: Instance) -> None:
     gates = survey.read(GATES)
     expect(gates.unit_state(offered.unit).active, "active", DEPLOY)
-    restart = f"systemctl restart {offered.unit}"
+    restart = restart_units(offered.unit)
     expect(gates.offered.get(offered.name, "nothing"), offered.socket, restart)
-    expect(
-        "left out" if offered.name in gates.out else "in", "in", f"the instance does not answer: {LOG}, then {restart}"
-    )
+    expect("left out" if offered.name in gates.out else "in", "in", restart + LOG)
 
 
 @check("D09", "only the gateway can read its files", severity="critical", why="they hold the engines' keys")
 def test_secrets(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
-    cure = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}; for logs, `chmod 640` the files, `chmod 750` the directory"
-    expect(", ".join(survey.read(GATES).loose) or "none", "none", cure)
+    loose = survey.read(GATES).loose
+    keys = [path for path in loose if path.endswith((".key", ".json"))]
+    logs = [path for path in loose if path not in keys]
+    cure = host_command("chmod go= {}", keys) if keys else Remedy(())
+    cure += host_command("chmod g-w,o= {}", logs) if logs else Remedy(())
+    expect(", ".join(loose) or "none", "none", cure)
 
 
 @check(
@@ -289,12 +303,16 @@ def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts
     )
     expect(f"{ROTATION} {what}", f"{ROTATION} as declared", DEPLOY)
     # a day that is still to come is one until which nothing is rotated
-    step = "set the clock, and remove the log's line from /var/lib/logrotate/status"
+    step = host_command("sed --in-place '/rigwright_gateway/d' /var/lib/logrotate/status")
     fits = gates.rotated < time.time() + 2 * DAY
     expect(f"rotated at {format_day(gates.rotated)}", "rotated on a day that has been", step, holds=fits)
     timer = gates.unit_state("logrotate.timer")
     states = f"{timer.active}, {timer.enabled}"
-    expect(states, "active, enabled", "systemctl unmask logrotate.timer; systemctl enable --now logrotate.timer")
+    expect(
+        states,
+        "active, enabled",
+        host_command("systemctl unmask logrotate.timer; systemctl enable --now logrotate.timer"),
+    )
 
 
 @check(
@@ -309,7 +327,7 @@ def test_keys_in_force(survey: SurveyAnswers, inventory_file: str, gateway: tupl
     expect(
         f"keys {found[:12]}",
         described,
-        f"systemctl restart {ROUTER_UNIT}; then {DEPLOY}",
+        restart_units(ROUTER_UNIT) + DEPLOY,
         holds=found == wanted,
     )
 
@@ -327,7 +345,7 @@ def test_keys_at_rest(survey: SurveyAnswers, inventory_file: str, roots: Roots, 
     serial, _, identifier = ours.keys_version.partition(" ")
     numbered = f"keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
     # the file is older than the host's keys: a deploy is refused
-    step = DEPLOY if is_replaceable(ring.current_version, identifier) else REMEDY
+    step = DEPLOY if is_replaceable(ring.current_version, identifier) else NEWER_KEYS
     expect(numbered, described, step, holds=found == wanted)
 
 
@@ -347,4 +365,4 @@ def _declared_keys(inventory_file: str, declared: Gateway) -> tuple[keyring.Clie
 def test_workers_are_known(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
     later = survey.read(GATES).unit_state(GATEWAY_UNIT).later
     found = f"workers started {later}s later" if later > LATER else "no later ones"
-    expect(found, "no later ones", f"systemctl reload {GATEWAY_UNIT}")
+    expect(found, "no later ones", RELOAD)

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from checks import DEPLOY, Drift, ItemText, check, expect
 from checks.drift_text import expect_none
+from checks.remedy import remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.serving import GENERATIONS
 from checks.survey.trees import MISSING, OTHER, TREES
@@ -68,7 +69,7 @@ def test_way_back(survey: SurveyAnswers, roots: Roots) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
     gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{roots.generations}/"))
     told = f"{', '.join(gone)} gone"
-    expect(told, "every kept generation", f"restore it to {roots.generations}, or {DEPLOY}", holds=not gone)
+    expect(told, "every kept generation", DEPLOY, holds=not gone)
     for kept in found.kept:
         if found.current == f"generations/{kept.number}":
             continue
@@ -90,8 +91,8 @@ def test_way_back_leads_somewhere(survey: SurveyAnswers, roots: Roots, target_ge
     gone = {kept.number: sorted({*kept.lost} - declared) for kept in found.kept}
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
-    folders = " ".join(f"{roots.generations}/{number}" for number in broken)
-    expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, then {DEPLOY}", holds=not lost)
+    folders = [f"{roots.generations}/{number}" for number in broken]
+    expect(f"no {', '.join(lost[:3])}", "what they refer to", remove_paths(*folders) + DEPLOY, holds=not lost)
 
 
 @check(
@@ -107,8 +108,8 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, declared_insta
         units = survey.read(UNITS)
         if any(units.property_value(one.unit, "ActiveState") != "active" for one in declared_instances):
             found.remove(STOPPED)
-    paths = " ".join(f"{roots.config}/{name}" for name in found)
-    expect(", ".join(found), "only files that a deploy wrote", f"rm -r {paths}", holds=not found)
+    paths = [f"{roots.config}/{name}" for name in found]
+    expect(", ".join(found), "only files that a deploy wrote", remove_paths(*paths), holds=not found)
 
 
 def sha256(text: str) -> str:

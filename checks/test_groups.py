@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from checks import DEPLOY, check
+from checks import check
 from checks.drift_text import expect_none
+from checks.remedy import Remedy, host_command, restart_units
 from checks.services import describe_process, iterate_processes, running_services
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES
@@ -62,26 +63,33 @@ WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
 def test_groups(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
     found, units = survey.read(PROCESSES), survey.read(UNITS)
-    wrong = [
-        f"{describe_process(one, unit, process)} is in cgroup {process.group}"
+    faults = [
+        (one.name, f"{describe_process(one, unit, process)} is in cgroup {process.group}")
         for one, unit, process in iterate_processes(services)
         if process.group != unit.group and not process.group.startswith(f"{unit.group}/")
     ]
-    wrong += [
-        f"{name} has no cgroup" for name, (_, unit) in services.items() if unit.main and not unit.group.strip("/")
+    faults += [
+        (name, f"{name} has no cgroup")
+        for name, (_, unit) in services.items()
+        if unit.main and not unit.group.strip("/")
     ]
     own = {unit.group: one for one, unit in services.values()}
-    wrong += [
-        f"{path} has {knob} {value or 'nothing'}, not {usual or 'nothing'}"
-        for path, knobs in found.groups.items()
-        for knob, value in knobs.items()
-        if value != (usual := _knob(units, own.get(path), knob)) and not (knob in PAGES and _rounded(value, usual))
-    ]
-    expect_none(
-        wrong,
-        "cgroups with their units' limits",
-        f"`systemctl revert` and restart the cgroup's unit or slice, then {DEPLOY}",
-    )
+    wrong, cure = [fault for _, fault in faults], Remedy(())
+    restarted = [name for name, _ in faults]
+    for path, knobs in found.groups.items():
+        for knob, value in knobs.items():
+            usual = _knob(units, own.get(path), knob)
+            if value == usual or (knob in PAGES and _rounded(value, usual)):
+                continue
+            wrong.append(f"{path} has {knob} {value or 'nothing'}, not {usual or 'nothing'}")
+            if path in own:
+                restarted.append(own[path].name)
+            else:
+                # a restart of a slice ends all that is in it
+                cure += host_command("echo {} > {}", usual, f"/sys/fs/cgroup{path}/{knob}")
+    if restarted:
+        cure += restart_units(*dict.fromkeys(restarted))
+    expect_none(wrong, "cgroups with their units' limits", cure)
 
 
 def _knob(units: UnitSurvey, one: ExpectedUnit | None, knob: str) -> str:

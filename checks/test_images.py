@@ -10,6 +10,7 @@ import pytest
 
 from checks import DEPLOY, Drift, check, expect
 from checks.drift_text import expect_none
+from checks.remedy import Remedy, instruction, reinstall_packages, restart_units
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import IMAGES, ObservedMount, RunningContainer
@@ -59,9 +60,9 @@ def container_unit(survey: SurveyAnswers, contained: Instance, declared: Contain
 
 
 @pytest.fixture(scope="session")
-def restart(contained: Instance) -> str:
+def restart(contained: Instance) -> Remedy:
     """What gives it a container as it is declared."""
-    return f"`systemctl restart {contained.unit}`"
+    return restart_units(contained.unit)
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +82,7 @@ def _inside(process: KernelProcess, found: RunningContainer) -> bool:
     severity="critical",
     why="another image under the same name is another program",
 )
-def test_image(container_unit: RunningContainer, restart: str) -> None:
+def test_image(container_unit: RunningContainer, restart: Remedy) -> None:
     expect_none([] if container_unit.locked else ["image not in the store"], "the locked image", DEPLOY)
     wrong = [path for path in container_unit.layers if path not in container_unit.locked]
     wrong += [f"none of {path}" for path in container_unit.locked if path not in container_unit.layers]
@@ -100,7 +101,7 @@ def test_image(container_unit: RunningContainer, restart: str) -> None:
     why="an added option or variable changes what is served",
 )
 def test_command(
-    declared: ContainerSpec, container_unit: RunningContainer, within: list[KernelProcess], restart: str
+    declared: ContainerSpec, container_unit: RunningContainer, within: list[KernelProcess], restart: Remedy
 ) -> None:
     first = within[0]
     expect(" ".join(first.words), " ".join(declared.command), restart, holds=tuple(first.words) == declared.command)
@@ -130,7 +131,7 @@ def test_privileges(
     service_accounts: ServiceAccounts,
     contained: Instance,
     within: list[KernelProcess],
-    restart: str,
+    restart: Remedy,
 ) -> None:
     user = survey.read(ACCOUNTS).user(service_accounts.of_instance(contained))
     if user is None:
@@ -161,7 +162,7 @@ def _privileged(process: KernelProcess, uid: int, gid: int) -> Iterable[str]:
     why="a directory of the host's is a way out, and other weights are another model",
     blind="which driver files CDI has mounted into a container with cards",
 )
-def test_mounts(declared: ContainerSpec, container_unit: RunningContainer, restart: str) -> None:
+def test_mounts(declared: ContainerSpec, container_unit: RunningContainer, restart: Remedy) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
     there = {one.target: one for one in container_unit.mounts}
     wrong = [f"something other than the host's at {place}" for place in container_unit.elsewhere]
@@ -195,7 +196,7 @@ def _strange(one: ObservedMount, wanted: dict[str, bool], cards: bool) -> Iterab
     why="in the host's network it listens and sends; in the host's other namespaces it sees its neighbours",
 )
 def test_namespaces(
-    survey: SurveyAnswers, container_unit: RunningContainer, within: list[KernelProcess], restart: str
+    survey: SurveyAnswers, container_unit: RunningContainer, within: list[KernelProcess], restart: Remedy
 ) -> None:
     first = survey.read(PROCESSES).first
     wrong = [
@@ -214,7 +215,7 @@ def test_namespaces(
     severity="critical",
     why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
 )
-def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: str) -> None:
+def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     cards = [one for index, one in enumerate(survey.read(KERNEL).cards) if index in contained.cards]
     own = {f"/dev/nvidia{one.minor}" for one in cards if one.minor}
     # a spec names them where the driver's module for screens is loaded
@@ -225,7 +226,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     wrong = [path for path in container_unit.devices if path not in (*usual, *own, *rendering)]
     wrong += [f"none of {path}" for path in sorted(own - {*container_unit.devices})]
     wrong += [f"{path}, which is another device on the host" for path in container_unit.forged]
-    expect_none(wrong, "the device files of its cards", f"{restart}, once `nvidia-ctk cdi list` has all cards")
+    expect_none(wrong, "the device files of its cards", DEPLOY + restart)
     if len(own) != len(contained.cards):
         raise Drift(f"{len(contained.cards)} cards known to the driver", str(len(own)), DEPLOY)
 
@@ -236,7 +237,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     severity="critical",
     why="both are root: whoever replaces them owns the box",
 )
-def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: str) -> None:
+def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     processes = survey.read(PROCESSES)
     wrong = []
     for one in processes.units[contained.unit].processes:
@@ -247,7 +248,7 @@ def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: Runn
         for what, path in (entry.partition(" ")[::2] for entry in one.code):
             if what != "file" or path in processes.code:
                 wrong.append(f"{path or 'code of no file'} in {one.exe}")
-    cure = "`dpkg --verify` lists changed files, `apt-get install --reinstall` restores them; then "
+    cure = reinstall_packages("conmon")
     expect_none(wrong, f"{CONMON} with only its own libraries", cure + restart)
 
 
@@ -258,5 +259,5 @@ def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: Runn
     why="leftover containers hold cards and memory",
 )
 def test_nothing_is_left(survey: SurveyAnswers) -> None:
-    cure = "`systemctl stop` its unit, or end its processes, and remove the directory"
+    cure = instruction("stop its unit, or end its processes, and remove the directory")
     expect_none(survey.read(IMAGES).beside, "only containers of declared instances", cure)

@@ -8,6 +8,15 @@ import pytest
 
 from checks import Drift, check
 from checks.nvidia import expect_no_items, kernel_state
+from checks.remedy import (
+    Remedy,
+    host_command,
+    instruction,
+    reinstall_packages,
+    remove_diversion,
+    remove_drop_ins,
+    remove_override,
+)
 from checks.survey.accounts import RIGHTS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, LOADER
@@ -34,12 +43,15 @@ def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> No
     files = survey.read(FILES)
     # of a rig with cards, what the next boot starts has a check of its own
     found = [one for one in files.findings if not declared_cards or one.package not in files.strict]
-    names = " ".join(sorted({one.package for one in found})[:5]) or "PACKAGE"
+    names = sorted({one.package for one in found})
+    paths = {one.path for one in found}
+    cure = sum((remove_diversion(path) for path, to, _ in files.moved if paths & {path, to}), Remedy(()))
+    cure = sum((remove_override(path) for path in files.overridden if path in paths), cure)
+    cure += reinstall_packages(*names) if names else instruction("restore them, and find out what changed them")
     expect_no_items(
         "programs and libraries as packaged",
         [*(f"{one.path} {one.what}" for one in found), *map(str, survey.read(RIGHTS).changed)],
-        f"`apt-get install --reinstall {names}`, of a script in /etc with `-o Dpkg::Options::=--force-confnew`, and "
-        "find out what changed them",
+        cure,
     )
 
 
@@ -52,7 +64,7 @@ def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> No
 def test_shadows(survey: SurveyAnswers) -> None:
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if not re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    expect_no_items("no system program's name in /usr/local", wrong, "remove or rename it")
+    expect_no_items("no system program's name in /usr/local", wrong, instruction("remove or rename it"))
 
 
 @check(
@@ -66,12 +78,16 @@ def test_libraries(survey: SurveyAnswers) -> None:
     # the driver's own are N42's
     others = [row for row in rows if not re.match(r"lib(?:cuda|nvidia-|nvcuvid|nvoptix)", row[2])]
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
-    expect_no_items("no others on the loader's path", wrong, "remove that line or the library, then run `ldconfig`")
+    expect_no_items(
+        "no others on the loader's path",
+        wrong,
+        instruction("remove that line or the library") + host_command("ldconfig"),
+    )
     put = survey.read(LOADER).put
     expect_no_items(
         "no variable that has a login's programs, such as a deploy's, load or run others",
         put,
-        "remove it from its file",
+        instruction("remove it from its file"),
     )
 
 
@@ -83,7 +99,7 @@ def test_libraries(survey: SurveyAnswers) -> None:
 )
 def test_signed(survey: SurveyAnswers) -> None:
     wrong = [f"{where}: {what}" for where, what in survey.read(PACKAGES).loose]
-    expect_no_items("apt to require signatures", wrong, "remove that line from it")
+    expect_no_items("apt to require signatures", wrong, instruction("remove that line from it"))
 
 
 @check(
@@ -94,7 +110,7 @@ def test_signed(survey: SurveyAnswers) -> None:
 )
 def test_hooks(survey: SurveyAnswers) -> None:
     wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
-    expect_no_items("only packaged hooks in their configuration", wrong, "remove the file")
+    expect_no_items("only packaged hooks in their configuration", wrong, instruction("remove the file"))
 
 
 @check(
@@ -110,7 +126,9 @@ def test_mounts(survey: SurveyAnswers) -> None:
         if not one.again and one.type not in ("overlay",)
     ]
     expect_no_items(
-        "an /etc/fstab entry or a unit for each mount under Rigwright's directories", wrong, "add it to /etc/fstab"
+        "an /etc/fstab entry or a unit for each mount under Rigwright's directories",
+        wrong,
+        instruction("add it to /etc/fstab"),
     )
 
 
@@ -122,7 +140,9 @@ def test_mounts(survey: SurveyAnswers) -> None:
 )
 def test_table(survey: SurveyAnswers) -> None:
     expect_no_items(
-        "the devices of all /etc/fstab entries", survey.read(BOOT).away, "remove the entry, or add nofail to it"
+        "the devices of all /etc/fstab entries",
+        survey.read(BOOT).away,
+        instruction("remove the entry, or add nofail to it"),
     )
 
 
@@ -134,8 +154,8 @@ def test_table(survey: SurveyAnswers) -> None:
 )
 def test_shutdown(survey: SurveyAnswers) -> None:
     scheduled = survey.read(BOOT).shutdown
-    expect_no_items("none", [scheduled] if scheduled else [], "`shutdown -c`")
-    cure = "remove the line from that file; for others `rm -r /run/nextroot`, `kexec -u` or `systemd-machine-id-setup`"
+    expect_no_items("none", [scheduled] if scheduled else [], host_command("shutdown -c"))
+    cure = instruction("remove the line from that file, unload the kernel of kexec, or make a machine id")
     expect_no_items("none", [str(one) for one in survey.read(GROUND).ends], cure)
 
 
@@ -152,14 +172,20 @@ def test_way_in(survey: SurveyAnswers) -> None:
         pytest.skip("this host's SSH server is not OpenSSH")
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
-        raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
-    expect_no_items("a valid sshd configuration", settings.sshd, "correct it, and test it with `sshd -t`")
+        raise Drift("sshd to start at boot", said, host_command("systemctl unmask {0}; systemctl enable {0}", "ssh"))
+    expect_no_items(
+        "a valid sshd configuration", settings.sshd, instruction("correct it, until `sshd -t` prints nothing")
+    )
     off = [name for name in NETWORK if settings.unit_property(name, "ActiveState") == "active" and _off(settings, name)]
     expect_no_items(
-        "the active network services to be enabled", [f"{name} is not enabled" for name in off], "enable it"
+        "the active network services to be enabled",
+        [f"{name} is not enabled" for name in off],
+        host_command("systemctl unmask {0}; systemctl enable {0}", off),
     )
     other = [f"{path}: {line}" for path, line in settings.kept_down]
-    expect_no_items("their own programs and interfaces", other, "remove it, then `systemctl daemon-reload`")
+    expect_no_items(
+        "their own programs and interfaces", other, instruction("remove it") + host_command("systemctl daemon-reload")
+    )
 
 
 def _off(settings: BootSettings, name: str) -> bool:
@@ -181,7 +207,7 @@ def test_tmpfiles(survey: SurveyAnswers) -> None:
     expect_no_items(
         "no tmpfiles.d line about Rigwright's directories",
         [f"{row.path}: {row.line}" for row in rows],
-        "remove it",
+        instruction("remove that line"),
     )
 
 
@@ -205,7 +231,8 @@ def test_boot_loader(survey: SurveyAnswers) -> None:
     expect_no_items(
         "the newest kernel with the system's own target and init",
         wrong,
-        "remove it from that file and run `update-grub`; or `grub-set-default 0` and `grub-editenv - unset next_entry`",
+        instruction("remove it from that file, or choose the newest entry with grub-set-default")
+        + host_command("update-grub"),
     )
 
 
@@ -229,7 +256,9 @@ def test_initrd(survey: SurveyAnswers) -> None:
             wrong.append(f"the one of kernel {newest} {one.problem or 'is empty'}")
         else:
             wrong += [f"{path} of kernel {newest} {how}" for path, how in one.differs if "modules" not in path]
-    expect_no_items("a complete initramfs with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
+    expect_no_items(
+        "a complete initramfs with the system's own scripts", wrong, host_command("update-initramfs -c -k {}", newest)
+    )
 
 
 @check(
@@ -241,7 +270,9 @@ def test_initrd(survey: SurveyAnswers) -> None:
 )
 def test_kernel_settings(survey: SurveyAnswers) -> None:
     wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
-    expect_no_items("no risky settings", wrong, "remove the line from that file, then run `sysctl --system`")
+    expect_no_items(
+        "no risky settings", wrong, instruction("remove the line from that file") + host_command("sysctl --system")
+    )
 
 
 @check(
@@ -252,9 +283,13 @@ def test_kernel_settings(survey: SurveyAnswers) -> None:
 )
 def test_nobody_becomes_root(survey: SurveyAnswers) -> None:
     rights = survey.read(RIGHTS)
-    expect_no_items("no rule that lets everyone in", [str(one) for one in rights.open], "remove it from that file")
+    expect_no_items(
+        "no rule that lets everyone in", [str(one) for one in rights.open], instruction("remove it from that file")
+    )
     wrong = [str(one) for one in rights.programs]
-    expect_no_items("only packaged setuid programs", wrong, "check what it is, then `chmod u-s` or remove it")
+    expect_no_items(
+        "only packaged setuid programs", wrong, instruction("check what it is, then remove it, or its setuid bit")
+    )
 
 
 @check(
@@ -266,7 +301,7 @@ def test_nobody_becomes_root(survey: SurveyAnswers) -> None:
 )
 def test_what_root_starts(survey: SurveyAnswers) -> None:
     wrong = [str(one) for one in survey.read(RIGHTS).loose]
-    cure = "`chown root` and `chmod go-w` what is named, or remove the line"
+    cure = instruction("give what is named to root, with mode 755 at most, or remove the line")
     expect_no_items("programs in directories that only root can write to", wrong, cure)
 
 
@@ -278,7 +313,7 @@ def test_what_root_starts(survey: SurveyAnswers) -> None:
 )
 def test_who_may_log_in(survey: SurveyAnswers) -> None:
     wrong = [str(one) for one in survey.read(RIGHTS).ways]
-    cure = "remove that line from the file in /etc/ssh, then run `sshd -t` and `systemctl reload ssh`"
+    cure = instruction("remove that line from the file in /etc/ssh") + host_command("sshd -t && systemctl reload ssh")
     expect_no_items("no setting that excludes you or admits others", wrong, cure)
 
 
@@ -293,15 +328,17 @@ def test_boot_units(survey: SurveyAnswers) -> None:
     masked = {name for name in (*AT_BOOT, *NEEDED) if settings.unit_property(name, "LoadState") == "masked"} | {
         *settings.masked
     }
-    wrong = [f"{name} is masked" for name in (*AT_BOOT, *NEEDED) if name in masked]
-    wrong += [
-        f"{path} is added to {name}"
+    off = [name for name in (*AT_BOOT, *NEEDED) if name in masked]
+    added = {
+        path: f"{path} is added to {name}"
         for name in AT_BOOT
         for path in settings.unit_property(name, "DropInPaths").split()
         if not path.startswith(("/usr/", "/lib/", "/run/systemd/"))
-    ]
+    }
+    unmask = host_command("systemctl unmask {0}; systemctl unmask --runtime {0}", off) if off else Remedy(())
+    cure = remove_drop_ins([*added]) + unmask if added else unmask
     expect_no_items(
         "unmodified systemd units",
-        wrong,
-        "`systemctl unmask` it, or remove the drop-in and run `systemctl daemon-reload`",
+        [*(f"{name} is masked" for name in off), *added.values()],
+        cure,
     )

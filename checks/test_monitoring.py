@@ -6,6 +6,7 @@ import pytest
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
+from checks.remedy import STOP_LISTENER, instruction, restart_units, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.requests import HEARD, REQUESTS, find_answer
@@ -25,14 +26,10 @@ from rigwright.monitoring.monitoring_units import (
 EXPOSURE = 2.0  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 
 
-def _log(service: MonitoringService) -> str:
-    return f"look at `journalctl -u {service.unit_name}`"
-
-
 @check("Q01", "what watches runs, now and after a reboot", severity="high", why="nobody is told of anything")
 def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
-    expect(f"{one.active}, {one.enabled}", "active, enabled", f"{DEPLOY}, or {_log(watching)}")
+    expect(f"{one.active}, {one.enabled}", "active, enabled", DEPLOY + show_log(watching.unit_name))
 
 
 @check(
@@ -51,7 +48,7 @@ def test_process_is_current(
     one = survey.read(GATES).unit_state(watching.unit_name)
     wanted = watching.digest(secrets_by_path(inventory_file, roots, monitoring_entry))
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
-    restart = f"systemctl restart {watching.unit_name}"
+    restart = restart_units(watching.unit_name)
     expect("another program" if one.replaced else "the same", "the same", restart)
 
 
@@ -70,10 +67,10 @@ def test_exposure(survey: SurveyAnswers, watching: MonitoringService) -> None:
 def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: MonitoringService) -> None:
     listeners, unit = survey.read(REACH).listeners, watching.unit_name
     own = {one.at for one in listeners if any(name.endswith(f" of {unit}") for name in one.holders)}
-    expect(format_first_lines(sorted(own)) or "nothing", watching.endpoint, f"systemctl restart {unit}, or {DEPLOY}")
+    expect(format_first_lines(sorted(own)) or "nothing", watching.endpoint, restart_units(unit) + DEPLOY)
     port = watching.at[1]
     others = {name for one in listeners if one.port == port for name in one.holders if not name.endswith(f" of {unit}")}
-    expect(format_first_lines(sorted(others)) or "nobody", "nobody", f"end who listens on port {port}, and {DEPLOY}")
+    expect(format_first_lines(sorted(others)) or "nobody", "nobody", STOP_LISTENER + DEPLOY)
 
 
 @check(
@@ -106,7 +103,11 @@ def test_hears_of_all(survey: SurveyAnswers, scrape_targets: tuple[ScrapeTarget,
         silent = sorted({f"{one.get('job')} of {one.get('box') or one.get('instance')}" for one in rows})
     except (ValueError, KeyError, TypeError, AttributeError):
         silent = [f"an answer of {said.describe}"]
-    expect(format_first_lines(silent) or "all of them", "all of them", "see which box, or unit, does not answer")
+    expect(
+        format_first_lines(silent) or "all of them",
+        "all of them",
+        instruction("find out why that box, or unit, does not answer"),
+    )
 
 
 @check(

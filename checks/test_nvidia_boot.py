@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from checks import Drift, check
+from checks import DEPLOY, Drift, check
 from checks.nvidia import (
     expect_no_items,
     find_main_module,
@@ -15,6 +15,8 @@ from checks.nvidia import (
     skip_unless_managed,
     skip_without_cards,
 )
+from checks.nvidia.driver_presence import REBOOT
+from checks.remedy import Remedy, host_command, instruction, reinstall_packages
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS, SettingLine
 from checks.survey.kernel import BOOT, KERNEL
@@ -28,7 +30,6 @@ from rigwright.nvidia.driver.driver_facts import MODPROBE
 
 # Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")
 DEVICE_MODE = 0o666
-MINE = "re-run deploy to fix"
 # Words of a kernel's command line by which no card is driven, or by another module
 AGAINST = re.compile(
     r"(?:rd\.driver\.|modprobe\.|module_)(?:blacklist|denylist)=(?:.*,)?nvidia|nvidia\.[A-Za-z]+=|nouveau\.modeset=1|"
@@ -86,7 +87,7 @@ def test_loaded_is_on_disk(survey: SurveyAnswers, declared_cards: tuple[Card, ..
     expect_no_items(
         "each loaded driver module to be the one on disk",
         wrong,
-        "reboot if the driver was upgraded; otherwise see in `journalctl -k -b` when it was loaded",
+        REBOOT,
     )
 
 
@@ -127,8 +128,12 @@ def test_modules_closed(survey: SurveyAnswers, declared_cards: tuple[Card, ...])
     expect_no_items(
         "only driver modules from its packages and DKMS",
         wrong,
-        "remove extra files, `chmod go-w` writable ones, then run `dkms autoinstall` and `depmod` for each of "
-        f"{', '.join(releases)}",
+        instruction("remove the files that come from neither a package nor DKMS")
+        + host_command(
+            "for kernel in {}; do chmod -R go-w /lib/modules/$kernel; dkms autoinstall --force -k $kernel; "
+            "depmod $kernel; done",
+            releases,
+        ),
     )
 
 
@@ -152,7 +157,7 @@ def test_dkms_source(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) ->
     expect_no_items(
         "only packaged DKMS sources and settings",
         sorted(set(wrong)),
-        "remove it, then `dkms build --force` and `dkms install --force` what `dkms status` lists",
+        instruction("remove it") + host_command("dkms autoinstall --force"),
     )
 
 
@@ -173,7 +178,7 @@ def test_headers(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver
         raise Drift(
             f"headers of kernel {newest}, which boots next",
             "none",
-            f"`apt-get install --reinstall linux-headers-{newest}`",
+            reinstall_packages(f"linux-headers-{newest}"),
         )
 
 
@@ -195,7 +200,7 @@ def test_modprobe(survey: SurveyAnswers, declared_cards: tuple[Card, ...], drive
     expect_no_items(
         "no line about the cards in other modprobe files",
         describe_rows(rows),
-        "declare it in driver.module_options or remove the file, then run `update-initramfs -u`",
+        instruction("declare it in driver.module_options or remove it") + host_command("update-initramfs -u"),
     )
 
 
@@ -223,8 +228,8 @@ def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_
         more = (line for line in packed - disk if driver_entry.managed or AWAY.search(line))
         wrong += [f"{one.release}: has `{line}`" for line in sorted(more)]
         wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
-    releases_said = " and ".join(f"`update-initramfs -u -k {release}`" for release in releases)
-    expect_no_items("the same modules and modprobe lines as on disk", wrong, f"{releases_said}")
+    pack = host_command("for kernel in {}; do update-initramfs -u -k $kernel; done", releases)
+    expect_no_items("the same modules and modprobe lines as on disk", wrong, pack + DEPLOY)
 
 
 @check(
@@ -247,7 +252,7 @@ def test_sysctl_at_boot(survey: SurveyAnswers, driver_entry: DriverEntry) -> Non
         there = last.line.partition("=")[2].strip() if last else ""
         if last is None or " ".join(there.split()) != str(value):
             wrong.append(f"{last.path} says {last.line}" if last else f"no file sets {name}")
-    cure = "remove the line from that file" if any(" says " in one for one in wrong) else MINE
+    cure = instruction("remove the line from that file") if any(" says " in one for one in wrong) else DEPLOY
     expect_no_items("the declared settings to be applied last", wrong, cure)
 
 
@@ -263,16 +268,19 @@ def test_device_modes(survey: SurveyAnswers, declared_cards: tuple[Card, ...], d
     options = driver_entry.module_options
     mode = int(options.get("NVreg_DeviceFileMode", DEVICE_MODE))
     owner = (int(options.get("NVreg_DeviceFileUID", 0)), int(options.get("NVreg_DeviceFileGID", 0)))
-    wrong = []
+    wrong, cure = [], Remedy(())
     for one in kernel.devices:
         if one.kind != "device":
+            cure += instruction(f"remove {one.path}: nvidia-modprobe makes the device file")
             wrong.append(f"{one.path} is a {one.kind}")
         elif (one.mode, one.uid, one.gid) != (mode, *owner):
+            user = f"{owner[0]}:{owner[1]}"
+            cure += host_command("chown {1} {0}; chmod {2} {0}", one.path, user, f"{mode:o}")
             wrong.append(f"{one.path} has mode {one.mode:o} of {one.uid}:{one.gid}")
     expect_no_items(
         f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
         wrong,
-        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; `nvidia-modprobe -u -c 0` makes missing ones",
+        cure,
     )
 
 
@@ -290,7 +298,11 @@ def test_udev(
     # K07 and Y02 have that the files are ours, and as they are rendered
     own = {self_check.UDEV, *([UDEV] if containers_entry else [])}
     rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if row.kind != "udev" or row.path not in own]
-    expect_no_items("no such rule", describe_rows(rows), "remove it, run `udevadm control --reload` and reboot")
+    expect_no_items(
+        "no such rule",
+        describe_rows(rows),
+        instruction("remove it") + host_command("udevadm control --reload") + REBOOT,
+    )
 
 
 @check(
@@ -309,5 +321,5 @@ def test_command_line(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -
     expect_no_items(
         "no option against the driver on the next boot's command line",
         wrong,
-        "remove it from that file, run `update-grub`, then reboot",
+        instruction("remove it from that file") + host_command("update-grub") + REBOOT,
     )

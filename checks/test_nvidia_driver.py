@@ -4,6 +4,7 @@ from checks import Drift, check
 from checks.nvidia import card_health, driver_presence, expect_no_differences, skip_without_cards
 from checks.nvidia.driver_presence import CardHolder
 from checks.nvidia_smi import parse_smi_answer
+from checks.remedy import instruction, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS, KernelLog
 from checks.survey.kernel import KERNEL
@@ -29,7 +30,7 @@ def heard(log: KernelLog) -> list[str]:
         Drift: it cannot be seen: silence is not health.
     """
     if log.blind:
-        cure = "have journald keep messages (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
+        cure = instruction("remove Storage=none from /etc/systemd/journald.conf*") + restart_units("systemd-journald")
         raise Drift("the kernel's log since boot", log.blind, cure)
     return log.messages
 

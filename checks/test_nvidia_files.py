@@ -7,8 +7,17 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from checks import check
+from checks import DEPLOY, check
 from checks.nvidia import collect_driver_facts, expect_no_items, skip_unless_managed, skip_without_cards
+from checks.remedy import (
+    Remedy,
+    host_command,
+    instruction,
+    reinstall_packages,
+    remove_diversion,
+    remove_override,
+    remove_paths,
+)
 from checks.stored_packages import find_stored_package_problems
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS
@@ -26,6 +35,9 @@ from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER
 from rigwright.nvidia.driver.driver_files import PREFERENCES, store_folder
 from rigwright.nvidia.packages.locked_driver import find_locked_driver
 
+UNPACKAGED = "was not brought by the package"
+"""The survey's words of a file among a package's."""
+
 
 def of_the_driver(name: str) -> bool:
     """Whether a package is one of a driver's."""
@@ -37,17 +49,22 @@ def describe_findings(findings: list[PackageFileFinding]) -> list[str]:
     return [f"{one.path} {one.what}" for one in findings]
 
 
-def describe_reinstall(findings: list[PackageFileFinding], roots: Roots, driver_entry: DriverEntry) -> str:
+def describe_reinstall(findings: list[PackageFileFinding], roots: Roots, driver_entry: DriverEntry) -> Remedy:
     """What brings packages' files again."""
     names = sorted({one.package for one in findings})[:5]
     if driver_entry.managed and all(map(of_the_driver, names)):
-        files = " ".join(f"{store_folder(roots)}/*/{name}_*.deb" for name in names)
-        how = (
-            f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and re-run deploy, which holds them"
+        # of the sets that are stored, the one of the installed version
+        again = host_command(
+            "for name in {}; do version=$(dpkg-query -W -f '${{Version}}' $name); "
+            "dpkg -i --force-confnew,confmiss {}/*/${{name}}_${{version#*:}}_*.deb; done",
+            names,
+            store_folder(roots),
         )
+        again += DEPLOY
     else:
-        how = f"`apt-get install --reinstall {' '.join(names)}`"
-    return f"{how}; remove files that are not from a package"
+        again = reinstall_packages(*names)
+    extra = [one.path for one in findings if one.what == UNPACKAGED]
+    return remove_paths(*extra) + again if extra else again
 
 
 @check(
@@ -95,14 +112,14 @@ def test_boot_files(
 def test_diversions(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     skip_without_cards(declared_cards)
     files = survey.read(FILES)
-    wrong = [
-        f"{path} is diverted to {to}" for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path
-    ]
-    wrong += [f"{path} has an overridden mode" for path in files.overridden if re.search(r"nvidia|libcuda", path)]
+    moved = [(path, to) for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path]
+    wrong = [f"{path} is diverted to {to}" for path, to in moved]
+    modes = [path for path in files.overridden if re.search(r"nvidia|libcuda", path)]
+    wrong += [f"{path} has an overridden mode" for path in modes]
     expect_no_items(
         "no diversions or overrides of the driver's files",
         wrong,
-        "`dpkg-divert --rename --remove` it, or `dpkg-statoverride --remove` it, then reinstall the package",
+        sum((remove_diversion(path) for path, _ in moved), sum(map(remove_override, modes), Remedy(()))),
     )
 
 
@@ -122,7 +139,8 @@ def test_loader(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_
     expect_no_items(
         "only packaged driver libraries on the loader's path",
         list(dict.fromkeys(wrong)),
-        "remove the directory from /etc/ld.so.conf.d, or the library from the directory, and run `ldconfig`",
+        instruction("remove the directory from /etc/ld.so.conf.d, or the library from the directory")
+        + host_command("ldconfig"),
     )
 
 
@@ -136,7 +154,7 @@ def test_shadows(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> Non
     skip_without_cards(declared_cards)
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    expect_no_items("no driver program's name in /usr/local", wrong, "remove it")
+    expect_no_items("no driver program's name in /usr/local", wrong, instruction("remove it"))
 
 
 @check(
@@ -164,8 +182,8 @@ def test_kept(
     expect_no_items(
         "stored packages as downloaded",
         wrong,
-        f"remove that directory in {store_folder(roots)}: installed packages stay, and the next upgrade stores "
-        f"its files again",
+        # installed packages stay, and the next upgrade stores its files again
+        remove_paths(*(f"{store_folder(roots)}/{one.version}" for one in kept)),
     )
 
 
@@ -192,7 +210,9 @@ def test_pins(
         if pin.path not in ours and own:
             wrong.append(f"{pin.path}: {pin.packages} {pin.pin} ({pin.priority})")
     expect_no_items(
-        "no other apt preferences about the driver's packages", wrong, "remove it, or declare driver.branch"
+        "no other apt preferences about the driver's packages",
+        wrong,
+        instruction("remove it, or declare driver.branch"),
     )
 
 
@@ -218,9 +238,9 @@ def test_program(
         pytest.skip("no card settings are declared")
     known = {one.path for one in render_card_settings(roots, declared_cards, driver_entry)} | set(managed_paths(roots))
     folder = f"{program_folder(roots)}/"
-    wrong = [
-        f"{one.path} ({one.kind})"
+    extra = {
+        one.path: f"{one.path} ({one.kind})"
         for one in survey.read(SETTINGS).files
         if one.path.startswith(folder) and one.path not in known
-    ]
-    expect_no_items(f"only Rigwright's files in {program_folder(roots)}", wrong, "remove them")
+    }
+    expect_no_items(f"only Rigwright's files in {program_folder(roots)}", [*extra.values()], remove_paths(*extra))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from checks import Drift, check
+from checks import DEPLOY, Drift, check
 from checks.nvidia import (
     collect_driver_facts,
     deploy_record,
@@ -136,7 +136,7 @@ def test_archive(
         pytest.skip("the driver is from the distribution's archive")
     said = survey.read(ARCHIVE)
     if not said.source:
-        raise Drift(f"the source {SOURCE}", "none", "re-run deploy")
+        raise Drift(f"the source {SOURCE}", "none", DEPLOY)
     unknown, drifts = find_archive_differences(said.status, said.said)
     if unknown:
         pytest.skip(unknown)
@@ -189,9 +189,7 @@ def test_drift(
     there = read_driver_record(survey)
     expect_no_differences(deploy_record.find_driver_drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
-        raise Drift(
-            f"packages of the last deploy in {store_folder(roots)}/installed", "others, or none", "re-run deploy"
-        )
+        raise Drift(f"packages of the last deploy in {store_folder(roots)}/installed", "others, or none", DEPLOY)
 
 
 @check(

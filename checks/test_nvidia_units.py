@@ -6,6 +6,7 @@ import pytest
 
 from checks import DEPLOY, Drift, check
 from checks.nvidia import expect_no_items, skip_unless_managed, skip_without_cards
+from checks.remedy import host_command, instruction, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS, BootSettings
 from rigwright.model.catalog_schema import Card
@@ -53,14 +54,12 @@ def test_power_unit(
     state = (settings.unit_property(POWER_UNIT, "ActiveState"), settings.unit_property(POWER_UNIT, "Result"))
     if state != ("active", "success"):
         wrong.append(f"it is {state[0] or 'unknown'} ({state[1]})")
-    expect_no_items(
-        f"{POWER_UNIT} as declared", wrong, f"remove what was added, run `systemctl daemon-reload`, then {DEPLOY}"
-    )
+    expect_no_items(f"{POWER_UNIT} as declared", wrong, host_command("systemctl revert {}", POWER_UNIT) + DEPLOY)
     if settings.applied != power_digest(roots, declared_cards, driver_entry):
         raise Drift(
             "all declared limits and clocks set since boot",
             "others, or none",
-            f"`systemctl restart {POWER_UNIT}`",
+            restart_units(POWER_UNIT),
         )
 
 
@@ -82,7 +81,7 @@ def test_persistence_unit(survey: SurveyAnswers, declared_cards: tuple[Card, ...
     expect_no_items(
         f"{PERSISTENCE_UNIT} as declared",
         wrong,
-        f"remove what was added, run `systemctl daemon-reload && systemctl restart {PERSISTENCE_UNIT}`, then {DEPLOY}",
+        host_command("systemctl revert {}", PERSISTENCE_UNIT) + DEPLOY,
     )
 
 
@@ -95,4 +94,6 @@ def test_persistence_unit(survey: SurveyAnswers, declared_cards: tuple[Card, ...
 def test_setters(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     skip_without_cards(declared_cards)
     wrong = [f"{path}: {what}" for path, what in survey.read(SETTINGS).setters]
-    expect_no_items("nothing else that sets up cards", wrong, "remove it, or declare what it sets under driver")
+    expect_no_items(
+        "nothing else that sets up cards", wrong, instruction("remove it, or declare what it sets under driver")
+    )

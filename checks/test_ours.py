@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_day, format_first_lines
+from checks.remedy import host_command, instruction, kill_processes, remove_paths, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
@@ -64,8 +65,9 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
     entry = ledger.entry
     right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
     found = "a file owned by root" if right else f"{entry}"
-    cure = f"restore {roots.ledger} from a backup, or add missing lines with `echo LINE >> {roots.ledger}`"
-    expect(found, "a file owned by root", f"`chown root {roots.ledger}` and `chmod 644` it; if it is missing, {cure}")
+    own = host_command("chown root {0}; chmod 644 {0}", roots.ledger)
+    restore = instruction(f"restore {roots.ledger} from a backup")
+    expect(found, "a file owned by root", own if entry.kind == "file" else restore)
     parts = (
         roots.jobs,
         roots.builds,
@@ -82,9 +84,9 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
     expect(
         format_first_lines([f"no {line}" for line in lacking]) or "everything that Rigwright created",
         "everything that Rigwright created",
-        cure,
+        host_command("printf '%s\\n' {} >> {}", lacking, roots.ledger),
     )
-    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {roots.ledger}`")
+    expect("a truncated last line" if not ledger.whole else "whole", "whole", DEPLOY)
 
 
 @check(
@@ -95,7 +97,7 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
 )
 def test_ledger_of_others(survey: SurveyAnswers, roots: Roots, service_accounts: ServiceAccounts) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, roots, service_accounts)]
-    expect(format_first_lines(odd) or "nothing", "nothing", f"remove those lines from {roots.ledger}")
+    expect(format_first_lines(odd) or "nothing", "nothing", instruction(f"remove those lines from {roots.ledger}"))
 
 
 def _may(line: str, roots: Roots, service_accounts: ServiceAccounts) -> bool:
@@ -140,7 +142,7 @@ def test_secrets(
     expect(
         format_first_lines(odd) or "files of mode 600 of user 0",
         "files of mode 600 of user 0",
-        "`chown root` and `chmod 600` them",
+        DEPLOY,
     )
     wanted = {one.key_name for one in declared_instances} | {*own.needed}
     if gateway_entry:
@@ -150,7 +152,7 @@ def test_secrets(
         }
     wanted |= {path.rpartition("/")[2] for one in watched_services for path in one.secrets}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
-    expect(format_first_lines(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
+    expect(format_first_lines(extra) or "nothing else", "nothing else", remove_paths(*extra))
 
 
 @check(
@@ -174,7 +176,11 @@ def test_config(
     wanted |= {CONTAINERS} if containers_entry and declared_cards else set()
     wanted |= {authority_path(roots).rpartition("/")[2]} if download_network.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
-    expect(format_first_lines(extra) or "nothing else", "nothing else", f"remove it from {roots.config}")
+    expect(
+        format_first_lines(extra) or "nothing else",
+        "nothing else",
+        remove_paths(*(f"{roots.config}/{name}" for name in extra)),
+    )
 
 
 @check(
@@ -200,11 +206,12 @@ def test_authorities(survey: SurveyAnswers, roots: Roots, download_network: Down
     why="the clock was wrong when it was written: what is due days after it is never due",
 )
 def test_times(survey: SurveyAnswers) -> None:
-    found = [f"{one.path} of {format_day(one.mtime)}" for one in survey.read(OURS).ahead]
+    ahead = survey.read(OURS).ahead
+    found = [f"{one.path} of {format_day(one.mtime)}" for one in ahead]
     expect(
         format_first_lines(found) or "nothing",
         "nothing",
-        "set the clock (timedatectl set-ntp true), then `touch` those files",
+        host_command("timedatectl set-ntp true; touch -- {}", [one.path for one in ahead]),
     )
 
 
@@ -229,10 +236,17 @@ def test_disks(survey: SurveyAnswers, roots: Roots) -> None:
     expect(
         format_first_lines(found) or "space on all of them",
         "space on all of them",
-        "free some space (`df -h`), or see in `dmesg` why it is read-only",
+        instruction("free some space (`df -h`), or see in `dmesg` why it is read-only"),
     )
     stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
-    expect(format_first_lines(stuck) or "no immutable directory", "no immutable directory", "`chattr -ia` it")
+    expect(
+        format_first_lines(stuck) or "no immutable directory",
+        "no immutable directory",
+        host_command(
+            "command -v chattr > /dev/null || apt-get install --yes e2fsprogs; chattr -ia -- {}",
+            stuck,
+        ),
+    )
 
 
 @check(
@@ -246,19 +260,16 @@ def test_journal(survey: SurveyAnswers) -> None:
     # one that was removed under it is not a file of anybody's any more
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
     found = "a journal that is kept" if kept else "one that is not kept" if journal.runs else "no systemd-journald"
-    expect(
-        found,
-        "a journal that is kept",
-        "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`",
-    )
-    unmask = "`systemctl unmask` it, and `systemctl restart systemd-journald`"
+    names = [*dict.fromkeys((*journal.masked, "systemd-journald.service"))]
+    unmask = host_command("systemctl unmask {}; systemctl restart systemd-journald", names)
+    expect(found, "a journal that is kept", unmask)
     expect(format_first_lines(journal.masked) or "no masked unit", "no masked unit", unmask)
     settings = journal.settings
     odd = [f"Storage={settings['Storage']}"] if settings.get("Storage") == "none" else []
     level = settings.get("MaxLevelStore", "debug")
     odd += [f"MaxLevelStore={level}"] if level in ("emerg", "alert", "crit", "err", "0", "1", "2", "3") else []
     odd += ["ReadKMsg=no"] if settings.get("ReadKMsg", "yes").lower() in ("no", "false", "off", "0", "n", "f") else []
-    cure = "remove it from journald.conf or journald.conf.d in /etc/systemd, then `systemctl restart systemd-journald`"
+    cure = instruction("remove it from journald.conf or journald.conf.d") + restart_units("systemd-journald")
     expect(format_first_lines(odd) or "settings that keep it", "settings that keep it", cure)
 
 
@@ -270,7 +281,7 @@ def test_journal(survey: SurveyAnswers) -> None:
 )
 def test_jobs(survey: SurveyAnswers) -> None:
     found = sorted({str(one) for one in survey.read(GROUND).jobs})
-    expect(format_first_lines(found) or "none", "none", "remove the line from that file")
+    expect(format_first_lines(found) or "none", "none", instruction("remove the line from that file"))
 
 
 @check(
@@ -280,9 +291,9 @@ def test_jobs(survey: SurveyAnswers) -> None:
     why="a lock that is never released lets no weights be fetched or hashed, and nothing fails",
 )
 def test_locks(survey: SurveyAnswers) -> None:
-    found = [
-        f"{one.lock} by {one.name} (pid {one.pid})"
+    found = {
+        one.pid: f"{one.lock} by {one.name} (pid {one.pid})"
         for one in survey.read(GROUND).held
         if one.lock != "lease" and not any(WORKS.search(line) for line in one.groups)
-    ]
-    expect(format_first_lines(found) or "nobody", "nobody", "find out what it is, then `kill` it")
+    }
+    expect(format_first_lines([*found.values()]) or "nobody", "nobody", kill_processes(found))

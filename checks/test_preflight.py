@@ -3,6 +3,7 @@
 import time
 
 from checks import ItemText, check, expect
+from checks.remedy import instruction
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.plan.preflight import find_refusals
 
@@ -15,4 +16,4 @@ from rigwright.plan.preflight import find_refusals
 )
 def test_nothing_stands_in_the_way(desired: TargetState) -> None:
     found = find_refusals(desired, time.time())
-    expect(ItemText.from_items(found, "; "), "nothing", "resolve each of these", holds=not found)
+    expect(ItemText.from_items(found, "; "), "nothing", instruction("resolve each of these"), holds=not found)

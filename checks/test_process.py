@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from checks import check
 from checks.drift_text import expect_none
 from checks.effective_units import ExpectedProperties
-from checks.services import RESTART, Services, describe_process, iterate_processes, running_services, unit_settings_of
+from checks.remedy import Remedy, host_command, kill_processes, remove_paths
+from checks.services import (
+    Services,
+    describe_process,
+    expect_no_unit_faults,
+    iterate_processes,
+    running_services,
+    unit_settings_of,
+)
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses
@@ -61,11 +69,11 @@ def test_limits(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
     first, rights = survey.read(PROCESSES).first, _rights(survey, services)
     wrong = [
-        f"{describe_process(one, unit, process)} has {said}"
+        (one.name, f"{describe_process(one, unit, process)} has {said}")
         for one, unit, process in iterate_processes(services)
         for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
     ]
-    expect_none(wrong, "their units' limits", RESTART)
+    expect_no_unit_faults(wrong, "their units' limits")
 
 
 def _rights(survey: SurveyAnswers, services: Services) -> dict[str, ExpectedProperties]:
@@ -106,11 +114,11 @@ def test_scheduling(survey: SurveyAnswers, scope: SurveyScope) -> None:
     first = survey.read(PROCESSES).first
     rights = _rights(survey, services)
     wrong = [
-        f"{describe_process(one, unit, process)} has {said}"
+        (one.name, f"{describe_process(one, unit, process)} has {said}")
         for one, unit, process in iterate_processes(services)
         for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
     ]
-    expect_none(wrong, "the defaults of every service", RESTART)
+    expect_no_unit_faults(wrong, "the defaults of every service")
 
 
 def _scheduled(
@@ -145,11 +153,11 @@ def test_privileges(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
     accounts = survey.read(ACCOUNTS)
     wrong = [
-        f"{describe_process(one, unit, process)} has {said}"
+        (one.name, f"{describe_process(one, unit, process)} has {said}")
         for one, unit, process in iterate_processes(services)
         for said in _privileged(accounts, unit_settings_of(one), process)
     ]
-    expect_none(wrong, "their units' users and groups, without privileges", RESTART)
+    expect_no_unit_faults(wrong, "their units' users and groups, without privileges")
 
 
 def _privileged(accounts: Accounts, made: Mapping[str, str], process: KernelProcess) -> Iterable[str]:
@@ -189,16 +197,16 @@ def test_namespaces(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
     first = survey.read(PROCESSES).first
     wrong = [
-        f"{describe_process(one, unit, process)} is in {said}"
+        (one.name, f"{describe_process(one, unit, process)} is in {said}")
         for one, unit, process in iterate_processes(services)
         for said in _apart(unit_settings_of(one), unit, first, process)
     ]
     wrong += [
-        f"{name} sees a different {place} than the host"
+        (name, f"{name} sees a different {place} than the host")
         for name, (_, unit) in services.items()
         for place in unit.elsewhere
     ]
-    expect_none(wrong, "the namespaces of their units", RESTART)
+    expect_no_unit_faults(wrong, "the namespaces of their units")
 
 
 def _apart(
@@ -225,16 +233,16 @@ def _apart(
 )
 def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
-    wrong = []
+    wrong, cure = [], Remedy(())
     for one, unit, process in iterate_processes(services):
         state = process.status["State"]
         if state.startswith(("T", "t")):
             wrong.append(f"{describe_process(one, unit, process)} is {state}")
+            cure += host_command("kill -CONT {}", str(process.pid))
         if process.status["TracerPid"] != "0":
             wrong.append(f"{describe_process(one, unit, process)} is traced by process {process.status['TracerPid']}")
-    expect_none(
-        wrong, "processes that are neither stopped nor traced", "`kill -CONT` stopped processes, and end the tracers"
-    )
+            cure += kill_processes([int(process.status["TracerPid"])])
+    expect_none(wrong, "processes that are neither stopped nor traced", cure)
 
 
 @check(
@@ -244,7 +252,7 @@ def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
     why="a library listed there is in every process that starts next, root's too",
 )
 def test_preload(survey: SurveyAnswers) -> None:
-    expect_none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, then {RESTART}")
+    expect_none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", remove_paths("/etc/ld.so.preload"))
 
 
 @check(
@@ -256,4 +264,4 @@ def test_preload(survey: SurveyAnswers) -> None:
 def test_others(survey: SurveyAnswers) -> None:
     found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:60]}) {one.what}" for one in found]
-    expect_none(told, "only processes of Rigwright's units", "end it, and find out what started it")
+    expect_none(told, "only processes of Rigwright's units", kill_processes(one.pid for one in found))

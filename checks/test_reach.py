@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 
 from checks import Drift, check, expect
+from checks.remedy import STOP_LISTENER, Remedy, host_command, instruction, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
@@ -29,7 +30,7 @@ def test_no_other_listener(survey: SurveyAnswers) -> None:
                 Drift(
                     "no other listener that leads to the models",
                     f"{one.program} on {one.at}: {one.how}",
-                    "stop it, and disable what starts it (`systemctl disable --now UNIT`)",
+                    instruction("stop it, and disable what starts it"),
                 )
                 for one in leads
             ]
@@ -47,7 +48,7 @@ def test_no_tunnel(survey: SurveyAnswers) -> None:
     # of what listens here, too, the check before tells
     listening = " ".join(f"{one.program} {one.how}" for one in reach.leads)
     found = [f"{one.program}: {one.words}" for one in reach.tunnels if one.program not in listening]
-    expect("; ".join(found) or "none", "none", "stop it, and disable what starts it")
+    expect("; ".join(found) or "none", "none", instruction("stop it, and disable what starts it"))
 
 
 @check(
@@ -69,7 +70,7 @@ def test_socket(
         declared_instances,
         gateway_entry,
         instance.socket,
-        f"systemctl restart {instance.unit}",
+        restart_units(instance.unit),
     )
 
 
@@ -89,10 +90,8 @@ def test_gateway_sockets(
     own = {one.socket for one in declared_instances}
     for path, unit in socket_units(declared_instances, gateway_entry).items():
         if path not in own:
-            holder = f"{ROUTER_SOCKET} " if unit == ROUTER_UNIT else ""
-            _socket(
-                survey, service_accounts, declared_instances, gateway_entry, path, f"systemctl restart {holder}{unit}"
-            )
+            holder = (ROUTER_SOCKET,) if unit == ROUTER_UNIT else ()
+            _socket(survey, service_accounts, declared_instances, gateway_entry, path, restart_units(*holder, unit))
 
 
 def _socket(
@@ -101,7 +100,7 @@ def _socket(
     declared_instances: tuple[Instance, ...],
     gateway_entry: Gateway | None,
     path: str,
-    step: str,
+    step: Remedy,
 ) -> None:
     reach, unit = survey.read(REACH), socket_units(declared_instances, gateway_entry)[path]
     users = {
@@ -119,18 +118,18 @@ def _socket(
         whose = f"{at} is {lying.owner}'s and group {lying.group}'s"
         fits = lying.owner in owners and lying.group in groups
         expect(whose, f"{at} is {owner}'s and group {groups[-1]}'s", step, holds=fits)
-        expect("an access list" if lying.listed else "none", "none", f"setfacl -b {at}")
+        expect("an access list" if lying.listed else "none", "none", step)
     # of a folder that others cannot go through, what lies in it may have any mode
     guard, at = (reach.lying[folder], folder) if closed else (socket, path)
     fits = guard.mode & OTHERS == 0
     expect(f"{at} has mode {guard.mode:04o}", f"{at} is closed to others", step, holds=fits)
     if closed:
         elsewhere = ", ".join(reach.mounted[folder])
-        expect(elsewhere or "a single mount", "a single mount", f"umount {elsewhere}")
+        expect(elsewhere or "a single mount", "a single mount", host_command("umount -- {}", reach.mounted[folder]))
     there = reach.listening[path]
     own = (f" of {unit}", " of init.scope") if not closed else (f" of {unit}",)
     strangers = sorted({name for name in [*there["own"], *there["host"]] if not name.endswith(own)})
-    expect(", ".join(strangers) or "nobody else", "nobody else", f"stop what listens there, then {step}")
+    expect(", ".join(strangers) or "nobody else", "nobody else", STOP_LISTENER + step)
     expect("somebody" if there["own"] or there["host"] else "nobody", "somebody", step)
 
 
@@ -142,8 +141,8 @@ def _socket(
 )
 def test_loopback_is_loopback(survey: SurveyAnswers) -> None:
     found = survey.read(REACH).routed
-    settings = " ".join(f"net.ipv4.conf.{name}.route_localnet=0" for name in found)
-    step = f"sysctl -w {settings}, and remove route_localnet from /etc/sysctl.conf and /etc/sysctl.d"
+    settings = [f"net.ipv4.conf.{name}.route_localnet=0" for name in found]
+    step = host_command("sysctl -w {}", settings) + instruction("remove route_localnet from /etc/sysctl.d")
     expect(", ".join(f"{name} routes 127.0.0.0/8" for name in found) or "no interface", "no interface", step)
 
 
@@ -167,7 +166,7 @@ def test_addresses(
     expect(
         ", ".join(f"{one} missing" for one in lost) or "all of them",
         "all of them",
-        "add the address to its interface again",
+        instruction("add the address to its interface again"),
     )
 
 

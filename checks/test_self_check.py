@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import expect_none, format_day
+from checks.remedy import host_command, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.self_check import SELF_CHECK, describe_stale, expected_files, find_disagreements
@@ -26,8 +27,8 @@ def test_result(survey: SurveyAnswers, verdicts: Mapping[str, str]) -> None:
     idle = (f"{name} {state or 'not there'}" for name, state in states.items() if state != "active")
     expect_none(idle, "active units that start it", DEPLOY)
     stale = describe_stale(found)
-    cure = f"`systemctl start {SERVICE}`; see `journalctl -u {SERVICE}`"
-    expect(stale, f"a run in the last {STALE_MINUTES} minutes", cure, holds=not stale)
+    start = host_command("systemctl start {}", SERVICE)
+    expect(stale, f"a run in the last {STALE_MINUTES} minutes", start + show_log(SERVICE), holds=not stale)
     disagreements = find_disagreements(found, verdicts, units.property_value(SERVICE, "ActiveState"))
     expect_none(
         (
@@ -35,7 +36,7 @@ def test_result(survey: SurveyAnswers, verdicts: Mapping[str, str]) -> None:
             for one in disagreements
         ),
         "a last run that agrees",
-        f"`systemctl start {SERVICE}`",
+        start,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from checks import DEPLOY, Drift, check, expect
 from checks.drift_text import expect_none
 from checks.nvidia_smi import parse_smi_answer
+from checks.remedy import host_command, instruction, kill_processes, restart_units, show_log
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import observe_state
@@ -101,7 +102,7 @@ def test_key_is_secret(survey: SurveyAnswers, instance: Instance) -> None:
     if key is None or not key.mode:
         raise Drift("a file with its key", "none", DEPLOY)
     expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
-    expect_none(key.leaks, "the key only in its file", "change the key, and find out what put it there")
+    expect_none(key.leaks, "the key only in its file", instruction("change the key, and find out what put it there"))
 
 
 @check(
@@ -117,7 +118,7 @@ def test_sees_its_cards(survey: SurveyAnswers, facts: HostFacts, instance: Insta
     apps = parse_smi_answer(survey, "apps", smi.apps)
     found = sorted({app.address for app in apps if app.pid in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
-    expect(found, wanted, f"see `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
+    expect(found, wanted, restart_units(instance.unit) + show_log(instance.unit))
 
 
 @check(
@@ -130,8 +131,9 @@ def test_stop_takes_all(survey: SurveyAnswers, instance: Instance) -> None:
     expect(survey.read(UNITS).property_value(instance.unit, "KillMode"), "control-group", DEPLOY)
     stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
-    expect_none(told, "only engines run by this rig's units", "kill it: no unit of this rig started it")
-    left = "remove it: no instance of this rig sees the host's /dev/shm"
+    expect_none(told, "only engines run by this rig's units", kill_processes(one.pid for one in stray))
+    # no instance of this rig sees the host's /dev/shm
+    left = instruction("remove it from /dev/shm")
     expect_none(survey.read(PROCESSES).shared, "nothing of a service user's in the host's /dev/shm", left)
 
 
@@ -152,8 +154,10 @@ def test_nothing_undeclared(survey: SurveyAnswers, scope: SurveyScope) -> None:
     left = [one.path for name, one in marked.items() if name not in wanted and "." in name]
     # a unit that somebody else has given such a name is theirs: we neither wrote its file nor noted its start
     noted = {*survey.read(SERVING).records, *marked}
-    left += [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
-    expect_none(left, "only this rig's units", f"{DEPLOY}; `systemctl stop` units that have no file")
+    running = [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
+    cure = host_command("systemctl stop {}", running) + DEPLOY if running else DEPLOY
+    left += running
+    expect_none(left, "only this rig's units", cure)
 
 
 @check(
@@ -193,7 +197,7 @@ def test_process_is_the_declared_one(
     main = next((one for one in running.processes if one.pid == running.main), None)
     if main is None:
         raise Drift("a process", "none", DEPLOY)
-    restart = f"`systemctl restart {instance.unit}`"
+    restart = restart_units(instance.unit) + DEPLOY
     folder = roots.installation_path(desired.installations[instance.installed_as].folder)
     # what systemd expands, it knows
     wanted = ["" if isinstance(word, ExpandedWord) else str(word) for word in service.command]
@@ -209,8 +213,9 @@ def test_process_is_the_declared_one(
         f"{name} {main.environment.get(name, 'unset')}" for name in given if main.environment.get(name) != given[name]
     ]
     expect_none(wrong, "the variables of its unit", restart)
-    added = f"`systemctl unset-environment` them, or remove them from /etc/systemd/, then {restart}"
-    expect_none(find_foreign_variables(main.environment, instance, service), "no added variables", added)
+    foreign = find_foreign_variables(main.environment, instance, service)
+    added = host_command("systemctl unset-environment {}", foreign) + restart
+    expect_none(foreign, "no added variables", added)
     first = survey.read(PROCESSES).first.spaces.get("net")
     apart = all(one.spaces.get("net") != first for one in running.processes)
     expect("the host's network", "its own network", restart, holds=apart)
@@ -228,7 +233,7 @@ def test_runs_as_at_first(survey: SurveyAnswers, instance: Instance) -> None:
     if not first:
         pytest.skip("its log says nothing about it")
     now, then = kind_of(instance).parse_startup(started.said), kind_of(instance).parse_startup(first)
-    expect(now, then, f"see `journalctl -u {instance.unit}` for messages about backends", holds=now.is_like(then))
+    expect(now, then, show_log(instance.unit) + instruction("its log names the backends"), holds=now.is_like(then))
 
 
 def _first(started: StartRecord) -> list[str]:

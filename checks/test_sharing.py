@@ -3,6 +3,7 @@
 import pytest
 
 from checks import DEPLOY, check, expect
+from checks.remedy import STOP_LISTENER, restart_units, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.requests import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
@@ -14,7 +15,8 @@ from rigwright.weights.weight_server import SHARE_UNIT, config_path, render_shar
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us
-LOG = f"see `journalctl -u {SHARE_UNIT}`"
+LOG = show_log(SHARE_UNIT)
+RESTART = restart_units(SHARE_UNIT)
 
 
 @check(
@@ -25,7 +27,7 @@ LOG = f"see `journalctl -u {SHARE_UNIT}`"
 )
 def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
     one = survey.read(GATES).unit_state(SHARE_UNIT)
-    expect(f"{one.active}, {one.enabled}", "active, enabled", f"{DEPLOY}, or {LOG}")
+    expect(f"{one.active}, {one.enabled}", "active, enabled", DEPLOY + LOG)
 
 
 @check(
@@ -42,13 +44,12 @@ def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEnt
     expect(
         "as declared" if lying else "changed",
         "as declared",
-        f"{DEPLOY}: it writes {config_path(roots)} anew",
+        DEPLOY,
         holds=lying,
     )
-    restart = f"systemctl restart {SHARE_UNIT}"
-    expect("another program" if one.replaced else "the same", "the same", restart)
+    expect("another program" if one.replaced else "the same", "the same", RESTART)
     found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"
-    expect(found, "no later ones", restart)
+    expect(found, "no later ones", RESTART)
 
 
 @check(
@@ -71,7 +72,7 @@ def test_exposure(survey: SurveyAnswers, share: ShareEntry) -> None:
 def test_listens_where_it_is_declared(survey: SurveyAnswers, share: ShareEntry) -> None:
     listeners = survey.read(REACH).listeners
     own = {one.at for one in listeners if any(name.endswith(f" of {SHARE_UNIT}") for name in one.holders)}
-    expect(", ".join(sorted(own)) or "nothing", share_endpoint(share), f"systemctl restart {SHARE_UNIT}, or {DEPLOY}")
+    expect(", ".join(sorted(own)) or "nothing", share_endpoint(share), RESTART + DEPLOY)
     others = [
         name
         for one in listeners
@@ -79,9 +80,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, share: ShareEntry) 
         for name in one.holders
         if not name.endswith(f" of {SHARE_UNIT}")
     ]
-    expect(
-        ", ".join(sorted(set(others))) or "nobody", "nobody", f"stop what listens on port {share.port}, then {DEPLOY}"
-    )
+    expect(", ".join(sorted(set(others))) or "nobody", "nobody", STOP_LISTENER + DEPLOY)
 
 
 @check(
@@ -96,10 +95,10 @@ def test_a_weight_is_given(survey: SurveyAnswers, declared_instances: tuple[Inst
         found = find_answer(requests, f"share: {weight.weight_path} {number}")
         wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
         told = f"{found.describe} {found.headers.get('content-range', '')}".strip()
-        expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or re-run deploy")
+        expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", DEPLOY + LOG)
         same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
         said = "as on disk" if same else "others"
-        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", f"systemctl restart {SHARE_UNIT}")
+        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", RESTART + DEPLOY)
 
 
 @check(
@@ -113,9 +112,9 @@ def test_nothing_else_is_given(survey: SurveyAnswers, share: ShareEntry) -> None
     for what in UNGIVEN:
         found = find_answer(requests, f"share: {what}").describe
         # of what is not there, too: for what it is called
-        expect(f"{what}: {found}", f"{what}: refused", f"{DEPLOY}, or {LOG}", holds=found in ("403", "400"))
+        expect(f"{what}: {found}", f"{what}: refused", DEPLOY + LOG, holds=found in ("403", "400"))
     found = find_answer(requests, "share: written").describe
-    expect(f"writing: {found}", "writing: 405", f"{DEPLOY}, or {LOG}")
+    expect(f"writing: {found}", "writing: 405", DEPLOY + LOG)
 
 
 @check(
@@ -140,13 +139,13 @@ def test_strangers_are_refused(survey: SurveyAnswers, share: ShareEntry) -> None
 )
 def test_it_cannot_write(survey: SurveyAnswers, share: ShareEntry) -> None:
     gates = survey.read(GATES)
-    expect("a process" if gates.unit_state(SHARE_UNIT).pid else "none", "a process", f"{LOG}, or {DEPLOY}")
-    expect(", ".join(gates.sharing.writes) or "nothing", "nothing", f"systemctl restart {SHARE_UNIT}, or {DEPLOY}")
+    expect("a process" if gates.unit_state(SHARE_UNIT).pid else "none", "a process", DEPLOY + LOG)
+    expect(", ".join(gates.sharing.writes) or "nothing", "nothing", RESTART + DEPLOY)
     root = gates.sharing.user == 0 or gates.sharing.able
     expect(
         "root" if root else "an unprivileged user",
         "an unprivileged user",
-        f"systemctl restart {SHARE_UNIT}, or {DEPLOY}",
+        RESTART + DEPLOY,
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from checks import check
+from checks import DEPLOY, check
 from checks.drift_text import expect_none
-from checks.effective_units import PULLS, RELOAD, TOLD, describe_difference, find_property_differences
+from checks.effective_units import PULLS, TOLD, describe_difference, find_property_differences
+from checks.remedy import Remedy, host_command, instruction, remove_drop_ins
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import PARENTS, UNITS, ExpectedUnit, UnitSurvey, expected_units
@@ -87,14 +88,21 @@ def test_manager(survey: SurveyAnswers, facts: HostFacts) -> None:
         if place not in PATHS
     ]
     lines = [f"{one.path}: {one.line}" for one in units.configured if SET.fullmatch(one.line.partition("=")[0].strip())]
-    cure = "remove it from /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, then "
-    cure += "`systemctl daemon-reexec`"
     limits = [
         describe_difference(one)
         for name in PARENTS
         for one in find_property_differences(units, ExpectedUnit(name, "", "", ""), facts.memory_kib)
     ]
     dropped = [path for name in PARENTS for path in units.property_names(name, "DropInPaths")]
+    named = [
+        name for name, _ in given if any(one.startswith((f"the variable {name}", f"{name} with ")) for one in strange)
+    ]
+    cure = host_command("systemctl unset-environment {}", named) if named else Remedy(())
+    cure += remove_drop_ins(dropped) if dropped else Remedy(())
+    if lines:
+        cure += instruction("remove those lines")
+    if lines or not (named or dropped):
+        cure += host_command("systemctl daemon-reexec")
     expect_none([*strange, *lines, *_defaults(units), *limits, *dropped], "only systemd's defaults", cure)
 
 
@@ -119,7 +127,7 @@ def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
     expect_none(
         wrong,
         "no other units that act on the rig's",
-        "remove that from the unit that says so, then `systemctl daemon-reload`",
+        instruction("remove that from the unit or the script that says so") + host_command("systemctl daemon-reload"),
     )
 
 
@@ -154,7 +162,7 @@ def test_shadows(survey: SurveyAnswers, scope: SurveyScope) -> None:
         for name, value in parse_unit_settings(one.text)
         if name == "WantedBy"
     }
-    wrong = []
+    wrong, paths = [], []
     for one in units.lying:
         name, pulls = one.path.rpartition("/")[2], PULLS.fullmatch(one.path)
         if one.path in right or ".d/" in one.path or one.path.endswith(".d"):
@@ -162,15 +170,17 @@ def test_shadows(survey: SurveyAnswers, scope: SurveyScope) -> None:
         if pulls:
             if (pulls[1], pulls[3]) not in pulled or pulls[2] != "wants":
                 wrong.append(one.path)
+                paths.append(one.path)
         elif name in ours or one.link.rpartition("/")[2] in ours:
             wrong.append(f"{one.path}{f', a link to {one.link}' if one.link else ''}")
+            paths.append(one.path)
     wrong += [
         f"{name} has the alias {other}"
         for name in ours
         for other in units.property_names(name, "Names")
         if other != name
     ]
-    expect_none(wrong, f"the rig's units only in {UNIT_FOLDER}", f"remove it, then {RELOAD}")
+    expect_none(wrong, f"the rig's units only in {UNIT_FOLDER}", remove_drop_ins(paths) + DEPLOY)
 
 
 @check(
@@ -180,8 +190,5 @@ def test_shadows(survey: SurveyAnswers, scope: SurveyScope) -> None:
     why="a generator runs as root before everything else, and can mask or add any unit",
 )
 def test_generators(survey: SurveyAnswers) -> None:
-    expect_none(
-        survey.read(UNITS).generators,
-        "only packaged generators",
-        "remove it, then `systemctl daemon-reload`",
-    )
+    generators = survey.read(UNITS).generators
+    expect_none(generators, "only packaged generators", remove_drop_ins(generators))

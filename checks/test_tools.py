@@ -4,6 +4,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from checks import DEPLOY, Drift, check, expect
+from checks.remedy import remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.trees import TREES
 from checks.tree_expectations import expect_as_recorded
@@ -23,7 +24,7 @@ def test_tools_are_the_locked_ones(survey: SurveyAnswers, desired: TargetState) 
     lines = (line.rstrip(" \\") for line in desired.tools.requirements.splitlines())
     wanted = {pin(line) for line in lines if "==" in line and ";" not in line}
     missing = ", ".join(sorted(wanted - found))
-    expect(f"none of {missing}", f"{missing} in {folder}", f"remove {folder}, then {DEPLOY}", holds=not missing)
+    expect(f"none of {missing}", f"{missing} in {folder}", remove_paths(folder) + DEPLOY, holds=not missing)
 
 
 @check(
@@ -34,7 +35,7 @@ def test_tools_are_the_locked_ones(survey: SurveyAnswers, desired: TargetState) 
 )
 def test_files_are_unchanged(survey: SurveyAnswers, desired: TargetState) -> None:
     folder = desired.tools.folder
-    expect_as_recorded(survey.read(TREES).tree(folder), f"remove {folder}, then {DEPLOY}")
+    expect_as_recorded(survey.read(TREES).tree(folder), remove_paths(folder) + DEPLOY)
 
 
 def pin(line: str) -> str:

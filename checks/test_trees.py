@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
+from checks.remedy import Remedy, host_command, instruction, remove_access_lists, remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import PYTHON
 from checks.survey.managed_files import OURS
@@ -36,7 +37,7 @@ def test_the_way_is_roots(survey: SurveyAnswers, roots: Roots) -> None:
     own = {roots.software, roots.config, roots.state}
     bad = {one.path: one for one in found if _loose(one) or (one.path in own and one.kind != "folder")}
     wrong = list(bad.values())
-    cure = "; ".join(_closing(one) for one in wrong[:3])
+    cure = sum(map(_closing, wrong), Remedy(()))
     expect("; ".join(map(_describe_folder, wrong[:3])), "directories that only root can change", cure, holds=not wrong)
 
 
@@ -50,7 +51,7 @@ def test_the_way_is_open(survey: SurveyAnswers, roots: Roots) -> None:
     ways = survey.read(WAYS).folders
     passed = {one.path: one for root in (roots.software, roots.config, roots.models) for one in ways[root]}
     shut = [one.path for one in passed.values() if one.kind == "folder" and not one.mode & 0o001]
-    cure = f"chmod o+x {' '.join(shut)}"
+    cure = host_command("chmod o+x -- {}", shut)
     expect(", ".join(shut), "directories that everyone can traverse", cure, holds=not shut)
 
 
@@ -69,7 +70,7 @@ def test_nothing_is_mounted(survey: SurveyAnswers, roots: Roots) -> None:
     over = [one for one in points if one.point != "/" and one.kind in FLEETING]
     wrong = {one.point: one for one in (*below, *bound, *over)}
     said = "; ".join(f"{one.source}{one.what.rstrip('/')} ({one.kind}) at {one.point}" for one in wrong.values())
-    cure = f"umount {' '.join(reversed(wrong))}, remove it from /etc/fstab and the mount units, then {DEPLOY}"
+    cure = host_command("umount -- {}", [*reversed(wrong)]) + DEPLOY
     expect(said, "no mount", cure, holds=not wrong)
 
 
@@ -81,7 +82,7 @@ def test_nothing_is_mounted(survey: SurveyAnswers, roots: Roots) -> None:
 )
 def test_nothing_waits(survey: SurveyAnswers) -> None:
     waiting = survey.read(WAYS).waiting
-    cure = "remove it from /etc/fstab and the mount units, or mount it now and re-run deploy"
+    cure = instruction("remove it from /etc/fstab and the mount units, or mount it now") + DEPLOY
     expect(", ".join(waiting), "no mount that is not active now", cure, holds=not waiting)
 
 
@@ -96,7 +97,7 @@ def test_programs_can_be_run(survey: SurveyAnswers, roots: Roots) -> None:
     last = max(holding, key=lambda one: len(one.point), default=None)
     point = last.point if last else "/"
     barred = bool(last and "noexec" in last.options)
-    cure = f"mount -o remount,exec {point}, and remove noexec from /etc/fstab"
+    cure = host_command("mount -o remount,exec {}", point)
     expect(f"{point} with noexec", "a file system without noexec", cure, holds=not barred)
 
 
@@ -129,7 +130,7 @@ def test_owner_and_modes(survey: SurveyAnswers) -> None:
 def test_earlier_trees(survey: SurveyAnswers, roots: Roots, desired: TargetState) -> None:
     for tree in _others(survey.read(TREES), roots, desired):
         if not tree.unrecorded:
-            cure = f"rm -r {tree.path}; {DEPLOY}, once the generations that refer to it are removed"
+            cure = remove_paths(tree.path) + DEPLOY
             expect_no_changes([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], cure)
 
 
@@ -149,7 +150,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: Targe
         f"{roots.generations}/{FAILED}"
     }
     beside = [path for path in sorted(lying) if path not in ours and PurePosixPath(path).name != LOST]
-    cure = f"{DEPLOY}; if it is not Rigwright's, rm -r {' '.join(beside[:3])}"
+    cure = remove_paths(*beside) + DEPLOY
     expect(", ".join(beside[:3]), "only files that a deploy wrote", cure, holds=not beside)
 
 
@@ -172,10 +173,10 @@ def test_programs_for_weights(survey: SurveyAnswers, roots: Roots, declared_inst
 )
 def test_python_starts_with_its_own(survey: SurveyAnswers) -> None:
     foreign = survey.read(PYTHON).foreign
-    cure = f"rm -r {' '.join(foreign[:3])}, or install the package that contains it"
+    cure = remove_paths(*foreign)
     expect(", ".join(foreign[:3]), "only packaged files", cure, holds=not foreign)
     other = survey.read(PYTHON).other
-    cure = f"rm {' '.join(other[:3])}, which are compiled again"
+    cure = remove_paths(*other)
     expect(", ".join(other[:3]), "bytecode of its own modules", cure, holds=not other)
 
 
@@ -202,6 +203,8 @@ def _describe_folder(one: ParentFolder) -> str:
     return f"{one.path}{kind} of user {one.uid} with mode {one.mode:o}{given}"
 
 
-def _closing(one: ParentFolder) -> str:
-    lists = f"; setfacl -b -k {one.path}" if one.rights else ""
-    return f"chown root {one.path}; chmod go-w {one.path}{lists}"
+def _closing(one: ParentFolder) -> Remedy:
+    if one.kind != "folder":
+        return instruction(f"make {one.path} a folder of root's")
+    owner = host_command("chown root {0}; chmod go-w {0}", one.path)
+    return remove_access_lists(one.path) + owner if one.rights else owner

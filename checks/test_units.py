@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from checks import DEPLOY, check
 from checks.drift_text import expect_none
-from checks.effective_units import PULLS, RELOAD, describe_difference, find_missing_relations, find_property_differences
+from checks.effective_units import PULLS, describe_difference, find_missing_relations, find_property_differences
+from checks.remedy import Remedy, host_command, instruction, remove_drop_ins, restart_units, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import BOOT, UNITS, ExpectedUnit, UnitSurvey, expected_units
@@ -52,7 +53,11 @@ def test_additions(survey: SurveyAnswers, scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
     found = {path for name in ours for path in units.property_names(name, "DropInPaths")}
     found |= {one.path for one in units.lying if ".d/" in one.path or one.path.endswith(".d")}
-    expect_none(sorted(found), "no drop-ins", f"remove them, and the directory if it is empty, then {RELOAD}")
+    changed = [name for name, one in ours.items() if units.property_names(name, "DropInPaths") if one.kind != "target"]
+    restart = [name for name in changed if name.endswith((".service", ".timer"))]
+    cure = remove_drop_ins(sorted(found))
+    cure += host_command("systemctl try-restart {}", restart) if restart else Remedy(())
+    expect_none(sorted(found), "no drop-ins", cure)
 
 
 @check(
@@ -67,7 +72,11 @@ def test_in_force(survey: SurveyAnswers, scope: SurveyScope, desired: TargetStat
     found = [one for unit in ours.values() for one in find_property_differences(units, unit, facts.memory_kib)]
     for unit in ours.values():
         found += find_missing_relations(units, unit)
-    expect_none(map(describe_difference, found), "all unit properties as declared", RELOAD)
+    # drop-ins are U02's; all else is in the manager's memory alone, or in a unit file, which is a deploy's
+    paths = [path for name in {one.unit for one in found} for path in units.property_names(name, "DropInPaths")]
+    expect_none(
+        map(describe_difference, found), "all unit properties as declared", remove_drop_ins(sorted({*paths})) + DEPLOY
+    )
 
 
 @check(
@@ -78,11 +87,13 @@ def test_in_force(survey: SurveyAnswers, scope: SurveyScope, desired: TargetStat
 )
 def test_comes_back(survey: SurveyAnswers, scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
-    expect_none(
-        _boot(units),
-        "a boot into multi-user.target",
-        "`systemctl unmask` and `systemctl set-default multi-user.target`",
-    )
+    faults = [*_boot(units)]
+    cure = host_command("systemctl unmask {}; systemctl set-default multi-user.target", BOOT)
+    if added := [path for name in BOOT for path in units.property_names(name, "DropInPaths")]:
+        cure = remove_drop_ins(added) + cure
+    if any("kernel command line" in one for one in faults):
+        cure += instruction("remove that from the kernel command line")
+    expect_none(faults, "a boot into multi-user.target", cure)
     lasting = {one.path for one in units.lying if PULLS.fullmatch(one.path)}
     wrong = []
     for one in ours.values():
@@ -135,7 +146,7 @@ def _boot(units: UnitSurvey) -> Iterable[str]:
 )
 def test_up(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
-    wrong = []
+    wrong, cure = [], Remedy(())
     for one in ours.values():
         active, frozen = units.property_value(one.name, "ActiveState"), units.property_value(one.name, "FreezerState")
         # systemd has a slice while something is in it
@@ -147,8 +158,10 @@ def test_up(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], sco
             wrong.append(f"{one.name} is {active or 'not there'}")
         elif one.kind == "service" and active == "failed":
             wrong.append(f"{one.name} has failed")
+            cure += restart_units(one.name) + show_log(one.name)
         if frozen not in ("", "running"):
             wrong.append(f"{one.name} is {frozen}")
+            cure += host_command("systemctl thaw {}", one.name)
         if units.property_value(one.name, "Job") not in ("", "0") and active in ("inactive", "deactivating"):
             wrong.append(f"{one.name} is queued to start or stop")
-    expect_none(wrong, "all active", f"`systemctl thaw` frozen units, then {DEPLOY}; see `systemctl --failed`")
+    expect_none(wrong, "all active", cure + DEPLOY)

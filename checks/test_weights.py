@@ -8,6 +8,7 @@ import pytest
 
 from checks import DEPLOY, Drift, check, expect
 from checks.drift_text import format_day, format_first_lines
+from checks.remedy import Remedy, host_command, instruction, remove_access_lists, remove_paths, restart_units, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
 from checks.survey.weights import SERVICE, TIMER, WEIGHTS, WeightFileState, WeightFolder
@@ -38,7 +39,7 @@ def looked_at(survey: SurveyAnswers, path: str) -> WeightFileState:
     """
     found = survey.read(WEIGHTS).files.get(path)
     if found is None:
-        raise Drift(f"an answer about {path}", "none", "find out on the host why there is no answer")
+        raise Drift(f"an answer about {path}", "none", instruction("find the reason on the host"))
     return found
 
 
@@ -53,7 +54,7 @@ def test_bytes(
 ) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
-    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"remove what is there, then {DEPLOY}")
+    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", remove_paths(path) + DEPLOY)
     expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
     if not file.read:
         record_property("how", "verified earlier and unchanged since; --deep reads it again")
@@ -62,7 +63,7 @@ def test_bytes(
         return
     record_property("how", "all bytes were read")
     # what its record says is right is not looked at again before somebody touches it
-    cure = f"`touch {path}`, then {DEPLOY}" if file.is_untouched else DEPLOY
+    cure = host_command("touch -- {}", path) + DEPLOY if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
         raise Drift(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))
 
@@ -77,7 +78,7 @@ def test_mode(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
-    expect(found, "-r--r--r-- of user 0", f"`chown root` and `chmod 444` {path}")
+    expect(found, "-r--r--r-- of user 0", DEPLOY)
 
 
 @check(
@@ -92,13 +93,13 @@ def test_hashed_again(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> 
     expect(
         file.wrong or weight.sha256,
         weight.sha256,
-        "re-run deploy to fetch it again, then check the disk (smartctl)",
+        DEPLOY + instruction("check the disk, which has lost bytes (smartctl)"),
     )
     days = (weights.now - file.hashed) / 86_400 if file.hashed is not None else None
     expect(
         format_day(file.hashed),
         f"less than {LATE_DAYS} days ago, and not in the future",
-        f"`systemctl start {SERVICE}`, and see `journalctl -u {SERVICE}` for what kept it",
+        restart_units(SERVICE) + show_log(SERVICE),
         holds=days is not None and -AHEAD / 86_400 < days < LATE_DAYS,
     )
 
@@ -113,6 +114,14 @@ def _loose(place: WeightFolder) -> str:
     return "" if right else f"{place.path} {stat.filemode(place.mode)} of user {place.uid}"
 
 
+def _opening(place: WeightFolder) -> Remedy:
+    """What gives a folder to root, open to all."""
+    if place.kind != "folder":
+        return remove_paths(place.path) + DEPLOY
+    own = host_command("chown root {0}; chmod 755 {0}", place.path)
+    return remove_access_lists(place.path) + own if place.inherits else own
+
+
 @check(
     "W04",
     "the service can reach the weight file, and only root can replace it",
@@ -125,7 +134,8 @@ def test_folders(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     below = [path for path in sorted(above) if path.startswith(f"{roots.models}/")]
     odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
     found = format_first_lines(list(filter(None, odd)))
-    cure = "make it a directory owned by root with mode 755, and `setfacl --remove-default` its default access list"
+    loose = [places[path] for path in below if path in places and _loose(places[path])]
+    cure = sum(map(_opening, loose), Remedy(())) if len(loose) == len(list(filter(None, odd))) else DEPLOY
     expect(found or "directories owned by root", "directories owned by root", cure)
 
 
@@ -144,18 +154,18 @@ def test_timer(declared_instances: tuple[Instance, ...], survey: SurveyAnswers) 
     found = f"{timer['UnitFileState'] or timer['LoadState']} and {timer['ActiveState']}"
     expect(found, "enabled and active", DEPLOY)
     expect(service["LoadState"], "loaded", DEPLOY)
-    see = f"see `journalctl -u {SERVICE}`, re-run deploy, then `systemctl start {SERVICE}`"
+    see = restart_units(SERVICE) + DEPLOY + show_log(SERVICE)
     failed = service["ActiveState"] == "failed" or service["Result"] != "success"
     expect(f"a run that ended with {service['Result']}" if failed else "success", "success", see)
     idle = service["ConditionTimestamp"] and service.get("ConditionResult") == "no"
     expect("a run without a records directory" if idle else "success", "success", see)
     begun = weights.stamp or 0.0
-    stamps = f"`rm {REHASH_STAMP}` and `systemctl restart {TIMER}`"
+    stamps = host_command("rm -f -- {}; systemctl restart {}", REHASH_STAMP, TIMER)
     expect(format_day(begun), "a past run", stamps, holds=begun <= weights.now + AHEAD)
     # while a run lasts, the timer begins none; where it has begun none since it was started, it waits since then
     waited = (weights.now - max(begun, weights.unit_moment(TIMER, "ActiveEnterTimestamp"))) / 3600
     runs = service["ActiveState"] == "activating"
-    other = f"see `systemctl list-timers {TIMER}`, and `systemctl cat {TIMER}` for drop-ins"
+    other = host_command("systemctl revert {0}; systemctl restart {0}", TIMER)
     expect(f"{waited:.1f} hours", f"a run less than {LATE_HOURS} hours ago", other, holds=waited < LATE_HOURS or runs)
     coming = weights.unit_moment(TIMER, "NextElapseUSecRealtime")
     soon = weights.now - 60 < coming < weights.now + LATE_HOURS * 3600
@@ -198,7 +208,7 @@ def test_beside(roots: Roots, declared_instances: tuple[Instance, ...], lock: Lo
         for path in weights.extra
         if str(PurePosixPath(path).parent) in whole and path not in kept and path.endswith(TAKEN)
     ]
-    expect(format_first_lines(extra) or "nothing", "nothing", "remove it")
+    expect(format_first_lines(extra) or "nothing", "nothing", remove_paths(*extra))
 
 
 @check(
@@ -209,11 +219,12 @@ def test_beside(roots: Roots, declared_instances: tuple[Instance, ...], lock: Lo
 )
 def test_mounts(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     path = roots.weight_path(weight)
-    odd = []
+    odd, over = [], []
     for one in survey.read(GROUND).mounts:
         # a disk for some models is its operator's, where a boot mounts it too
         disk = one.boot and one.kind not in FLEETING and (one.shown == "/" or one.kind == "btrfs")
         if f"{path}/".startswith(f"{one.point}/") and not disk:
             odd.append(f"{one.shown} of a {one.kind} at {one.point}")
-    cure = "`umount --lazy` it and re-run deploy; list your own disks in /etc/fstab"
+            over.append(one.point)
+    cure = host_command("umount --lazy -- {}", over) + DEPLOY
     expect(format_first_lines(odd) or "nothing", "nothing", cure)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from checks import DEPLOY, Drift
+from checks.remedy import Remedy
 from checks.survey.trees import MISSING, OTHER, InstalledTree, TreeChange
 
 SHOWN = 3
 
 
-def expect_as_recorded(tree: InstalledTree, again: str) -> None:
+def expect_as_recorded(tree: InstalledTree, again: Remedy) -> None:
     """Have a tree's bytes and links as root has recorded them.
 
     Args:
@@ -24,11 +25,11 @@ def expect_as_recorded(tree: InstalledTree, again: str) -> None:
     if not tree.there:
         raise Drift(tree.path, "nothing there", again)
     if tree.unrecorded:
-        raise Drift(f"root's record of {tree.path}", tree.unrecorded, f"{DEPLOY}: it is verified and recorded")
+        raise Drift(f"root's record of {tree.path}", tree.unrecorded, DEPLOY)
     expect_no_changes([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], again)
 
 
-def expect_no_changes(found: Iterable[tuple[InstalledTree, TreeChange]], cure: str) -> None:
+def expect_no_changes(found: Iterable[tuple[InstalledTree, TreeChange]], remedy: Remedy) -> None:
     """Have no changes.
 
     Raises:
@@ -44,4 +45,4 @@ def expect_no_changes(found: Iterable[tuple[InstalledTree, TreeChange]], cure: s
     expected = ", ".join(f"{path}: {change.expected}" for path, change in pairs)
     there = ", ".join(change.found for _, change in pairs)
     since = max(change.since for _, change in pairs)
-    raise Drift(expected, f"{there}{more}", cure, since)
+    raise Drift(expected, f"{there}{more}", remedy, since)

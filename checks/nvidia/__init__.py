@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from checks import Drift, ItemText
+from checks.remedy import Remedy, instruction
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS
 from checks.survey.kernel import KERNEL, KernelThere, Module
@@ -55,7 +56,7 @@ def expect_no_differences(drifts: Sequence[Drift]) -> None:
         raise Drift.combine(drifts)
 
 
-def expect_no_items(expected: str, found: Sequence[str], cure: str) -> None:
+def expect_no_items(expected: str, found: Sequence[str], remedy: Remedy) -> None:
     """Say in one line that there is something where nothing is to be: the first three, and how many more.
 
     Raises:
@@ -63,7 +64,7 @@ def expect_no_items(expected: str, found: Sequence[str], cure: str) -> None:
     """
     __tracebackhide__ = True
     if found:
-        raise Drift(expected, ItemText.from_items(found, "; ", 3), cure)
+        raise Drift(expected, ItemText.from_items(found, "; ", 3), remedy)
 
 
 def find_main_module(kernel: KernelThere) -> Module | None:
@@ -177,7 +178,9 @@ def expected_driver_plan(
     """
     made = plan_driver(cards, driver_entry, driver_supply, toolkit_spec, facts)
     if not isinstance(made, DriverPlan):
-        raise Drift("a host that deploy accepts", ItemText.from_items(made.reasons, "; "), "resolve each of these")
+        raise Drift(
+            "a host that deploy accepts", ItemText.from_items(made.reasons, "; "), instruction("resolve each of these")
+        )
     return made
 
 

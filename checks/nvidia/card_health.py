@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from checks import Drift
-from checks.nvidia.driver_presence import LOG
+from checks import DEPLOY, Drift
+from checks.nvidia.driver_presence import KERNEL_LOG, LOG, REBOOT
+from checks.remedy import instruction
 from checks.survey.cards import COMPLAINTS
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import HostFacts
@@ -30,7 +31,7 @@ def find_persistence_differences(
         Drift(
             f"persistence mode Enabled on card {number} at {gpu.address}",
             gpu.persistence,
-            "start nvidia-persistenced with --persistence-mode, at boot too",
+            DEPLOY,
         )
         for number, gpu in answering_cards(cards, facts, gpus)
         if gpu.persistence != "Enabled" and number not in reserved_gpus
@@ -55,20 +56,24 @@ def find_card_faults(
         log: What the driver has told the kernel's log since boot, as far as that can be read.
         warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
-    found = [Drift("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
+    found = [Drift("no warning of nvidia-smi", warning, LOG + REBOOT)] if warning else []
     for number, gpu in answering_cards(cards, facts, gpus):
         if gpu.uncorrected:
             found.append(
                 Drift(
                     f"no uncorrected memory error on card {number} at {gpu.address}",
                     str(gpu.uncorrected),
-                    f"{LOG}, stop the workload and reboot; if the errors return, replace the card",
+                    LOG + REBOOT + instruction("if the errors return, replace the card"),
                 )
             )
         action = recovery.get(gpu.address, "None")
         if action != "None":
             found.append(
-                Drift(f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says")
+                Drift(
+                    f"recovery action None of card {number} at {gpu.address}",
+                    action,
+                    LOG + instruction("do what the recovery action says"),
+                )
             )
     numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(cards, facts)}
     xids = Counter[tuple[int, int]]()
@@ -83,7 +88,7 @@ def find_card_faults(
         Drift(
             f"no Xid {code} of card {number} since boot",
             f"{count}: {FATAL_XIDS[code]}",
-            f"{LOG}; look up the code in NVIDIA's Xid catalogue",
+            LOG + instruction("look up the code in NVIDIA's Xid catalogue"),
         )
         for (number, code), count in sorted(xids.items())
     ]
@@ -107,9 +112,9 @@ def find_pcie_differences(
             Drift(
                 f"a PCIe link width of x{wanted} to card {number} at {gpu.address}",
                 str(gpu.width),
-                "reseat the card and its riser; check the firmware for a bifurcation or link width setting"
+                instruction("reseat the card and its riser; check the firmware for a bifurcation or link width setting")
                 if gpu.width < wanted
-                else "declare the actual width in driver.pcie_link_width",
+                else instruction("declare the actual width in driver.pcie_link_width"),
             )
         )
     return found
@@ -139,7 +144,7 @@ def find_kernel_complaints(
                 Drift(
                     f"no kernel error messages about card {number} at {address} since boot",
                     f"{len(said)}, the latest: {said[-1].strip()}",
-                    "see `journalctl -k -b`; reseat card and riser, or set the slot to a lower PCIe generation",
+                    KERNEL_LOG + instruction("reseat card and riser, or set the slot to a lower PCIe generation"),
                 )
             )
     return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checks import Drift
+from checks import DEPLOY, Drift
+from checks.remedy import host_command, instruction, restart_units, show_log
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import HostFacts
-from rigwright.model.instance import Instance
+from rigwright.model.instance import POWER_UNIT, Instance
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.card_facts import has_limit
 from rigwright.nvidia.cards.smi import Gpu, number
@@ -44,8 +45,7 @@ def find_power_differences(
             Drift(
                 f"a power limit of {wanted} W on card {index} at {address}",
                 "none" if there is None else f"{there:g} W",
-                "`systemctl restart rigwright-power`: a reset or another program changed it; if that does not help, "
-                "see `journalctl -u rigwright-power`",
+                restart_units(POWER_UNIT) + DEPLOY + show_log(POWER_UNIT),
             )
         )
     return found
@@ -66,7 +66,7 @@ def find_clock_differences(
         Drift(
             f"at most {highest} MHz on card {index} at {address}",
             f"{gpus[address].clock_mhz:g} MHz",
-            "`systemctl restart rigwright-power`: a reset or another program changed it",
+            restart_units(POWER_UNIT),
         )
         for index, _, address in cards_on_bus(cards, facts)
         if address in gpus and (gpus[address].clock_mhz or 0) > highest + CLOCK_STEP
@@ -88,8 +88,10 @@ def find_bar_differences(
                 Drift(
                     f"{what} of at least {wanted} MiB on card {index} at {address}",
                     said,
-                    "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an RTX "
-                    "3090 may also need a newer VBIOS",
+                    instruction(
+                        "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an "
+                        "RTX 3090 may also need a newer VBIOS"
+                    ),
                 )
             )
     return found
@@ -110,7 +112,7 @@ def find_bridge_differences(
         joined: How two cards are joined, by nvidia-smi's numbers.
     """
     found = []
-    step = "reseat the bridge; `nvidia-smi nvlink --status` lists inactive links"
+    step = host_command("nvidia-smi nvlink --status") + instruction("reseat the bridge")
     for pair in driver_entry.nvlinks:
         one, other = (numbers.get(card) for card in pair)
         if one is None or other is None:
@@ -146,7 +148,9 @@ def find_peer_differences(
             Drift(
                 f"no GGML_CUDA_P2P in the environment of instance {name}",
                 f"set in pid {pid}",
-                "remove it from the unit or from systemd's environment: its presence counts, not its value",
+                instruction(
+                    "remove it from the unit or from systemd's environment: its presence counts, not its value"
+                ),
             )
         )
     return found

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from checks import Drift
+from checks import DEPLOY, Drift
+from checks.remedy import instruction
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.inventory_schema import DriverEntry
@@ -27,9 +28,9 @@ def find_driver_drift(there: DriverRecord | None, kernel: str, module: str, pack
         module: Version of the loaded module.
         packages: Each installed package of the driver, with its version.
     """
-    step = "see `journalctl` and /var/log/apt/history.log for what changed it; check everything, then re-run deploy"
+    step = instruction("/var/log/apt/history.log may name what changed it") + DEPLOY
     if there is None:
-        return [Drift("a record of the driver by the last deploy", "none", "re-run deploy")]
+        return [Drift("a record of the driver by the last deploy", "none", DEPLOY)]
     changed = [
         f"{name} {packages.get(name, 'gone')}"
         for name, version in sorted(there.packages.items())
@@ -71,7 +72,7 @@ def find_vital_differences(
 
         now, limit = degrees("Current Temp"), degrees("Slowdown Temp")
         left, least = degrees("T.Limit Temp"), degrees("Slowdown T.Limit Temp")
-        cool = "check fans, dust and airflow"
+        cool = instruction("check fans, dust and airflow")
         if now is not None and limit is not None and now >= limit:
             found.append(Drift(f"card {index} at {address} below {limit:g} C, where it throttles", f"{now:g} C", cool))
         elif left is not None and least is not None and left <= least:
@@ -84,14 +85,13 @@ def find_vital_differences(
                 Drift(
                     f"VBIOS {had[address]} on card {index} at {address}",
                     vbios,
-                    "if it was not updated, this is another card; re-run deploy to record it",
+                    instruction("if it was not updated, this is another card") + DEPLOY,
                 )
             )
     return found
 
 
 OWNER = "root:root"
-STEP = "re-run deploy to fix"
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,15 @@ def find_settings_differences(
             if not said and (there.mode, there.owner) != (one.mode, OWNER):
                 said = f"mode {there.mode} of {there.owner}"
         if said:
-            rows.append(Drift(f"{one.path} as deployed", said, STEP))
+            rows.append(Drift(f"{one.path} as deployed", said, DEPLOY))
     declared = {one.path for one in files}
     rows += [
-        Drift(f"no {path}", "one", STEP)
+        Drift(f"no {path}", "one", DEPLOY)
         for path in managed_paths(roots)
         if path in found.files and path not in declared
     ]
     rows += [
-        Drift(f"{unit} to start at boot", state, STEP)
+        Drift(f"{unit} to start at boot", state, DEPLOY)
         for unit in required_units(driver_entry)
         if (state := found.enabled.get(unit, "nothing")) != "enabled"
     ]

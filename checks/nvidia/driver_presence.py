@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from checks import Drift
+from checks import DEPLOY, Drift
+from checks.remedy import host_command, instruction, rig_command
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
@@ -19,7 +20,10 @@ from rigwright.nvidia.cards.topology import cards_on_bus
 MEMORY_SHARE = 0.97
 CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
-LOG = "see `journalctl -k -b -g NVRM`"
+KERNEL_LOG = host_command("journalctl --no-pager --dmesg --boot --lines=50")
+LOG = host_command("journalctl --no-pager --dmesg --boot --grep=NVRM")
+REBOOT = instruction("wait until no request is under way") + host_command("systemctl reboot")
+INSTALL = instruction("install the driver, or reboot into it")
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ def find_unanswering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequ
             Drift(
                 f"{len(cards)} cards on the PCI bus",
                 str(len(facts.pci_cards)),
-                "reboot; if it stays missing, check its power cables and reseat it",
+                REBOOT + instruction("if it stays missing, check its power cables and reseat it"),
             )
         )
     seen = {gpu.address: gpu for gpu in gpus}
@@ -54,7 +58,7 @@ def find_unanswering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequ
                 Drift(
                     f"card {number} at {address} to answer",
                     f"nvidia-smi lists {', '.join(sorted(seen))}",
-                    f"{LOG}, then reboot; `lspci -k -s {address}` shows which driver holds it",
+                    LOG + host_command("lspci -k -s {}", address) + REBOOT,
                 )
             )
             continue
@@ -62,12 +66,12 @@ def find_unanswering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequ
         least = int(MEMORY_SHARE * card.vram_mib)
         total = "unknown" if gpu.total_mib is None else f"{gpu.total_mib} MiB"
         enough = gpu.total_mib is not None and gpu.total_mib >= least
-        declare = "declare the card that is there"
+        declare = instruction("declare the card that is there, or check whether ECC uses its memory")
         rows = (
-            (gpu.index == number, f"CUDA device {number}", str(gpu.index), "reboot: a card before it does not respond"),
+            (gpu.index == number, f"CUDA device {number}", str(gpu.index), REBOOT),
             (gpu.name == card.name, f"name {card.name}", gpu.name, declare),
             (gpu.capability == card.capability, f"compute capability {card.capability}", gpu.capability, declare),
-            (enough, f"at least {least} MiB", total, f"{declare}, or check whether ECC uses the memory"),
+            (enough, f"at least {least} MiB", total, declare),
         )
         found += [
             Drift(f"card {number} at {address} with {expected}", there, cure)
@@ -87,7 +91,7 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
         minimum: The oldest branch that will do.
     """
     if not module:
-        return [Drift("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+        return [Drift("a loaded kernel module `nvidia`", "none", INSTALL)]
     found = []
     distinct = list(dict.fromkeys(libraries))
     if len(distinct) != 1:
@@ -95,9 +99,9 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
             Drift(
                 "one libcuda.so.1 in the loader's cache",
                 ", ".join(distinct) or "none",
-                "remove all others from /etc/ld.so.conf.d and run `ldconfig`"
+                instruction("remove all others from /etc/ld.so.conf.d") + host_command("ldconfig")
                 if distinct
-                else "install the driver's libraries",
+                else DEPLOY,
             )
         )
     if distinct:
@@ -108,14 +112,14 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
                 Drift(
                     f"libcuda.so.1 of the loaded module's version {module}",
                     library,
-                    "reboot if the driver was upgraded; otherwise find out what put the library there",
+                    instruction("if the driver was not upgraded, remove that library") + REBOOT,
                 )
             )
     if smi != module:
-        found.append(Drift(f"nvidia-smi to report {module}", smi, "reboot if the driver was upgraded"))
+        found.append(Drift(f"nvidia-smi to report {module}", smi, REBOOT))
     branch = re.match(r"[0-9]+", module)
     if not branch or int(branch[0]) < minimum:
-        found.append(Drift(f"branch {minimum} or later", module, "install a newer driver"))
+        found.append(Drift(f"branch {minimum} or later", module, instruction("install a newer driver")))
     return found
 
 
@@ -132,7 +136,7 @@ def find_device_differences(
         nouveau: Whether that is loaded.
     """
     found = [
-        Drift(f"the device {path}", "none", "run `nvidia-modprobe -u -c 0`, and find out why nothing does so at boot")
+        Drift(f"the device {path}", "none", host_command("nvidia-modprobe -u -c 0"))
         for path in CONTROL_FILES
         if path not in there
     ]
@@ -142,7 +146,7 @@ def find_device_differences(
                 Drift(
                     f"the driver nvidia on card {number} at {address}",
                     "another driver, or none",
-                    f"`lspci -k -s {address}` shows which driver holds it",
+                    host_command("lspci -k -s {}", address) + REBOOT,
                 )
             )
         elif f"/dev/nvidia{minors[address]}" not in there:
@@ -150,7 +154,7 @@ def find_device_differences(
                 Drift(
                     f"the device /dev/nvidia{minors[address]} of card {number} at {address}",
                     "none",
-                    f"run `nvidia-modprobe -c {minors[address]}`, and find out why nothing does so at boot",
+                    host_command("nvidia-modprobe -c {}", minors[address]),
                 )
             )
     if nouveau:
@@ -158,7 +162,7 @@ def find_device_differences(
             Drift(
                 "no kernel module nouveau",
                 "it is loaded",
-                "blacklist it in /etc/modprobe.d, run `update-initramfs -u` and reboot",
+                rig_command("deploy", "--reboot"),
             )
         )
     return found
@@ -204,9 +208,9 @@ def find_holder_differences(
                     f"nothing of this rig on {where}, which is reserved" if reserved else f"only this rig on {where}",
                     f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
                     f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
-                    "re-run deploy, so that its unit sees only its own cards"
+                    DEPLOY
                     if reserved
-                    else "stop it, give it another card, or add the card to reserved_gpus",
+                    else instruction("stop it, give it another card, or add the card to reserved_gpus"),
                 )
             )
         sizes = [app.used_mib for app in here]
@@ -219,7 +223,8 @@ def find_holder_differences(
                 Drift(
                     f"at most {UNEXPLAINED_MIB} MiB of card {number} at {address} in use outside compute processes",
                     f"{rest} MiB",
-                    "run `nvidia-smi`: processes of type G belong to a desktop, which should use another card",
+                    host_command("nvidia-smi")
+                    + instruction("processes of type G belong to a desktop: have it use another card"),
                 )
             )
     return found

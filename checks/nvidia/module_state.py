@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from checks import Drift
+from checks import DEPLOY, Drift
+from checks.nvidia.driver_presence import INSTALL, REBOOT
+from checks.remedy import host_command, instruction, rig_command
 from rigwright.model.catalog_schema import Card
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
@@ -50,22 +52,23 @@ def find_flavour_differences(
 ) -> list[Drift]:
     """N08: the loaded module, and those that lie there for this kernel and the next, are of a flavour that will do."""
     if not facts.module:
-        return [Drift("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+        return [Drift("a loaded kernel module `nvidia`", "none", INSTALL)]
     wanted = allowed_flavours(cards, driver_entry, driver_supply, toolkit_spec, facts)
     if not wanted:
         return [
             Drift(
                 "cards that one kernel module supports",
                 "some that need open and some that need proprietary modules",
-                "move one kind to another host",
+                instruction("move one kind to another host"),
             )
         ]
     words = " or ".join(wanted)
     loaded: Flavour = "open" if facts.module_open else "proprietary"
     found = []
     if loaded not in wanted:
-        step = "re-run deploy" if driver_entry.managed else "install the packages of that flavour"
-        found.append(Drift(f"the {words} kernel module", f"the {loaded} one is loaded", f"{step} and reboot"))
+        own = instruction("install the packages of that flavour") + REBOOT
+        step = rig_command("deploy", "--reboot") if driver_entry.managed else own
+        found.append(Drift(f"the {words} kernel module", f"the {loaded} one is loaded", step))
     for release in dict.fromkeys((state.running, state.newest.release)):
         licence = state.module(release).license
         there: Flavour = "open" if licence == OPEN_LICENSE else "proprietary"
@@ -74,7 +77,7 @@ def find_flavour_differences(
                 Drift(
                     f"the {words} module for kernel {release}",
                     f"a module with the licence {licence}",
-                    "remove the other flavour's module packages: the next boot loads it",
+                    instruction("remove the other flavour's module packages: the next boot loads it"),
                 )
             )
     return found
@@ -89,7 +92,9 @@ def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") 
         installed: Version of the driver's packages, which the next boot has to fit; empty where there are none.
     """
     found = []
-    here = state.module(state.running).version
+    here, newest = state.module(state.running).version, state.newest
+    wanted = installed or here or loaded
+    misses = newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version))
     if not here or here != (loaded or here):
         found.append(
             Drift(
@@ -97,18 +102,16 @@ def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") 
                 if loaded
                 else f"a module nvidia for kernel {state.running}",
                 here or "none",
-                "reboot if the driver was upgraded; otherwise reinstall it",
+                # a reboot would be one into a kernel without cards
+                DEPLOY if misses else rig_command("deploy", "--reboot"),
             )
         )
-    newest = state.newest
-    wanted = installed or here or loaded
-    if newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version)):
+    if misses:
         found.append(
             Drift(
                 f"module {wanted or 'nvidia'} for kernel {newest.release}, which boots next",
                 newest.version or "none",
-                f"before a reboot, install its module package, or its headers and run `dkms autoinstall -k "
-                f"{newest.release}`",
+                DEPLOY,
             )
         )
     return found
@@ -120,8 +123,7 @@ def find_dkms_differences(state: KernelFacts) -> list[Drift]:
         Drift(
             f"DKMS to have nvidia {one.version} installed or not at all",
             one.state,
-            f"see `dkms status`: `dkms remove --all` it, or install linux-headers-{state.running} and run `dkms "
-            "autoinstall`",
+            host_command("dkms remove -m nvidia -v {} --all", one.version),
         )
         for one in state.dkms
         if one.state == "broken" or (one.state == "added" and not one.kernel)
@@ -138,15 +140,15 @@ def find_dkms_differences(state: KernelFacts) -> list[Drift]:
                 Drift(
                     f"DKMS to have {f'nvidia {wanted}' if wanted else 'nvidia'} installed for kernel {release}",
                     said or "nothing for it",
-                    f"install linux-headers-{release} and run `dkms autoinstall -k {release}`; if that fails, see its "
-                    "make.log below /var/lib/dkms",
+                    host_command("apt-get install --yes {}", f"linux-headers-{release}")
+                    + host_command("dkms autoinstall -k {}", release),
                 )
             )
         found += [
             Drift(
                 f"the module nvidia {one.version} that DKMS has built for kernel {release}",
                 f"another one {one.remark}",
-                f"it was overwritten: `dkms install --force -k {release}` what `dkms status` lists",
+                host_command("dkms install --force -m nvidia -v {} -k {}", one.version, release),
             )
             for one in whole
             if "Differences" in one.remark
@@ -172,7 +174,9 @@ def find_signature_differences(secure_boot: str, state: KernelFacts) -> list[Dri
         Drift(
             f"a signed module for kernel {one.release}, since Secure Boot is on",
             "no signature",
-            "use the distribution's prebuilt modules, enrol DKMS's key at the console, or disable Secure Boot",
+            instruction(
+                "use the distribution's prebuilt modules, enrol DKMS's key at the console, or disable Secure Boot"
+            ),
         )
         for one in ones
         if one.version and not one.signer
@@ -186,14 +190,14 @@ def find_option_differences(driver_entry: DriverEntry, state: KernelFacts) -> li
         Drift(
             f"module option {one.name}={one.value}",
             one.loaded_text,
-            "remove it from the inventory: this driver does not have it"
+            instruction("remove it from the inventory: this driver does not have it")
             if one.loaded is None and state.params
-            else "re-run deploy with --reboot: options apply when the module is loaded",
+            else rig_command("deploy", "--reboot"),
         )
         for one in find_differing_options(driver_entry.module_options.items(), state.params)
     ]
     found += [
-        Drift(f"sysctl {name} {value}", values.get(name) or "none", "re-run deploy: something else changed it")
+        Drift(f"sysctl {name} {value}", values.get(name) or "none", DEPLOY)
         for name, value in sorted(driver_entry.sysctl.items())
         if values.get(name) != str(value)
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from checks import Drift
+from checks import DEPLOY, Drift
+from checks.nvidia.driver_presence import REBOOT
+from checks.remedy import host_command, instruction, rig_command
 from rigwright.host import script_output
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.kernel_facts import KernelFacts
@@ -39,7 +41,7 @@ UNREACHABLE = re.compile(
 )
 # timeout's own status, and the one of a command that only SIGKILL could end (coreutils manual)
 TIMED_OUT = (124, 137)
-MOVE = "run `rigwright upgrade`, or lock what you want"
+MOVE = rig_command("upgrade")
 
 
 def format_names(names: Iterable[str]) -> str:
@@ -59,9 +61,7 @@ def find_mixed_packages(facts: DriverFacts) -> list[Drift]:
         versions.setdefault(one.driver, []).append(one.name)
     if len(versions) > 1:
         said = "; ".join(f"{version}: {format_names(names)}" for version, names in sorted(versions.items()))
-        found.append(
-            Drift("one driver version in all packages", said, "run `apt-get -s install -f`, then re-run deploy")
-        )
+        found.append(Drift("one driver version in all packages", said, DEPLOY))
     stacks: dict[bool, list[str]] = {}
     for one in ones:
         if matched := STACKED.fullmatch(one.name):
@@ -71,7 +71,7 @@ def find_mixed_packages(facts: DriverFacts) -> list[Drift]:
             Drift(
                 "packages of one kind, server or desktop",
                 f"{format_names(stacks[True])} beside {format_names(stacks[False])}",
-                "remove those that do not belong to the driver in use",
+                instruction("remove those that do not belong to the driver in use"),
             )
         )
     empty = [one for one in ones if (named := NAMED_BRANCH.fullmatch(one.name)) and not is_of_branch(one, named[1])]
@@ -79,7 +79,7 @@ def find_mixed_packages(facts: DriverFacts) -> list[Drift]:
         Drift(
             f"a driver of the branch that {one.name} is named after",
             f"{one.driver}: it is a transitional package",
-            f"`apt-get remove {one.name}`: the branch's own packages stay",
+            host_command("apt-get remove --yes {}", one.name),
         )
         for one in empty
     ]
@@ -101,14 +101,12 @@ def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[st
     """
     library = facts.library
     if library is None:
-        return [Drift(f"the packages of driver {version}", "none", "re-run deploy")]
+        return [Drift(f"the packages of driver {version}", "none", DEPLOY)]
     there = {one.name: one.version for one in facts.packages}
     other = {name: there[name] for name in there.keys() & packages.keys() if there[name] != packages[name]}
     found = []
     if library.driver != version:
-        found.append(
-            Drift(f"the locked driver {version}", library.driver, "run `rigwright upgrade`, or lock what you want")
-        )
+        found.append(Drift(f"the locked driver {version}", library.driver, MOVE))
     elif other:
         said = format_names(f"{name} {which}" for name, which in other.items())
         wanted = format_names(f"{name} {packages[name]}" for name in other)
@@ -128,9 +126,7 @@ def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterabl
     wanted = set(holds) & there
     found = []
     if loose := wanted - state.holds:
-        found.append(
-            Drift(f"a hold on {format_names(loose)}", "none", "re-run deploy: the next upgrade would replace them")
-        )
+        found.append(Drift(f"a hold on {format_names(loose)}", "none", DEPLOY))
     if state.unattended:
         open_to = {name for name in wanted if not any(_matches(pattern, name) for pattern in state.blacklist)}
         if open_to:
@@ -138,7 +134,7 @@ def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterabl
                 Drift(
                     f"unattended-upgrades to leave {format_names(open_to)} alone",
                     "no matching blacklist entry",
-                    "re-run deploy: unattended upgrades do not reboot",
+                    DEPLOY,
                 )
             )
     return found
@@ -172,7 +168,7 @@ def find_branch_differences(state: KernelFacts, facts: DriverFacts) -> list[Drif
         Drift(
             f"apt to offer only branch {branch}",
             format_names(away),
-            "re-run deploy, which writes apt's preferences; see `apt-cache policy` for the archive",
+            DEPLOY,
         )
     ]
 
@@ -191,7 +187,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
             Drift(
                 "a signature by the locked key",
                 bad[0],
-                "check that the archive is the one for this system, and re-run deploy; nothing is installed from it",
+                instruction("check that the archive is the one for this system; nothing is installed from it") + DEPLOY,
             )
         ]
     away = [line for line in lines if UNREACHABLE.search(line)]
@@ -200,7 +196,11 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
     wrong = [line for line in lines if line.startswith(("E:", "W:"))]
     if wrong or status != 0:
         return "", [
-            Drift("apt to read NVIDIA's archive", wrong[0] if wrong else f"status {status}", "check its source file")
+            Drift(
+                "apt to read NVIDIA's archive",
+                wrong[0] if wrong else f"status {status}",
+                instruction("check its source file"),
+            )
         ]
     return "", []
 
@@ -208,9 +208,9 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
 def find_pending_reboot(state: KernelFacts) -> list[Drift]:
     """N18: what was installed is what runs."""
     newest = state.newest.release
-    step = "reboot when convenient"
+    step = REBOOT
     if state.module(state.running).version and not state.newest.version:
-        step = f"do not reboot yet: kernel {newest}, which boots next, has no driver module; see N09 first"
+        step = instruction(f"do not reboot yet: kernel {newest}, which boots next, has no driver module (N09)")
     found = []
     if newest != state.running:
         found.append(Drift(f"kernel {newest}, the newest that is installed", state.running, step))
@@ -234,7 +234,7 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
     if state.kernel_days is None or state.kernel_days < KERNEL_DAYS:
         return []
     ours = set(holds)
-    later = "allow the next kernel as soon as a driver builds for it"
+    later = instruction("allow the next kernel as soon as a driver builds for it")
     waiting = {
         name: version
         for name, version in reversed(state.security)
@@ -244,9 +244,7 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
         Drift(
             f"the security updates of {name}",
             f"{version} is available, and the running kernel was built {state.kernel_days} days ago",
-            "upgrade the driver: kernel and modules go together"
-            if name in ours
-            else f"{later}: `apt-mark unhold {name}`",
+            MOVE if name in ours else later + host_command("apt-mark unhold {}", name),
         )
         for name, version in sorted(waiting.items())
     ]
@@ -256,7 +254,7 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
             Drift(
                 "a metapackage for security updates",
                 f"none for {state.running}, which was built {state.kernel_days} days ago",
-                f"{later}: reinstall the metapackage linux-image-...",
+                later + instruction("install the metapackage of its kernel, which brings the next ones"),
             )
         )
     return found

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from checks import Drift
+from checks.remedy import instruction
 from checks.survey.section import Section
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class SurveyAnswers:
 
     def _validate_answer(self, section: Section[T]) -> T:
         answer = self.answers.get(section.name, {"failed": self.reason or "it was not asked"})
-        cure = "find out on the host why there is no answer"
+        cure = instruction("find the reason on the host")
         if "told" not in answer:
             raise Drift(f"an answer about {section.name}", str(answer.get("failed", "none")), cure)
         try:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from checks.owned_ids import OWNED
 from lab.hosts import LabHost
-from tests.hosts.drift_tables import DriftRow, HarmlessRow
-from tests.hosts.support import red_check_lines, run_deploy
+from tests.hosts.drift_tables import DriftRow, HarmlessRow, load_drifts
+from tests.hosts.support import describe_result, failed_results, run_deploy
+from tests.remedy_table import HOST_COMMANDS, command_pattern
 
 SECOND = 8021
 """The port of the second instance of a host that serves."""
@@ -25,6 +27,51 @@ class UnexpectedDrift(Exception):
 
 class HostDamaged(Exception):
     """A host is not as declared any more, whatever its cures are."""
+
+
+BEYOND_LAB = ("rm -rf -- /opt/rigwright/engines/", "nvidia-modprobe ")
+"""Beginnings of commands that no throwaway host can be cured by: minutes of compilation, which
+tests/hosts/test_first_deploy.py has, and device files of real cards."""
+
+
+def run_printed_command(command: str) -> None:
+    """Run a command of this machine as a check has printed it.
+
+    Raises:
+        UnexpectedDrift: it fails.
+    """
+    _, *words = shlex.split(command)
+    done = subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd="/")
+    if done.returncode:
+        raise UnexpectedDrift(f"{command}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+
+def assert_deploy_is_printed(rows: Sequence[DriftRow], found: dict[str, list[dict[str, Any]]]) -> None:
+    """Assert that of each drift that a deploy heals a check names the deploy.
+
+    Raises:
+        UnexpectedDrift: none does.
+    """
+    for row in rows:
+        results = [result for name in row.red for result in found[name]]
+        if not any(
+            one["where"] == "here" and " deploy " in one["text"] for result in results for one in result["steps"]
+        ):
+            raise UnexpectedDrift(
+                "\n  ".join(["a deploy heals it, but no remedy names it:", *map(describe_result, results)])
+            )
+
+
+def assert_named_commands(row: DriftRow, printed: Sequence[str]) -> None:
+    """Assert that a drift has printed the commands that tests/remedy_table.py names it for.
+
+    Raises:
+        UnexpectedDrift: one is not among them.
+    """
+    rows = load_drifts()
+    for template, proof in HOST_COMMANDS.items():
+        if rows.get(proof) == row and not any(map(command_pattern(template).fullmatch, printed)):
+            raise UnexpectedDrift(f"no check prints `{template}`, but: {printed}")
 
 
 @dataclass
@@ -86,21 +133,21 @@ class DriftHost:
         while self.host.run(ours).strip() and time.monotonic() < until:
             time.sleep(0.1)
 
-    def assert_red(self, rows: Sequence[DriftRow], when: str) -> None:
-        """Assert that checks are red for these drifts, and no others.
+    def assert_red(self, rows: Sequence[DriftRow], when: str) -> dict[str, list[dict[str, Any]]]:
+        """Assert that checks are red for these drifts, and no others; returns their results.
 
         Raises:
             UnexpectedDrift: others are, or fewer.
         """
         self.wait_until_settled()
-        found, wanted = red_check_lines(self.inventory), {one for row in rows for one in row.red}
+        found, wanted = failed_results(self.inventory), {one for row in rows for one in row.red}
         lacking, more = wanted - set(found), set(found) - wanted - {one for row in rows for one in row.may}
         if not lacking and not more:
-            return
+            return found
         lines = [f"{when}:"]
         if lacking:
             lines.append(f"  not red: {' '.join(sorted(lacking))}")
-        lines += [f"  red, too: {text}" for name in sorted(more) for text in found[name]]
+        lines += [f"  red, too: {describe_result(one)}" for name in sorted(more) for one in found[name]]
         raise UnexpectedDrift("\n".join(lines))
 
     def assert_not_healed(self, rows: Sequence[DriftRow], printed: str) -> None:
@@ -114,10 +161,10 @@ class DriftHost:
             UnexpectedDrift: it is otherwise.
         """
         self.wait_until_settled()
-        found = red_check_lines(self.inventory)
+        found = failed_results(self.inventory)
         lines = [f"  heals what turns {' '.join(row.red)} red" for row in rows if not set(row.red) & set(found)]
         more = sorted(set(found) - {one for row in rows for one in (*row.red, *row.may)})
-        lines += [f"  red, too: {text}" for name in more for text in found[name]]
+        lines += [f"  red, too: {describe_result(one)}" for name in more for one in found[name]]
         owned = OWNED & set(found)
         lines += [f"  does not name {name}" for name in sorted(owned) if not re.search(rf"\b{name}\b", printed)]
         lines += (
@@ -136,13 +183,14 @@ class DriftHost:
             self.add_earlier_generation()
         for row in rows:
             self.run_script(row.do)
-        self.assert_red(rows, "once it has happened")
+        found = self.assert_red(rows, "once it has happened")
         for row in rows:
             if row.deploy == "refuses":
                 if not self.deploy_error():
                     raise UnexpectedDrift("a deploy is not refused")
-                self.run_script(row.cure)
+                self.run_remedies([row], found)
         if any(row.deploy != "refuses" for row in rows):
+            assert_deploy_is_printed([row for row in rows if row.deploy == "heals"], found)
             status, printed = self.run_deploy()
             if bool(status) != any(row.deploy == "names" for row in rows):
                 raise UnexpectedDrift(f"a deploy ends with {status}: {printed[-2000:]}")
@@ -150,9 +198,35 @@ class DriftHost:
             self.run_script(row.cleanup)
         if left := [row for row in rows if row.is_left]:
             self.assert_not_healed(left, printed)
-            for row in left:
-                self.run_script(row.cure)
+            self.run_remedies(left, found)
         self.assert_red((), "once it is cured")
+
+    def run_remedies(self, rows: Sequence[DriftRow], found: dict[str, list[dict[str, Any]]]) -> None:
+        """Run what the checks of drifts have printed, each command once; of a drift with an instruction for a person
+        the row's cure instead.
+
+        Args:
+            rows: The drifts.
+            found: The results of the red checks.
+        """
+        commands: dict[tuple[str, str], None] = {}
+        for row in rows:
+            # a deploy that is refused is P01's, which has no remedy but what removes the reason
+            names = [name for name in row.red if name != "P01"] or row.red
+            steps = [(one["where"], one["text"]) for name in names for result in found[name] for one in result["steps"]]
+            assert_named_commands(row, [text for _, text in steps])
+            if any(where == "person" or text.startswith(BEYOND_LAB) for where, text in steps):
+                self.run_script(row.cure)
+            else:
+                print(f"as printed by {' '.join(row.red)}: {'; '.join(text for _, text in steps)}", flush=True)
+                commands |= dict.fromkeys(steps)
+        # a deploy comes last: what it finds is what the commands of the host have left
+        for where, text in sorted(commands, key=lambda one: one[0] != "host"):
+            if where == "host":
+                # one that another drift's command has put right already may fail
+                self.host.run(text, check=False)
+            else:
+                run_printed_command(text)
 
     def restore_host(self, rows: Sequence[DriftRow]) -> None:
         """Put a host right of which something was not as it should be.

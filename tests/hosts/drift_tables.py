@@ -8,10 +8,13 @@ tests/hosts/drifts/AREA.toml has them, a table each, called what has happened:
     red = ["S16"]         # exactly the checks that turn red
     deploy = "heals"      # or "refuses"; "names" it and fails; "leaves" it as it is, for it is not a deploy's
     may = []              # checks that may turn red, too, as the row says why (default)
-    cure = ""             # shell: what the red line says, where a deploy alone is none
+    cure = ""             # shell: what puts it right where a deploy does not, and a red line is an instruction
     cleanup = ""          # shell: what else the drift has left, once a deploy has healed it (default: nothing)
     alone = true          # where it cannot be there together with others (default: false)
     earlier = true        # where it happens to a generation before the current one (default: false)
+
+Where all red lines of a drift print commands, these are run as printed, and `cure` only after a failure: then it puts
+the host right for the next drift.
 
 In `do` and `cure` a line that is `reboot` or `deploy` and nothing else is that, done from outside.
 harmless.toml has what no check may mind: `box`, `do`, `undo`. elsewhere.toml says which checks no host here can turn

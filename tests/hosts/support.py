@@ -104,14 +104,23 @@ def red_checks(inventory: Path, *options: str) -> set[str]:
     return {identifier for identifier, word in check_verdicts(inventory, *options).items() if word == "FAIL"}
 
 
-def red_check_lines(inventory: Path) -> dict[str, list[str]]:
-    """The checks that do not hold, each with what is said of it."""
-    found: dict[str, list[str]] = {}
+def failed_results(inventory: Path) -> dict[str, list[dict[str, Any]]]:
+    """The checks that do not hold, with the results of each."""
+    found: dict[str, list[dict[str, Any]]] = {}
     for result in check_results(inventory):
         if result["verdict"] == "fail":
-            words = "{id} {part}: expected {expected}, found {found}; {cure}".format(**result)
-            found.setdefault(result["id"], []).append(words)
+            found.setdefault(result["id"], []).append(result)
     return found
+
+
+def describe_result(result: dict[str, Any]) -> str:
+    """A result in a line."""
+    return "{id} {part}: expected {expected}, found {found}; {cure}".format(**result)
+
+
+def red_check_lines(inventory: Path) -> dict[str, list[str]]:
+    """The checks that do not hold, each with what is said of it."""
+    return {name: [*map(describe_result, results)] for name, results in failed_results(inventory).items()}
 
 
 def write_inventory(folder: Path, lab: ThrowawayLab, host: LabHost, **rig: Any) -> Path:

@@ -109,7 +109,7 @@ def test_it_is_put_right_where_it_was_changed_and_never_put_into_another_file(
     folder = env_box.environment_folder(host)
     host.run(f"sed -i s/PACKAGING/Packaging/ {folder}/env/lib/python*/site-packages/{TITLE}")
     assert red_checks(patched) == {"L02", "V04"}
-    (cure,) = [line for line in red_check_lines(patched)["L02"] if "remove" in line][:1]
+    (cure,) = [line for line in red_check_lines(patched)["L02"] if "rm -rf" in line][:1]
     assert folder in cure
     host.run(f"rm -r {folder}")
     assert run_deploy(patched).status == 0

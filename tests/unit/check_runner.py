@@ -2,7 +2,7 @@
 
 import inspect
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 
 import pytest
@@ -19,19 +19,34 @@ RIG_FIXTURES = {
 }
 
 
-def red_checks(module: ModuleType, survey: SurveyAnswers, **given: object) -> dict[str, str]:
-    """Check -> what it says, of those of a module that are red; only those that need nothing beside what is given."""
+def red_checks(
+    module: ModuleType, survey: SurveyAnswers, *, unsupplied: Collection[str] = (), **given: object
+) -> dict[str, str]:
+    """Check -> what it says, of those of a module that are red.
+
+    Args:
+        module: The file of checks.
+        survey: The answers of its host.
+        unsupplied: The checks of the module that need more than is given, and are not run.
+        given: Values by the names of parameters; parts of a given rig follow from it.
+
+    Raises:
+        AssertionError: other checks than `unsupplied` need more: a check that is not run finds nothing.
+    """
     values = {"survey": survey, **given}
     parts = {
         name: fixture
         for name, fixture in RIG_FIXTURES.items()
         if name not in values and set(inspect.signature(fixture).parameters) <= set(values)
     }
-    found = {}
+    found, lacking = {}, set()
     for one in vars(module).values():
         for mark in getattr(one, "pytestmark", ()):
             names = inspect.signature(one).parameters
-            if mark.name != "check" or not set(names) <= {*values, *parts}:
+            if mark.name != "check":
+                continue
+            if not set(names) <= {*values, *parts}:
+                lacking.add(mark.kwargs["identifier"])
                 continue
             try:
                 values |= {name: _call(parts[name], values) for name in names if name not in values}
@@ -40,6 +55,7 @@ def red_checks(module: ModuleType, survey: SurveyAnswers, **given: object) -> di
                 continue
             except Drift as drift:
                 found[mark.kwargs["identifier"]] = str(drift)
+    assert lacking == {*unsupplied}, f"parameters are missing for {sorted(lacking)}, not {sorted(unsupplied)}"
     return found
 
 

@@ -53,6 +53,7 @@ from tests.unit.samples import NOW, sample_facts
 from tests.unit.test_baseline import FINGERPRINT
 
 MISSING = ("curl", "python3-venv", "cmake", "g++", "ninja-build")
+INVENTORY = "/home/ana/boxes/rig.py"
 COLUMNS = 80
 
 
@@ -110,7 +111,7 @@ def _render_rollback() -> str:
 
 
 def _render_refusal() -> str:
-    holder = LockHolder("ana@desk", "23459", "2026-11-21 13:28:55 UTC", "deploy of /home/ana/boxes/rig.py")
+    holder = LockHolder("ana@desk", "23459", "2026-11-21 13:28:55 UTC", f"deploy of {INVENTORY}")
     with captured_terminal() as printed:
         print_line(f"box1: refused: {holder}")
         return printed()
@@ -123,7 +124,9 @@ def _render_check() -> str:
     survey = SimpleNamespace(read=lambda section: SimpleNamespace(user=lambda asked: found))
     with pytest.raises(Drift) as drift:
         test_base.test_users(survey, (name,))
-    result = pytest_frame.build_result(mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "")  # type: ignore[arg-type]
+    result = pytest_frame.build_result(
+        mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "", INVENTORY, "box1", several=True
+    )  # type: ignore[arg-type]
     facts = CauseFacts("boxes/rig.py", instances=(replace(CHAT, state="stopped by hand", stopped_at=BOOT),))
     with checks_reporter() as (reporter, printed):
         for cause in group_failures(facts, down(), CAUSE_RULES):

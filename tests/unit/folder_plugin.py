@@ -4,6 +4,7 @@ has them and a driver that deploys bring."""
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from checks import nvidia, testinfra_backend
@@ -50,7 +51,7 @@ class PluginNvidiaHost(NvidiaFolderHost):
 
 made = {"yes": RIG, "managed": MANAGED, "no": sample_rig()}[os.environ["CARDS"]]
 collection.take_survey = lambda *_, **__: PluginNvidiaHost().run_survey(made)
-testinfra_backend.load_hosts = lambda _inventory, _limit: (None, {"box": FolderTarget()})
+testinfra_backend.load_hosts = lambda _inventory, _limit: (SimpleNamespace(inventory=["box"]), {"box": FolderTarget()})
 testinfra_backend.connect_targets = lambda _state, _targets: {}
 testinfra_backend.testinfra_host = lambda _target: FolderTestinfraHost()
 inventory.load_rig = lambda _data: made

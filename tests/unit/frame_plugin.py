@@ -45,7 +45,7 @@ def make_survey(target: Any, *_: object, deep: bool, wait: Callable[[list[str]],
 
 names = os.environ["HOSTS"].split()
 testinfra_backend.load_hosts = lambda _inventory, _limit: (
-    None,
+    SimpleNamespace(inventory=names),
     {name: SimpleNamespace(name=name, data=DATA) for name in names},
 )
 testinfra_backend.connect_targets = lambda _state, targets: {

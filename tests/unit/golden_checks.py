@@ -24,7 +24,10 @@ from tests.unit.survey_samples import empty_answer
 
 DATA = {"rig": {"name": NAME, "inventory": "rig.py", "entry": {}}}
 ANSWERS = json.loads(json.dumps({section.name: {"told": empty_answer(section.shape)} for section in list_sections()}))
-testinfra_backend.load_hosts = lambda _inventory, _limit: (None, {NAME: SimpleNamespace(name=NAME, data=DATA)})
+testinfra_backend.load_hosts = lambda _inventory, _limit: (
+    SimpleNamespace(inventory=[NAME]),
+    {NAME: SimpleNamespace(name=NAME, data=DATA)},
+)
 testinfra_backend.connect_targets = lambda _state, _targets: {}
 testinfra_backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load_rig = lambda _data: RIG

@@ -135,7 +135,7 @@ DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
     "a hash for all to read": (change_user(1, "$6$x$y"), {"A03"}, f"found {NAME}: set"),
     "a group's password": (file("etc/gshadow", f"{NAME}:$6$x$y::\n"), {"A03"}, f"group {NAME}: set"),
     "a home that is there": (file("home/.ssh/authorized_keys", "x"), {"A04"}, "something at /nonexistent"),
-    "another program": (file("usr/sbin/nologin", "#!/bin/sh\nexec sh\n"), {"A05"}, "--reinstall login"),
+    "another program": (file("usr/sbin/nologin", "#!/bin/sh\nexec sh\n"), {"A05"}, "--force-confmiss login"),
     "sudo": (file("etc/sudoers", f"{NAME} ALL=(ALL) NOPASSWD: ALL\n"), {"A06"}, "NOPASSWD"),
     "sudo by number": (file("etc/sudoers", f"#{UID} ALL=(ALL) ALL\n"), {"A06"}, f"#{UID}"),
     "sudo of a group": (file("etc/sudoers", f"%{NAME} ALL=(ALL) ALL\n"), {"A06"}, f"%{NAME}"),

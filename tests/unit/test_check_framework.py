@@ -133,6 +133,7 @@ def test_a_report_has_what_each_check_found_and_its_schema_says_so(box: CheckRun
         "severity": "high",
         "part": "",
     }
+    assert ran.results["X03"]["steps"] == [{"where": "person", "text": "`mount /data`"}]
     parts = {one["part"]: one["note"] for one in host["checks"] if one["id"] == "X04"}
     assert parts == {"chat": "not today", "code": "not today"}
     assert ran.results["X05"]["found"].startswith("KeyError: 'nothing")
@@ -242,6 +243,37 @@ def test_a_host_out_of_reach_is_told_apart_from_one_that_does_not_conform(box: C
         "two": "not reached",
     }
     assert ran.report["verdict"] == "not reached"
+
+
+REMEDIED = """
+from checks import DEPLOY, check, expect
+from checks.remedy import host_command, instruction
+
+@check("X01", "it is deployed", severity="low", why="it is not")
+def test_deployed(rig):
+    expect(1, 2, host_command("rm -- {}", "/srv/a file") + DEPLOY + instruction("look"))
+"""
+
+
+def test_a_remedy_is_printed_as_it_runs_and_names_its_host_where_there_are_several(box: CheckRunFolder) -> None:
+    box.write_own_checks(REMEDIED)
+    inventory = box.folder / "rig.py"
+    lines = box.check("--only=X01").out.splitlines()
+    first = lines.index("        cure      as root on box: rm -- '/srv/a file'")
+    # no line break of ours is in a command
+    assert len(lines[first + 1]) > 80
+    assert lines[first + 1 : first + 3] == [f"        cure      rigwright deploy {inventory}", "        cure      look"]
+    hosts = box.check("--only=X01", "--json", hosts="one two").report["hosts"]
+    assert [host["checks"][0]["steps"][1] for host in hosts] == [
+        {"where": "here", "text": f"rigwright deploy --limit {name} {inventory}"} for name in ("one", "two")
+    ]
+
+
+def test_all_checks_of_a_host_are_judged_while_another_one_is_out_of_reach(box: CheckRunFolder) -> None:
+    ran = box.check("--json", hosts="one two", gone="two before")
+    assert ran.status == 3
+    found = {one["found"] for host in ran.report["hosts"] for one in host["checks"]}
+    assert [one for one in found if "torn down" in one] == []
 
 
 def test_a_host_is_judged_while_others_have_not_answered(box: CheckRunFolder) -> None:

@@ -7,13 +7,14 @@ import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
 from checks import Drift, check_catalogue, conftest, expect
+from checks.remedy import instruction
 
 FORGED = "x\x1b[2J\n  ok  box  S01  it runs\u2028\r"
 
 
 def test_what_was_found_stays_on_its_line() -> None:
     with pytest.raises(Drift) as drift:
-        expect(FORGED, "y", "deploy again")
+        expect(FORGED, "y", instruction("deploy again"))
     said = str(drift.value)
     assert said.isprintable()
     assert said.startswith("expected y, found x")

@@ -86,13 +86,13 @@ def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: R
     with pytest.raises(Drift) as drift:
         test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)
     assert ("serial 1" in drift.value.found, "serial 2, of gateway-keys.toml" in drift.value.expected) == (True, True)
-    assert drift.value.cure == DEPLOY
+    assert drift.value.remedy == DEPLOY
     # the host has what this file was not made into
     lying.write_text(keyring.keys_json(keyring.load_keyring(file)))
     keyring.dump(file, first)
     with pytest.raises(Drift) as drift:
         test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)
-    assert ("serial 2" in drift.value.found, drift.value.cure.startswith("Take the newer file")) == (True, True)
+    assert ("serial 2" in drift.value.found, drift.value.cure.startswith("take the newer file")) == (True, True)
     lying.write_text('{"keys":[]}')
     with pytest.raises(Drift, match="serial none"):
         test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from checks import test_images
+from checks.remedy import instruction
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import IMAGES, Images, ObservedMount, RunningContainer
 from checks.survey.host import running_containers
@@ -101,7 +102,7 @@ def image_red_checks(
     }
     survey = cast("SurveyAnswers", SimpleNamespace(read=lambda section: seen[section.name]))
     given = {"rig": BOX, "contained": INSTANCE, "declared": DECLARED, "container_unit": found, "within": [engine]}
-    return red_checks(test_images, survey, restart="restart it", **given)
+    return red_checks(test_images, survey, restart=instruction("restart it"), **given)
 
 
 def test_a_container_as_it_is_declared_is_green() -> None:

@@ -197,7 +197,7 @@ DRIFTS: dict[str, tuple[Callable[[ManagedFilesFixture], object], set[str], str]]
     "a key of nobody's": (
         lambda world: world.write("etc/credentials/x.api-key", "x").chmod(0o600),
         {"O04"},
-        "x.api-key; remove it",
+        "x.api-key; as root on the host: rm -rf -- ",
     ),
     "a link to a key": (
         lambda world: (world.key.rename(world.path("key")), world.key.symlink_to("../../key")),
@@ -260,7 +260,7 @@ DRIFTS: dict[str, tuple[Callable[[ManagedFilesFixture], object], set[str], str]]
     "a package without its sums": (
         lambda world: world.said.update(dpkg="they need to be reinstalled:\nx"),
         {"B03"},
-        "or `apt-get install --reinstall` those",
+        "dpkg --configure --pending; then reinstall the packages",
     ),
     "a package that is gone": (lambda world: setattr(world, "installed", False), {"B04"}, "no ca-certificates"),
 }

@@ -98,17 +98,17 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     (
         "package_file_changes",
         {"findings": [PackageFileFinding("libcuda1", "/usr/lib/x", "has different contents")]},
-        {"N29": "/usr/lib/x has different contents; `dpkg -i"},
+        {"N29": "/usr/lib/x has different contents; as root on the host: for name in libcuda1; do"},
     ),
     (
         "package_file_changes",
         {"findings": [PackageFileFinding("linux-image-1", "/boot/v", "is missing")]},
-        {"N40": "found /boot/v is missing; `apt-get"},
+        {"N40": "found /boot/v is missing; as root on the host: apt-get"},
     ),
     (
         "package_file_changes",
         {"findings": [PackageFileFinding("bash", "/bin/bash", "has capabilities of its own")]},
-        {"M01": "`apt-get install --reinstall bash`"},
+        {"M01": "--force-confmiss bash"},
     ),
     (
         "package_file_changes",
@@ -277,7 +277,11 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {"N35": "nvidia.ko is not on the disk"},
     ),
     ("boot", boot_with_initrd(differs=[["scripts/a", "is not on the disk"]]), {"M11": "scripts/a of kernel"}),
-    ("boot", boot_with_initrd(problem="ends in the middle"), {"M11": "ends in the middle; `update-initramfs -c -k"}),
+    (
+        "boot",
+        boot_with_initrd(problem="ends in the middle"),
+        {"M11": "ends in the middle; as root on the host: update-initramfs -c -k"},
+    ),
     ("boot", boot_with_initrd(there=False, files=0), {"M11": "none for kernel"}),
     ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=a,nvidia"]]}, {"N39": "blacklist=a,nvidia"}),
     ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=nouveau"], ["x", "nvidia-drm.modeset=1"]]}, {}),

@@ -92,7 +92,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "libraries of an upgrade": (
         lambda host: host.write("sys/module/nvidia/version", "580.126.09\n"),
-        {"N02": "libcuda.so.1 of the loaded module's version 580.126.09, found 580.159.04; reboot"},
+        {"N02": "version 580.126.09, found 580.159.04; if the driver"},
     ),
     "another library first": (
         another_library_first,

@@ -44,7 +44,7 @@ def upgraded(world: NvidiaCheckFixture) -> None:
 SICK: dict[str, tuple[Callable[[NvidiaCheckFixture], object], dict[str, str]]] = {
     "the proprietary module": (
         lambda world: world.change_facts(module_open=False),
-        {"N08": "expected the open kernel module, found the proprietary one is loaded; re-run deploy and reboot"},
+        {"N08": "expected the open kernel module, found the proprietary one is loaded; deploy INVENTORY --reboot"},
     ),
     "the next kernel without a module": (
         lambda world: world.change_state(kernels=(*STATE.kernels, replace(NEXT, version="", signer="")), dkms=()),
@@ -78,7 +78,7 @@ SICK: dict[str, tuple[Callable[[NvidiaCheckFixture], object], dict[str, str]]] =
     "a whole upgrade without a reboot": (
         upgraded,
         {
-            "N09": f"expected module {VERSION}, which is loaded, for kernel 6.8.0-40-generic, found 580.178.04; reboot",
+            "N09": "for kernel 6.8.0-40-generic, found 580.178.04; deploy INVENTORY --reboot",
             "N14": f"expected the locked driver {VERSION}, found 580.178.04",
             "N20": "expected the packages of the last deploy, found libnvidia-compute-580-server 580.178.04",
         },
@@ -97,7 +97,7 @@ SICK: dict[str, tuple[Callable[[NvidiaCheckFixture], object], dict[str, str]]] =
     ),
     "a reboot that is asked for": (
         lambda world: world.change_state(reboot=True, reboot_for=("libc6",)),
-        {"N18": "expected no reboot to be pending, found for libc6; reboot"},
+        {"N18": "expected no reboot to be pending, found for libc6; wait until no request"},
     ),
     "security updates that wait": (
         lambda world: world.change_state(security=SECURITY),
@@ -112,7 +112,7 @@ SICK: dict[str, tuple[Callable[[NvidiaCheckFixture], object], dict[str, str]]] =
     ),
     "a power limit that is lost": (
         lambda world: world.host.set_smi_answers(gpus=CAPTURED_OUTPUT["busy"].replace("700.00", "600.00", 1)),
-        {"N21": "expected a power limit of 700 W on card 0 at 0000:00:06.0, found 600 W; `systemctl restart"},
+        {"N21": "card 0 at 0000:00:06.0, found 600 W; as root on the host: systemctl reset-failed"},
     ),
     "a clock above the declared": (
         lambda world: world.host.set_smi_answers(gpus=CAPTURED_OUTPUT["busy"].replace(" 345,", " 2100,", 1)),
@@ -124,7 +124,7 @@ SICK: dict[str, tuple[Callable[[NvidiaCheckFixture], object], dict[str, str]]] =
     ),
     "a bridge that does not join": (
         lambda world: world.host.set_smi_answers(topology=CAPTURED_OUTPUT["topology"].replace("NV18", "PHB")),
-        {"N24": "expected NVLink between cards 0 and 1, found PHB; reseat the bridge"},
+        {"N24": "NVLink between cards 0 and 1, found PHB; as root on the host: nvidia-smi nvlink"},
     ),
     "a link of a bridge that is down": (
         lambda world: world.host.set_smi_answers(nvlink=NVLINK.replace("26.562 GB/s", "<inactive>", 1)),
@@ -148,11 +148,11 @@ SICK: dict[str, tuple[Callable[[NvidiaCheckFixture], object], dict[str, str]]] =
     ),
     "a program for power with another limit": (
         lambda world: world.host.write("etc/rigwright/cards/declared.json", "{}\n"),
-        {"N28": "expected /etc/rigwright/cards/declared.json as deployed, found different contents; re-run deploy"},
+        {"N28": "expected /etc/rigwright/cards/declared.json as deployed, found different contents; deploy"},
     ),
     "units that do not start at boot": (
         lambda world: world.host.write("says/enabled", "disabled\n"),
-        {"N28": "expected nvidia-persistenced.service to start at boot, found disabled; re-run deploy"},
+        {"N28": "expected nvidia-persistenced.service to start at boot, found disabled; deploy"},
     ),
 }
 

@@ -205,7 +205,9 @@ def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tup
     assert difference_pairs(find_pending_reboot(replace(STATE, **changes))) == differences
 
 
-@pytest.mark.parametrize(("module", "step"), [(VERSION, "reboot when convenient"), ("", "do not reboot yet: ")])
+@pytest.mark.parametrize(
+    ("module", "step"), [(VERSION, "wait until no request is under way"), ("", "do not reboot yet: ")]
+)
 def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
     kernels = (*STATE.kernels, KernelModule(NEXT, True, module, "", ""))
     for asked in (False, True):
@@ -213,7 +215,9 @@ def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str)
         assert [one.cure.startswith(step) for one in found] == [True] * (1 + asked)
     # a host without any driver has nothing to lose
     bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), KernelModule(NEXT, True, "", "", "")))
-    assert [one.cure for one in find_pending_reboot(bare)] == ["reboot when convenient"]
+    assert [one.cure for one in find_pending_reboot(bare)] == [
+        "wait until no request is under way; then as root on the host: systemctl reboot"
+    ]
 
 
 WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.0-85.85"), ("libc6", "2.39-1"))

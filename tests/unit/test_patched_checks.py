@@ -47,7 +47,7 @@ def red(box: tuple[Rig, Environment], **units: object) -> dict[str, str]:
     told = answer["patched_files"]["told"]
     assert isinstance(told, dict)
     told["units"] |= units
-    found = red_checks(test_envs, SurveyAnswers(answer), rig=box_, environment=environment)
+    found = red_checks(test_envs, SurveyAnswers(answer), rig=box_, environment=environment, unsupplied=["V03"])
     return {name: text for name, text in found.items() if name == "V04"}
 
 
@@ -143,7 +143,7 @@ def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Envi
     for begun, wrong in ((written - 60, True), (written + 60, False)):
         answer = collect_answers({"patched_files": (20.0, patched_answers(box_))})
         answer["patched_files"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun, "elsewhere": []}]}  # type: ignore[index]
-        found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment)
+        found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment, unsupplied=["V03"])
         assert ("process 7 of rigwright-chat.service" in found.get("V04", "")) is wrong
 
 
@@ -154,7 +154,7 @@ def test_a_process_that_imports_from_elsewhere_is_seen(box: tuple[Rig, Environme
     answer = collect_answers({"patched_files": (20.0, patched_answers(box_))})
     row = {"pid": 7, "begun": time.time() + 60, "elsewhere": ["PYTHONPATH has /tmp/x"]}
     answer["patched_files"]["told"]["units"] = {instance.unit: [row]}  # type: ignore[index]
-    found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment)
+    found = red_checks(test_envs, SurveyAnswers(answer), rig=serving, environment=environment, unsupplied=["V03"])
     assert "process 7 of rigwright-chat.service: PYTHONPATH has /tmp/x" in found["V04"]
 
 

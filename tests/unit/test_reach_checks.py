@@ -184,9 +184,9 @@ def host_with_change(change: str = "", value: object = None) -> SurveyAnswers:
 
 def red(survey: SurveyAnswers, of: Rig | None = None) -> dict[str, str]:
     declared = of or sample_rig(sample_instance())
-    given = {"rig": declared, "instance": declared.instances[0]}
-    modules = (checks.test_reach, checks.test_firewall, checks.test_answers)
-    every = [red_checks(module, survey, **given) for module in modules]
+    given = {"rig": declared, "instance": declared.instances[0], "gateway": declared.gateway}
+    modules = {checks.test_reach: (), checks.test_firewall: (), checks.test_answers: ("S13",)}
+    every = [red_checks(module, survey, unsupplied=names, **given) for module, names in modules.items()]
     # nobody was asked anything here
     return {name: said for part in every for name, said in part.items() if name not in ("S05", "S06")}
 
@@ -230,7 +230,7 @@ def folder(
             "R05",
             "a link",
         ),
-        ("service_exposure.mounted", {SOCKET.rpartition("/")[0]: ["/mnt"]}, "R05", "umount /mnt"),
+        ("service_exposure.mounted", {SOCKET.rpartition("/")[0]: ["/mnt"]}, "R05", "umount -- /mnt"),
         (
             "service_exposure.listening",
             {SOCKET: {"own": [UNIT], "host": ["python3 of e.service"]}},

@@ -156,7 +156,7 @@ def mounted(kind: str, shown: str, boot: bool) -> Callable[[WeightCheckHost], ob
 
 
 DRIFTS: dict[str, tuple[Callable[[WeightCheckHost], object], set[str], str]] = {
-    "a byte": (flipped, {"W01"}, "re-run deploy"),
+    "a byte": (flipped, {"W01"}, "deploy INVENTORY"),
     "no record": (
         lambda place: (place.records / records.record_name(place.small)).unlink(),
         {"W06"},
@@ -192,7 +192,7 @@ DRIFTS: dict[str, tuple[Callable[[WeightCheckHost], object], set[str], str]] = {
             place.records, records.record_name(place.small), "cd" * 32 + " 2026-11-22"
         ),
         {"W03", "W06"},
-        f"found {'cd' * 32} 2026-11-22; re-run deploy",
+        f"found {'cd' * 32} 2026-11-22; deploy INVENTORY",
     ),
     "late": (
         lambda place: os.utime(place.deep_record(place.small), (NOW - 15.1 * DAY,) * 2),
@@ -232,11 +232,15 @@ DRIFTS: dict[str, tuple[Callable[[WeightCheckHost], object], set[str], str]] = {
     ),
     "a timer that goes off next year": (timer(NextElapseUSecRealtime=_day(300 * DAY)), {"W05"}, "next run within"),
     "a timer that goes off no more": (timer(NextElapseUSecRealtime=""), {"W05"}, "found never"),
-    "a service that is masked": (service(LoadState="masked"), {"W05"}, "expected loaded, found masked; re-run deploy"),
+    "a service that is masked": (
+        service(LoadState="masked"),
+        {"W05"},
+        "expected loaded, found masked; deploy INVENTORY",
+    ),
     "a run that failed": (
         service(ActiveState="failed", Result="exit-code"),
         {"W05"},
-        "found a run that ended with exit-code; see `journalctl -u rigwright_rehash.service`",
+        "found a run that ended with exit-code; as root on the host: systemctl reset-failed rigwright_rehash.service",
     ),
     "a run without records": (
         service(ConditionTimestamp="@1700000000", ConditionResult="no"),
@@ -267,7 +271,9 @@ def test_bytes_that_only_the_disk_has_changed_are_seen_where_they_are_few(place:
     place.few = FEW
     (said,) = place.red().values()
     wrong = hashlib.sha256(b"A" * 5000).hexdigest()
-    assert f"expected {place.small.sha256}, found {wrong}; `touch {place.path}`, then re-run deploy" in said
+    assert (
+        f"expected {place.small.sha256}, found {wrong}; as root on the host: touch -- {place.path}; then deploy" in said
+    )
 
 
 def test_beside_a_model_that_is_read_whole_nothing_lies_that_an_engine_would_take(place: WeightCheckHost) -> None:
