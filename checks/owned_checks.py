@@ -12,6 +12,7 @@ from typing import Any
 
 from checks import Drift
 from checks.owned_ids import OWNED
+from checks.remedy import rig_command
 from checks.repairs import DriftedCheck, find_repairs, has_foreign_additions
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost
@@ -135,5 +136,5 @@ def _run(
     except Drift as drift:
         return drift
     except Exception as error:  # what reaches no verdict proves nothing
-        return Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", "run `rigwright check`")
+        return Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", rig_command("check"))
     return None

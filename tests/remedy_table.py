@@ -27,7 +27,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "chmod o+x -- {}": "trees: nobody but root can enter /opt",
     "chmod o= {}": "owned: passwords that anybody can read",
     "chown root {0}; chmod 644 {0}": f"{NO_HOST}no drift changes the owner of the ledger",
-    "chown root {0}; chmod 755 {0}": "owned: a folder of weights that no service can enter",
+    "chown root {0}; chmod 755 {0}": f"{NO_HOST}a deploy heals its drift",
     "chown root {0}; chmod go-w {0}": "trees: /opt is somebody's",
     "chown {1} {0}; chmod {2} {0}": "kernel: a device file that root alone may open",
     "command -v setfacl > /dev/null || apt-get install --yes acl; setfacl --remove-all --remove-default -- {}": (
@@ -90,6 +90,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "systemctl stop 'rigwright*'; for user in {}; do userdel --force $user; done": (
         "owned: a service's user with the number of people"
     ),
+    "systemctl start {}": f"{NO_HOST}a deploy heals its drift",
     "systemctl stop {}": f"{NO_HOST}a deploy heals its drift",
     "systemctl stop {}; rm -rf -- {} {}": f"{NO_HOST}the engines of the drift hosts compile nothing",
     "systemctl thaw {}": "inforce: a frozen instance",
@@ -113,6 +114,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
 """Template of a command for the host's root -> `AREA: DRIFT` of tests/hosts/drifts, or why there is none."""
 
 RIG_COMMANDS: Final[dict[str, str]] = {
+    "check": f"{NO_HOST}it only prints, for a check that reaches no verdict in a deploy",
     "deploy": "owned: a byte of weights, and a record that says it was verified",
     "deploy --reboot": f"{NO_HOST}the kernel modules of the lab's hosts are stand-ins, which a boot loads as declared",
     "keys bring --replace-newer": FOLLOWS,
