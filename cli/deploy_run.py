@@ -170,7 +170,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
             for line in self.hosts[host.name].repaired:
                 print_line(f"{host.name}: would repair: {line}", "green")
             self.hosts[host.name].steps, self.hosts[host.name].changed = len(ops), len(changing)
-        self.print_changes(names, "would change")
+        self.print_changes({name for name in names if not self.hosts[name].remains}, "would change")
 
 
 def step_name(state: Any, op_hash: str) -> str:
@@ -217,15 +217,15 @@ def run_deploy(
         DeployAgreement(rigs, dry, print_line) if verb in ("deploy", "upgrade") and "switch" not in data else None
     )
     names, again = {*rigs}, {*rigs}
+    serving: dict[str, str] = {}
     while again:
         state = State(check_for_changes=dry)
         exit_codes.exit_on_interrupt(partial(describe_interruption, state))
-        serving: dict[str, str] = {}
         rerun: list[str] = []
         try:
             wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
             failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-            serving = {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
+            serving |= {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
             if agreement and not wrong:
                 hosts = sorted(state.active_hosts, key=str)
                 rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
@@ -239,11 +239,10 @@ def run_deploy(
             output.hosts[name].steps = 0
     for name, result in (agreement.results if agreement else {}).items():
         output.hosts[name].repaired, output.hosts[name].remains = result.repaired, result.remains
-        if result.remains:
-            names.discard(name)
     if dry:
         output.print_dry_changes(state, names)
-    else:
+    names -= {name for name, one in output.hosts.items() if one.remains}
+    if not dry:
         output.print_changes(names)
     _raise_failures(verb, output.hosts, names, serving, wrong, touched=state.current_stage >= StateStage.Execute)
 

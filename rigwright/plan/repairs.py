@@ -14,7 +14,7 @@ from rigwright.render import render
 
 Action = Literal["remove", "restart", "reload", "thaw", "open"]
 OWN_NAME = r"rigwright(?:[-_.][A-Za-z0-9:_.\\@-]*)?"
-KIND = "(?:service|socket|slice|target|timer)"
+KIND = "(?:service|socket|slice|target|timer|path)"
 FOLDER = r"(?:/etc|/run|/usr/local/lib|/usr/lib|/lib)/systemd/(?:system|system\.control|transient|system\.attached)"
 ENTRY = r"[^/\x00-\x1f\x7f]{1,200}"
 ADDED = re.compile(rf"{FOLDER}/(?:{OWN_NAME}\.{KIND}\.(?:d|wants|requires|upholds)(?:/{ENTRY})?|{OWN_NAME}\.{KIND})")

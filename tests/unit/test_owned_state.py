@@ -120,3 +120,23 @@ def test_a_process_that_was_changed_by_hand_has_another_digest() -> None:
         assert state_fingerprint._process(pid) != before
     finally:
         os.umask(mask)
+
+
+def test_a_timer_that_elapses_and_what_it_runs_change_no_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "systemctl"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def units(timer: str, group: str, nice: str) -> dict[str, str]:
+        text = (
+            f"Id=rigwright_x.timer\nTimersCalendar={{ OnCalendar=hourly ; next_elapse={timer} }}\nActiveState=active\n"
+        )
+        text += f"\nId=rigwright_x.service\nType=oneshot\nControlGroup={group}\nNice={nice}\nActiveState=inactive\n"
+        program.write_text(f"#!/bin/sh\n[ \"$2\" = -- ] || exit 0\ncat << 'END'\n{text}END\n")
+        program.chmod(0o755)
+        return state_fingerprint._units("rigwright")
+
+    before = units("Sat 10:00", "", "0")
+    assert units("Sat 11:00", "/system.slice/rigwright_x.service", "0") == before
+    assert units("Sat 11:00", "", "5") != before

@@ -26,12 +26,15 @@ VOLATILE = re.compile(
     r"|InvocationID|Next.*|LastTrigger.*|(Control|Main)?PID|Tasks|.*USecNext|Effective.*|StatusText|StatusErrno"
     r"|CanClean|UnitFilePreset|MemoryZSwap.*|RequiresMountsFor|RefUID|WatchdogTimestamp.*|CPUUsage.*|Result|Before|After"
 )
+# Of what runs and ends, its group and user too; of a timer, when it elapses next.
+ONCE = re.compile(rf"{VOLATILE.pattern}|ControlGroup(Id)?|[UG]ID|Can.*")
+NEXT = re.compile("next_elapse=[^}]*")
 # systemd.unit(5), "System Unit Search Path"
 UNIT_FOLDERS = (
     *("/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/etc/systemd/system"),
     *("/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"),
 )
-KINDS = ("service", "socket", "slice", "target", "timer")
+KINDS = ("service", "socket", "slice", "target", "timer", "path")
 STATUS = re.compile(
     r"^(?:State:\s+[tT].*|(?:TracerPid|Uid|Gid|Groups|Umask|Cap\w+|NoNewPrivs|Seccomp|\w+_allowed_list):.*)$",
     re.MULTILINE,
@@ -107,7 +110,10 @@ def _units(word: str) -> dict[str, str]:
     shown = subprocess.run(["systemctl", "show", "--", f"{word}*"], capture_output=True, text=True, check=False).stdout
     found = {}
     for block in shown.split("\n\n"):
-        lines = sorted(line for line in block.splitlines() if not VOLATILE.fullmatch(line.partition("=")[0]))
+        volatile = ONCE if "\nType=oneshot\n" in f"\n{block}\n" else VOLATILE
+        lines = sorted(
+            NEXT.sub("", line) for line in block.splitlines() if not volatile.fullmatch(line.partition("=")[0])
+        )
         name = next((line[3:] for line in lines if line.startswith("Id=")), "")
         state = re.search(r"^ActiveState=(.*)$", block, re.M)
         # a service starts and ends; its processes are another part
