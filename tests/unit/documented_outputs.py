@@ -78,7 +78,7 @@ def _render_plan() -> str:
     made = plan_deploy(build_target_state(one, sample_facts(missing_packages=MISSING)), ObservedServing())
     state = assess_state("chat", StateFacts(generation=GenerationObservation(None, "", "")))
     with captured_terminal() as printed:
-        _print_plans({"box1": HostPlan(made, [], [], None, [], [], [], [], one.digest, [state.describe()])})
+        _print_plans({"box1": HostPlan(made, [], [], None, [], [], [], [], one.digest, [state.describe()], [])})
         text = printed()
     # the digest of the lock moves with each lock
     return text[: text.index("box1: lock and bundle")]
