@@ -47,6 +47,7 @@ class _OneRun:
             "surveyed_host": seen,
             "record_property": lambda name, value: None,
             "pytestconfig": _Options(),
+            "verdicts": {},  # of a complete run of checks, which a deploy is not
             **(dict([part]) if part else {}),
         }
 
@@ -56,7 +57,7 @@ class _OneRun:
 
     def _value(self, name: str) -> object:
         if name not in self.values:
-            made = next(one for place in (self.module, self.common) if (one := getattr(place, name, None)))
+            made = getattr(self.module, name, None) or getattr(self.common, name)
             self.values[name] = self.call(made._fixture_function)
         return self.values[name]
 

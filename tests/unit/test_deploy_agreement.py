@@ -1,12 +1,15 @@
 """The end of a deploy: when checks run, what is repaired, and what fails the deploy."""
 
+import importlib
+import inspect
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from checks import Drift, owned_checks
+from checks import Drift, conftest, owned_checks
 from checks.owned_checks import HostAgreement
 from checks.owned_ids import OWNED
 from checks.repairs import DriftedCheck
@@ -139,3 +142,19 @@ def test_a_host_that_could_not_be_surveyed_is_not_said_to_hold(monkeypatch: pyte
 def test_a_driver_is_a_deploys_where_it_is_managed(identifier: str, managed: bool, owned: bool) -> None:
     rig: Any = SimpleNamespace(driver=SimpleNamespace(managed=managed))
     assert owned_checks.is_owned(identifier, rig) is owned
+
+
+def test_a_deploy_supplies_each_value_that_its_checks_ask_for() -> None:
+    supplied = {*owned_checks._OneRun(SimpleNamespace(), SimpleNamespace(), None).values, *conftest.PARTS}  # type: ignore[arg-type]
+    for path in sorted(Path(conftest.__file__).parent.glob("test_*.py")):
+        if path.stem[5:] in owned_checks.UNRUN:
+            continue
+        module = importlib.import_module(f"checks.{path.stem}")
+        checks = [one for one in vars(module).values() if hasattr(one, "pytestmark")]
+        left = [(path.name, name) for one in checks for name in inspect.signature(one).parameters]
+        while left:
+            asker, name = left.pop()
+            if name not in supplied:
+                made = getattr(module, name, None) or getattr(conftest, name, None)
+                assert hasattr(made, "_fixture_function"), f"{asker}: {name}"
+                left += [(name, one) for one in inspect.signature(made._fixture_function).parameters]
