@@ -132,7 +132,8 @@ class FullDisk:
 class CauseFacts:
     """All of it."""
 
-    inventory: str = "INVENTORY"
+    place: str = "INVENTORY"
+    """The words of a command that name the inventory, and the host where it has several."""
     generation: int | None = None
     is_deployed: bool = True
     edit: GenerationEdit | None = None
@@ -162,7 +163,7 @@ def collect_cause_facts(
     survey: SurveyAnswers,
     rig: Rig,
     desired: TargetState | None,
-    inventory: str,
+    place: str,
     now: float,
     own_checks: frozenset[str],
 ) -> CauseFacts:
@@ -172,7 +173,7 @@ def collect_cause_facts(
         survey: The host's answers.
         rig: The declared rig.
         desired: Its target state on the host; None where the host did not say what that needs.
-        inventory: The inventory's path, as it is on the command line.
+        place: The words of a command that name the inventory, and the host where it has several.
         now: The controller's clock when the host was asked, in seconds since 1970.
         own_checks: Ids of the operator's own checks.
     """
@@ -185,7 +186,7 @@ def collect_cause_facts(
         (one for one in generations.kept if generations.current == f"generations/{one.number}"), None
     )
     return CauseFacts(
-        inventory=inventory,
+        place=place,
         generation=stored.number if stored else None,
         is_deployed=stored is not None if generations else about is None or about.generation is not None,
         edit=find_edit(generations, units, started, rig, desired) if generations and desired else None,

@@ -31,7 +31,7 @@ def find_undeployed(facts: CauseFacts, _failures: Failures) -> Found:
     bare = facts.unanswered == NO_PYTHON
     if bare or not facts.is_deployed:
         why = "the box has no Python" if bare else "no generation is current"
-        cure = f"`rigwright deploy {_inventory(facts)}`"
+        cure = f"`rigwright deploy {facts.place}`"
         yield Occurrence(f"not deployed: {why}", cure, terms={"bare": [why] if bare else []})
 
 
@@ -46,7 +46,7 @@ def find_unanswered_sections(facts: CauseFacts, failures: Failures) -> Found:
         which = "nothing" if facts.unanswered else f"nothing about {', '.join(sections)}"
         yield Occurrence(
             f"the box answers {which}: {found}",
-            f"`rigwright doctor {_inventory(facts)}`",
+            f"`rigwright doctor {facts.place}`",
             subject="" if facts.unanswered else sections[0],
             terms={"unanswered": [f"{NO_ANSWER}{name}" for name in sections], "why": [found]},
         )
@@ -60,7 +60,7 @@ def find_undeployed_edit(facts: CauseFacts, _failures: Failures) -> Found:
     down = {one.name for one in facts.instances if one.is_down}
     yield Occurrence(
         f"the box runs generation {edit.number}; the inventory declares another",
-        f"`rigwright deploy {_inventory(facts)}`",
+        f"`rigwright deploy {facts.place}`",
         "; ".join(edit.changes),
         terms={
             "added": sorted(edit.added),
@@ -84,7 +84,7 @@ def find_stopped_by_hand(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that `stop` has stopped."""
     for one in facts.instances:
         if one.state == "stopped by hand":
-            start = f"`rigwright start {_inventory(facts)} {one.name}`, or deploy"
+            start = f"`rigwright start {facts.place} {one.name}`, or deploy"
             yield _of_instance(facts, one, f"{one.name} was stopped by hand{_on(one.stopped_at)}", start)
 
 
@@ -153,7 +153,7 @@ def find_driver_mismatch(facts: CauseFacts, failures: Failures) -> Found:
     users = [one for one in facts.instances if one.cards and one.is_down]
     yield Occurrence(
         f"the loaded NVIDIA module is {driver.module}, and its installed libraries are {driver.library}",
-        f"reboot the box: `rigwright deploy {_inventory(facts)} --reboot`",
+        f"reboot the box: `rigwright deploy {facts.place} --reboot`",
         _describe_changes(changes),
         terms={
             "module": [driver.module],
@@ -173,7 +173,7 @@ def find_lacking_modules(facts: CauseFacts, _failures: Failures) -> Found:
         users = [one for one in facts.instances if one.cards and one.is_down]
         yield Occurrence(
             f"kernel {driver.kernel} runs without a module of the NVIDIA driver",
-            f"`rigwright deploy {_inventory(facts)}`, or boot the kernel before",
+            f"`rigwright deploy {facts.place}`, or boot the kernel before",
             _describe_changes([one for one in facts.changes if driver.kernel in one.package]),
             "running",
             {"kernel": [driver.kernel], "running": [driver.kernel], **_instance_terms(facts, *users)},
@@ -181,7 +181,7 @@ def find_lacking_modules(facts: CauseFacts, _failures: Failures) -> Found:
     for release in driver.lacking:
         yield Occurrence(
             f"kernel {release} can boot next, and has no module of the NVIDIA driver",
-            f"`rigwright deploy {_inventory(facts)}` before a reboot",
+            f"`rigwright deploy {facts.place}` before a reboot",
             _describe_changes([one for one in facts.changes if release in one.package]),
             release,
             {"kernel": [release]},
@@ -197,7 +197,7 @@ def find_pending_reboots(facts: CauseFacts, failures: Failures) -> Found:
         what = f"kernel {kernels[0]} is installed" if kernels else f"packages ask for it ({waits[0][1]})"
         yield Occurrence(
             f"a reboot is pending: {what}",
-            f"`rigwright deploy {_inventory(facts)} --reboot`",
+            f"`rigwright deploy {facts.place} --reboot`",
             _describe_changes(changes),
             terms={"kernel": kernels},
         )
@@ -260,7 +260,7 @@ def find_exhausted_memory(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that the kernel has killed for want of memory."""
     for one in facts.instances:
         if one.is_failed and one.result == "oom-kill":
-            cure = f"raise memory_max of {one.name}, or lower its context; then `rigwright deploy {_inventory(facts)}`"
+            cure = f"raise memory_max of {one.name}, or lower its context; then `rigwright deploy {facts.place}`"
             yield _of_instance(facts, one, f"the kernel killed {one.name} for want of memory{_on(one.since)}", cure)
 
 
@@ -268,7 +268,7 @@ def find_unstarted_since_boot(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that the last boot did not start."""
     for one in facts.instances:
         if one.state == "stopped" and not one.ran_since_boot and facts.booted:
-            cure = f"`rigwright start {_inventory(facts)} {one.name}`, or deploy"
+            cure = f"`rigwright start {facts.place} {one.name}`, or deploy"
             yield _of_instance(
                 facts, one, f"{one.name} has not started since the boot on {format_day(facts.booted)}", cure
             )
@@ -281,7 +281,7 @@ def find_damaged_weights(facts: CauseFacts, failures: Failures) -> Found:
         users = [one for one in facts.instances if paths[part] in one.paths]
         yield Occurrence(
             f"the weight file {paths[part]} is not the locked one",
-            f"`rigwright deploy {_inventory(facts)}` fetches it again",
+            f"`rigwright deploy {facts.place}` fetches it again",
             f"loaded by {', '.join(one.name for one in users)}" if users else "",
             part,
             {
@@ -300,7 +300,7 @@ def find_failed_instances(facts: CauseFacts, _failures: Failures) -> Found:
                 facts,
                 one,
                 f"{one.name} has failed{_on(one.since)}",
-                f"`rigwright diagnose {_inventory(facts)} --instance {one.name}` names the reason",
+                f"`rigwright diagnose {facts.place} --instance {one.name}` names the reason",
                 one.note,
             )
 
@@ -313,7 +313,7 @@ def find_starting_instances(facts: CauseFacts, _failures: Failures) -> Found:
                 facts,
                 one,
                 f"{one.name} is starting{_since(one.since)}",
-                f"wait until `rigwright status {_inventory(facts)}` shows it ready",
+                f"wait until `rigwright status {facts.place}` shows it ready",
             )
 
 
@@ -321,7 +321,7 @@ def find_stopping_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that end now."""
     for one in facts.instances:
         if one.state == "stopping" and not one.is_failed:
-            cure = f"`rigwright status {_inventory(facts)}` shows when it has stopped"
+            cure = f"`rigwright status {facts.place}` shows when it has stopped"
             yield _of_instance(facts, one, f"{one.name} is stopping{_since(one.since)}", cure)
 
 
@@ -329,7 +329,7 @@ def find_stopped_instances(facts: CauseFacts, _failures: Failures) -> Found:
     """Instances that run no more, though neither `stop` nor a failure ended them."""
     for one in facts.instances:
         if one.state == "stopped" and one.ran_since_boot:
-            cure = f"`rigwright start {_inventory(facts)} {one.name}`, or deploy"
+            cure = f"`rigwright start {facts.place} {one.name}`, or deploy"
             yield _of_instance(facts, one, f"{one.name} is stopped{_since(one.since)}", cure, one.note)
 
 
@@ -345,7 +345,7 @@ def find_unresponsive_instances(facts: CauseFacts, _failures: Failures) -> Found
     """Instances that run and do not answer as they should."""
     for one in facts.instances:
         if one.state in ("silent", "wedged", "failing") and not one.paused:
-            cure = f"`rigwright restart {_inventory(facts)} {one.name}`"
+            cure = f"`rigwright restart {facts.place} {one.name}`"
             yield _of_instance(facts, one, f"{one.name} is {one.state}", cure, one.note)
 
 
@@ -365,10 +365,6 @@ def _instance_terms(facts: CauseFacts, *instances: InstanceFacts) -> dict[str, S
         ],
         "unit": [one.unit for one in instances],
     }
-
-
-def _inventory(facts: CauseFacts) -> str:
-    return shlex.quote(facts.inventory)
 
 
 def _since(moment: float | None) -> str:

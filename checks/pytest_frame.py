@@ -16,7 +16,7 @@ from checks import SEVERITIES, Drift, Severity, strip_control_characters
 from checks.cause_facts import collect_cause_facts
 from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import CheckFailure, group_failures
-from checks.remedy import describe_steps, instruction
+from checks.remedy import describe_steps, instruction, render_place
 from checks.result_metrics import count_advisories, write_check_metrics
 from checks.results import SCHEMA, STATUS, Conforms, FailureCause, HostReport, Report, Result, Verdict, worst_verdict
 from checks.survey.answers import SurveyAnswers
@@ -290,7 +290,8 @@ class ChecksPlugin:
             if failures:
                 survey = seen.survey or SurveyAnswers({})
                 own = frozenset(self.own_checks)
-                facts = collect_cause_facts(survey, seen.rig, desired, self.look.inventory, self.look.began, own)
+                place = render_place(self.look.inventory, target if self.look.several else "")
+                facts = collect_cause_facts(survey, seen.rig, desired, place, self.look.began, own)
                 self._causes[target] = group_failures(facts, failures, CAUSE_RULES)
             else:
                 self._causes[target] = []

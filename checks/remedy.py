@@ -34,12 +34,21 @@ class Remedy:
 
     def locate(self, inventory: str, host: str) -> tuple[RemedyStep, ...]:
         """The steps with the inventory, and the host unless it is empty, in each command of this machine."""
-        place = shlex.join([*(["--limit", host] if host else []), inventory])
-        program = shlex.quote(os.environ.get("RIGWRIGHT_CALLED") or "rigwright")  # as cli/prog_name.py
+        place, program = render_place(inventory, host), program_name()
         return tuple(
             replace(one, text=f"{program} {one.text.replace(INVENTORY, place, 1)}") if one.where == "here" else one
             for one in self.steps
         )
+
+
+def render_place(inventory: str, host: str) -> str:
+    """The words of a command of this machine that name an inventory, and one of its hosts unless it is empty."""
+    return shlex.join([*(["--limit", host] if host else []), inventory])
+
+
+def program_name() -> str:
+    """The name by which this program was called, quoted for a command; as cli/prog_name.py."""
+    return shlex.quote(os.environ.get("RIGWRIGHT_CALLED") or "rigwright")
 
 
 INVENTORY = "INVENTORY"

@@ -17,6 +17,7 @@ from _pytest.terminal import TerminalReporter
 
 from checks import strip_control_characters
 from checks.pytest_frame import ChecksPlugin
+from checks.remedy import program_name
 from checks.results import FailureCause, Result
 
 VERDICT = {"ok": ("ok  ", "green"), "fail": ("FAIL", "red"), "skip": ("skip", "yellow")}
@@ -92,7 +93,9 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         """Print a cause, no wider than the terminal."""
         self._tw.write("  CAUSE", red=True)
         self._tw.line(self._wrap_text(f"  CAUSE  {target}  {cause.headline}", " " * 10)[7:])
-        self._print_rows("        ", {"cure": cause.cure, "evidence": cause.evidence})
+        self._print_rows(
+            "        ", {"cure": cause.cure.replace("`rigwright ", f"`{program_name()} "), "evidence": cause.evidence}
+        )
         count, ids = len(cause.results), list(dict.fromkeys(label.split(" ")[0] for label in cause.results))
         listed = ", ".join(ids[:LISTED]) + (", ..." if len(ids) > LISTED else "")
         tail = "" if self.verbosity >= 1 else f"; -v lists {'them' if count > 1 else 'it'}"

@@ -69,6 +69,31 @@ class DeployAgreement:
             seen = dict(zip([one.name for one in due], pool.map(self._survey, due), strict=True))
         return [one.name for one in due if self._settle_host(one, *seen[one.name], pending=one.name in changed)]
 
+    def repair_failed(self, hosts: Collection[Any]) -> list[str]:
+        """Remove what was added to units of ours on hosts on which a step failed, for a unit may not start with it.
+
+        Args:
+            hosts: pyinfra's connected hosts.
+
+        Returns:
+            The names of hosts from which something was removed: their roles have to run again.
+        """
+        return [one.name for one in hosts if observed_state(one.name) is not None and self._remove_additions(one)]
+
+    def _remove_additions(self, target: Any) -> bool:
+        from checks.owned_checks import judge_host
+
+        _, seen = self._survey(target)
+        if seen.survey is None:
+            return False
+        done = self.done.setdefault(target.name, set())
+        repairs = {one for one in judge_host(seen).repairs if one.action == "remove"} - done
+        if not repairs:
+            return False
+        done |= repairs
+        self.results.setdefault(target.name, AgreementResult()).repaired += self._repair(target, repairs)
+        return True
+
     def _declared(self, target: Any) -> str:
         return declared_digest(self.rigs[target.name].digest, observed_generation(target.name))
 

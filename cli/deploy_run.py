@@ -229,14 +229,18 @@ def run_deploy(
             if agreement and not wrong:
                 hosts = sorted(state.active_hosts, key=str)
                 rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
+                if not dry and state.current_stage >= StateStage.Execute:
+                    rerun += agreement.repair_failed(sorted(failed, key=str))
         finally:
             if state.initialised:
                 release_deploy_locks()
                 disconnect_all(state)
-        names -= again - ({host.name for host in state.active_hosts} if not wrong else set())
-        again = set(rerun)
+        again -= {host.name for host in state.active_hosts} if not wrong else set()
+        names -= again - {*rerun}
+        again = {*rerun}
         for name in again:
-            output.hosts[name].steps = 0
+            output.hosts[name].steps, output.hosts[name].step = 0, ""
+            serving.pop(name, None)
     for name, result in (agreement.results if agreement else {}).items():
         output.hosts[name].repaired, output.hosts[name].remains = result.repaired, result.remains
     if dry:

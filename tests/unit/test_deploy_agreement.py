@@ -158,3 +158,11 @@ def test_a_deploy_supplies_each_value_that_its_checks_ask_for() -> None:
                 made = getattr(module, name, None) or getattr(conftest, name, None)
                 assert hasattr(made, "_fixture_function"), f"{asker}: {name}"
                 left += [(name, one) for one in inspect.signature(made._fixture_function).parameters]
+
+
+def test_additions_to_units_of_a_host_on_which_a_step_failed_are_removed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    removal = Repair("remove", "/etc/systemd/system/rigwright-chat.service.d/x.conf")
+    run = Run(monkeypatch, agreement("U02", repairs=(removal, RESTART)))
+    assert run.agreement.repair_failed([HOST]) == ["box"]
+    assert run.repaired == [{removal}]
+    assert run.agreement.repair_failed([HOST]) == []
