@@ -125,8 +125,9 @@ def test_a_client_that_is_told_to_stay_offline(world: HubLockFixture, monkeypatc
     )
 
 
-def test_a_server_that_is_no_hub(world: HubLockFixture) -> None:
-    world.write_rig(mirrors={"hub": [f"{world.hub.url}/{NAME}/resolve/main/config.json?"]})
+def test_a_server_that_is_no_hub(world: HubLockFixture, files: LoopbackFileServer) -> None:
+    files.serve("pages/api/models/org/name/revision/main?blobs=true", complete_file(CONFIG))
+    world.write_rig(mirrors={"hub": [f"{files.url}/pages"]})
     assert world.lock_error().endswith(" does not answer with a file list for org/name")
 
 
