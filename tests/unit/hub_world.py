@@ -34,7 +34,7 @@ repository = "org/name"
 INVENTORY = """
 from rigwright.inventory import hosts
 
-rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", {keys}}}}})
+rigs = hosts({{"box": {keys!r}}})
 """
 TOKEN = "hf_" + "t" * 34
 
@@ -53,15 +53,15 @@ class HubLockFixture:
         """The input, with more keys."""
         (self.folder / "catalog" / "mine.toml").write_text("\n".join([text, *more]))
 
-    def write_rig(self, *more: str) -> None:
-        """The inventory, whose hub is ours, with more keys."""
-        keys = [f'"mirrors": {{"hub": ["{self.hub.url}/"]}}', f'"redirects": ["{self.hub.cdn_url}"]', *more]
-        (self.folder / "rig.py").write_text(INVENTORY.format(keys=", ".join(keys)))
+    def write_rig(self, **more: object) -> None:
+        """The inventory, whose hub is ours, with more keys or other values."""
+        keys = {"mirrors": {"hub": [f"{self.hub.url}/"]}, "redirects": [self.hub.cdn_url], **more}
+        (self.folder / "rig.py").write_text(INVENTORY.format(keys={"ssh_hostname": "127.0.0.1", **keys}))
 
     def write_token(self, token: str = TOKEN) -> None:
         """The inventory, with a token."""
         (self.folder / "hub.token").write_text(f"{token}\n")
-        self.write_rig('"hub_token_file": "hub.token"', f'"hub_token_origin": "{self.hub.url}"')
+        self.write_rig(hub_token_file="hub.token", hub_token_origin=self.hub.url)
 
     def run_lock(self, *options: str) -> Result:
         """`rigwright lock`."""

@@ -54,7 +54,7 @@ def answering(status: int, headers: dict[str, str], parts: list[bytes]) -> Itera
 
 
 def lock_error(world: HubLockFixture, url: str) -> str:
-    world.write_rig(f'"mirrors": {{"hub": ["{url}"]}}')
+    world.write_rig(mirrors={"hub": [url]})
     return world.lock_error()
 
 

@@ -105,7 +105,7 @@ def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubLockFixture)
         '[models.one]\nfile = "model"\n[variants."llamacpp/one"]\nengine = "llama.cpp"\nmodel = "one"\ncontext = 4096'
     )
     world.write_catalog(more, text=CATALOG)
-    world.write_rig('"instances": {"chat": {"variant": "llamacpp/one", "port": 8020}}')
+    world.write_rig(instances={"chat": {"variant": "llamacpp/one", "port": 8020}})
     done = world.run_lock("--from-dir", str(own_folder(world)))
     assert done.stderr == (
         f"Error: {world.folder}/rig.py: box.mirrors: model 3 of the lock has no address: its sources are "
@@ -125,7 +125,7 @@ def test_check_looks_at_the_mirrors(world: HubLockFixture, files: LoopbackFileSe
     ]
     files.serve("office/models/mine/one.bin", complete_file(FILES["one.bin"]))
     files.serve("office/models/mine/sub/config.json", complete_file(b"other"))
-    world.write_rig(f'"mirrors": {{"office": ["{files.url}/office"]}}')
+    world.write_rig(mirrors={"office": [f"{files.url}/office"]})
     assert any(line.startswith("model 3: config.json has 5 bytes at ") for line in world.check_lines(1))
 
 

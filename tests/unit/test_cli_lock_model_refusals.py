@@ -93,7 +93,7 @@ def test_a_hub_that_does_not_answer_in_time(world: HubLockFixture, monkeypatch: 
     monkeypatch.setattr(downloads, "TIMEOUT", (1.0, 0.2))
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        world.write_rig(f'"mirrors": {{"hub": ["{url}"]}}')
+        world.write_rig(mirrors={"hub": [url]})
         assert world.lock_error().startswith(f"cannot be locked: the hub at {url} timed out: ")
 
 
@@ -109,7 +109,7 @@ def test_a_hub_with_a_certificate_that_nobody_trusts(world: HubLockFixture, tmp_
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         url = f"https://127.0.0.1:{server.server_address[1]}"
-        world.write_rig(f'"mirrors": {{"hub": ["{url}"]}}')
+        world.write_rig(mirrors={"hub": [url]})
         said = world.lock_error()
         server.shutdown()
         thread.join()
@@ -125,8 +125,9 @@ def test_a_client_that_is_told_to_stay_offline(world: HubLockFixture, monkeypatc
     )
 
 
-def test_a_server_that_is_no_hub(world: HubLockFixture) -> None:
-    world.write_rig(f'"mirrors": {{"hub": ["{world.hub.url}/{NAME}/resolve/main/config.json?"]}}')
+def test_a_server_that_is_no_hub(world: HubLockFixture, files: LoopbackFileServer) -> None:
+    files.serve("pages/api/models/org/name/revision/main?blobs=true", complete_file(CONFIG))
+    world.write_rig(mirrors={"hub": [f"{files.url}/pages"]})
     assert world.lock_error().endswith(" does not answer with a file list for org/name")
 
 
@@ -145,7 +146,7 @@ def test_a_server_that_is_no_hub(world: HubLockFixture) -> None:
 )
 def test_an_answer_that_is_no_list_of_files(world: HubLockFixture, files: LoopbackFileServer, answer: str) -> None:
     files.serve("api/models/org/name/revision/main?blobs=true", complete_file(answer.encode()))
-    world.write_rig(f'"mirrors": {{"hub": ["{files.url}"]}}')
+    world.write_rig(mirrors={"hub": [files.url]})
     said = f"the hub at {files.url} does not answer with a file list for org/name"
     assert world.lock_error() == f"cannot be locked: {said}"
 
@@ -155,7 +156,7 @@ def test_what_the_hub_says_is_not_believed_to_be_a_hash(world, files, sha, hash_
     listed = {"rfilename": "x.gguf", "lfs": {"sha256": hash_, "size": 1, "pointerSize": 1}}
     answer = json.dumps({"id": NAME, "sha": sha, "siblings": [listed]})
     files.serve("api/models/org/name/revision/main?blobs=true", complete_file(answer.encode()))
-    world.write_rig(f'"mirrors": {{"hub": ["{files.url}"]}}')
+    world.write_rig(mirrors={"hub": [files.url]})
     assert {"commit": "names no commit of org/name, but 'main'", "sha256": "its sha256 is refused: '../x'"}[
         key
     ] in world.lock_error()

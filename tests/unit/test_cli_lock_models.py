@@ -170,7 +170,7 @@ def test_a_login_is_used_at_the_clients_own_hub(world: HubLockFixture, tmp_path:
 
 
 def test_the_next_endpoint_is_asked_where_one_does_not_answer(world: HubLockFixture) -> None:
-    world.write_rig(f'"mirrors": {{"hub": ["http://127.0.0.1:1", "{world.hub.url}"]}}')
+    world.write_rig(mirrors={"hub": ["http://127.0.0.1:1", world.hub.url]})
     world.lock_lines()
     assert len(world.locked_rows) == 4
 

@@ -20,6 +20,7 @@ from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.inventory import load_rig
 from rigwright.model.fact_types import HostFacts
 from rigwright.operate.capability_probes import ProbeFinding
+from rigwright.plan.owned_state import OwnedStateFacts
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit, UnitUsage
 from rigwright.serving.standby import FreeMemory
 from tests.unit.ready_instances import ready_facts
@@ -149,6 +150,9 @@ class SwitchBox(checks.connections.ConnectedHost):
         if "MemAvailable" not in script:
             return GatewaySecretFacts()
         return FreeMemory(1 << 40)
+
+    def read_owned_state(self) -> OwnedStateFacts:
+        return OwnedStateFacts()
 
     def read_written_files(self) -> dict[str, tuple[str, str]]:
         return {}
