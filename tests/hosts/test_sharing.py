@@ -52,7 +52,7 @@ def test_a_box_gets_another_ones_weights_and_nothing_is_left_of_it(
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert run.changed_operations == planned
-    assert [name.partition(" | ")[0] for name in planned] == ["Base", "Sharing", "Sharing"]
+    assert [name.partition(" | ")[0] for name in planned] == ["Base", "Sharing", "Sharing", "Self check"]
     assert run_deploy(inventory).changed_operations == run_plan(inventory).planned_operations == []
     assert red_checks(inventory) == set()
     assert web(converged) == ""

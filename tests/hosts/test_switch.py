@@ -39,7 +39,7 @@ model = "{SLOW}"
 context = 8192
 parallel = 4
 flags.threads = "1"
-flags.json-schema = "{{"
+flags.json-schema = '{{"type": 5}}'
 
 [variants."llamacpp/slow-empty"]
 engine = "llama.cpp"

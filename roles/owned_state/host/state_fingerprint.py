@@ -107,7 +107,11 @@ def _parts(asked: dict[str, object]) -> Iterator[tuple[str, Iterable[str]]]:
 
 def _units(word: str) -> dict[str, str]:
     """Unit -> its properties, as systemd has them in force; and the manager's environment."""
-    shown = subprocess.run(["systemctl", "show", "--", f"{word}*"], capture_output=True, text=True, check=False).stdout
+    # systemd forgets a service that has ended, and a pattern matches only the units that it remembers
+    lying = {one.name for folder in UNIT_FOLDERS for one in _entries(folder) if one.name.startswith(word)}
+    names = sorted(name for name in lying if name.rpartition(".")[2] in KINDS and "@" not in name)
+    show = ["systemctl", "show", "--", *names, f"{word}*"]
+    shown = subprocess.run(show, capture_output=True, text=True, check=False).stdout
     found = {}
     for block in shown.split("\n\n"):
         volatile = ONCE if "\nType=oneshot\n" in f"\n{block}\n" else VOLATILE
