@@ -29,7 +29,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "chown root {0}; chmod 644 {0}": f"{NO_HOST}no drift changes the owner of the ledger",
     "chown root {0}; chmod 755 {0}": f"{NO_HOST}a deploy heals its drift",
     "chown root {0}; chmod go-w {0}": "trees: /opt is somebody's",
-    "chown {1} {0}; chmod {2} {0}": "kernel: a device file that root alone may open",
+    "chown {1} {0}; chmod {2} {0}": f"{NO_HOST}a deploy heals its drifts",
     "command -v setfacl > /dev/null || apt-get install --yes acl; setfacl --remove-all --remove-default -- {}": (
         "trees: an access list on /opt lets somebody write"
     ),

@@ -76,6 +76,9 @@ CALLS = {
     "roles/operations/job_step_limits:describe_excess": "the last line's number; one that is none counts as nothing",
     "roles/operations/job_step_limits:main": MESSAGE,
     "roles/operations/job_step_limits:unit_processes": ONE_WORD,
+    "roles/owned_state/host/state_fingerprint:_units": "its lines are compared by their digest",
+    "roles/self_check/host/observed_host:show_units": "properties are compared with those declared; a block too few is "
+    "refused",
     "roles/trees/host/tree_fingerprint:fingerprint_tree": "it is compared by its digest",
     "roles/weights/host/client:HubClient._download": OURS,
     "roles/weights/host/client:HubClient.resolve_address": OURS,

@@ -23,7 +23,7 @@ from rigwright.model.installation import InstallJob
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import Toolkit
-from rigwright.monitoring import monitoring_facts
+from rigwright.monitoring import monitoring_facts, self_check
 from rigwright.nvidia.cards import card_facts, topology
 from rigwright.nvidia.driver import driver_facts
 from rigwright.nvidia.driver.driver_files import driver_release_values
@@ -158,6 +158,7 @@ def removal_script(units: tuple[str, ...] = ("rigwright-chat.service",), keep_we
         **driver_release_values(sample_rig().roots),
         **weight_server.share_release_values(sample_rig().roots),
         **monitoring_facts.monitoring_release_values(sample_rig().roots),
+        **self_check.self_check_release_values(sample_rig().roots),
         **end_of_management.container_release_values(sample_rig().roots, ContainerFacts("debian", "13")),
     )
 

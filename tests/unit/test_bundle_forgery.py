@@ -8,6 +8,7 @@ from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig, locked_artefacts
 from rigwright.supply.bundle import AGAIN, INDEX, LocalFile
 from rigwright.supply.lock import Artefact
+from rigwright.validated_types import LARGEST_NUMBER
 from tests import forged_bundles
 from tests.unit.bundle_world import SOURCE, WEIGHT, WHEEL, BundleFixture
 from tests.unit.samples import chat_instances, sample_entry
@@ -70,7 +71,7 @@ def test_a_name_or_place_of_the_bundles_own_is_not_the_hosts(maker: BundleFixtur
 
 
 @EACH
-@pytest.mark.parametrize("size", [0, 1 << 62])
+@pytest.mark.parametrize("size", [0, LARGEST_NUMBER])
 def test_a_size_of_the_bundles_own_is_found_out(maker: BundleFixture, path: str, size: int) -> None:
     maker.make_bundle()
     index = json.loads((maker.bundle_folder / INDEX).read_text())
