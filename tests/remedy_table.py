@@ -27,7 +27,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "chmod o+x -- {}": "trees: nobody but root can enter /opt",
     "chmod o= {}": "owned: passwords that anybody can read",
     "chown root {0}; chmod 644 {0}": f"{NO_HOST}no drift changes the owner of the ledger",
-    "chown root {0}; chmod 755 {0}": f"{NO_HOST}a deploy heals its drift",
+    "chown root {0}; chmod 755 {0}": "owned: a folder of weights that no service can enter",
     "chown root {0}; chmod go-w {0}": "trees: /opt is somebody's",
     "chown {1} {0}; chmod {2} {0}": f"{NO_HOST}a deploy heals its drifts",
     "command -v setfacl > /dev/null || apt-get install --yes acl; setfacl --remove-all --remove-default -- {}": (

@@ -62,6 +62,12 @@ def assert_deploy_is_printed(rows: Sequence[DriftRow], found: dict[str, list[dic
             )
 
 
+def is_proof(row: DriftRow) -> bool:
+    """Whether the table of remedies names a drift as the one whose commands run as printed."""
+    there = load_drifts()
+    return any(there.get(proof) == row for proof in HOST_COMMANDS.values())
+
+
 def assert_named_commands(row: DriftRow, printed: Sequence[str]) -> None:
     """Assert that a drift has printed the commands that tests/remedy_table.py names it for.
 
@@ -189,6 +195,11 @@ class DriftHost:
                 if not self.deploy_error():
                     raise UnexpectedDrift("a deploy is not refused")
                 self.run_remedies([row], found)
+        if proofs := [row for row in rows if row.deploy == "heals" and is_proof(row)]:
+            self.run_remedies(proofs, found)
+            self.assert_red([row for row in rows if row.deploy != "refuses" and row not in proofs], "as printed")
+            for row in proofs:
+                self.run_script(row.do)
         if any(row.deploy != "refuses" for row in rows):
             assert_deploy_is_printed([row for row in rows if row.deploy == "heals"], found)
             status, printed = self.run_deploy()

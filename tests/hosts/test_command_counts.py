@@ -25,5 +25,5 @@ def test_verbs_that_change_nothing_ask_in_few_commands(converged: LabHost, inven
             )
         assert done.returncode == 0, done.stdout + done.stderr
         asked[verb] = count.total
-    # of a deploy: its deploy lock, what decisions wait for, what operations ask; of plan and status: two that are asked at once
+    # of a deploy: its deploy lock, what decisions wait for, what operations ask; of plan and status: two at once
     assert asked == {"deploy": 3, "plan": 2, "status": 2, "models": 1}
