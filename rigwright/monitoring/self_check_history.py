@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rigwright.host import script_output
 from rigwright.host.script_output import tolerant
+from rigwright.problems import printable
 
-Text = Annotated[str, Field(max_length=400)]
+Text = Annotated[str, Field(max_length=400), AfterValidator(printable)]
+"""What a box has written of itself, with nothing that steers a terminal."""
 LATEST = 4e9  # seconds since 1970; a later moment is no moment of a box
 MANY = 1000  # changes of one run
 
