@@ -12,6 +12,7 @@ from typing import Final
 
 NO_HOST: Final = "no host test: "
 FOLLOWS: Final = f"{NO_HOST}it follows an instruction for a person"
+HEALED: Final = f"{NO_HOST}a deploy heals its drift"
 
 HOST_COMMANDS: Final[dict[str, str]] = {
     "apt-get install --reinstall --yes --allow-change-held-packages -o Dpkg::Options::=--force-confnew "
@@ -27,9 +28,9 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "chmod o+x -- {}": "trees: nobody but root can enter /opt",
     "chmod o= {}": "owned: passwords that anybody can read",
     "chown root {0}; chmod 644 {0}": f"{NO_HOST}no drift changes the owner of the ledger",
-    "chown root {0}; chmod 755 {0}": f"{NO_HOST}a deploy heals its drift",
+    "chown root {0}; chmod 755 {0}": HEALED,
     "chown root {0}; chmod go-w {0}": "trees: /opt is somebody's",
-    "chown {1} {0}; chmod {2} {0}": f"{NO_HOST}a deploy heals its drifts",
+    "chown {1} {0}; chmod {2} {0}": HEALED,
     "command -v setfacl > /dev/null || apt-get install --yes acl; setfacl --remove-all --remove-default -- {}": (
         "trees: an access list on /opt lets somebody write"
     ),
@@ -42,7 +43,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "dpkg-statoverride --remove {}": "fooled: a program that is everybody's by an override",
     "for kernel in {}; do chmod -R go-w /lib/modules/$kernel; dkms autoinstall --force -k $kernel; "
     "depmod $kernel; done": FOLLOWS,
-    "for kernel in {}; do update-initramfs -u -k $kernel; done": f"{NO_HOST}a deploy heals its drift",
+    "for kernel in {}; do update-initramfs -u -k $kernel; done": HEALED,
     "for name in {}; do version=$(dpkg-query -W -f '${{Version}}' $name); "
     "dpkg -i --force-confnew,confmiss {}/*/${{name}}_${{version#*:}}_*.deb; done": (
         "kernel: a byte behind the driver's library"
@@ -53,7 +54,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "journalctl --no-pager --dmesg --boot --grep=NVRM": f"{NO_HOST}it only prints, before an instruction",
     "journalctl --no-pager --dmesg --boot --lines=50": f"{NO_HOST}it only prints, before an instruction",
     "journalctl --no-pager --lines=50 {}": "owned: a hashing that fails",
-    "kill -CONT {}": "inforce: a stopped router",
+    "kill -CONT {}": HEALED,
     "kill {}": "inforce: a process that is traced",
     "ldconfig": FOLLOWS,
     "lspci -k -s {}": f"{NO_HOST}it only prints, before a reboot",
@@ -67,9 +68,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "rm -f -- {0}; dpkg-divert --rename --remove {0}": (
         "fooled: a program that was diverted by hand, with another in its place"
     ),
-    "rm -rf -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload": (
-        "inforce: a drop-in for an instance"
-    ),
+    "rm -rf -- {0}; rmdir --ignore-fail-on-non-empty -- {1}; systemctl daemon-reload": (HEALED),
     "rm -f -- {}; systemctl restart {}": "owned: a timer that has gone off in a time to come",
     "rm -rf -- {}": "trees: a program lies beside host tools",
     "sed --in-place '/rigwright_gateway/d' /var/lib/logrotate/status": (
@@ -80,21 +79,21 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "sysctl --system": FOLLOWS,
     "sysctl -w {}": f"{NO_HOST}an instruction completes it, for the setting comes back at a boot",
     "systemctl daemon-reexec": FOLLOWS,
-    "systemctl daemon-reload": "inforce: a unit that systemd has read from a file that is no more",
+    "systemctl daemon-reload": HEALED,
     "systemctl reboot": FOLLOWS,
-    "systemctl reload {}": "reach: nginx was given other settings by hand, which lie there no more",
-    "systemctl reset-failed {0}; systemctl restart {0}": "inforce: a process that may open few files",
-    "systemctl revert {0}; systemctl restart {0}": "inforce: a timer that never comes",
+    "systemctl reload {}": HEALED,
+    "systemctl reset-failed {0}; systemctl restart {0}": HEALED,
+    "systemctl revert {0}; systemctl restart {0}": HEALED,
     "systemctl revert {}": "kernel: a persistence daemon without persistence, by a drop-in",
     "systemctl revert {} {}": "containers: something else writes the spec",
     "systemctl stop 'rigwright*'; for user in {}; do userdel --force $user; done": (
         "owned: a service's user with the number of people"
     ),
-    "systemctl start {}": f"{NO_HOST}a deploy heals its drift",
-    "systemctl stop {}": f"{NO_HOST}a deploy heals its drift",
+    "systemctl start {}": HEALED,
+    "systemctl stop {}": HEALED,
     "systemctl stop {}; rm -rf -- {} {}": f"{NO_HOST}the engines of the drift hosts compile nothing",
-    "systemctl thaw {}": "inforce: a frozen instance",
-    "systemctl try-restart {}": "inforce: a drop-in for an instance",
+    "systemctl thaw {}": HEALED,
+    "systemctl try-restart {}": HEALED,
     "systemctl unmask logrotate.timer; systemctl enable --now logrotate.timer": "reach: logs are not put away any more",
     "systemctl unmask {0}; systemctl enable {0}": "kernel: an sshd that no boot starts",
     "systemctl unmask {0}; systemctl unmask --runtime {0}": "fooled: what makes folders at a boot is masked",
