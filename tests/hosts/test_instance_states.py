@@ -42,8 +42,8 @@ def assert_state(inventory: Path, state: str, said: str, command: str) -> None:
     """All verbs name the state, and all but `plan` fail."""
     found = run_verbs(inventory)
     name = "box chat: " + state
-    assert name in found["health"][1], found["health"]
-    wrong = {verb: text for verb, (_, text) in found.items() if verb != "health" and f"chat is {said}" not in text}
+    named = {verb: f"chat is {said}" for verb in found} | {"health": name, "check": state}
+    wrong = {verb: text for verb, (_, text) in found.items() if named[verb] not in text}
     assert not wrong
     assert {verb: status for verb, (status, _) in found.items() if status != 1} == {"plan": 0}
     lacking = {verb for verb in ("status", "health", "doctor", "verify", "chat") if command not in found[verb][1]}
