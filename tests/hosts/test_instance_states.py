@@ -42,7 +42,7 @@ def assert_state(inventory: Path, state: str, said: str, command: str) -> None:
     """All verbs name the state, and all but `plan` fail."""
     found = run_verbs(inventory)
     name = "box chat: " + state
-    named = {verb: f"chat is {said}" for verb in found} | {"health": name, "check": state}
+    named = dict.fromkeys(found, f"chat is {said}") | {"health": name, "check": state}
     wrong = {verb: text for verb, (_, text) in found.items() if named[verb] not in text}
     assert not wrong
     assert {verb: status for verb, (status, _) in found.items() if status != 1} == {"plan": 0}
