@@ -262,7 +262,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         "look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(sample_rig().roots)
     ),
     "a box's own checks": lambda: render(
-        "look/self_check.sh.j2", files=self_check_history.history_paths(sample_rig().roots)
+        "look/self_check.sh.j2", files=self_check.history_paths(sample_rig().roots)
     ),
     "stop watching": lambda: render(
         "monitoring/release.sh.j2", **monitoring_facts.monitoring_release_values(sample_rig().roots)
