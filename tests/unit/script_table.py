@@ -23,7 +23,7 @@ from rigwright.model.installation import InstallJob
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import Toolkit
-from rigwright.monitoring import monitoring_facts, self_check, self_check_history
+from rigwright.monitoring import monitoring_facts, self_check
 from rigwright.nvidia.cards import card_facts, topology
 from rigwright.nvidia.driver import driver_facts
 from rigwright.nvidia.driver.driver_files import driver_release_values
@@ -261,9 +261,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what watches": lambda: render(
         "look/monitoring.sh.j2", **monitoring_facts.monitoring_state_values(sample_rig().roots)
     ),
-    "a box's own checks": lambda: render(
-        "look/self_check.sh.j2", files=self_check.history_paths(sample_rig().roots)
-    ),
+    "a box's own checks": lambda: render("look/self_check.sh.j2", files=self_check.history_paths(sample_rig().roots)),
     "stop watching": lambda: render(
         "monitoring/release.sh.j2", **monitoring_facts.monitoring_release_values(sample_rig().roots)
     ),
