@@ -77,6 +77,7 @@ def red(box: DriverBox) -> set[str]:
     return box.red_checks() - {"N17", "N28"}
 
 
+@pytest.mark.all_only
 @single_release_mark("debian-13")
 def test_what_is_not_the_locked_driver_is_refused(
     undriven: DriverBox, tmp_path: Path, subtests: pytest.Subtests

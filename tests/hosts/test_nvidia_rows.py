@@ -132,6 +132,7 @@ def test_a_component_that_is_off_is_switched_on_and_goes_with_a_removal(up: Boot
     assert set(left) <= set(before)
 
 
+@pytest.mark.all_only
 @on("ubuntu-26.04")
 def test_a_key_asks_for_a_newer_branch_of_ubuntus_own(up: Boot) -> None:
     box = up("ubuntu-26.04", C2080, C5090)

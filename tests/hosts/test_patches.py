@@ -60,6 +60,7 @@ def title(inventory: Path) -> str:
     )
 
 
+@pytest.mark.all_only
 def test_it_comes_beside_stays_and_goes(
     lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
