@@ -46,8 +46,8 @@ def run_printed_command(command: str) -> None:
         raise UnexpectedDrift(f"{command}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
 
 
-def assert_deploy_is_printed(rows: Sequence[DriftRow], found: dict[str, list[dict[str, Any]]]) -> None:
-    """Assert that of each drift that a deploy heals a check names the deploy.
+def assert_remedy_is_printed(rows: Sequence[DriftRow], found: dict[str, list[dict[str, Any]]]) -> None:
+    """Assert that of each drift that a deploy heals a check prints the deploy, or a command of the host.
 
     Raises:
         UnexpectedDrift: none does.
@@ -55,10 +55,12 @@ def assert_deploy_is_printed(rows: Sequence[DriftRow], found: dict[str, list[dic
     for row in rows:
         results = [result for name in row.red for result in found[name]]
         if not any(
-            one["where"] == "here" and " deploy " in one["text"] for result in results for one in result["steps"]
+            one["where"] == "host" or (one["where"] == "here" and " deploy " in one["text"])
+            for result in results
+            for one in result["steps"]
         ):
             raise UnexpectedDrift(
-                "\n  ".join(["a deploy heals it, but no remedy names it:", *map(describe_result, results)])
+                "\n  ".join(["a deploy heals it, but no command does:", *map(describe_result, results)])
             )
 
 
@@ -201,7 +203,7 @@ class DriftHost:
             for row in proofs:
                 self.run_script(row.do)
         if any(row.deploy != "refuses" for row in rows):
-            assert_deploy_is_printed([row for row in rows if row.deploy == "heals"], found)
+            assert_remedy_is_printed([row for row in rows if row.deploy == "heals"], found)
             status, printed = self.run_deploy()
             if bool(status) != any(row.deploy == "names" for row in rows):
                 raise UnexpectedDrift(f"a deploy ends with {status}: {printed[-2000:]}")
