@@ -25,7 +25,7 @@ DIFFERS = (
     (r"\b\d+\.\d (?:[GMk]?B)\b", "SIZE"),
     (r"\b\w[\w.-]*@[\w.-]+", "WHO"),
     (r"process \d+", "process N"),
-    (r"(?:~|/[\w.-]+)(?:/[\w.-]+)*/rig\.py", "INVENTORY"),
+    (r"(?:~|/?[\w.-]+)(?:/[\w.-]+)*/rig\.py", "INVENTORY"),
 )
 """What is another on another host or day."""
 
