@@ -103,7 +103,7 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
             Consequence("[AB][0-9]{2}|O02", "no user <added_users>"),
             Consequence("S02", "<digests>"),
             Consequence("S03|S11", of_part="changed"),
-            Consequence("S04", of_part="changed_ports"),
+            Consequence("S04", found="nothing|.* (inactive|not there|)", of_part="changed_ports"),
             Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="changed_ports"),
             Consequence("S06", NO_SUCCESS, "one token from its port", of_part="changed_ports"),
             Consequence("S08", of_part="changed_cards"),

@@ -24,7 +24,7 @@ from rigwright.model.instance import loaded_weights
 from rigwright.plan.repairs import Repair, is_added_path
 from rigwright.weights.weight_server import SHARE_UNIT
 
-UNIT = re.compile(r"rigwright[-_][A-Za-z0-9:_.\\@-]*\.service")
+UNIT = re.compile(r"(?<![/\w.:@-])rigwright[-_][A-Za-z0-9:_.\\@-]*\.service")
 DEVICE = re.compile(r"/dev/nvidia[a-z0-9-]*")
 WEIGHT_FOLDER, SECRET = "755", "600"
 ROOT = "root:root"
@@ -161,7 +161,8 @@ def _weight_folders(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCh
 
 def _secrets(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     for one in survey.read(OURS).secrets:
-        if one.kind == "file" and (one.mode, one.uid) != (0o600, 0):
+        ours = PurePosixPath(one.path).parent == PurePosixPath(scope.rig.roots.credentials)
+        if ours and one.kind == "file" and (one.mode, one.uid) != (0o600, 0):
             yield Repair("open", one.path, SECRET, ROOT)
 
 

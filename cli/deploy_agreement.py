@@ -78,6 +78,8 @@ class DeployAgreement:
         Returns:
             The names of hosts from which something was removed: their roles have to run again.
         """
+        if self.rounds > ROUNDS:
+            return []
         return [one.name for one in hosts if observed_state(one.name) is not None and self._remove_additions(one)]
 
     def _remove_additions(self, target: Any) -> bool:
@@ -115,8 +117,8 @@ class DeployAgreement:
         if seen.survey is None:
             result.remains = [f"not checked: {seen.why}"]
             return False
-        if self.dry and not found.digests:
-            return False  # nothing of ours is there yet
+        if self.dry and not is_deployed(seen.survey):
+            return False
         agreement = judge_host(seen)
         done = self.done.setdefault(target.name, set())
         if self.dry:
@@ -147,6 +149,17 @@ class DeployAgreement:
         for line in lines:
             self.say(f"{target.name}: repair: {line}")
         return lines
+
+
+def is_deployed(survey: Any) -> bool:
+    """Whether a surveyed host has anything of ours; one whose answer is missing may."""
+    from checks import Drift
+    from checks.survey.base_system import ABOUT
+
+    try:
+        return survey.read(ABOUT).generation is not None
+    except Drift:
+        return True
 
 
 def _describe_remains(agreement: HostAgreement) -> list[str]:

@@ -230,7 +230,9 @@ def run_deploy(
                 hosts = sorted(state.active_hosts, key=str)
                 rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
                 if not dry and state.current_stage >= StateStage.Execute:
-                    rerun += agreement.repair_failed(sorted(failed, key=str))
+                    # a host that was refused has no failed step: nothing of it is changed
+                    began = [one for one in sorted(failed, key=str) if output.hosts[one.name].step]
+                    rerun += agreement.repair_failed(began)
         finally:
             if state.initialised:
                 release_deploy_locks()

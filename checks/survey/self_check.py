@@ -29,8 +29,8 @@ class SelfCheckFinding:
 class SelfCheckResult:
     """The result of a run."""
 
-    run: float
-    """When, in seconds since 1970, skipped ones among them."""
+    judged: float | None
+    """When the last run that was not skipped was, in seconds since 1970; None where each was."""
     outcome: str
     failing: list[SelfCheckFinding]
 
@@ -66,11 +66,11 @@ def describe_stale(found: SelfCheckSurvey) -> str:
     """Why the last run is too long ago; empty where it is not."""
     if found.unreadable:
         return f"a result that is not readable: {found.unreadable}"
-    last = found.result.run if found.result else 0.0
+    last = (found.result.judged if found.result else None) or 0.0
     waited = found.now - max(last, found.booted, found.deployed)
     if waited <= STALE_MINUTES * MINUTE:
         return ""
-    return f"the last run {(found.now - last) / MINUTE:.0f} minutes ago" if found.result else "no run since the deploy"
+    return f"the last run {(found.now - last) / MINUTE:.0f} minutes ago" if last else "no run since the deploy"
 
 
 def find_disagreements(found: SelfCheckSurvey, verdicts: Mapping[str, str], active: str) -> Sequence[SelfCheckFinding]:

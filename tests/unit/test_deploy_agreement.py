@@ -19,7 +19,7 @@ from rigwright.plan.repairs import Repair
 from roles.owned_state import OwnedStateFacts
 
 HOST = SimpleNamespace(name="box")
-SEEN = SimpleNamespace(survey=object(), why="")
+SEEN = SimpleNamespace(survey=SimpleNamespace(read=lambda section: SimpleNamespace(generation=1)), why="")
 RESTART = Repair("restart", "rigwright-chat.service")
 DIGESTS = OwnedStateFacts({"units": "a" * 64})
 

@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -230,22 +232,38 @@ def test_during_an_activation_that_goes_on_alone_nothing_is_decided(host: Deploy
     assert (host.state["outcome"], host.state["reason"]) == ("skipped", "an activation is running")
 
 
+@contextmanager
+def record_lock(path: Path, call: str) -> Iterator[None]:
+    """A process holds a lock of fcntl(2) on a file, or one of flock(2)."""
+    program = f"import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.{call}(f, 2); print(1, flush=True); input()"
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline()
+        yield
+        holder.kill()
+
+
 def test_a_transaction_of_packages_is_waited_for(host: DeployedFolder) -> None:
+    path = host.root / "var/lib/dpkg/lock-frontend"
     host.write("var/lib/dpkg/lock-frontend", "")
-    inode = (host.root / "var/lib/dpkg/lock-frontend").stat().st_ino
-    host.write("proc/locks", f"1: POSIX  ADVISORY  WRITE 7 00:2a:{inode} 0 EOF\n")
     slept: list[float] = []
+    with ExitStack() as stack:
+        stack.enter_context(record_lock(path, "lockf"))
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 4:
-            host.write("proc/locks", "")
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 4:
+                stack.close()
 
-    host.run(sleep)
+        host.run(sleep)
     assert (len(slept), host.state["outcome"]) == (4, "ok")
-    host.write("proc/locks", f"1: POSIX  ADVISORY  WRITE 7 00:2a:{inode} 0 EOF\n")
-    host.run()
+    with record_lock(path, "lockf"):
+        host.run()
     assert (host.state["outcome"], host.state["reason"]) == ("skipped", "packages are being changed")
+    # a lock of another kind is not dpkg's
+    with record_lock(path, "flock"):
+        host.run()
+    assert host.state["outcome"] == "ok"
 
 
 def test_what_cannot_be_decided_does_not_hold(host: DeployedFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,8 @@ def _parse_result(text: str) -> tuple[dict[str, object] | None, str]:
             {"check": str(one["check"])[:LONGEST], "text": str(one["text"])[:LONGEST], "since": float(one["since"])}
             for one in found["failing"][:MANY]
         ]
-        return {"run": float(found["run"]), "outcome": str(found["outcome"])[:LONGEST], "failing": failing}, ""
+        judged = None if found["judged"] is None else float(found["judged"])
+        return {"judged": judged, "outcome": str(found["outcome"])[:LONGEST], "failing": failing}, ""
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return None, type(error).__name__
 

@@ -153,7 +153,7 @@ def _processes(groups: list[str]) -> Iterator[str]:
             yield f"{group} {name} {_text(f'{at}/{name}')}"
         for folder, _, _ in os.walk(at):
             for pid in _text(f"{folder}/cgroup.procs").split():
-                with suppress(OSError):
+                with suppress(OSError, IndexError):  # it ended meanwhile
                     yield f"{folder} {pid} {read_priority(number, 1, int(pid)) if number else 0} {_process(pid)}"
 
 

@@ -252,7 +252,7 @@ def judge_disks(host: Host) -> None:
             host.fail("O08", "high", "", f"{path}: {error.strerror}")
             continue
         if found.f_bavail * found.f_frsize < free:
-            host.fail("O08", "high", "", f"{path} has {found.f_bavail * found.f_frsize >> 20} MiB free")
+            host.fail("O08", "high", "", f"{path} has less than {free >> 20} MiB free")
         point = max((one for one in mounts if is_below(path, one)), key=len, default="")
         if point and any("ro" in options.split(",") for options in mounts[point]):
             host.fail("O08", "high", "", f"{path} is read-only")

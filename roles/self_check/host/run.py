@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import struct
 import sys
 import time
 
@@ -101,16 +102,17 @@ def is_deploy_locked(path: str) -> bool:
 
 
 def has_record_lock(root: str, path: str) -> bool:
-    """Whether a process holds a lock of fcntl(2) on a file, as dpkg and apt do, by the kernel's list."""
-    host = Host({}, root)
-    found = host.lstat(path)
-    if not found:
+    """Whether a process holds a lock of fcntl(2) on a file, as dpkg and apt do."""
+    try:
+        opened = os.open(root + path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
         return False
-    for line in host.text("/proc/locks").split("\n"):
-        words = line.split()
-        if len(words) > 5 and words[1] != "->" and words[5].rpartition(":")[2] == str(found.st_ino):
-            return True
-    return False
+    try:
+        # struct flock: type, whence, start, length, process. /proc/locks names inodes of any file system's files.
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return bool(struct.unpack_from("h", fcntl.fcntl(opened, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(opened)
 
 
 def build_state(old: dict[str, Any], host: Host, began: float, reason: str) -> dict[str, Any]:
