@@ -16,7 +16,6 @@ from checks.remedy import rig_command
 from checks.repairs import DriftedCheck, find_repairs, has_foreign_additions
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost
-from rigwright.model.rig import Rig
 from rigwright.plan.repairs import Repair
 
 DRIVER = "N"
@@ -70,16 +69,16 @@ class _Options:
         return False
 
 
-def is_owned(identifier: str, rig: Rig) -> bool:
+def is_owned(identifier: str, manages_driver: bool) -> bool:
     """Whether a check is about what a deploy has made of a rig: a driver that it does not manage is its operator's."""
-    return identifier in OWNED and (rig.driver.managed or not identifier.startswith(DRIVER))
+    return identifier in OWNED and (manages_driver or not identifier.startswith(DRIVER))
 
 
 def judge_host(seen: SurveyedHost) -> HostAgreement:
     """Run the checks over a survey of a host, and name what a deploy repairs of what fails."""
     owned, foreign = list[DriftedCheck](), list[DriftedCheck]()
     for failed in _failures(seen):
-        (owned if is_owned(failed.id, seen.rig) else foreign).append(failed)
+        (owned if is_owned(failed.id, seen.rig.driver.managed) else foreign).append(failed)
     repairs: dict[str, frozenset[Repair]] = {}
     if (owned or foreign) and (survey := seen.survey):
         scope = SurveyScope(seen.rig, seen.desired)

@@ -164,7 +164,9 @@ def _find_key_problems(rigs: dict[str, Rig]) -> list[Problem]:
     # few rigs have one
     from rigwright.gateway.key_models import find_unknown_key_models
 
-    return find_unknown_key_models(rigs)
+    return find_unknown_key_models(
+        (rig.inventory, rig.gateway, [one.model for one in rig.variants]) for rig in rigs.values() if rig.gateway
+    )
 
 
 def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from rigwright.gateway import keyring
 from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.rig import Rig
+from rigwright.model.gateway_schema import Gateway
 from rigwright.problems import Invalid, Problem, describe_unknown
 
 
-def find_unknown_key_models(rigs: Mapping[str, Rig]) -> list[Problem]:
+def find_unknown_key_models(offers: Iterable[tuple[str, Gateway, Iterable[str]]]) -> list[Problem]:
     """Refuse keys for models that no rig offers and no variant of the catalogue serves.
 
     A model that is not served now is allowed: a switch of an instance can serve it again.
 
     Args:
-        rigs: The valid rigs of an inventory, by name.
+        offers: Of each valid rig with a gateway: its inventory, the gateway, and the models of its variants.
     """
     files: dict[str, set[str]] = {}
-    for rig in rigs.values():
-        if gateway := rig.gateway:
-            names = files.setdefault(resolve_inventory_path(Path(rig.inventory).parent, gateway.keys_file), set())
-            names |= {*gateway.models, *gateway.aliases, *(one.model for one in rig.variants)}
+    for inventory, gateway, models in offers:
+        names = files.setdefault(resolve_inventory_path(Path(inventory).parent, gateway.keys_file), set())
+        names |= {*gateway.models, *gateway.aliases, *models}
     found = []
     for file, names in files.items():
         try:

@@ -140,8 +140,7 @@ def test_a_host_that_could_not_be_surveyed_is_not_said_to_hold(monkeypatch: pyte
     [("U02", False, True), ("N29", True, True), ("N05", False, False), ("M15", True, False)],
 )
 def test_a_driver_is_a_deploys_where_it_is_managed(identifier: str, managed: bool, owned: bool) -> None:
-    rig: Any = SimpleNamespace(driver=SimpleNamespace(managed=managed))
-    assert owned_checks.is_owned(identifier, rig) is owned
+    assert owned_checks.is_owned(identifier, managed) is owned
 
 
 def test_a_deploy_supplies_each_value_that_its_checks_ask_for() -> None:
