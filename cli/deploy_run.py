@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,8 +25,8 @@ from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import load_deploy_file
 
 from cli import exit_codes, tables
-from cli.deploy_agreement import DeployAgreement, describe_remains
-from cli.exit_codes import HostUnreached, NotAsDeclared
+from cli.deploy_agreement import DeployAgreement
+from cli.deploy_failures import HostProgress, raise_failures
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.problems import format_count, printable
@@ -45,27 +44,6 @@ CONNECTING = ("host.py:connect", "client.py:get_host_keys")
 """Where pyinfra says how it connects; what comes of that is said here."""
 PREFIXED = re.compile(r"\[([^\]]+)\] +(.*)")
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
-
-
-@dataclass
-class HostProgress:
-    """What became of one host."""
-
-    unreached: str = ""
-    """Why there was no connection."""
-    step: str = ""
-    """The one that failed."""
-    errors: list[str] = field(default_factory=list)
-    """What was said of that, as lines."""
-    steps: int = 0
-    changed: int = 0
-    """How many of its steps changed something."""
-    repaired: list[str] = field(default_factory=list)
-    """What of it the checks found changed, and was put right, or would be."""
-    remains: list[str] = field(default_factory=list)
-    """What a deploy owns and does not hold after all."""
-    ended: float = 0.0
-    """When its last step did, as time.monotonic has it."""
 
 
 class DeployOutput(BaseStateCallback, logging.Handler):
@@ -190,7 +168,6 @@ def _truncate_text(text: str) -> str:
 
 DEPLOY = ROOT / "deploy.py"
 STATE_TIMEOUT_S = 10.0  # seconds within which a host on which something failed has to say what it serves
-RERUN_HINT = "run the same command again"
 
 
 def run_deploy(
@@ -250,7 +227,7 @@ def run_deploy(
     names -= {name for name, one in output.hosts.items() if one.remains}
     if not dry:
         output.print_changes(names)
-    _raise_failures(verb, output.hosts, names, serving, wrong, touched=state.current_stage >= StateStage.Execute)
+    raise_failures(verb, output.hosts, names, serving, wrong, touched=state.current_stage >= StateStage.Execute)
 
 
 def _redirect_output(output: DeployOutput) -> None:
@@ -341,55 +318,6 @@ def _describe_serving(target: Any, roots: Roots) -> str:
         if process.running and name.startswith("rigwright-")
     )
     return f"generation {found.current} is served ({', '.join(up)})" if up else "no instance runs there"
-
-
-def _raise_failures(
-    verb: str,
-    hosts: Mapping[str, HostProgress],
-    fine: Collection[str],
-    serving: Mapping[str, str],
-    wrong: str,
-    *,
-    touched: bool,
-) -> None:
-    """Say what failed on which host, what is served there, and what to do.
-
-    Raises:
-        NotAsDeclared: on a host that was reached.
-        HostUnreached: a host was not.
-    """
-    bad = {name: one for name, one in sorted(hosts.items()) if name not in fine}
-    if not bad:
-        return
-    alone = len(hosts) == 1
-    lines = [
-        f"{name}: {_describe_failure(one, serving.get(name, ''), wrong, touched, alone)}" for name, one in bad.items()
-    ]
-    where = f"on {len(bad)} of {len(hosts)} hosts" if len(hosts) > 1 else f"on {next(iter(bad))}"
-    text = f"{verb} failed {where}"
-    if len(bad) == 1:
-        text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if alone else lines[0]}"
-    else:
-        text += "".join(f"\n  {line}" for line in lines)
-    raise (HostUnreached if any(one.unreached for one in bad.values()) else NotAsDeclared)(text)
-
-
-def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, alone: bool) -> str:
-    serves = f". {serving[:1].upper()}{serving[1:]}" if serving else ""
-    if one.unreached:
-        # of several, each was said with its reason as soon as that was known
-        why = f"cannot be reached: {one.unreached}" if alone else "cannot be reached"
-        return f"{why}. Nothing was done there; {RERUN_HINT} once it answers"
-    if one.remains:
-        return f"{describe_remains(one.remains)}\n  Fix that, then {RERUN_HINT}"
-    refused = [line for line in one.errors if line.startswith("refused: ")]
-    if refused and not one.step:
-        more = f" (and {len(refused) - 1} more, above)" if refused[1:] else ""
-        return f"{refused[0]}{more}. Nothing was changed there{serves}. Fix that, then {RERUN_HINT}"
-    reason = wrong or (one.errors[-1].strip() if one.errors else "the connection is gone")
-    what = f"{one.step}: {reason}" if one.step else reason
-    goes_on = f"{RERUN_HINT}: it continues from there" if touched else RERUN_HINT
-    return f"{what}{serves}. Fix that, then {goes_on}"
 
 
 def describe_interruption(state: State) -> str:

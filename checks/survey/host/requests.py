@@ -119,7 +119,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     for ask in asked["asks"]:
         ask["processes"] = [processes[unit] for unit in ask["units"] if unit in processes]
         if ask["units"] and not ask["processes"]:
-            # whoever waits for an instance that systemd does not run waits in vain
+            # an instance that systemd does not run gives no answer
             found[ask["name"]] = {**LACKING, "error": DOWN.format(" and ".join(ask["units"]))}
             continue
         path, at = ask["key"], ask["at"]
