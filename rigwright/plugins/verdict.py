@@ -77,7 +77,7 @@ def verdict(plan: Mapping[str, Any], content: bytes, status: int, seconds: int) 
     named: set[str] = set()
     found, wrong = {}, []
     for name, wanted in plan["lines"].items():
-        says = whole(wanted["says"], re.IGNORECASE)
+        says = bounded_pattern(wanted["says"], re.IGNORECASE)
         own = [line for line in lines if says.search(line)]
         if not own:
             wrong.append(f"it reports nothing for {name}")
@@ -96,7 +96,7 @@ def verdict(plan: Mapping[str, Any], content: bytes, status: int, seconds: int) 
     return found
 
 
-def whole(words: str, flags: int = 0) -> re.Pattern[str]:
+def bounded_pattern(words: str, flags: int = 0) -> re.Pattern[str]:
     """What finds words that no other letter or digit touches."""
     return re.compile(rf"(?<![A-Za-z0-9]){re.escape(words)}(?![A-Za-z0-9])", flags)
 
@@ -117,7 +117,7 @@ def _number(lines: Sequence[str], says: re.Pattern[str], wanted: Mapping[str, An
 
 def _text(lines: Sequence[str], says: re.Pattern[str], wanted: Mapping[str, Any]) -> tuple[str, str, str]:
     """Whether a line contains a text, and none its contrary."""
-    holds = whole(wanted["holds"])
+    holds = bounded_pattern(wanted["holds"])
     clauses = {line: holds.split(line) for line in lines if holds.search(line)}
     denied = [line for line, beside in clauses.items() if any(map(DENIES.search, _near(beside)))]
     if clauses and not denied:

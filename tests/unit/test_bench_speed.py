@@ -61,10 +61,8 @@ def fixed_speed_server(tokens_a_second: float = 50.0, first_s: float = 0.5, fail
 def test_the_protocol_is_the_published_one() -> None:
     ask, seen = fixed_speed_server()
     made = {part.name: part for part, _ in measure_protocol(ask, SpeedEffort(), None, lambda text: None)}
-    assert list(made) == [
-        *("narrative", "code", "prefill 10k", "prefill 90k"),
-        *("1 stream 100/500", "2 streams 100/500", "4 streams 100/500"),
-    ]
+    streams = [f"{number} stream{'s' * (number > 1)} 100/500" for number in (1, 2, 4)]
+    assert list(made) == ["narrative", "code", "prefill 10k", "prefill 90k", *streams]
     prompts = [(one.prompts[0][1], one.streams) for one in seen[2:]]
     # three to warm up and five that are measured
     assert prompts == [(1000, 1)] * 8 + [(800, 1)] * 8 + [(ANSWER, 1)] * 6 + [
@@ -73,12 +71,8 @@ def test_the_protocol_is_the_published_one() -> None:
     assert [len(made[name].rates[f"{name} decode"]) for name in ("narrative", "code")] == [5, 5]
     for one in seen:
         assert one.more["chat_template_kwargs"] == {"enable_thinking": False}
-        assert {name: one.more[name] for name in ("temperature", "top_p", "top_k", "min_p")} == {
-            "temperature": 0.6,
-            "top_p": 0.95,
-            "top_k": 20,
-            "min_p": 0,
-        }
+        sampling = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0}
+        assert sampling.items() <= one.more.items()
     # nothing is answered from a cache
     assert len({one.seed for one in seen}) == len(seen) - 1
     assert all(one.salted for one in seen)

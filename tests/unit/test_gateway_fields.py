@@ -12,8 +12,8 @@ import pytest
 from rigwright.gateway.gateway_units import render_gateway
 from rigwright.gateway.request_rules import RequestRule, load_request_rules, rule_names
 from rigwright.model.gateway_schema import Gateway
-from roles.gateway.host.router import fields
-from roles.gateway.host.router.body import Refused, read
+from roles.gateway.host.router import fields, regular_expressions
+from roles.gateway.host.router.body import InvalidBody, read
 from roles.gateway.host.router.routing import _judge_fields
 from roles.gateway.host.router.settings import Model, Settings, read_settings
 from tests.unit.gateway_router import model_entry
@@ -44,12 +44,12 @@ def judging(folder: Path, *allowed: str, salted: bool = False) -> Model:
     return read_settings(file).models["m"]
 
 
-def refusal(made: Model, sent: RequestExample | bytes, path: str = "") -> Refused | None:
+def refusal(made: Model, sent: RequestExample | bytes, path: str = "") -> InvalidBody | None:
     """Why a body is refused; None where it is not."""
     body, path = (sent, path or PATHS[0]) if isinstance(sent, bytes) else (sent.render_body("m"), sent.path)
     try:
         _judge_fields(made.rules[path], read(body), made.salted)
-    except Refused as refused:
+    except InvalidBody as refused:
         return refused
     return None
 
@@ -190,7 +190,8 @@ def test_null_is_no_value(tmp_path: Path, rule: RequestRule) -> None:
 def test_rules_are_complete_and_of_known_kinds() -> None:
     assert len(set(rule_names())) == len(rule_names())
     assert {rule.kind for rule in load_request_rules()} <= set(fields.KINDS)
-    for limit in (f"{fields.MOST_OPTIONAL} times", f"{fields.MOST_COPIES} characters", f"most {fields.MOST_TIMES},"):
+    sizes = regular_expressions
+    for limit in (f"{sizes.MOST_OPTIONAL} times", f"{sizes.MOST_COPIES} characters", f"most {sizes.MOST_TIMES},"):
         assert limit in RULES["regex"].demand
     assert f"{fields.PATTERNS * RULES['patterns'].maximum} together" in RULES["patterns"].demand
     counts = RULES["schema_counts"]
@@ -240,7 +241,7 @@ def test_no_spelling_brings_a_field_past_its_rule(strict: Model, sent: bytes, pa
     ],
 )
 def test_an_object_with_a_name_twice_is_refused_at_any_depth(sent: bytes) -> None:
-    with pytest.raises(Refused, match=r"an object in the body has .* twice"):
+    with pytest.raises(InvalidBody, match=r"an object in the body has .* twice"):
         read(sent)
 
 

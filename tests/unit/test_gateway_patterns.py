@@ -4,7 +4,7 @@ from time import thread_time
 
 import pytest
 
-from roles.gateway.host.router.fields import is_modest
+from roles.gateway.host.router.regular_expressions import is_modest
 
 MODEST = [
     r"^\d{4}-\d{2}-\d{2}T[0-9:.]+Z$",

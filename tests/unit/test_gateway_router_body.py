@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from roles.gateway.host.router import body
-from roles.gateway.host.router.body import Refused, beginning, read
+from roles.gateway.host.router.body import InvalidBody, beginning, read
 
 Pairs = list[tuple[str, Any]]
 
@@ -89,7 +89,7 @@ def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused_in_a_sentence(sent: bytes, said: str) -> None:
-    with pytest.raises(Refused, match=said) as refused:
+    with pytest.raises(InvalidBody, match=said) as refused:
         read(sent)
     assert len(refused.value.message) < 200
 
@@ -202,7 +202,7 @@ def test_no_parser_finds_another_model_than_was_routed(sent: bytes) -> None:
     members = outermost(sent)
     try:
         asked = read(sent)
-    except Refused:
+    except InvalidBody:
         # nothing is refused without a cause
         names = [name for name, _ in members or []]
         named = [value for name, value in members or [] if name == "model"]
@@ -237,7 +237,7 @@ def test_where_pieces_end_makes_no_difference(text: str, size: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(body, "PIECE", size)
         assert read(sent).model == "a"
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidBody):
             read(sent.replace(b'"x"', b'"\xe2\x82"'))
 
 
@@ -245,7 +245,7 @@ def test_a_body_of_many_texts_takes_no_more_memory_than_others() -> None:
     sent = b'{"model":"a","x":[' + b",".join([b'"much of little"'] * 1_500_000) + b"]}"
     tracemalloc.start()
     try:
-        with pytest.raises(Refused, match="more than 1000000 values"):
+        with pytest.raises(InvalidBody, match="more than 1000000 values"):
             read(sent)
         assert tracemalloc.get_traced_memory()[1] < 2 * len(sent)
     finally:
@@ -265,7 +265,7 @@ def test_what_closes_too_much_or_is_too_deep_is_read_no_further(sent, said, monk
             yield piece
 
     monkeypatch.setattr(body, "_outside", counted)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidBody, match=said):
         read(sent)
     assert len(pieces) == 1
 

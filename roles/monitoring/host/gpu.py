@@ -201,7 +201,7 @@ class Answers(socketserver.BaseRequestHandler):
             elif method not in ("GET", "HEAD"):
                 self._answer("405 Method Not Allowed", "text/plain", "GET alone\n", method)
             else:
-                self._answer("200 OK", FORMAT, self.server.told(), method)
+                self._answer("200 OK", FORMAT, self.server.collect_metrics(), method)
         except OSError:  # whoever asks has gone, or is too slow
             return
 
@@ -247,8 +247,8 @@ class Server(socketserver.ThreadingTCPServer):
         self.room, self.asking, self.tell = threading.Semaphore(CLIENTS), threading.Lock(), told
         super().__init__((address, port), Answers)
 
-    def told(self) -> str:
-        """What is told, now."""
+    def collect_metrics(self) -> str:
+        """The metrics, now."""
         with self.asking:
             return self.tell()
 

@@ -36,7 +36,9 @@ def main(folder: Path, words: list[str]) -> int:
         print(f"{error}: nothing is changed")
         return 1
     limits, clocks = declared["limits"], declared["clocks"]
-    box = Box(len(limits), _places(Path(declared["devices"])), gpus, _recorded(Path(declared["record"]), len(limits)))
+    box = Box(
+        len(limits), _places(Path(declared["devices"])), gpus, _load_record(Path(declared["record"]), len(limits))
+    )
     applied = Path(declared["applied"])
     applied.unlink(missing_ok=True)
     orders = setting(box, limits, tuple(clocks) if clocks else None) if words == ["set"] else resetting(box)
@@ -93,7 +95,7 @@ def _places(devices: Path) -> list[str]:
     return found
 
 
-def _recorded(path: Path, declared: int) -> dict[int, tuple[str, str]]:
+def _load_record(path: Path, declared: int) -> dict[int, tuple[str, str]]:
     try:
         return placed(json.loads(path.read_text()), declared)
     except (OSError, ValueError):

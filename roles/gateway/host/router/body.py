@@ -43,7 +43,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class Refused(Exception):
+class InvalidBody(Exception):
     """What is wrong with a body, in a sentence for whoever has sent it."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -54,7 +54,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedBody:
     """What a body asks for."""
 
     model: str
@@ -72,12 +72,12 @@ class Asked:
     """Bytes of each of them as it is written."""
 
 
-def read(body: bytes | bytearray) -> Asked:
+def read(body: bytes | bytearray) -> ParsedBody:
     """Judge a body whole.
 
     Raises:
-        Refused: it is not UTF-8, not one JSON object, too deep or of too many values, or does not say once and as text
-            which model is meant.
+        InvalidBody: it is not UTF-8, not one JSON object, too deep or of too many values, or does not say once and as
+            text which model is meant.
     """
     _utf8(body)
     _modest(body)
@@ -86,22 +86,22 @@ def read(body: bytes | bytearray) -> Asked:
     members: dict[str, Any] = {}
     for key, first, end, value in _members(text):
         if len(key) > MOST_KEY:
-            raise Refused(f"a member of the body has a name of more than {MOST_KEY} characters")
+            raise InvalidBody(f"a member of the body has a name of more than {MOST_KEY} characters")
         # a reader that takes no heed of case, or ends a text at a NUL, would find a second one
         if key != "model" and key.partition("\0")[0].lower() == "model":
-            raise Refused("a member of the body has a name that could be read as model", "model")
+            raise InvalidBody("a member of the body has a name that could be read as model", "model")
         if key in spans:
-            raise Refused(f"the body has {_named(key)} twice", key if key in ("model", "stream") else None)
+            raise InvalidBody(f"the body has {_named(key)} twice", key if key in ("model", "stream") else None)
         spans[key], members[key] = (first, end), value
     if "model" not in spans:
-        raise Refused("the body must name a model", "model")
+        raise InvalidBody("the body must name a model", "model")
     first, end = spans["model"]
     talk = next((spans[one] for one in TALKS if one in spans), None)
     sizes = {key: last - start for key, (start, last) in spans.items()}
-    return Asked(_name(body[first:end]), (first, end), members.get("stream") is True, text, talk, members, sizes)
+    return ParsedBody(_name(body[first:end]), (first, end), members.get("stream") is True, text, talk, members, sizes)
 
 
-def beginning(asked: Asked) -> str:
+def beginning(asked: ParsedBody) -> str:
     """A hash of what a conversation begins with, which is the same at each of its turns: all up to the user's first
     message, or the first KiB of a text; 32 hexadecimal digits, or nothing where there is no conversation.
     """
@@ -130,9 +130,9 @@ def _opening(text: str, at: int) -> int:
 
 def _utf8(body: bytes | bytearray) -> None:
     if not body:
-        raise Refused("there is no body: send a JSON object")
+        raise InvalidBody("there is no body: send a JSON object")
     if body.startswith(codecs.BOM_UTF8):
-        raise Refused("the body begins with a byte order mark, which JSON has not")
+        raise InvalidBody("the body begins with a byte order mark, which JSON has not")
     if body.isascii():
         return
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -141,7 +141,7 @@ def _utf8(body: bytes | bytearray) -> None:
         for at in range(0, len(body), PIECE):
             decoder.decode(view[at : at + PIECE], at + PIECE >= len(body))
     except UnicodeDecodeError:
-        raise Refused("the body is not UTF-8") from None
+        raise InvalidBody("the body is not UTF-8") from None
     finally:
         view.release()
 
@@ -155,14 +155,14 @@ def _modest(body: bytes | bytearray) -> None:
     for bare in _outside(body):
         values += bare.count(b",") + bare.count(b"[") + bare.count(b"{")
         if values >= MOST_VALUES:
-            raise Refused(f"the body has more than {MOST_VALUES} values")
+            raise InvalidBody(f"the body has more than {MOST_VALUES} values")
         steps = memoryview(bare.translate(_STEPS, _NO_STEPS)).cast("b")
         # each step is a round in Python: what closes more than it opens, or is too deep, is read no further
         if max(accumulate(steps, initial=depth)) > MOST_DEPTH:
-            raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep")
+            raise InvalidBody(f"the body is nested more than {MOST_DEPTH} levels deep")
         depth += sum(steps)
         if depth < 0:
-            raise Refused("the body is not JSON: it closes more objects and lists than it opens")
+            raise InvalidBody("the body is not JSON: it closes more objects and lists than it opens")
 
 
 def _outside(body: bytes | bytearray) -> Iterator[bytes]:
@@ -181,7 +181,7 @@ def _outside(body: bytes | bytearray) -> Iterator[bytes]:
 
 
 def _constant(name: str) -> NoReturn:
-    raise Refused(f"the body is not JSON: it has {name}")
+    raise InvalidBody(f"the body is not JSON: it has {name}")
 
 
 def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         for name, _ in pairs:
             if name not in made:
-                raise Refused(f"an object in the body has {_named(name)} twice")
+                raise InvalidBody(f"an object in the body has {_named(name)} twice")
             del made[name]
     return made
 
@@ -203,7 +203,7 @@ def _members(text: str) -> Iterator[tuple[str, int, int, Any]]:
     """The outermost object's members: name, where the value begins and ends, value."""
     at = _skip(text, 0)
     if text[at : at + 1] != "{":
-        raise Refused("the body must be a JSON object")
+        raise InvalidBody("the body must be a JSON object")
     at = _skip(text, at + 1)
     going = text[at : at + 1] != "}"
     for _ in range(MOST_MEMBERS):
@@ -226,7 +226,7 @@ def _members(text: str) -> Iterator[tuple[str, int, int, Any]]:
         if going:
             at = _skip(text, at + 1)
     if going:
-        raise Refused(f"the body has more than {MOST_MEMBERS} members")
+        raise InvalidBody(f"the body has more than {MOST_MEMBERS} members")
     at = _skip(text, at + 1)
     if at != len(text):
         raise _broken("something follows the object", at)
@@ -238,11 +238,11 @@ def _value(text: str, at: int) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         raise _broken(error.msg, error.pos) from None
     except RecursionError:
-        raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep") from None
+        raise InvalidBody(f"the body is nested more than {MOST_DEPTH} levels deep") from None
 
 
-def _broken(why: str, at: int) -> Refused:
-    return Refused(f"the body is not JSON: {why}, at byte {at}")
+def _broken(why: str, at: int) -> InvalidBody:
+    return InvalidBody(f"the body is not JSON: {why}, at byte {at}")
 
 
 def _skip(text: str, at: int) -> int:
@@ -257,15 +257,15 @@ def _named(key: str) -> str:
 def _name(value: bytes | bytearray) -> str:
     """The model's name from the bytes of its value, which are UTF-8 and JSON."""
     if value[:1] != b'"':
-        raise Refused("model must be a text", "model")
+        raise InvalidBody("model must be a text", "model")
     name = str(json.loads(value.decode()))
     if len(name) > MOST_NAME:
-        raise Refused(f"model is longer than {MOST_NAME} characters", "model")
-    if _CONTROL.search(name) or not _whole(name):
-        raise Refused("model has control characters or half of a character", "model")
+        raise InvalidBody(f"model is longer than {MOST_NAME} characters", "model")
+    if _CONTROL.search(name) or not _has_no_surrogate(name):
+        raise InvalidBody("model has control characters or half of a character", "model")
     return name
 
 
-def _whole(name: str) -> bool:
+def _has_no_surrogate(name: str) -> bool:
     """Whether it has no half of a surrogate pair."""
     return all(not 0xD800 <= ord(one) <= 0xDFFF for one in name)

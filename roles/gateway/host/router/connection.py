@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
     def _go(self) -> None:
         """Answer what is whole."""
         try:
-            while self._transport is not None and not self._transport.is_closing() and self._begun():
+            while self._transport is not None and not self._transport.is_closing() and self._has_body_room():
                 request = self._reader.finish()
                 if request is None:
                     break
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
         self._watch()
 
-    def _begun(self) -> bool:
+    def _has_body_room(self) -> bool:
         """Whether a request's head is there, and room for its body."""
         if self._has is None and not self._waits:
             size = self._reader.begin()

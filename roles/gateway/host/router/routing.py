@@ -48,7 +48,7 @@ class Router:
                 return answers.health(self.settings)
             if path == "/state":
                 return answers.json_answer(200, {"digest": self.settings.digest, "keys": self.keyring.keys.digest})
-        except body.Refused as refused:
+        except body.InvalidBody as refused:
             return error(400, refused.message, refused.param)
         except Malformed as malformed:
             return error(malformed.status, malformed.message)
@@ -147,25 +147,25 @@ class Router:
         return hmac.new(bytes.fromhex(key.sha256), SALT.encode(), hashlib.sha256).hexdigest()
 
 
-def _judge_fields(rules: RuleSet, asked: body.Asked, salted: bool) -> None:
+def _judge_fields(rules: RuleSet, asked: body.ParsedBody, salted: bool) -> None:
     """Refuse a body with a field that could harm an engine.
 
     Raises:
-        Refused: it has one.
+        InvalidBody: it has one.
     """
     for key in asked.members:
         name = key.partition("\0")[0].lower()
         if salted and name == "cache_salt":
-            raise body.Refused("cache_salt must not be sent: this gateway sets one for each key", name)
+            raise body.InvalidBody("cache_salt must not be sent: this gateway sets one for each key", name)
         if name != key and name in rules.names:
-            raise body.Refused(f"a member of the body has a name that could be read as {name}", name)
+            raise body.InvalidBody(f"a member of the body has a name that could be read as {name}", name)
     try:
         rules.judge(asked.members, asked.sizes)
     except Violation as violation:
-        raise body.Refused(str(violation), violation.place) from None
+        raise body.InvalidBody(str(violation), violation.place) from None
 
 
-def _sticky(request: Request, model: Model, asked: body.Asked) -> str:
+def _sticky(request: Request, model: Model, asked: body.ParsedBody) -> str:
     if model.sticky == "conversation":
         return body.beginning(asked)
     value = request.header(model.sticky.partition(":")[2]) if model.sticky else None

@@ -107,7 +107,7 @@ async def _serve(name: str, listening: socket.socket, world: World, other: socke
             if why:
                 say(f"{name} ends: {why}")
 
-    def told() -> None:
+    def hear_other() -> None:
         """The other process says to read again, or is gone."""
         if other.recv(1):
             world.again()
@@ -121,7 +121,7 @@ async def _serve(name: str, listening: socket.socket, world: World, other: socke
                 prober.changed()
 
     prober = Prober(world.router, lambda: end(1, "the prober has failed")) if name == LIGHT else None
-    loop.add_reader(other, told)
+    loop.add_reader(other, hear_other)
     if prober is not None:
         loop.add_signal_handler(signal.SIGTERM, end, 0)
         loop.add_signal_handler(signal.SIGINT, end, 0)
