@@ -107,7 +107,9 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
             Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="changed_ports"),
             Consequence("S06", NO_SUCCESS, "one token from its port", of_part="changed_ports"),
             Consequence("S08", of_part="changed_cards"),
-            Consequence("S12", expected="a program in .*|the (arguments|variables) of its unit", of_part="changed"),
+            Consequence(
+                "S12", expected="a program in .*|the (arguments|variables) of its unit", of_part="changed_processes"
+            ),
             Consequence("S13", expected="the model .*", of_part="changed_variants"),
             Consequence("[A-Z][0-9]{2}", of_part="added"),
         ),
