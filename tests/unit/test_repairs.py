@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from checks import Drift, ItemText
+from checks.remedy import instruction
+from checks.repairs import DriftedCheck, find_repairs
+from checks.survey.answers import SurveyAnswers
+from checks.survey.section import SurveyScope
 from rigwright.model.roots import Roots
 from rigwright.plan.repairs import SET_ACCESS, Repair, is_added_path, parse_repair_report, render_repairs
+from tests.unit.host_states import rig_target_state
+from tests.unit.samples import sample_build, sample_facts, sample_instance, sample_rig
 
 
 @pytest.mark.parametrize(
@@ -176,3 +183,24 @@ def test_a_link_in_its_place_is_followed_by_no_repair(tmp_path: Path, link: Call
     assert done.returncode == 1
     assert "is a link" in done.stderr
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+def test_a_service_is_restarted_for_code_that_a_start_replaces_and_not_for_changed_files() -> None:
+    rig = sample_rig(sample_instance())
+    unit, library = "rigwright-chat.service", "/usr/lib/x86_64-linux-gnu/libgomp.so.1"
+    scope = SurveyScope(rig, rig_target_state(rig, sample_facts(), sample_build()))
+
+    def repairs(*found: str) -> set[Repair]:
+        failed = DriftedCheck(
+            "S21", "", "", "", Drift("the declared programs", ItemText.from_items(found), instruction("do so"))
+        )
+        return {*find_repairs(SurveyAnswers({}), scope, failed)}
+
+    changed = f"{unit} runs {library}: its bytes are not those of libgomp1"
+    assert repairs(changed) == set()
+    for stale in (
+        f"{unit}'s process 7 runs {library}, which was deleted",
+        f"{unit}'s process 7 runs code that is in no file (/memfd:x)",
+        f"{unit}'s worker process 8 runs /tmp/x, not /usr/bin/python3",
+    ):
+        assert repairs(stale, changed) == {Repair("restart", unit)}
