@@ -51,7 +51,7 @@ DOWN = (
     Consequence("S13", NO_SUCCESS, "the model .*|events ending in .*", of_part="down"),
     Consequence("S12|I0[1-7]", "none", "a (process|container)", of_part="down"),
     Consequence("S08", r"\[\]", of_part="down"),
-    Consequence("R05", r".* is nothing|nobody", of_part="down"),
+    Consequence("R05", r".* is nothing|no listener", of_part="down"),
     Consequence("E0[1-5]", "nothing was tried: .*", of_part="down"),
     Consequence("D07", rf"<models> \({NO_SUCCESS}\)", "an answer for every name"),
     Consequence("D08", "nothing|left out", of_part="down"),
