@@ -126,16 +126,19 @@ def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], 
 @click.option(
     "--hosts", "numbers", callback=parse_counts, default="1,8", show_default=True, help="Over how many of them."
 )
+@click.option("--realtime", is_flag=True, help="Commands and hosts have real-time priority while they are timed.")
 @LAYER
 @JSON_OPTION
-def states(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], file: str | None) -> None:
+def states(
+    release: str, runs: int, numbers: list[int], realtime: bool, layers: tuple[str, ...], file: str | None
+) -> None:
     """Time the checks' questions and `check` where an instance serves, is stopped, loads, has failed, and so on.
 
     Also of an undeployed edit, a host without a deployment and an address without a host. Prints the first lines of
     `check` in each state. Needs root and memory for the hosts, and compiles llama.cpp when no earlier run has.
     """
     with errors():
-        report = benchmarks.check_states.measure(release, layers, numbers, runs, print_progress)
+        report = benchmarks.check_states.measure(release, layers, numbers, runs, print_progress, realtime=realtime)
     if file:
         write_output(file, report.as_json())
     for state, lines in report.lines.items():

@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from benchmarks import BenchmarkFailed
 from benchmarks.noop_deploy import PORT, converge, inventory_of, own_lab
 from benchmarks.timed_verbs import Report, Row, Verb, timed
+from lab import cgroups
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
@@ -30,6 +31,8 @@ WEIGHTS = "w=$(find /srv/models -name '*.gguf')"
 FIRST_LINES = 3  # of `check`, which state the cause
 COLUMNS = 80
 STATUSES = (0, 1, 3)  # of a `check` that ran: as declared, not as declared, not reached
+PRIORITY = 10  # of real-time processes, 1 to 99
+REALTIME = ["chrt", "-f", str(PRIORITY)]
 PATIENCE = 120.0  # seconds for a state to come about
 GOAL = 1.0  # seconds of all questions to one host
 FURTHER = 0.4  # processor seconds of the controller for each further host
@@ -123,7 +126,13 @@ class StatesReport(Report):
 
 
 def measure(
-    release: str, layers: tuple[str, ...], counts: Sequence[int], runs: int, say: Callable[[str], None]
+    release: str,
+    layers: tuple[str, ...],
+    counts: Sequence[int],
+    runs: int,
+    say: Callable[[str], None],
+    *,
+    realtime: bool = False,
 ) -> StatesReport:
     """Boot hosts, converge them, and time the questions and `check` in each state.
 
@@ -133,6 +142,7 @@ def measure(
         counts: Over how many hosts; the largest of them are booted, and a blank one.
         runs: How often each is timed.
         say: Told what is under way.
+        realtime: Whether hosts and commands have real-time priority while commands are timed.
 
     Raises:
         BenchmarkFailed: a verb fails.
@@ -148,12 +158,15 @@ def measure(
         verbs: list[Verb] = []
         for (inventory, hosts), number in zip(inventories.items(), numbers, strict=True):
             questions = Row(f"questions, {state}", number, f"{GOAL:.0f} s" if number == 1 else "")
-            command = [sys.executable, "-c", QUESTIONS, inventory]
+            first = REALTIME if realtime else []
+            command = [*first, sys.executable, "-c", QUESTIONS, inventory]
             verbs.append(Questions(questions, command, hosts, environment=os.environ | {"PYTHONPATH": str(ROOT)}))
             goal = f"2 x one, {FURTHER} s more of a processor" if number > 1 else ""
-            verbs.append(Verb(Row(f"check, {state}", number, goal), [RIG, "check", inventory], hosts, STATUSES))
+            verbs.append(Verb(Row(f"check, {state}", number, goal), [*first, RIG, "check", inventory], hosts, STATUSES))
         lines[state] = first_lines(next(iter(inventories)))
-        reports.append(timed(verbs, release, runs, say))
+        reached = {host.name: host for hosts in inventories.values() for host in hosts}.values() if realtime else ()
+        with in_realtime(reached):
+            reports.append(timed(verbs, release, runs, say))
 
     with TemporaryDirectory(prefix="rigwright-bench-") as name, own_lab() as lab:
         folder = Path(name)
@@ -200,6 +213,24 @@ def in_state(state: HostState, inventory: str, hosts: Sequence[LabHost]) -> Iter
     finally:
         _run_everywhere(state.leave, inventory, hosts)
         _wait("healthy", SERVES, hosts)
+
+
+@contextmanager
+def in_realtime(hosts: Iterable[LabHost]) -> Iterator[None]:
+    """All threads of hosts at real-time priority, and those that they start; each at an ordinary one afterwards."""
+    _schedule(hosts, os.SCHED_FIFO, PRIORITY)
+    try:
+        yield
+    finally:
+        _schedule(hosts, os.SCHED_OTHER, 0)
+
+
+def _schedule(hosts: Iterable[LabHost], policy: int, priority: int) -> None:
+    for host in hosts:
+        for pid in cgroups.list_processes(host.namespace):
+            for thread in Path(f"/proc/{pid}/task").glob("*"):
+                with suppress(ProcessLookupError):
+                    os.sched_setscheduler(int(thread.name), policy, os.sched_param(priority))
 
 
 def _run_everywhere(command: str, inventory: str, hosts: Sequence[LabHost]) -> None:
