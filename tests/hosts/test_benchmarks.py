@@ -150,7 +150,7 @@ def test_each_state_is_timed_and_the_first_lines_of_check_state_its_cause(tmp_pa
     assert [row["verb"] for row in rows] == [f"{what}, {state}" for state in causes for what in ("questions", "check")]
     assert all(min(row["seconds"]) > 0 for row in rows)
     for state, cause in causes.items():
-        first = output.partition(f"\n{state}:\n")[2].partition("\n\n")[0].splitlines()
+        first = f"\n{output}".partition(f"\n{state}:\n")[2].partition("\n\n")[0].splitlines()
         assert len(first) <= 3
         assert max(map(len, first)) <= 80
         # the folder of an inventory can make a line of its own of what a terminal breaks
