@@ -111,7 +111,7 @@ def judge_services(host: Host) -> None:
 def judge_instance(host: Host, name: str, unit: str, digest: str) -> None:
     """One instance without the marker of a stop by hand. One that fails again and again is one finding until it serves."""
     active, sub = host.active(unit), host.units.get(unit, {}).get("SubState", "")
-    before = host.previous_text("S01", name)
+    before = host.previous_text("S01", name, unit)
     if (
         active not in (*RUNNING, "deactivating")
         or sub == "auto-restart"

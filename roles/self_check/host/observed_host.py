@@ -108,10 +108,10 @@ class Host:
         if found not in self.findings:
             self.findings.append(found)
 
-    def previous_text(self, check: str, part: str) -> str:
-        """The text of the last run's finding about a part; empty without one."""
-        texts = (one.get("text", "") for one in self.failing if (one.get("check"), one.get("part")) == (check, part))
-        return str(next(texts, ""))
+    def previous_text(self, check: str, part: str, unit: str) -> str:
+        """The text of the last run's finding about a unit of a part; empty without one."""
+        found = [str(one.get("text")) for one in self.failing if (one.get("check"), one.get("part")) == (check, part)]
+        return next((text for text in found if text.startswith(f"{unit} ")), "")
 
     def load_generation(self) -> None:
         """Read the number of the current generation, its manifest, and the state of all units."""
