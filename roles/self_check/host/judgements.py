@@ -109,7 +109,7 @@ def judge_services(host: Host) -> None:
 
 
 def judge_instance(host: Host, name: str, unit: str, digest: str) -> None:
-    """One instance without the marker of a stop by hand. One that fails again and again is one finding until it serves."""
+    """One instance without the marker of a stop by hand. Repeated failures are one finding until it serves."""
     active, sub = host.active(unit), host.units.get(unit, {}).get("SubState", "")
     before = host.previous_text("S01", name, unit)
     if (
