@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+import benchmarks.check_states
 import benchmarks.environment_install
 import benchmarks.gateway_overhead
 import benchmarks.noop_deploy
@@ -113,6 +114,47 @@ def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], 
     print_table(
         ("verb", "hosts", "seconds", "processor s", "goal", "hosts' processor s", "remote commands", "memory"), rows
     )
+    click.echo(
+        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
+        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
+    )
+
+
+@main.command()
+@RELEASE
+@RUNS
+@click.option(
+    "--hosts", "numbers", callback=parse_counts, default="1,8", show_default=True, help="Over how many of them."
+)
+@click.option("--realtime", is_flag=True, help="Commands and hosts have real-time priority while they are timed.")
+@LAYER
+@JSON_OPTION
+def states(
+    release: str, runs: int, numbers: list[int], realtime: bool, layers: tuple[str, ...], file: str | None
+) -> None:
+    """Time the checks' questions and `check` where an instance serves, is stopped, loads, has failed, and so on.
+
+    Also of an undeployed edit, a host without a deployment and an address without a host. Prints the first lines of
+    `check` in each state. Needs root and memory for the hosts, and compiles llama.cpp when no earlier run has.
+    """
+    with errors():
+        report = benchmarks.check_states.measure(release, layers, numbers, runs, print_progress, realtime=realtime)
+    if file:
+        write_output(file, report.as_json())
+    for state, lines in report.lines.items():
+        click.echo("\n".join([f"{state}:", *lines, ""]))
+    rows: list[tuple[str, ...]] = []
+    for row in report.rows:
+        further = report.further(row)
+        rows.append(
+            (
+                *(row.verb, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
+                *(f"{report.ratio(row):.1f}", f"{median(row.processor):.2f}"),
+                *("" if further is None else f"{further:.2f}", f"{median(row.hosts_processor):.2f}", row.goal),
+            )
+        )
+    head = ("run", "hosts", "seconds", "from-to", "by one", "processor s", "each further", "hosts' processor s", "goal")
+    print_table(head, rows)
     click.echo(
         f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
         f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"

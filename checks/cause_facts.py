@@ -189,7 +189,9 @@ def collect_cause_facts(
         place=place,
         generation=stored.number if stored else None,
         is_deployed=stored is not None if generations else about is None or about.generation is not None,
-        edit=find_edit(generations, units, started, rig, desired) if generations and desired else None,
+        edit=find_edit(generations, units, started, rig, desired, _read(survey, PROCESSES))
+        if generations and desired
+        else None,
         instances=tuple(
             _instance(one, rig, survey, units, events, facts, desired) for one in rig.instances if units is not None
         ),

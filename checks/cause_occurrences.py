@@ -65,6 +65,7 @@ def find_undeployed_edit(facts: CauseFacts, _failures: Failures) -> Found:
         terms={
             "added": sorted(edit.added),
             "changed": sorted(edit.changed - down),
+            "changed_processes": sorted(edit.changed_processes - down),
             "changed_ports": sorted(edit.changed_ports - down),
             "changed_cards": sorted(edit.changed_cards - down),
             "changed_variants": sorted(edit.changed_variants - down),

@@ -51,7 +51,7 @@ DOWN = (
     Consequence("S13", NO_SUCCESS, "the model .*|events ending in .*", of_part="down"),
     Consequence("S12|I0[1-7]", "none", "a (process|container)", of_part="down"),
     Consequence("S08", r"\[\]", of_part="down"),
-    Consequence("R05", r".* is nothing|nobody", of_part="down"),
+    Consequence("R05", r".* is nothing|no listener", of_part="down"),
     Consequence("E0[1-5]", "nothing was tried: .*", of_part="down"),
     Consequence("D07", rf"<models> \({NO_SUCCESS}\)", "an answer for every name"),
     Consequence("D08", "nothing|left out", of_part="down"),
@@ -107,7 +107,9 @@ CAUSE_RULES: tuple[CauseRule, ...] = (
             Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="changed_ports"),
             Consequence("S06", NO_SUCCESS, "one token from its port", of_part="changed_ports"),
             Consequence("S08", of_part="changed_cards"),
-            Consequence("S12", expected="a program in .*|the (arguments|variables) of its unit", of_part="changed"),
+            Consequence(
+                "S12", expected="a program in .*|the (arguments|variables) of its unit", of_part="changed_processes"
+            ),
             Consequence("S13", expected="the model .*", of_part="changed_variants"),
             Consequence("[A-Z][0-9]{2}", of_part="added"),
         ),

@@ -57,7 +57,7 @@ def check_key_permissions(
     """
     aliases = gateway.aliases if gateway else {}
     if not (keys := keys_to_test(inventory, gateway)):
-        pytest.skip("clients need a key here, and nobody has one")
+        pytest.skip("clients need a key here, and no key exists")
     lacking, shown = [], []
     for owner, key in keys.items():
         offered = offered_model_names(instances, gateway, entry, key)

@@ -25,6 +25,8 @@ from rigwright.plan.repairs import Repair, is_added_path
 from rigwright.weights.weight_server import SHARE_UNIT
 
 UNIT = re.compile(r"(?<![/\w.:@-])rigwright[-_][A-Za-z0-9:_.\\@-]*\.service")
+CHANGED_FILE = re.compile(r"\S+ runs /.*: .+", re.DOTALL)
+"""What S21 finds of a file whose bytes are not those of its package: a process that starts again runs the same ones."""
 DEVICE = re.compile(r"/dev/nvidia[a-z0-9-]*")
 WEIGHT_FOLDER, SECRET = "755", "600"
 ROOT = "root:root"
@@ -87,6 +89,14 @@ def _restart_named(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedChe
     """The services that a failure names, and that of the instance that it is about."""
     services = {name for name, one in expected_units(scope).items() if one.kind == "service"}
     named = {*UNIT.findall(f"{failed.drift.found} {failed.drift.expected}"), failed.unit} & services
+    yield from (Repair("restart", name) for name in sorted(named))
+
+
+def _restart_for_code(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
+    """The services whose code a start replaces."""
+    services = {name for name, one in expected_units(scope).items() if one.kind == "service"}
+    stale = [found for _, found in failed.drift.items if not CHANGED_FILE.fullmatch(found)]
+    named = {unit for found in stale for unit in UNIT.findall(found)} & services
     yield from (Repair("restart", name) for name in sorted(named))
 
 
@@ -179,7 +189,8 @@ def _devices(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) ->
 Find = Callable[[SurveyAnswers, SurveyScope, DriftedCheck], Iterable[Repair]]
 REPAIRS: dict[str, Find] = {
     **dict.fromkeys(("U02", "U03", "U06", "U07", "D03", "H03", "Q03", "S03", "S11", "W05"), _added_files),
-    **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S21", "S25", "Q02", "V04"), _restart_named),
+    **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S25", "Q02", "V04"), _restart_named),
+    "S21": _restart_for_code,
     **dict.fromkeys(("H02", "H08"), _restart_share),
     "S22": _restart_stopped,
     "U09": _thaw,

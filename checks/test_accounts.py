@@ -66,7 +66,7 @@ def test_numbers(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
 
 @check(
     "A02",
-    "service users are in no group but their own, and nobody else is in that",
+    "service users are in no group but their own, which has no other member",
     severity="critical",
     why="group membership grants access to disks, cards, passwords or other services' sockets, in either direction",
 )
@@ -93,14 +93,14 @@ def test_groups(survey: SurveyAnswers) -> None:
         if one.group_admins:
             remedy += host_command("gpasswd --administrators '' {}", one.name)
         remedy = sum((host_command("gpasswd --delete {} {}", member, one.name) for member in sorted(members)), remedy)
-    expect(format_first_lines(inside) or "nobody", "nobody", remedy)
+    expect(format_first_lines(inside) or "no other member", "no other member", remedy)
 
 
 @check(
     "A03",
     "service users and their groups have no password",
     severity="critical",
-    why="anyone who knows the password, or anyone at all if it is empty, can become the service user",
+    why="the password, or an empty one, makes every local user the service user",
 )
 def test_passwords(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -223,7 +223,7 @@ def test_subordinate(survey: SurveyAnswers) -> None:
     "A10",
     "only root can change account files and what root runs",
     severity="critical",
-    why="anyone who can write the account files is root at the next login",
+    why="write access to the account files makes a user root at the next login",
 )
 def test_files(survey: SurveyAnswers) -> None:
     accounts = survey.read(ACCOUNTS)

@@ -28,7 +28,7 @@ def test_users(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     "B02",
     "only root can write to the software and state directories",
     severity="critical",
-    why="anyone who can write there runs code as the service, or as root at the next deploy",
+    why="a file written there runs as the service, or as root at the next deploy",
 )
 def test_roots_are_not_writable(survey: SurveyAnswers) -> None:
     loose = [str(one) for one in survey.read(OURS).loose]

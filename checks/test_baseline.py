@@ -54,7 +54,7 @@ def now_there(
     "J01",
     "it was not slower than what was accepted when it was measured last",
     severity="low",
-    why="a box that is slower than it was has lost lanes, power, cooling or a setting, and nobody is told",
+    why="a box that is slower than it was has lost lanes, power, cooling or a setting without a message",
     blind="how fast it is now: it reads what `rigwright bench speed` has kept beside the inventory, and loads nothing",
 )
 def test_speed(
@@ -76,7 +76,7 @@ def test_speed(
         raise Drift("a book of runs that can be read", error, instruction("restore that file, or remove it")) from None
     last = page.last_run
     if last is None:
-        pytest.skip(f"nobody has measured it: {MEASURE}")
+        pytest.skip(f"no speed was measured: {MEASURE}")
     told = f"measured {age(last, time.time())}"
     before, changes = speed_baselines.find_reference(page, last)
     if before is None:

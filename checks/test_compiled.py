@@ -15,7 +15,7 @@ from rigwright.model.instance import WARM, Instance
     "S15",
     "only the instance can write to its compile cache",
     severity="critical",
-    why="the engine runs that code: anyone who can write there runs code as the service",
+    why="the engine runs that code: a file written there runs as the service",
 )
 def test_compiled_is_its_own(
     survey: SurveyAnswers, service_accounts: ServiceAccounts, instance: Instance, service: ServiceSpec
@@ -25,7 +25,7 @@ def test_compiled_is_its_own(
     found, user = survey.read(COMPILED), service_accounts.of_instance(instance)
     own = found.own[service.cache]
     cure = host_command("systemctl stop {}; rm -rf -- {} {}", instance.unit, instance.cache_folder, WARM) + DEPLOY
-    expect(f"{own.owner or 'nobody'} with mode {own.mode:o}", f"{user} with mode 700", cure)
+    expect(f"{own.owner or 'no user'} with mode {own.mode:o}", f"{user} with mode 700", cure)
     expect(", ".join(own.others), "only its own files in it", cure, holds=not own.others)
     expect(
         ", ".join(found.loose), "no file that others can change in its initial contents", cure, holds=not found.loose

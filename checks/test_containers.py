@@ -201,7 +201,7 @@ def test_one_spec(survey: SurveyAnswers, declared_cards: tuple[Card, ...], conta
     "C07",
     "the CDI spec is regenerated at boot and after each driver change",
     severity="high",
-    why="a spec that nobody regenerates describes the previous driver after the next upgrade or boot",
+    why="a spec that is not regenerated describes the previous driver after the next upgrade or boot",
 )
 def test_units(survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], containers: object) -> None:
     skip_without_container_cards(declared_cards)

@@ -34,7 +34,7 @@ def _first(found: Iterator[str]) -> str:
     "R02",
     "no packet filter rule redirects others to the rig's ports, or its clients elsewhere",
     severity="critical",
-    why="a redirect opens a port that nobody declared, or sends clients and their keys to somebody else",
+    why="a redirect opens an undeclared port, or sends clients and their keys to another service",
 )
 def test_nothing_is_redirected(survey: SurveyAnswers, rig: Rig) -> None:
     found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.find_redirects())
@@ -45,11 +45,11 @@ def test_nothing_is_redirected(survey: SurveyAnswers, rig: Rig) -> None:
     "R03",
     "no packet filter rule blocks clients from the rig's ports",
     severity="critical",
-    why="the service answers this host and nobody else",
+    why="the service answers this host alone",
 )
 def test_nobody_is_kept_out(survey: SurveyAnswers, rig: Rig) -> None:
     found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.find_blocked_clients())
-    expect(_first(found) or "nobody", "nobody", RULES)
+    expect(_first(found) or "no other", "no other", RULES)
 
 
 @check(
@@ -72,7 +72,7 @@ def test_answers_are_routed(survey: SurveyAnswers) -> None:
     "R10",
     "rules set by tools older than nft can be read",
     severity="high",
-    why="rules that cannot be read may redirect anyone anywhere",
+    why="rules that cannot be read may redirect any client to any address",
 )
 def test_legacy(survey: SurveyAnswers) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]

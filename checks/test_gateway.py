@@ -78,7 +78,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, gateway_entry: Gate
     "D02",
     "the gateway's processes run with the declared settings",
     severity="high",
-    why="settings changed by hand or by an interrupted deploy let others in, or nobody",
+    why="settings changed by hand or by an interrupted deploy admit other clients, or none",
 )
 def test_processes_are_current(
     survey: SurveyAnswers,
@@ -203,7 +203,7 @@ def _shown(survey: SurveyAnswers, listener: Listener) -> "Certificate":
     "D13",
     "the listener's certificate is the declared one",
     severity="critical",
-    why="clients reject a certificate of another CA, or were told to trust somebody else's",
+    why="clients reject a certificate of another CA, or trust a foreign one",
 )
 def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: Roots, listener: Listener) -> None:
     shown, entry = _shown(survey, listener), listener[1]
@@ -266,7 +266,9 @@ def test_names_resolve(
     expect(", ".join(parse_model_names(shown)), ", ".join(sorted(found)), restart_units(ROUTER_UNIT) + DEPLOY)
 
 
-@check("D08", "the gateway forwards requests to the instance", severity="high", why="the instance's cards serve nobody")
+@check(
+    "D08", "the gateway forwards requests to the instance", severity="high", why="the instance's cards serve no client"
+)
 def test_instances_are_in(survey: SurveyAnswers, offered: Instance) -> None:
     gates = survey.read(GATES)
     expect(gates.unit_state(offered.unit).active, "active", DEPLOY)
@@ -319,7 +321,7 @@ def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts
     "D11",
     "the gateway accepts exactly the keys in its keys file",
     severity="critical",
-    why="an unknown key lets somebody in, and a revoked one still works",
+    why="an unknown key is accepted, and a revoked one still works",
 )
 def test_keys_in_force(survey: SurveyAnswers, inventory_file: str, gateway: tuple[str, Gateway]) -> None:
     wanted, described = _declared_keys(inventory_file, gateway[1])[1:]
@@ -336,7 +338,7 @@ def test_keys_in_force(survey: SurveyAnswers, inventory_file: str, gateway: tupl
     "D14",
     "the gateway will accept exactly the keys in its keys file after a restart",
     severity="critical",
-    why="a key that somebody added on the host works after a restart",
+    why="a key that was added on the host works after a restart",
 )
 def test_keys_at_rest(survey: SurveyAnswers, inventory_file: str, roots: Roots, gateway: tuple[str, Gateway]) -> None:
     ring, wanted, described = _declared_keys(inventory_file, gateway[1])
@@ -360,7 +362,7 @@ def _declared_keys(inventory_file: str, declared: Gateway) -> tuple[keyring.Clie
     "D12",
     "nginx workers date from the gateway's last start or reload by systemd",
     severity="high",
-    why="settings given to nginx by hand are no longer in any file, so nobody sees them",
+    why="settings given to nginx by hand are in no file",
 )
 def test_workers_are_known(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
     later = survey.read(GATES).unit_state(GATEWAY_UNIT).later

@@ -99,7 +99,7 @@ def test_way_back_leads_somewhere(survey: SurveyAnswers, roots: Roots, target_ge
     "G05",
     "the configuration directory holds nothing unknown",
     severity="low",
-    why="nobody knows about it, maintains it or removes it",
+    why="no lock or inventory lists it, and no deploy maintains or removes it",
 )
 def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...]) -> None:
     found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(roots)]

@@ -235,7 +235,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     "I07",
     "conmon and podman, which run the container, are the distribution's",
     severity="critical",
-    why="both are root: whoever replaces them owns the box",
+    why="both run as root: a replaced one owns the box",
 )
 def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     processes = survey.read(PROCESSES)

@@ -36,7 +36,7 @@ ELSEWHERE = re.compile(
     "M01",
     "what root and the services run is as packaged",
     severity="critical",
-    why="whoever replaces a system program or library owns the box",
+    why="a replaced system program or library owns the box",
 )
 def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
@@ -95,7 +95,7 @@ def test_libraries(survey: SurveyAnswers) -> None:
     "M03",
     "apt installs only signed packages",
     severity="high",
-    why="anyone who can impersonate an archive becomes root here",
+    why="an impersonated archive runs code as root here",
 )
 def test_signed(survey: SurveyAnswers) -> None:
     wrong = [f"{where}: {what}" for where, what in survey.read(PACKAGES).loose]
@@ -163,7 +163,7 @@ def test_shutdown(survey: SurveyAnswers) -> None:
     "M08",
     "SSH and the network come up at boot",
     severity="high",
-    why="a box that nobody reaches can be neither checked nor repaired",
+    why="a box out of reach can be neither checked nor repaired",
 )
 def test_way_in(survey: SurveyAnswers) -> None:
     settings = survey.read(SETTINGS)
@@ -215,7 +215,7 @@ def test_tmpfiles(survey: SurveyAnswers) -> None:
     "M10",
     "the boot loader starts the newest kernel, with the system's own init and target",
     severity="high",
-    why="an older kernel may lack the driver, and another target or init serves nobody",
+    why="an older kernel may lack the driver, and another target or init starts no instance",
 )
 def test_boot_loader(survey: SurveyAnswers) -> None:
     boot = survey.read(BOOT)
@@ -266,7 +266,7 @@ def test_initrd(survey: SurveyAnswers) -> None:
     "sysctl settings expose nothing, starve nothing and run no unpackaged programs",
     severity="high",
     why="core dump and module helpers run as root; a loopback interface that is routed is open to the network",
-    blind="emulators for programs of other machines alone, as containers register them: which file it was nobody sees",
+    blind="emulators for programs of other machines alone, as containers register them: no file is named",
 )
 def test_kernel_settings(survey: SurveyAnswers) -> None:
     wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
@@ -277,9 +277,9 @@ def test_kernel_settings(survey: SurveyAnswers) -> None:
 
 @check(
     "M15",
-    "nobody becomes root without authentication",
+    "no user becomes root without authentication",
     severity="critical",
-    why="every local user, and whoever takes over another service, would own the box",
+    why="every local user, and every compromised service, would own the box",
 )
 def test_nobody_becomes_root(survey: SurveyAnswers) -> None:
     rights = survey.read(RIGHTS)
@@ -296,7 +296,7 @@ def test_nobody_becomes_root(survey: SurveyAnswers) -> None:
     "M16",
     "what root starts can be changed by root alone",
     severity="critical",
-    why="jobs, rules, units and login scripts run as root: who can change the program that one names is root",
+    why="jobs, rules, units and login scripts run as root: write access to a program that one names is root access",
     blind="what a program starts itself, what root alone has put there, and units of users' own managers",
 )
 def test_what_root_starts(survey: SurveyAnswers) -> None:
@@ -307,7 +307,7 @@ def test_what_root_starts(survey: SurveyAnswers) -> None:
 
 @check(
     "M17",
-    "sshd lets in who deploys, and nobody without a key of their own",
+    "sshd admits the deploying user, and each user only with a key of their own",
     severity="critical",
     why="a box that shuts its operator out at sshd's next start can only be repaired at its console",
 )

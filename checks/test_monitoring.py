@@ -26,7 +26,7 @@ from rigwright.monitoring.monitoring_units import (
 EXPOSURE = 2.0  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 
 
-@check("Q01", "what watches runs, now and after a reboot", severity="high", why="nobody is told of anything")
+@check("Q01", "monitoring runs, now and after a reboot", severity="high", why="no alert is sent")
 def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
     expect(f"{one.active}, {one.enabled}", "active, enabled", DEPLOY + show_log(watching.unit_name))
@@ -36,7 +36,7 @@ def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) 
     "Q02",
     "it was started from the declared settings",
     severity="high",
-    why="alerts that were changed, by hand or by a run that died, reach nobody",
+    why="alerts that were changed, by hand or by an interrupted run, are not sent",
 )
 def test_process_is_current(
     survey: SurveyAnswers,
@@ -62,7 +62,7 @@ def test_exposure(survey: SurveyAnswers, watching: MonitoringService) -> None:
     "Q04",
     "it listens on the declared address and port alone",
     severity="critical",
-    why="figures, silences and probes are for those alone who are declared",
+    why="metrics, silences and probes are for the declared readers alone",
 )
 def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: MonitoringService) -> None:
     listeners, unit = survey.read(REACH).listeners, watching.unit_name
@@ -70,19 +70,19 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: Monitorin
     expect(format_first_lines(sorted(own)) or "nothing", watching.endpoint, restart_units(unit) + DEPLOY)
     port = watching.at[1]
     others = {name for one in listeners if one.port == port for name in one.holders if not name.endswith(f" of {unit}")}
-    expect(format_first_lines(sorted(others)) or "nobody", "nobody", STOP_LISTENER + DEPLOY)
+    expect(format_first_lines(sorted(others)) or "no other", "no other", STOP_LISTENER + DEPLOY)
 
 
 @check(
     "Q05",
     "it asks the boxes of the inventory, and what they serve",
     severity="high",
-    why="of a box that is not asked, nobody is told that it is gone",
+    why="no alert reports the loss of a box that is not scraped",
 )
 def test_asks_all(survey: SurveyAnswers, roots: Roots, scrape_targets: tuple[ScrapeTarget, ...]) -> None:
     wanted = render_targets(roots, scrape_targets)
     if not wanted:
-        pytest.skip("it asks nobody")
+        pytest.skip("it has no scrape targets")
     there = survey.read(GATES).files
     other = [path for path, text in wanted.items() if there.get(path) != text]
     expect(format_first_lines(other) or "as declared", "as declared", DEPLOY)
@@ -92,11 +92,11 @@ def test_asks_all(survey: SurveyAnswers, roots: Roots, scrape_targets: tuple[Scr
     "Q06",
     "it hears of all that it asks",
     severity="high",
-    why="what is not heard of is down, or tells nobody that it is",
+    why="a target without an answer is down, or its exporter is",
 )
 def test_hears_of_all(survey: SurveyAnswers, scrape_targets: tuple[ScrapeTarget, ...]) -> None:
     if not scrape_targets:
-        pytest.skip("it asks nobody")
+        pytest.skip("it has no scrape targets")
     said = find_answer(survey.read(REQUESTS), HEARD)
     try:
         rows = [one["metric"] for one in json.loads(said.body)["data"]["result"]]
@@ -111,7 +111,10 @@ def test_hears_of_all(survey: SurveyAnswers, scrape_targets: tuple[ScrapeTarget,
 
 
 @check(
-    "Q07", "nothing watches that the rig does not declare", severity="high", why="nobody knows of what is not declared"
+    "Q07",
+    "no monitoring runs that the rig does not declare",
+    severity="high",
+    why="undeclared programs are not maintained",
 )
 def test_nothing_undeclared(
     survey: SurveyAnswers,

@@ -103,7 +103,7 @@ def test_held(
     "N16",
     "apt offers only the driver's own branch",
     severity="low",
-    why="a manual upgrade installs a branch that nobody chose, or half of it",
+    why="a manual upgrade installs an undeclared branch, or half of it",
 )
 def test_in_branch(
     survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts

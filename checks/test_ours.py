@@ -128,7 +128,7 @@ def _may(line: str, roots: Roots, service_accounts: ServiceAccounts) -> bool:
     "O04",
     "secrets are readable by root only, and none are left over",
     severity="critical",
-    why="whoever reads a key can use the engine in its owner's name; a key that nothing needs may be somebody's",
+    why="a key opens the engine in its owner's name; an unused key may be an attacker's",
 )
 def test_secrets(
     survey: SurveyAnswers,
@@ -296,4 +296,4 @@ def test_locks(survey: SurveyAnswers) -> None:
         for one in survey.read(GROUND).held
         if one.lock != "lease" and not any(WORKS.search(line) for line in one.groups)
     }
-    expect(format_first_lines([*found.values()]) or "nobody", "nobody", kill_processes(found))
+    expect(format_first_lines([*found.values()]) or "no other process", "no other process", kill_processes(found))

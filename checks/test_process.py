@@ -229,7 +229,7 @@ def _apart(
     "S22",
     "no process is stopped or traced",
     severity="critical",
-    why="a stopped process holds its socket and answers nobody; whoever traces one reads its key",
+    why="a stopped process holds its socket and gives no answer; a tracer reads its key",
 )
 def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)

@@ -55,7 +55,7 @@ def test_no_tunnel(survey: SurveyAnswers) -> None:
     "R05",
     "only the instance's port and the gateway can open its socket",
     severity="critical",
-    why="whoever opens it needs only the key, from anywhere; whoever replaces it is sent that key",
+    why="an open socket needs only the key; a replaced one receives that key",
 )
 def test_socket(
     survey: SurveyAnswers,
@@ -78,7 +78,7 @@ def test_socket(
     "R06",
     "only root and the gateway can open the gateway's internal sockets",
     severity="critical",
-    why="whoever opens them decides which keys are revoked, and where requests go",
+    why="write access to them decides which keys are revoked, and where requests go",
 )
 def test_gateway_sockets(
     survey: SurveyAnswers,
@@ -129,8 +129,8 @@ def _socket(
     there = reach.listening[path]
     own = (f" of {unit}", " of init.scope") if not closed else (f" of {unit}",)
     strangers = sorted({name for name in [*there["own"], *there["host"]] if not name.endswith(own)})
-    expect(", ".join(strangers) or "nobody else", "nobody else", STOP_LISTENER + step)
-    expect("somebody" if there["own"] or there["host"] else "nobody", "somebody", step)
+    expect(", ".join(strangers) or "no other", "no other", STOP_LISTENER + step)
+    expect("a listener" if there["own"] or there["host"] else "no listener", "a listener", step)
 
 
 @check(
@@ -150,7 +150,7 @@ def test_loopback_is_loopback(survey: SurveyAnswers) -> None:
     "R08",
     "the host has the addresses that the rig listens on",
     severity="high",
-    why="clients of an address that the host has lost reach nobody, or somebody else",
+    why="clients of an address that the host has lost reach no host, or another one",
 )
 def test_addresses(
     survey: SurveyAnswers,

@@ -44,7 +44,7 @@ def running(survey: SurveyAnswers, instance: Instance) -> ServiceProcesses:
     return survey.read(PROCESSES).units[instance.unit]
 
 
-@check("S01", "the instance is running, and starts at boot", severity="critical", why="nobody is served")
+@check("S01", "the instance is running, and starts at boot", severity="critical", why="clients get no answer")
 def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation, instance: Instance) -> None:
     state = observe_state(survey, instance, target_generation)
     if state.is_down:

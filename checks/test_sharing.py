@@ -80,7 +80,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, share: ShareEntry) 
         for name in one.holders
         if not name.endswith(f" of {SHARE_UNIT}")
     ]
-    expect(", ".join(sorted(set(others))) or "nobody", "nobody", STOP_LISTENER + DEPLOY)
+    expect(", ".join(sorted(set(others))) or "no other", "no other", STOP_LISTENER + DEPLOY)
 
 
 @check(
@@ -149,7 +149,7 @@ def test_it_cannot_write(survey: SurveyAnswers, share: ShareEntry) -> None:
     )
 
 
-@check("H09", "weights are shared only where declared", severity="high", why="nobody knows about an undeclared share")
+@check("H09", "weights are shared only where declared", severity="high", why="an undeclared share is not maintained")
 def test_nothing_undeclared(survey: SurveyAnswers, share_entry: ShareEntry | None) -> None:
     if share_entry:
         pytest.skip("the rig declares one")

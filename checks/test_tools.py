@@ -31,7 +31,7 @@ def test_tools_are_the_locked_ones(survey: SurveyAnswers, desired: TargetState) 
     "T02",
     "host tools are unmodified",
     severity="critical",
-    why="root builds and fetches with them: whoever changes one becomes root",
+    why="root builds and fetches with them: a changed one runs as root",
 )
 def test_files_are_unchanged(survey: SurveyAnswers, desired: TargetState) -> None:
     folder = desired.tools.folder

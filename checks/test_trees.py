@@ -30,7 +30,7 @@ FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
     "F01",
     "only root can change the directories above Rigwright's files",
     severity="critical",
-    why="whoever can rename a parent directory can put another in its place, whatever is in it",
+    why="a renamed parent directory can be replaced with all of its contents",
 )
 def test_the_way_is_roots(survey: SurveyAnswers, roots: Roots) -> None:
     found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
@@ -115,7 +115,7 @@ def test_nothing_was_added(survey: SurveyAnswers) -> None:
     "F08",
     "owners, modes and access lists of installed files are unchanged",
     severity="critical",
-    why="whoever may write there runs code as the service; what a service may not read it cannot start from",
+    why="a file written there runs as the service; a service cannot start from files that it may not read",
 )
 def test_owner_and_modes(survey: SurveyAnswers) -> None:
     _expect_no_changes_of(survey, LOOSE)
@@ -138,7 +138,7 @@ def test_earlier_trees(survey: SurveyAnswers, roots: Roots, desired: TargetState
     "F10",
     "the installation directories hold nothing unknown",
     severity="low",
-    why="nobody knows about it, maintains it or removes it",
+    why="no lock or inventory lists it, and no deploy maintains or removes it",
 )
 def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: TargetState) -> None:
     found, ledger = survey.read(TREES), survey.read(OURS).ledger

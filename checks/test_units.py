@@ -142,7 +142,7 @@ def _boot(units: UnitSurvey) -> Iterable[str]:
     "U09",
     "the rig's sockets, slices and targets are active",
     severity="critical",
-    why="an inactive socket leaves a port that anyone may take, and a frozen slice answers nobody",
+    why="an inactive socket leaves a port to any other program, and a frozen slice gives no answer",
 )
 def test_up(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)

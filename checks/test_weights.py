@@ -70,7 +70,7 @@ def test_bytes(
 
 @check(
     "W02",
-    "the weight file is readable by the service and writable by nobody",
+    "the weight file is readable by the service and writable by no user",
     severity="high",
     why="a service could change its weights",
 )
@@ -126,7 +126,7 @@ def _opening(place: WeightFolder) -> Remedy:
     "W04",
     "the service can reach the weight file, and only root can replace it",
     severity="high",
-    why="whoever can write to a directory can replace every file in it, whatever their modes",
+    why="write access to a directory allows to replace every file in it, whatever their modes",
 )
 def test_folders(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     above = {str(path) for path in PurePosixPath(roots.weight_path(weight)).parents}
@@ -143,7 +143,7 @@ def test_folders(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     "W05",
     "weights are re-hashed weekly",
     severity="high",
-    why="without it, nobody notices what a disk has lost",
+    why="without it, lost bytes of a disk stay undetected",
 )
 def test_timer(declared_instances: tuple[Instance, ...], survey: SurveyAnswers) -> None:
     if not loaded_weights(declared_instances):

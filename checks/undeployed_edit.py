@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from checks.effective_units import describe_difference, find_missing_relations, find_property_differences
+from checks.survey.processes import Processes, executed_command
 from checks.survey.serving import Generations, StartRecord, StoredGeneration
 from checks.survey.units import ExpectedUnit, UnitSurvey
 from checks.unit_settings import parse_unit_settings, split_quoted_words
@@ -37,6 +39,8 @@ class GenerationEdit:
     """Parts that only the declared generation has: instances, weights, engines, listeners."""
     changed: frozenset[str]
     """Instances that both have, with other settings; the processes and units in force are those of the host's."""
+    changed_processes: frozenset[str]
+    """Those of `changed` of which each main process is the one that the host's generation starts."""
     changed_ports: frozenset[str]
     """Those of `changed` with another port."""
     changed_cards: frozenset[str]
@@ -74,6 +78,7 @@ def find_edit(
     started: Mapping[str, StartRecord],
     rig: Rig,
     desired: TargetState,
+    processes: Processes | None = None,
 ) -> GenerationEdit | None:
     """The edit that a host lacks; None where it runs the declared generation, or none.
 
@@ -83,6 +88,7 @@ def find_edit(
         started: Unit -> the record of its start.
         rig: The declared rig.
         desired: Its target state on the host.
+        processes: Those of its services; None where they are not known.
     """
     stored = next((one for one in found.kept if found.current == f"generations/{one.number}"), None)
     target = desired.generation
@@ -128,6 +134,13 @@ def find_edit(
         changes=tuple(changes),
         added=frozenset({*(name for name in new if name not in old), *_added_parts(manifest, rig, desired)}),
         changed=frozenset(changed),
+        changed_processes=frozenset(
+            name
+            for name in changed
+            if all(
+                _runs_unit(processes, unit, name, texts, manifest) for unit in _mapping(_mapping(old, name), "units")
+            )
+        ),
         changed_ports=frozenset(name for name in changed if _differs(name, "port", old, new)),
         changed_cards=frozenset(name for name in changed if _differs(name, "cards", old, new)),
         changed_variants=frozenset(name for name in changed if _differs(name, "variant", old, new)),
@@ -138,6 +151,28 @@ def find_edit(
         digests=tuple(sorted({digest[:12] for digest in _digests(manifest)})),
         mark=_mark(texts.get("units/rigwright.target", "")),
         foreign=tuple(foreign),
+    )
+
+
+def _runs_unit(processes: Processes | None, unit: str, instance: str, texts: Mapping[str, str], manifest: Any) -> bool:
+    """Whether a unit's main process has the program, the arguments and the variables of the host's generation.
+
+    A word or value that systemd expands may be anything.
+    """
+    service = processes.units.get(unit) if processes else None
+    main = next((one for one in service.processes if one.pid == service.main), None) if service else None
+    words = executed_command(texts.get(f"units/{unit}", ""))
+    if main is None or not words:
+        return False
+    # of a script the kernel runs the distribution's interpreter
+    before = main.words.index(words[0]) if main.exe.startswith("/usr/bin/") and words[0] in main.words[1:3] else 0
+    engines = tuple(f"{folder}/" for folder in _mapping(manifest, "engines").values())
+    if not before and not main.exe.startswith(engines):
+        return False
+    pairs = zip_longest(main.words[before:], words, fillvalue="")
+    variables = dict(parse_unit_settings(texts.get(f"env/{instance}", "")))
+    return all(has == word.replace("%%", "%") or "$" in word for has, word in pairs) and all(
+        main.environment.get(name) == " ".join(split_quoted_words(value)) for name, value in variables.items()
     )
 
 

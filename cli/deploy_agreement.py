@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from checks.owned_ids import declared_digest
 from rigwright.model.rig import Rig
 from rigwright.plan.owned_state import OwnedStateFacts
-from rigwright.plan.repairs import Repair, parse_copies, render_repairs
+from rigwright.plan.repairs import Repair, RepairReport, parse_repair_report, render_repairs
 from rigwright.problems import format_count
 from roles import owned_state, root_shell
 from roles.operations.owned_state import observed_generation, observed_state
@@ -138,16 +138,20 @@ class DeployAgreement:
         return False
 
     def _repair(self, target: Any, repairs: Collection[Repair]) -> list[str]:
+        """Make repairs; returns a line for each that the host reports as complete."""
         script = render_repairs(self.rigs[target.name].roots, repairs)
-        copies: dict[str, str] = {}
+        report = RepairReport()
         try:
-            copies = dict(parse_copies(root_shell.run_command(target, script, limit=REPAIR_SECONDS).lines))
+            report = parse_repair_report(root_shell.run_command(target, script, limit=REPAIR_SECONDS).lines)
         except (ValueError, *root_shell.BROKEN) as error:
-            self.say(f"{target.name}: a repair did not finish: {error}")
-        lines = [one.description for one in sorted(repairs) if one.action != "remove"]
-        lines += [f"remove {path} (copy: {copy})" for path, copy in sorted(copies.items())]
+            self.say(f"{target.name}: repairs were interrupted: {error}")
+        made = [one for one in sorted(repairs) if (one.action, one.subject) in report.completed]
+        lines = [one.description for one in made if one.action != "remove"]
+        lines += [f"remove {path} (copy: {copy})" for path, copy in sorted(report.copies)]
         for line in lines:
             self.say(f"{target.name}: repair: {line}")
+        for one in sorted({*repairs} - {*made}):
+            self.say(f"{target.name}: repair failed: {one.description}")
         return lines
 
 

@@ -250,8 +250,11 @@ def _describe_log(box: ConnectedHost, instance: Instance) -> str:
     """What the last lines of an instance's log say of why it does not serve."""
     command = f"journalctl --no-pager --output=cat --lines={MAX_LOG_LINES} --unit={shlex.quote(instance.unit)}"
     lines = root_shell.run_command(box.target, command, limit=60).lines
+    # an engine that refuses a request goes on serving
     causes = [
-        cause for cause in find_cause_lines(kind_of(instance).causes, lines) if not (cause.harmless or cause.last)
+        cause
+        for cause in find_cause_lines(kind_of(instance).causes, lines)
+        if not (cause.harmless or cause.last or cause.request)
     ]
     why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
     return f"; {why}"

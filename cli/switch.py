@@ -86,7 +86,7 @@ def switch(
     that are not reserved. Instances that share a name of the gateway's are switched together, each on its own cards.
     All that the new one needs is brought beside the one that serves; then it takes its place, and is asked for all that
     it declares, as by `rigwright verify`. Where it does not answer, or answers wrongly, the old one comes back, and the
-    file is as it was. Exit status 1, too, where something declared could not be judged.
+    file is as it was. Exit status 1, too, where it was not asked to the end, or nothing could be judged.
     Example: rigwright switch ~/boxes/rig.py chat llamacpp/65k --limit box1
     """
     theirs = _confirm_takeover(took, yes)
@@ -180,7 +180,8 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
     """What of all that they declare instances cannot do; empty where they can do it all.
 
     Raises:
-        NotAsDeclared: not all could be judged, which does not count as passed, and is no reason to go back.
+        NotAsDeclared: one was not asked to the end, is not ready, or was judged by nothing, which does not count as
+            passed, and is no reason to go back. A check that a model cannot be judged by is a skip, as for `verify`.
     """
     instances = [one for one in box.rig.instances if one.name in names]
     unproven = ""
@@ -192,13 +193,11 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
         lambda box, one, finding: print_finding(box.name, one.name, finding),
         box.rig.inventory,
     ):
-        titles = {
-            word: ", ".join(one.title for one in found.checks if one.verdict == word) for word in ("fail", "skip")
-        }
-        if titles["fail"]:
-            return f"{found.variant} fails: {titles['fail']}"
-        if not unproven and (unknown_ := found.ended or found.state or titles["skip"]):
-            unproven = f"{box.name}: {found.instance} serves {found.variant}, and is not proven: {unknown_}"
+        if failed := ", ".join(one.title for one in found.checks if one.verdict == "fail"):
+            return f"{found.variant} fails: {failed}"
+        if not unproven and found.verdict != "as declared":
+            reason = found.ended or found.state or "none of its checks could be judged"
+            unproven = f"{box.name}: {found.instance} serves {found.variant}, and is not proven: {reason}"
     if unproven:
         raise NotAsDeclared(unproven)
     return ""

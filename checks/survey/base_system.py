@@ -159,7 +159,7 @@ PYTHON: Section[HostPython] = Section(
     "python_shadowing",
     HostPython,
     lambda scene: {},
-    blind="a packaged module that somebody changed: M01 finds those",
+    blind="a packaged module that was changed: M01 finds those",
     start_order=12,
 )
 

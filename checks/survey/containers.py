@@ -146,7 +146,7 @@ CONTAINER_ARCHIVES: Section[ContainerArchives] = Section(
     ContainerArchives,
     archive_questions,
     limit=130.0,
-    blind="an archive's signer who signs packages that he should not",
+    blind="a foreign package that an archive's signer signed",
     start_order=3,
 )
 

@@ -105,5 +105,5 @@ def _asks(scene: SurveyScope) -> object:
 
 
 OURS: Section[ManagedFiles] = Section(
-    "managed_files", ManagedFiles, _asks, blind="a secret that somebody has copied", start_order=16
+    "managed_files", ManagedFiles, _asks, blind="a secret that was copied", start_order=16
 )

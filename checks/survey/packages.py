@@ -198,6 +198,6 @@ ARCHIVE: Section[NvidiaArchiveUpdate] = Section(
         else None
     ),
     limit=70.0,
-    blind="an archive's signer who signs packages that he should not",
+    blind="a foreign package that an archive's signer signed",
     start_order=2,
 )

@@ -86,7 +86,7 @@ def copies_folder(roots: Roots) -> str:
 
 
 def render_repairs(roots: Roots, repairs: Iterable[Repair]) -> str:
-    """The shell script that makes repairs; it reports a line for each copy."""
+    """The shell script that makes repairs; it reports a line for each complete repair and each copy."""
     by_action: dict[str, list[Repair]] = {}
     for one in sorted(set(repairs)):
         by_action.setdefault(one.action, []).append(one)
@@ -102,14 +102,28 @@ def render_repairs(roots: Roots, repairs: Iterable[Repair]) -> str:
 
 
 _ACTIONS: tuple[Action, ...] = ("remove", "restart", "reload", "thaw")
-SCHEMA: script_output.Schema = {"kept": (script_output.path, script_output.path)}
-"""What templates/repairs/repair.sh.j2 reports: a removed path, and its copy."""
+SCHEMA: script_output.Schema = {
+    "kept": (script_output.path, script_output.path),
+    "made": (script_output.one_of("open", *_ACTIONS), script_output.text),
+}
+"""What templates/repairs/repair.sh.j2 reports: a removed path and its copy; a complete repair."""
 
 
-def parse_copies(output: Sequence[str]) -> list[tuple[str, str]]:
-    """Removed path and its copy.
+@dataclass(frozen=True)
+class RepairReport:
+    """What a host reports of its repairs."""
+
+    copies: tuple[tuple[str, str], ...] = ()
+    """Removed path and its copy."""
+    completed: frozenset[tuple[str, str]] = frozenset()
+    """Action and subject of each complete repair."""
+
+
+def parse_repair_report(output: Sequence[str]) -> RepairReport:
+    """Read the script's report.
 
     Raises:
         ValueError: the host reported something else.
     """
-    return [(path, copy) for path, copy in script_output.parse_output(output, SCHEMA).many("kept")]
+    found = script_output.parse_output(output, SCHEMA)
+    return RepairReport(tuple(found.many("kept")), frozenset(found.many("made")))

@@ -131,3 +131,27 @@ def test_a_gateway_is_timed_beside_the_instance_and_another_proxy(tmp_path: Path
     assert all(len(load["requests"]) > 0 for row in figures["rows"] for load in row["loads"])
     assert {crowd["streams"] for crowd in figures["crowds"]} == {16}
     assert [one["bodies"] > 0 for one in figures["large"]] == [True, True]
+
+
+@pytest.mark.all_only
+def test_each_state_is_timed_and_the_first_lines_of_check_state_its_cause(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    output = benchmark("states", "--hosts", "1", "--runs", "1", "--json", file)
+    rows = json.loads(file.read_text())["rows"]
+    causes = {
+        "healthy": "conforms (",
+        "stopped": "chat was stopped by hand on ",
+        "loading": "chat is starting since ",
+        "failed": "the weight file ",
+        "edited": "the box runs generation 1; the inventory declares another",
+        "undeployed": "not deployed",
+        "unreachable": "cannot be reached",
+    }
+    assert [row["verb"] for row in rows] == [f"{what}, {state}" for state in causes for what in ("questions", "check")]
+    assert all(min(row["seconds"]) > 0 for row in rows)
+    for state, cause in causes.items():
+        first = f"\n{output}".partition(f"\n{state}:\n")[2].partition("\n\n")[0].splitlines()
+        assert len(first) <= 3
+        assert max(map(len, first)) <= 80
+        # the folder of an inventory can make a line of its own of what a terminal breaks
+        assert cause in " ".join(line.strip() for line in first)

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import BenchmarkFailed, ansible_core, noop_deploy
 from benchmarks.__main__ import main
+from benchmarks.check_states import StatesReport
 from benchmarks.noop_deploy import PeerReport
 from benchmarks.timed_verbs import Row, Verb
 from rigwright.inventory import ROOT
@@ -99,3 +100,14 @@ def test_the_peer_makes_the_users_and_ports_that_a_deploy_makes() -> None:
 def test_each_benchmark_is_run_by_a_test() -> None:
     text = (ROOT / "tests" / "hosts" / "test_benchmarks.py").read_text()
     assert {*re.findall(r'benchmark\("([a-z]+)"', text)} == {*main.commands}
+
+
+def test_each_state_is_compared_with_its_own_figures_of_one_host() -> None:
+    rows = [
+        Row("check, healthy", 1, seconds=[1.0], processor=[0.9]),
+        Row("check, healthy", 8, seconds=[1.8], processor=[1.6]),
+        Row("check, failed", 1, seconds=[2.0], processor=[1.0]),
+    ]
+    report = StatesReport("", "debian-13", 2, (0.0, 0.0), rows, {})
+    assert [round(report.ratio(row), 2) for row in rows] == [1.0, 1.8, 1.0]
+    assert [report.further(row) and round(report.further(row) or 0, 2) for row in rows] == [None, 0.1, None]

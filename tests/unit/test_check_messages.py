@@ -1,5 +1,6 @@
 """What checks say of what they found: names that hosts made up neither steer a terminal nor hide a verdict."""
 
+import re
 from importlib import import_module
 from types import ModuleType
 
@@ -33,3 +34,11 @@ def test_every_check_is_given_only_what_there_is() -> None:
         for one in check_catalogue.list_checks()
     }
     assert {name: names for name, names in lacking.items() if names} == {}
+
+
+PRONOUN = re.compile(r"\b(nobody|nobody's|somebody|somebody's|anyone|whoever|who)\b")
+
+
+def test_printed_texts_name_components_in_place_of_persons() -> None:
+    texts = {one.id: (one.title, one.why, one.blind) for one in check_catalogue.list_checks()}
+    assert {name: found for name, each in texts.items() if (found := PRONOUN.findall(" ".join(each)))} == {}

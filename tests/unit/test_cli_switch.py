@@ -343,7 +343,11 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
 @pytest.mark.parametrize(
     ("judged", "why"),
     [
-        (InstanceVerdict("chat", "llamacpp/wide", checks=[OK, SKIP]), "is not proven: it sees an image"),
+        (InstanceVerdict("chat", "llamacpp/wide", checks=[SKIP]), "is not proven: none of its checks could be judged"),
+        (
+            InstanceVerdict("chat", "llamacpp/wide", state="chat is asleep", checks=[OK]),
+            "is not proven: chat is asleep",
+        ),
         (InstanceVerdict("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
     ],
 )
@@ -353,6 +357,12 @@ def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(operator, 
     assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide"])
     assert f"one: chat serves llamacpp/wide, and {why}" in done.output
     assert "llamacpp/wide" in operator.text
+
+
+def test_a_check_that_the_model_cannot_be_judged_by_is_no_failure(operator: SwitchOperator) -> None:
+    operator.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[OK, SKIP])
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert (done.exit_code, orders(operator)) == (0, ["chat:llamacpp/wide"]), done.output
 
 
 def test_it_is_not_asked_where_nobody_wants_that(operator: SwitchOperator) -> None:

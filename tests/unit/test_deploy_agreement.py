@@ -17,6 +17,8 @@ from cli import deploy_agreement
 from cli.deploy_agreement import ROUNDS, DeployAgreement
 from rigwright.plan.repairs import Repair
 from roles.owned_state import OwnedStateFacts
+from tests.unit.channel_records import channel_lines
+from tests.unit.rendered_scripts import PLAIN
 
 HOST = SimpleNamespace(name="box")
 SEEN = SimpleNamespace(survey=SimpleNamespace(read=lambda section: SimpleNamespace(generation=1)), why="")
@@ -165,3 +167,14 @@ def test_additions_to_units_of_a_host_on_which_a_step_failed_are_removed_once(mo
     assert run.agreement.repair_failed([HOST]) == ["box"]
     assert run.repaired == [{removal}]
     assert run.agreement.repair_failed([HOST]) == []
+
+
+def test_a_repair_that_did_not_finish_is_not_listed_as_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Repair("restart", "rigwright-code.service")
+    lines: list[str] = []
+    rigs: Any = {"box": SimpleNamespace(digest="r", roots=PLAIN.roots)}
+    made = DeployAgreement(rigs, dry=False, say=lines.append)
+    answer = SimpleNamespace(lines=channel_lines(("made", "restart", RESTART.subject)))
+    monkeypatch.setattr(deploy_agreement.root_shell, "run_command", lambda *words, **limits: answer)
+    assert made._repair(HOST, {RESTART, other}) == [RESTART.description]
+    assert lines == [f"box: repair: {RESTART.description}", f"box: repair failed: {other.description}"]

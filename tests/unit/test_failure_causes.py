@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,12 +10,15 @@ from checks.cause_facts import CauseFacts
 from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import CauseRule, CheckFailure, Consequence, Occurrence, group_failures
 from checks.survey.answers import SurveyAnswers
+from checks.survey.processes import Processes, ServiceProcesses, executed_command
+from checks.survey.serving import InstanceKeyFile, StartRecord
 from checks.survey.units import UNITS
 from checks.undeployed_edit import find_edit
 from tests.unit.host_states import rig_target_state, target_generation, two_instance_rig
 from tests.unit.mornings import BOOT, CHAT, CODE, FOREIGN, MORNINGS, UNIT, down, edited, failure, stored
 from tests.unit.samples import sample_artefact, sample_build, sample_facts, sample_instance
 from tests.unit.survey_samples import empty_answer
+from tests.unit.test_process_checks import FIRST
 
 
 @pytest.mark.parametrize("name", MORNINGS)
@@ -192,3 +196,44 @@ def test_each_rule_has_a_morning(tmp_path: Path) -> None:
         seen |= {cause.id.partition(":")[0] for cause in group_failures(facts, failures, CAUSE_RULES)}
     others = {"damaged-weights", "stopping-instance", "stopped-instance"}
     assert seen | others == {rule.id for rule in CAUSE_RULES}
+
+
+@pytest.mark.parametrize(
+    ("change", "explained"),
+    [
+        ({}, True),
+        ({"exe": "/tmp/llama-server"}, False),
+        ({"words": ["/tmp/llama-server"]}, False),
+        ({"variables": ["CUDA_VISIBLE_DEVICES=7"]}, False),
+        (None, False),
+    ],
+    ids=["as the host's generation has it", "program", "arguments", "variables", "unknown"],
+)
+def test_a_process_follows_from_an_edit_only_where_the_hosts_generation_starts_it(
+    change: dict[str, Any] | None, explained: bool
+) -> None:
+    old, unit = target_generation(), "rigwright-code.service"
+    new = two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021, memory_max="2G"))
+    (digest,) = (one.started_from for one in old.unit_states if one.unit == unit)
+    started = {unit: StartRecord([digest], [], [], [], InstanceKeyFile("600", 0, True, []))}
+    words = executed_command(old.files[f"units/{unit}"])
+    variables = [line for line in old.files["env/code"].splitlines() if "=" in line]
+    main = replace(FIRST, pid=100, exe=words[0], words=words, variables=variables)
+    processes = None
+    if change is not None:
+        service = ServiceProcesses(100, "", words[0], [replace(main, **change)], [], [])
+        processes = Processes({unit: service}, {}, FIRST, {}, [], [], [])
+    desired = rig_target_state(new, sample_facts(), sample_build())
+    edit = find_edit(stored(old), None, started, new, desired, processes)
+    assert edit
+    assert edit.changed == {"code"}
+    failures = [
+        failure("S12", "x", expected, "code")
+        for expected in (
+            "a program in /opt/rigwright/engines/x",
+            "the arguments of its unit",
+            "the variables of its unit",
+        )
+    ]
+    causes = group_failures(CauseFacts(edit=edit), failures, CAUSE_RULES)
+    assert [label for cause in causes for label in cause.results] == (["S12 code"] * 3 if explained else [])

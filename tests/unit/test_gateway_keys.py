@@ -6,10 +6,13 @@ import os
 import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rigwright.gateway import keyring
+from rigwright.gateway.key_models import find_unknown_key_models
 from rigwright.gateway.keyring import ClientKey, ClientKeyring, RotatedKey
 from rigwright.problems import Invalid
 
@@ -169,3 +172,23 @@ def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
             keyring.load_keyring(path)
     with pytest.raises(Invalid, match="File name too long"):
         keyring.load_keyring(tmp_path / ("a" * 300))
+
+
+def test_a_model_that_another_inventory_of_the_folder_names_may_be_in_the_file_of_keys(tmp_path: Path) -> None:
+    keyring.dump(
+        tmp_path / keyring.FILE,
+        ClientKeyring(keys={"alice": ClientKey(sha256=ONE, models=("small", "fast", "fsat"), made="2026-11-22")}),
+    )
+    gateway = SimpleNamespace(keys_file=keyring.FILE, models={"small": None}, aliases={})
+    offers: Any = [(str(tmp_path / "one.py"), gateway, ["small"])]
+    found = [str(one) for one in find_unknown_key_models(offers)]
+    assert [re.sub(".*models: ", "", one) for one in found] == [
+        'there is no model "fast"; allowed: small',
+        'there is no model "fsat"; allowed: small',
+    ]
+    (tmp_path / "two.py").write_text(
+        "rigs = hosts({'b': {'gateway': {'aliases': {'fast': 'small'}}}})\nraise SystemExit\n"
+    )
+    (tmp_path / "three.py").write_text("no Python at all\0")
+    (one,) = find_unknown_key_models(offers)
+    assert "fsat" in one.text

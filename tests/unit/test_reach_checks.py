@@ -237,7 +237,7 @@ def folder(
             "R05",
             "python3 of e.service",
         ),
-        ("service_exposure.listening", {SOCKET: {"own": [], "host": []}}, "R05", "nobody"),
+        ("service_exposure.listening", {SOCKET: {"own": [], "host": []}}, "R05", "no listener"),
         ("service_exposure.routed", ["eth0"], "R07", "net.ipv4.conf.eth0.route_localnet=0"),
         ("firewall.unrouted", {"10.0.0.6": "a blackhole"}, "R09", "10.0.0.6 is a blackhole"),
         ("firewall.legacy", {"iptables": None}, "R10", "iptables"),

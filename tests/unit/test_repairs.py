@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from checks import Drift, ItemText
+from checks.remedy import instruction
+from checks.repairs import DriftedCheck, find_repairs
+from checks.survey.answers import SurveyAnswers
+from checks.survey.section import SurveyScope
 from rigwright.model.roots import Roots
-from rigwright.plan.repairs import SET_ACCESS, Repair, is_added_path, parse_copies, render_repairs
+from rigwright.plan.repairs import SET_ACCESS, Repair, is_added_path, parse_repair_report, render_repairs
+from tests.unit.host_states import rig_target_state
+from tests.unit.samples import sample_build, sample_facts, sample_instance, sample_rig
 
 
 @pytest.mark.parametrize(
@@ -69,7 +76,7 @@ def test_a_repair_of_anything_else_is_none(words: tuple[str, ...]) -> None:
         Repair(*words)  # type: ignore[arg-type]
 
 
-def run_script(folder: Path, *repairs: Repair) -> list[str]:
+def run_script(folder: Path, *repairs: Repair, complains: bool = False) -> list[str]:
     """The script, with the host's folders below another one, and a systemctl that writes down its words."""
     roots = Roots.model_construct(state=f"{folder}/state")
     script = render_repairs(roots, repairs)
@@ -81,7 +88,7 @@ def run_script(folder: Path, *repairs: Repair) -> list[str]:
     program.chmod(0o755)
     path = f"{program.parent}:/usr/bin:/bin"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env={"PATH": path}, check=True)
-    assert not done.stderr
+    assert bool(done.stderr) == complains
     return done.stdout.splitlines()
 
 
@@ -95,7 +102,9 @@ def test_a_drop_in_is_copied_for_root_alone_and_removed_with_its_folder(tmp_path
     lying = write(tmp_path / "etc/systemd/system/rigwright-chat.service.d/x.conf", "[Service]\nNice=1\n")
     (tmp_path / "state").mkdir()
     said = run_script(tmp_path, Repair("remove", "/etc/systemd/system/rigwright-chat.service.d/x.conf"))
-    ((path, copy),) = parse_copies(said)
+    report = parse_repair_report(said)
+    ((path, copy),) = report.copies
+    assert report.completed == {("remove", str(lying))}
     assert path == str(lying)
     assert not lying.parent.exists()
     assert lying.parent.parent.exists()
@@ -111,7 +120,8 @@ def test_systemds_own_folder_stays_when_a_unit_file_in_it_was_the_last(tmp_path:
     mask.parent.mkdir(parents=True)
     mask.symlink_to("/dev/null")
     (tmp_path / "state").mkdir()
-    ((_, copy),) = parse_copies(run_script(tmp_path, Repair("remove", "/run/systemd/system/rigwright-chat.service")))
+    said = run_script(tmp_path, Repair("remove", "/run/systemd/system/rigwright-chat.service"))
+    ((_, copy),) = parse_repair_report(said).copies
     assert mask.parent.is_dir()
     assert not mask.is_symlink()
     assert Path(copy).read_text() == "/dev/null\n"
@@ -119,7 +129,22 @@ def test_systemds_own_folder_stays_when_a_unit_file_in_it_was_the_last(tmp_path:
 
 def test_what_is_gone_by_now_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    assert parse_copies(run_script(tmp_path, Repair("remove", "/run/systemd/system/rigwright-chat.service"))) == []
+    report = parse_repair_report(run_script(tmp_path, Repair("remove", "/run/systemd/system/rigwright-chat.service")))
+    assert (report.copies, len(report.completed)) == ((), 1)
+
+
+def test_each_complete_repair_is_reported_and_one_that_failed_is_not(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    record = tmp_path / "run/rigwright/rigwright-code.service"
+    record.mkdir(parents=True)  # rm -f leaves a folder
+    repairs = [
+        Repair("restart", "rigwright-chat.service"),
+        Repair("restart", "rigwright-code.service"),
+        Repair("open", f"{tmp_path}/missing", "0600", "root:root"),
+        Repair("thaw", "rigwright-chat.service"),
+    ]
+    report = parse_repair_report(run_script(tmp_path, *repairs, complains=True))
+    assert report.completed == {("restart", "rigwright-chat.service"), ("thaw", "rigwright-chat.service")}
 
 
 def test_a_service_is_started_again_by_the_roles_for_its_record_is_gone(tmp_path: Path) -> None:
@@ -158,3 +183,24 @@ def test_a_link_in_its_place_is_followed_by_no_repair(tmp_path: Path, link: Call
     assert done.returncode == 1
     assert "is a link" in done.stderr
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+def test_a_service_is_restarted_for_code_that_a_start_replaces_and_not_for_changed_files() -> None:
+    rig = sample_rig(sample_instance())
+    unit, library = "rigwright-chat.service", "/usr/lib/x86_64-linux-gnu/libgomp.so.1"
+    scope = SurveyScope(rig, rig_target_state(rig, sample_facts(), sample_build()))
+
+    def repairs(*found: str) -> set[Repair]:
+        failed = DriftedCheck(
+            "S21", "", "", "", Drift("the declared programs", ItemText.from_items(found), instruction("do so"))
+        )
+        return {*find_repairs(SurveyAnswers({}), scope, failed)}
+
+    changed = f"{unit} runs {library}: its bytes are not those of libgomp1"
+    assert repairs(changed) == set()
+    for stale in (
+        f"{unit}'s process 7 runs {library}, which was deleted",
+        f"{unit}'s process 7 runs code that is in no file (/memfd:x)",
+        f"{unit}'s worker process 8 runs /tmp/x, not /usr/bin/python3",
+    ):
+        assert repairs(stale, changed) == {Repair("restart", unit)}

@@ -204,6 +204,24 @@ def test_a_fault_is_a_metric_and_both_changes_are_history(host: DeployedFolder) 
     assert metrics.stat().st_mode & 0o777 == 0o644
 
 
+def test_an_instance_that_fails_again_and_again_is_one_line_of_history_until_it_serves(host: DeployedFolder) -> None:
+    host.run()
+    states = [
+        ("activating", "auto-restart", "exit-code"),
+        ("activating", "start", "success"),
+        ("deactivating", "stop-sigterm", "exit-code"),
+        ("failed", "failed", "exit-code"),
+        ("failed", "failed", "start-limit-hit"),
+        ("active", "running", "success"),
+    ]
+    for active, sub, result in states:
+        host.change(CHAT, ActiveState=active, SubState=sub, Result=result)
+        host.run()
+    text = f"chat: {CHAT} is activating (auto-restart, exit-code)"
+    rows = [row[1:] for one in host.history for row in describe_event(one)]
+    assert rows == [("", "ok", "first run"), ("S01", "fails", text), ("S01", "ok again", text)]
+
+
 def test_without_the_folder_of_node_exporter_there_is_a_result(host: DeployedFolder) -> None:
     (host.root / "var/lib/rigwright/metrics").rmdir()
     assert host.failing() == set()

@@ -143,3 +143,19 @@ def test_a_host_without_a_look_is_unreachable_for_status(monkeypatch: pytest.Mon
     found = status._box_status(StateBox("box", RIG, SimpleNamespace(data={})))
     (one,) = found.instances
     assert (one.state, one.note, found.exit_status) == ("unreachable", "it printed something else", 3)
+
+
+def test_a_refused_request_is_no_cause_of_an_instance_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "srv  operator(): Unauthorized: Invalid API Key",
+        "error loading model: tensor data is not within the file",
+    ]
+    answer = SimpleNamespace(lines=lines)
+    monkeypatch.setattr(doctor.root_shell, "run_command", lambda *words, **limits: answer)
+    said = doctor._describe_log(StateBox("box", RIG, SimpleNamespace(data={})), INSTANCE)
+    assert "API key" not in said
+    assert "likely cause: " in said
+    answer.lines = lines[:1]
+    assert (
+        doctor._describe_log(StateBox("box", RIG, SimpleNamespace(data={})), INSTANCE) == f"; last log line: {lines[0]}"
+    )

@@ -109,11 +109,18 @@ def judge_services(host: Host) -> None:
 
 
 def judge_instance(host: Host, name: str, unit: str, digest: str) -> None:
-    """One instance without the marker of a stop by hand."""
+    """One instance without the marker of a stop by hand. Repeated failures are one finding until it serves."""
     active, sub = host.active(unit), host.units.get(unit, {}).get("SubState", "")
-    if active not in (*RUNNING, "deactivating") or sub == "auto-restart":
+    before = host.previous_text("S01", name, unit)
+    if (
+        active not in (*RUNNING, "deactivating")
+        or sub == "auto-restart"
+        or (before and active not in ("active", "reloading"))
+    ):
         result = host.units.get(unit, {}).get("Result", "")
-        host.fail("S01", "critical", name, f"{unit} is {active or 'not there'} ({sub or 'unknown'}, {result})")
+        host.fail(
+            "S01", "critical", name, before or f"{unit} is {active or 'not there'} ({sub or 'unknown'}, {result})"
+        )
     elif active == "active" and started_from(host, unit) != digest:
         host.fail("S02", "high", name, f"{unit} was started from something else")
 

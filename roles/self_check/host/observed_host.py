@@ -32,12 +32,15 @@ class Host:
         root: str = "",
         cache: dict[str, Any] | None = None,
         show: Callable[[Sequence[str]], dict[str, dict[str, str]]] | None = None,
+        failing: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.declared, self.root = declared, root
         self.old: dict[str, Any] = cache or {}
         self.cache: dict[str, Any] = {}
         self._show = show or show_units
         self.units: dict[str, dict[str, str]] = {}
+        self.failing = failing
+        """Findings of the last run."""
         self.findings: list[dict[str, str]] = []
         self.generation: int | None = None
         """The number of the current one; None without one."""
@@ -104,6 +107,11 @@ class Host:
         found = {"check": check, "severity": severity, "part": part, "text": text}
         if found not in self.findings:
             self.findings.append(found)
+
+    def previous_text(self, check: str, part: str, unit: str) -> str:
+        """The text of the last run's finding about a unit of a part; empty without one."""
+        found = [str(one.get("text")) for one in self.failing if (one.get("check"), one.get("part")) == (check, part)]
+        return next((text for text in found if text.startswith(f"{unit} ")), "")
 
     def load_generation(self) -> None:
         """Read the number of the current generation, its manifest, and the state of all units."""

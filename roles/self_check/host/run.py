@@ -47,7 +47,7 @@ def main(words: list[str], root: str = "", sleep: Callable[[float], None] = time
     folder = root + declared["folder"]
     began = time.time()
     old = load(f"{folder}/state.json")
-    host = Host(declared, root, load(f"{folder}/cache.json"))
+    host = Host(declared, root, load(f"{folder}/cache.json"), failing=old.get("failing", []))
     reason = decide(host)
     state = build_state(old, host, began, reason)
     if not reason:
