@@ -1,8 +1,10 @@
-"""The fingerprint of a host: entries of all classes, with origin and author; what explains an entry is not told twice."""
+"""The fingerprint of a host: entries of all classes, with origin and author."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+from checks.survey.section import Section
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,11 @@ class HostFingerprint:
     """Of the accepted entries that the host knows; 0 for none."""
     accepted_digest: str
     """SHA-256 of those; empty for none."""
+
+
+FINGERPRINT: Section[HostFingerprint] = Section(
+    "fingerprint",
+    HostFingerprint,
+    lambda scene: None,
+    blind="a host whose root forges it: its key, its package database, its ledger and its answers are root's",
+)
