@@ -24,7 +24,7 @@ from checks.results import FailureCause, Result, count_changes
 VERDICT = {
     "ok": ("ok  ", "green"),
     "fail": ("FAIL", "red"),
-    "changed": ("CHANGED", "magenta"),
+    "changed": ("CHANGED", "purple"),
     "skip": ("skip", "yellow"),
 }
 
@@ -113,7 +113,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
     def _print_change(self, target: str, result: Result, text: str, *, counts: bool = True) -> None:
         word = "CHANGED" if counts else "changed"
         line = self._wrap_text(f"  {word}  {target}  {result.id}  {result.change_label}: {text}", " " * 11)
-        self._tw.write(f"  {word}", **({"magenta": True} if counts else {}))
+        self._tw.write(f"  {word}", **({"purple": True} if counts else {}))
         self._tw.line(line.partition(word)[2])
 
     def print_cause(self, target: str, cause: FailureCause) -> None:
@@ -203,7 +203,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             self._tw.write(f"{target}: ")
             self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
             if changes:
-                self._tw.write(f", {changes} change{' is' if changes == 1 else 's are'} not accepted", magenta=True)
+                self._tw.write(f", {changes} change{' is' if changes == 1 else 's are'} not accepted", purple=True)
             changed = f"{counted['changed']} changed, " if counted["changed"] else ""
             self._tw.write(f" ({counted['ok']} ok, {bad} failed, {changed}{counted['skip']} skipped)\n")
             self.print_acceptance(target, changes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -144,7 +144,7 @@ class Report:
 S = TypeVar("S", Conforms, CheckedState)
 
 
-def worst_verdict(verdicts: list[S]) -> S:
+def worst_verdict(verdicts: Sequence[S]) -> S:
     """The verdict of several: what was not reached is known least of."""
     return min(verdicts, key=[*reversed(STATUS)].index, default="as declared")
 

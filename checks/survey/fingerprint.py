@@ -68,3 +68,16 @@ FINGERPRINT: Section[HostFingerprint] = Section(
     lambda scene: None,
     blind="a host whose root forges it: its key, its package database, its ledger and its answers are root's",
 )
+
+
+@dataclass(frozen=True)
+class StoredCopies:
+    """Accepted entries as the host has stored them."""
+
+    serial: int
+    digest: str
+
+
+ACCEPTED_COPIES: Section[StoredCopies] = Section(
+    "accepted_copies", StoredCopies, lambda scene: None, phase="separate", blind="what root forges"
+)
