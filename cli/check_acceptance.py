@@ -16,7 +16,8 @@ import click
 from checks import Drift, strip_control_characters
 from checks.acceptance.accepted_entries import AcceptedEntries, accept_entries, accepted_path, save_accepted
 from checks.acceptance.change_groups import ChangeGroup, group_changes
-from checks.acceptance.host_changes import ACCEPTANCE, PACKAGES, HostChange, compare_entries
+from checks.acceptance.class_checks import PACKAGES
+from checks.acceptance.host_changes import ACCEPTANCE, HostChange, compare_entries
 from checks.acceptance.host_copies import store_accepted
 from checks.results import STATUS
 from checks.runner import ChecksRejected

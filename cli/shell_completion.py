@@ -48,7 +48,7 @@ def complete_checks(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 def complete_entry_classes(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Classes of entries of a host; of several with commas between, the last."""
-    from checks.acceptance.host_changes import PACKAGES
+    from checks.acceptance.class_checks import PACKAGES
     from checks.survey.entry_classes import ENTRY_CLASSES
 
     before, comma, last = incomplete.rpartition(",")

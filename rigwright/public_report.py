@@ -23,7 +23,7 @@ SYSTEM = re.compile(r"(?:Debian GNU/Linux|Ubuntu) [0-9]{1,2}(?:\.[0-9]{1,2}){0,2
 KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}(?:-[0-9]{1,3})?(?=[+.-]|\Z)")
 DIGEST = re.compile("[0-9a-f]{64}")
 SEVERITIES = ("critical", "high", "low")
-VERDICTS = ("ok", "fail", "skip")
+VERDICTS = ("ok", "fail", "changed", "skip")
 
 
 def safe_version(text: str) -> str:
@@ -193,7 +193,7 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
         yield from _render_instance(one, shipped)
 
 
-WORDS = ("hold", "do not", "were left out")
+WORDS = ("hold", "do not", "found changes", "were left out")
 
 
 def _render_instance(one: ReportedInstance, shipped: ShippedNames) -> Iterable[str]:

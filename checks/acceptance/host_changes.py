@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 from checks import strip_control_characters
 from checks.acceptance.accepted_entries import AcceptedEntries
+from checks.acceptance.class_checks import PACKAGES
 from checks.drift_text import format_day
 from checks.survey.entry_classes import ENTRY_CLASSES
 from checks.survey.fingerprint import EntryPackage, FingerprintEntry, HostFingerprint
 
-PACKAGES = "packages"
-"""Class of changes that are packages."""
 ACCEPTANCE = "acceptance"
 """Class of changes of the accepted entries themselves."""
 REACHES_US = frozenset(one.name for one in ENTRY_CLASSES if one.reaches_us)

@@ -10,7 +10,8 @@ import pytest
 from checks import test_host_changes
 from checks.acceptance.accepted_entries import AcceptedEntries, accept_entries, load_accepted, save_accepted
 from checks.acceptance.change_groups import group_changes
-from checks.acceptance.host_changes import PACKAGES, HostChange, UnacceptedChanges, compare_entries
+from checks.acceptance.class_checks import CLASS_CHECKS, PACKAGES
+from checks.acceptance.host_changes import HostChange, UnacceptedChanges, compare_entries
 from checks.acceptance.host_review import review_host
 from checks.survey.entry_classes import ENTRY_CLASSES
 from checks.survey.fingerprint import EntryPackage, FingerprintEntry, HostFingerprint
@@ -21,19 +22,19 @@ NGINX = EntryPackage("nginx", "1.22-1", "debian", {"sudo": 1, "pam": 2})
 FILE = PurePath("/boxes/accepted/box1.json")
 
 
-def found(
+def make_answer(
     *entries: FingerprintEntry, packages: tuple[EntryPackage, ...] = (NGINX,), serial: int = 0
 ) -> HostFingerprint:
     return HostFingerprint([*entries], [*packages], {}, {}, serial, "")
 
 
-def accepted(*entries: FingerprintEntry, packages: tuple[EntryPackage, ...] = (NGINX,)) -> AcceptedEntries:
-    return accept_entries(found(*entries, packages=packages), "box1", 0, "ana", "2026-11-28T06:12:00Z")
+def accept(*entries: FingerprintEntry, packages: tuple[EntryPackage, ...] = (NGINX,)) -> AcceptedEntries:
+    return accept_entries(make_answer(*entries, packages=packages), "box1", 0, "ana", "2026-11-28T06:12:00Z")
 
 
-def known(of: AcceptedEntries, *entries: FingerprintEntry) -> HostFingerprint:
+def store(of: AcceptedEntries, *entries: FingerprintEntry) -> HostFingerprint:
     """The answer of a host that has stored accepted entries."""
-    return replace(found(*entries, serial=of.serial), accepted_digest=of.digest)
+    return replace(make_answer(*entries, serial=of.serial), accepted_digest=of.digest)
 
 
 OTHER = replace(SUDO, value="file 440 root root " + "b" * 32, since=1.0e9, author="while alice was logged in")
@@ -68,7 +69,7 @@ MORE = replace(NGINX, version="1.23-1", classes={"sudo": 1, "pam": 3, "accounts"
 def test_entries_are_compared_with_accepted_ones(
     before: tuple[FingerprintEntry, ...], now: tuple[FingerprintEntry, ...], described: list[str]
 ) -> None:
-    assert [one.describe() for one in compare_entries(accepted(*before), found(*now))] == described
+    assert [one.describe() for one in compare_entries(accept(*before), make_answer(*now))] == described
 
 
 @pytest.mark.parametrize(
@@ -86,12 +87,12 @@ def test_entries_are_compared_with_accepted_ones(
 def test_a_package_is_a_line_where_it_adds_entries_to_a_class(
     packages: tuple[EntryPackage, ...], described: list[tuple[str, bool]]
 ) -> None:
-    changes = compare_entries(accepted(), found(packages=packages))
+    changes = compare_entries(accept(), make_answer(packages=packages))
     assert [(one.describe(), one.counts) for one in changes] == described
 
 
 def test_a_file_is_read_as_it_was_written_an_entry_a_line(tmp_path: Path) -> None:
-    made = accepted(SUDO, LOGIN)
+    made = accept(SUDO, LOGIN)
     place = tmp_path / "accepted" / "box1.json"
     save_accepted(place, made)
     assert load_accepted(place, "box1") == made
@@ -128,7 +129,7 @@ def test_a_file_is_read_as_it_was_written_an_entry_a_line(tmp_path: Path) -> Non
 )
 def test_a_file_that_was_edited_is_refused_with_the_reason(tmp_path: Path, old: str, new: str, text: str) -> None:
     place = tmp_path / "accepted" / "box1.json"
-    save_accepted(place, accepted(SUDO))
+    save_accepted(place, accept(SUDO))
     place.write_text(place.read_text().replace(old, new, 1))
     with pytest.raises(Invalid) as error:
         load_accepted(place, "box1")
@@ -136,25 +137,25 @@ def test_a_file_that_was_edited_is_refused_with_the_reason(tmp_path: Path, old: 
     assert text in str(error.value)
 
 
-LATER = accept_entries(found(SUDO, serial=1), "box1", 1, "ana", "2026-11-29T06:12:00Z")
-FIRST = accepted(SUDO)
+LATER = accept_entries(make_answer(SUDO, serial=1), "box1", 1, "ana", "2026-11-29T06:12:00Z")
+FIRST = accept(SUDO)
 
 
 @pytest.mark.parametrize(
     ("file", "host", "state", "problem"),
     [
-        (None, found(SUDO), "unreviewed", ""),
-        (FIRST, known(FIRST, SUDO), "reviewed", ""),
-        (None, known(FIRST, SUDO), "refused", "the host knows accepted entries 1; there is no file accepted/box1.json"),
-        (FIRST, known(LATER, SUDO), "refused", "the host knows accepted entries 2; accepted/box1.json has 1"),
+        (None, make_answer(SUDO), "unreviewed", ""),
+        (FIRST, store(FIRST, SUDO), "reviewed", ""),
+        (None, store(FIRST, SUDO), "refused", "the host knows accepted entries 1; there is no file accepted/box1.json"),
+        (FIRST, store(LATER, SUDO), "refused", "the host knows accepted entries 2; accepted/box1.json has 1"),
         (
             replace(FIRST, digest="0" * 64),
-            known(FIRST, SUDO),
+            store(FIRST, SUDO),
             "refused",
             "the host knows other accepted entries 1 than accepted/box1.json has",
         ),
-        (LATER, found(SUDO), "renewed", ""),
-        (LATER, known(FIRST, SUDO), "reviewed", ""),
+        (LATER, make_answer(SUDO), "renewed", ""),
+        (LATER, store(FIRST, SUDO), "reviewed", ""),
     ],
 )
 def test_older_and_other_entries_than_the_host_knows_are_refused(
@@ -165,13 +166,13 @@ def test_older_and_other_entries_than_the_host_knows_are_refused(
 
 
 def test_entries_that_the_host_did_not_store_are_a_change() -> None:
-    for host in (found(SUDO), known(FIRST, SUDO)):
+    for host in (make_answer(SUDO), store(FIRST, SUDO)):
         (change,) = review_host(LATER, host, FILE).changes
         assert change.describe().startswith(f"accepted entries: {host.accepted_serial or 'none'} on the host, 2 in ")
 
 
 def test_options_leave_classes_out_and_make_all_count() -> None:
-    review = review_host(FIRST, known(FIRST, LOGIN), FILE)
+    review = review_host(FIRST, store(FIRST, LOGIN), FILE)
     assert [one.entry_class for one in review.changes] == ["accounts", "sudo"]
     assert [one.entry_class for one in review.with_options(strict=False, ignored=["sudo"]).changes] == ["accounts"]
     listed = replace(review, changes=(replace(review.changes[0], counts=False),))
@@ -185,28 +186,30 @@ def test_equal_changes_of_hosts_are_one_group() -> None:
 
 
 def test_every_class_has_one_check_and_ids_are_unique() -> None:
-    checks = test_host_changes.CLASS_CHECKS
-    assert checks.keys() == {PACKAGES, *(one.name for one in ENTRY_CLASSES)}
-    ids = [one.id for one in checks.values()]
-    assert ids == [f"X{number:02}" for number in range(3, len(ids) + 3)]
+    ids = {one.name: one.id for one in CLASS_CHECKS}
+    assert {PACKAGES, *(one.name for one in ENTRY_CLASSES)} <= ids.keys()
+    assert [*ids.values()] == [f"X{number:02}" for number in range(3, len(CLASS_CHECKS) + 3)]
+
+
+ACCOUNTS, PAM = (one for one in CLASS_CHECKS if one.name in ("accounts", "pam"))
 
 
 @pytest.mark.parametrize(("state", "outcome"), [("unreviewed", "skip"), ("reviewed", "changed"), ("refused", "skip")])
 def test_a_check_of_a_class_reports_changes_of_a_reviewed_host(state: str, outcome: str) -> None:
-    review = replace(review_host(FIRST, known(FIRST, LOGIN), FILE), state=state)
+    review = replace(review_host(FIRST, store(FIRST, LOGIN), FILE), state=state)
     with pytest.raises((UnacceptedChanges, pytest.skip.Exception)) as error:
-        test_host_changes.report_changes(review, "accounts")
+        test_host_changes.report_changes(review, ACCOUNTS)
     assert (error.type is UnacceptedChanges) == (outcome == "changed")
-    test_host_changes.report_changes(replace(review, state="reviewed"), "pam")
+    test_host_changes.report_changes(replace(review, state="reviewed"), PAM)
 
 
 def test_three_thousand_entries_take_thirty_milliseconds(tmp_path: Path) -> None:
     entries = [replace(SUDO, key=f"/etc/sudoers.d/{number}") for number in range(3000)]
     place = tmp_path / "accepted" / "box1.json"
-    save_accepted(place, accepted(*entries))
+    save_accepted(place, accept(*entries))
     began = time.process_time()
     file = load_accepted(place, "box1")
     assert file is not None
-    assert review_host(file, known(file, *entries), FILE).changes == ()
+    assert review_host(file, store(file, *entries), FILE).changes == ()
     assert time.process_time() - began < 0.06  # twice the budget: processors of tests are shared
     assert len(json.dumps(place.read_text())) < 500_000
