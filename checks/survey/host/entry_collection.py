@@ -23,7 +23,7 @@ class EntryCollection:
 
         Args:
             asked: `classes`, each with `name`, `paths`, `readers` and `secret`; `churn`, with `kind`, `keys`, `states`
-                and `reason`; `folder`, where the host keeps key and cache; `nonce`, of this run; `deep`, whether all is read.
+                and `reason`; `folder` of key and cache; `nonce`, of this run; `deep`, whether all is read.
         """
         self.asked = asked
         self.secret = {one["name"] for one in asked["classes"] if one["secret"]}
