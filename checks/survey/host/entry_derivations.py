@@ -40,14 +40,10 @@ LINKS = {
         "/etc/dpkg/origins/debian": ("base-files",),
         "/etc/dpkg/origins/ubuntu": ("base-files",),
     },
+    "/etc/default/locale": {"/etc/locale.conf": ("systemd", "locales")},
+    "/etc/vconsole.conf": {"/etc/default/keyboard": ("systemd", "keyboard-configuration")},
 }
 """Link -> target -> packages that make it."""
-GENERATED = re.compile(
-    r"(?:console-getty|systemd-remount-fs|systemd-fsck-root|systemd-growfs-root|systemd-hibernate-resume)\.service"
-    r"|(?:serial-|container-)?getty@[\w-]+\.service"
-)
-"""Packaged units that systemd's generators start (systemd-getty-generator(8), systemd-fstab-generator(8))."""
-
 
 def attribute_derivations(host: Attribution) -> None:
     """Explain derived entries."""
@@ -68,8 +64,6 @@ def _derive(host: Attribution, entry: HostEntry) -> str:
         if matched := RC.fullmatch(path):
             script = f"/etc/init.d/{matched[1]}"
             return f"derived from {script}" if target == script and host.is_explained(script) else ""
-        if path.startswith("/run/systemd/generator"):
-            return _generated_link(host, path, target)
         if path.startswith("/etc/runit/runsvdir/default/"):
             return f"derived from {target}" if target.startswith("/etc/sv/") and host.is_explained(f"{target}/run") else ""
         if path.startswith("/etc/alternatives/"):
@@ -175,14 +169,6 @@ def _enablement(host: Attribution, target: str, scope: str, parent: str, kind: s
     # a link to an instance leads to its template; which instances there are is the administrator's, but for the default
     same = name == unit or (template == unit and name == unit.replace("@.", f"@{default}."))
     return f"derived from {target}" if parent in wanted and same else ""
-
-
-def _generated_link(host: Attribution, path: str, target: str) -> str:
-    """A link of systemd's generators to a packaged unit."""
-    name, unit = path.rpartition("/")[2], target.rpartition("/")[2]
-    same = unit in (name, re.sub(r"@[^.]*\.", "@.", name))
-    known = same and GENERATED.fullmatch(name) and host.is_explained(target)
-    return "derived by generators of systemd" if known else ""
 
 
 class AlternativeRecord:

@@ -14,6 +14,7 @@ from checks.survey.host import dpkg
 from checks.survey.host.entry_accounts import attribute_accounts
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.entry_derivations import attribute_derivations
+from checks.survey.host.entry_generators import attribute_generated
 from checks.survey.host.entry_packages import (
     PackageIndex,
     attribute_links,
@@ -46,6 +47,7 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
     attribute_templates(host)
     attribute_accounts(host)
     attribute_derivations(host)
+    attribute_generated(host)
     attribute_links(links, index, host.is_explained)
     packages = list_packages(entries, index)
     index.save()

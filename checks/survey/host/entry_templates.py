@@ -42,10 +42,13 @@ EMPTY = {
 WRITTEN = {
     "/etc/hosts.allow": "libwrap0",
     "/etc/hosts.deny": "libwrap0",
-    "/etc/python3/debian_config": "python3-minimal",
+    "/etc/python3/debian_config": "python3",
+    "/etc/networks": "netbase",
     "/etc/default/locale": "locales",
 }
 """Files whose text the scripts of a package write."""
+STAMPS = ("/etc/.updated", "/var/.updated")
+STAMP = re.compile(r"(?:#[^\n]*\n)+TIMESTAMP_NSEC=[0-9]+\n")
 NSS = {
     "libnss-systemd": {"passwd": ["systemd"], "group": ["systemd"], "shadow": ["systemd"], "gshadow": ["systemd"]},
     "libnss-myhostname": {"hosts": ["myhostname"]},
@@ -102,6 +105,8 @@ def _made(host: Attribution, entry: HostEntry) -> str:
     if entry.path in WRITTEN:
         script, text = _words(_script(host, WRITTEN[entry.path])), _words(host.text(entry))
         return f"package {WRITTEN[entry.path]}" if text and text in script else ""
+    if entry.path in STAMPS and STAMP.fullmatch(host.text(entry)) and host.installed("systemd"):
+        return "derived by systemd-update-done(8)"
     if entry.path == "/etc/timezone":
         zone = host.text(entry).strip()
         same = os.path.realpath("/etc/localtime").endswith(f"/zoneinfo/{zone}") and host.installed("tzdata")
