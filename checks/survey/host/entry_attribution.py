@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Mapping
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import common, dpkg, entry_packages
 from checks.survey.host.entry_packages import PackageIndex, has_packaged_mode
 from checks.survey.host.host_entry import HostEntry
 
@@ -55,7 +55,7 @@ class Attribution:
         """An entry's content; None where it is no plain file of root's that root alone can write."""
         try:
             status = os.lstat(f"{dpkg.ROOT}{entry.path}")
-            if not stat.S_ISREG(status.st_mode) or status.st_uid or stat.S_IMODE(status.st_mode) & 0o7022:
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != entry_packages.OWNER or stat.S_IMODE(status.st_mode) & 0o7022:
                 return None
             return common.data(f"{dpkg.ROOT}{entry.path}", most=most)
         except (OSError, RuntimeError):
@@ -69,7 +69,7 @@ class Attribution:
         """The absolute path that a link of root's leads to in one step; empty where the entry is none."""
         try:
             found = os.readlink(f"{dpkg.ROOT}{entry.path}")
-            if os.lstat(f"{dpkg.ROOT}{entry.path}").st_uid:
+            if os.lstat(f"{dpkg.ROOT}{entry.path}").st_uid != entry_packages.OWNER:
                 return ""
         except OSError:
             return ""
@@ -77,7 +77,7 @@ class Attribution:
 
     def installed(self, package: str) -> bool:
         """Whether an archived package of this name is installed."""
-        return any(base.partition(":")[0] == package for base in self.index.archives)
+        return package in self.index.installed
 
     def script(self, package: str, kinds: tuple[str, ...] = ("preinst", "postinst")) -> str:
         """The scripts with which an archived package is installed."""

@@ -5,13 +5,16 @@ An input that nothing explains explains nothing: each link and file counts only 
 
 from __future__ import annotations
 
+import base64
 import glob
 import os
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import common, dpkg, entry_packages
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.host_entry import HostEntry
 
@@ -77,6 +80,8 @@ def _derive(host: Attribution, entry: HostEntry) -> str:
             return "package tzdata" if known and host.is_explained(os.path.realpath(target)) else ""
         makers = LINKS.get(path, {}).get(target, ())
         return next((f"package {name}" if name else "derived from proc(5)" for name in makers if not name or host.installed(name)), "")
+    if re.fullmatch(r"/etc/ssh/ssh_host_\w+_key\.pub", path):
+        return _public_key(host, entry)
     if path == BUNDLE:
         return _bundle(host, entry)
     if path == "/etc/ca-certificates.conf":
@@ -100,8 +105,19 @@ def _maintainer_script(host: Attribution, entry: HostEntry) -> str:
         built = os.stat(f"{dpkg.ROOT}{dpkg.ADMIN}/info/{base}.md5sums").st_mtime
     except OSError:
         return ""
-    plain = status.st_uid == 0 and not status.st_mode & 0o7022 and status.st_mtime <= built + 1
+    plain = status.st_uid == entry_packages.OWNER and not status.st_mode & 0o7022 and status.st_mtime <= built + 1
     return f"package {base}" if plain and base in host.index.archives else ""
+
+
+def _public_key(host: Attribution, entry: HostEntry) -> str:
+    """The public half of a host key, which the private one's file has in itself (PROTOCOL.key of OpenSSH)."""
+    private = common.begin(f"{dpkg.ROOT}{entry.path.removesuffix('.pub')}")
+    body = "".join(line for line in common.lines(private) if not line.startswith("-----"))
+    words = host.text(entry).split()
+    with suppress(ValueError, IndexError):
+        same = bool(words[1]) and base64.b64decode(words[1]) in base64.b64decode(body)
+        return f"derived from {entry.path.removesuffix('.pub')}" if same else ""
+    return ""
 
 
 def _package_lists(host: Attribution, entry: HostEntry) -> str:
@@ -114,7 +130,7 @@ def _package_lists(host: Attribution, entry: HostEntry) -> str:
         known = all(len(row) == 2 and host.installed(row[1].partition("/")[0].partition(":")[0]) for row in rows)
         return "derived from packages" if known else ""
     for row in rows:
-        owner = dpkg.owners([row[3]]).get(row[3], "") if len(row) == 4 else ""
+        owner = host.index.owner(row[3]) if len(row) == 4 else ""
         if not owner or row[3] not in host.script(owner):
             return ""
     return "derived from packages"
@@ -199,19 +215,20 @@ class AlternativeRecord:
         return max(self.choices, key=lambda path: self.choices[path][0], default="")
 
 
-def alternative_records() -> Iterator[tuple[str, AlternativeRecord]]:
-    """All groups by their names."""
-    try:
-        names = sorted(os.listdir(f"{dpkg.ROOT}{ADMIN}"))
-    except OSError:
-        names = []
-    for name in names:
-        yield name, AlternativeRecord(common.begin(f"{dpkg.ROOT}{ADMIN}/{name}"))
+@lru_cache(maxsize=1)
+def alternative_records(root: str) -> dict[str, tuple[str, AlternativeRecord]]:
+    """Name of a link in /etc/alternatives -> its group's name, and the group."""
+    found = {}
+    with suppress(OSError):
+        for group in sorted(os.listdir(f"{root}{ADMIN}")):
+            record = AlternativeRecord(common.begin(f"{root}{ADMIN}/{group}"))
+            found |= {name or group: (group, record) for name in record.links}
+    return found
 
 
 def _packaged_choice(host: Attribution, name: str, path: str) -> str:
     """The archived package whose script installs a choice of a group; empty for none."""
-    owner = dpkg.owners([path]).get(path, "")
+    owner = host.index.owner(path)
     if not owner:
         return ""
     script = host.script(owner)
@@ -229,28 +246,22 @@ def _alternatives_record(host: Attribution, name: str) -> str:
 
 def _alternative(host: Attribution, name: str, target: str) -> str:
     """/etc/alternatives/NAME: the best choice of its group, where packages made all that is chosen from."""
-    for group, record in alternative_records():
-        slave = "" if name == group else name
-        if slave not in record.links:
-            continue
-        best = record.best()
-        wanted = record.choices[best][1].get(slave, "") if slave and best else best
-        if target != wanted or record.mode != "auto":
-            return ""
-        owner = _packaged_choice(host, group, best)
-        return f"derived from package {owner}" if owner else ""
-    return ""
+    group, record = alternative_records(dpkg.ROOT).get(name, ("", None))
+    if record is None or record.mode != "auto":
+        return ""
+    best = record.best()
+    wanted = record.choices[best][1].get(name, "") if name != group and best else best
+    owner = _packaged_choice(host, group, best) if target == wanted else ""
+    return f"derived from package {owner}" if owner else ""
 
 
 def _alternative_link(host: Attribution, path: str, name: str) -> str:
     """A link such as /usr/bin/awk, where its group says so, and what the group leads to is explained."""
     if not host.is_explained(f"/etc/alternatives/{name}"):
         return ""
-    for group, record in alternative_records():
-        slave = "" if name == group else name
-        if slave in record.links and path in dpkg.names(record.links[slave]):
-            return f"derived from {ADMIN}/{group}"
-    return ""
+    group, record = alternative_records(dpkg.ROOT).get(name, ("", None))
+    fits = record is not None and path in dpkg.names(record.links["" if name == group else name])
+    return f"derived from {ADMIN}/{group}" if fits else ""
 
 
 def _certificate_link(host: Attribution, path: str, target: str) -> str:
@@ -318,11 +329,12 @@ def _loader_cache(host: Attribution, entry: HostEntry) -> str:
     folders = {*LIBRARIES, *_loader_folders()}
     if any(path.rpartition("/")[0] not in folders for path in paths):
         return ""
-    owned = dpkg.owners(paths)
-    ends = {path: os.path.realpath(f"{dpkg.ROOT}{path}").removeprefix(dpkg.ROOT) for path in paths if path not in owned}
-    known = dpkg.owners(ends.values())
-    good = all(path in owned or ends[path] in known for path in paths)
-    return "derived from libraries of packages" if good else ""
+    host.index.load_more({*paths})
+    for path in paths:
+        end = os.path.realpath(f"{dpkg.ROOT}{path}").removeprefix(dpkg.ROOT)
+        if not host.index.owner(path) and not host.index.owner(end) and not host.is_explained(end):
+            return ""
+    return "derived from libraries of packages"
 
 
 def _loader_folders() -> Iterator[str]:

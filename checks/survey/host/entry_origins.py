@@ -43,12 +43,11 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
     host = Attribution(entries, index, asked.get("ours", {}))
     attribute_deployed(host)
     links = attribute_packages(entries, index)
-    attribute_links(links, index, host.is_explained)
+    attribute_links(links, index, host.by_path.__contains__)
     attribute_templates(host)
     attribute_accounts(host)
     attribute_derivations(host)
     attribute_generated(host)
-    attribute_links(links, index, host.is_explained)
     packages = list_packages(entries, index)
     index.save()
     return packages

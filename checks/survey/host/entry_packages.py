@@ -18,6 +18,7 @@ from checks.survey.host import common, dpkg, entry_archives
 from checks.survey.host.host_entry import HostEntry
 
 CACHE = "fingerprint_packages.json"
+OWNER = 0  # a test's files are its user's
 SCHEMA = 1
 MOST = 64 << 20
 PROGRAMS = ("/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/")
@@ -104,28 +105,37 @@ class PackageIndex:
         self.archives: dict[str, str] = {}
         """Package -> the archive that has its version; without those that no archive has."""
         self.versions: dict[str, str] = {}
+        self.installed: set[str] = set()
+        """Names of packages that an archive has."""
 
     def load(self, paths: set[str]) -> None:
         """Know the owners of these paths, and the archives of all packages."""
         key = [_identity(f"{dpkg.ROOT}{dpkg.ADMIN}/{name}") for name in ("status", "info", "diversions")]
         known = self.cache.get("owners", {}) if self.cache.get("key") == key else {}
-        missing = paths - known.keys()
+        missing = {path for path in paths if path not in known}
         archived = self._load_archives(key)
         if missing or not archived:
             packages = [one for one in dpkg.packages() if one.state == "installed"]
             if not archived:
                 self._find_archives(packages)
-            known = {path: known[path] for path in paths & known.keys()} | self._find_owners(missing, packages)
+            known = known | self._find_owners(missing, packages)
             self.cache["key"], self.cache["owners"] = key, known
             self.changed = True
         self.versions = dict(self.cache.get("versions", {}))
         self.archives = {name: archive for name, archive in self.cache.get("archives", {}).items() if archive}
+        self.installed = {base.partition(":")[0] for base in self.archives}
         self.owners = {path: PathOwner(*row) for path in paths if (row := known.get(path))}
+
+    def owner(self, path: str) -> str:
+        """The archived package that lists a path, with its architecture where several have it; empty for none."""
+        self.load_more({path})
+        found = self.owners.get(path)
+        return found.package if found and found.package in self.archives else ""
 
     def load_more(self, paths: set[str]) -> None:
         """Know the owners of further paths."""
-        missing = paths - self.cache.setdefault("owners", {}).keys()
-        if missing:
+        known = self.cache.setdefault("owners", {})
+        if missing := {path for path in paths if path not in known}:
             packages = [one for one in dpkg.packages() if one.state == "installed"]
             self.cache["owners"] |= self._find_owners(missing, packages)
             self.changed = True
@@ -246,20 +256,30 @@ def save_cache(path: str, value: dict[str, Any]) -> None:
 
 def has_packaged_mode(path: str, status: os.stat_result) -> bool:
     """Whether owner, group and mode are as a package installs a file: root's, and writable by root alone."""
-    mode = stat.S_IMODE(status.st_mode)
-    name = next((one for one in dpkg.names(path) if one in PRIVILEGED), "")
-    capable = False
+    extended: list[str] = []
     with suppress(OSError):
         extended = os.listxattr(f"{dpkg.ROOT}{path}", follow_symlinks=False)
-        capable = "security.capability" in extended
-        if any("posix_acl" in one for one in extended):
-            return False
-    if status.st_uid != 0 or mode & 0o022:
+    listed, capable = any("posix_acl" in one for one in extended), "security.capability" in extended
+    return not listed and fits_package(path, status.st_mode, status.st_uid, status.st_gid, capable=capable)
+
+
+def fits_package(path: str, mode: int, uid: int, gid: int, *, capable: bool) -> bool:
+    """The same of a file without an access list.
+
+    Args:
+        path: Of the file.
+        mode: As lstat(2) has it.
+        uid: Its owner.
+        gid: Its group.
+        capable: Whether it has capabilities.
+    """
+    mode = stat.S_IMODE(mode)
+    if uid != OWNER or mode & 0o022:
         return False
-    if name:
+    if name := next((one for one in dpkg.names(path) if one in PRIVILEGED), ""):
         wanted, group, may = PRIVILEGED[name]
-        fits = mode == wanted and common.named(_groups, status.st_gid) in (group, *GROUPS.get(name, ()))
-        plain = mode == 0o755 and status.st_gid == 0
+        fits = mode == wanted and common.named(_groups, gid) in (group, *GROUPS.get(name, ()))
+        plain = mode == 0o755 and gid == 0
         return (fits or plain or mode in OTHER_MODES.get(name, ())) and (may or not capable)
     if capable or mode & 0o7000:
         return False
@@ -290,6 +310,13 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
         if owner.package not in index.archives:
             entry.expected_from += ", which no declared, signed archive has"
             continue
+        if stat.S_ISREG(entry.mode):
+            # its state has what collect has read of capabilities and access lists; none came since it was unpacked
+            capable, listed = ", capabilities " in entry.state, " access list " in entry.state
+            same = bool(owner.digest) and (entry.unread or entry.md5 == owner.digest) and not listed
+            if same and fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):
+                _explain(entry, owner.package)
+            continue
         try:
             status = os.lstat(f"{dpkg.ROOT}{entry.path}")
         except OSError:
@@ -299,30 +326,28 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
         elif stat.S_ISDIR(status.st_mode):
             if FOLDERS.get(entry.path) == (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid):
                 _explain(entry, owner.package)
-        elif owner.digest and entry.md5 == owner.digest and has_packaged_mode(entry.path, status):
-            _explain(entry, owner.package)
     return links
 
 
-def attribute_links(links: list[PackagedLink], index: PackageIndex, is_explained: Callable[[str], bool]) -> None:
-    """Set the origin of links that packages brought and that lead to what something explains.
+def attribute_links(links: list[PackagedLink], index: PackageIndex, is_entry: Callable[[str], bool]) -> None:
+    """Set the origin of links that packages brought, and that lead to a package's file, or to an entry.
 
     Args:
         links: As `attribute_packages` returns them.
         index: Owners of paths.
-        is_explained: Whether something explains what lies at a path.
+        is_entry: Whether what lies at a path is an entry of its own.
     """
     ends = {entry.path: _end(entry.path) for entry, _, _ in links if not entry.origin}
-    targets = dpkg.owners({end for end in ends.values() if end})
+    index.load_more({end for end in ends.values() if end})
     for entry, owner, status in links:
-        if entry.origin or owner.digest or status.st_uid:
+        if entry.origin or owner.digest or status.st_uid != OWNER:
             continue
         # a package's links have the time of its build, as its sums have: a later one was made here
         if entry.path not in MERGED and status.st_mtime > owner.made + 1:
             continue
         end = ends[entry.path]
-        archived = end in targets and _is_archived(targets[end], index)
-        if not end or end == "/dev/null" or archived or os.path.isdir(f"{dpkg.ROOT}{end}") or is_explained(end):
+        known = end in ("", "/dev/null") or index.owner(end) or is_entry(end) or os.path.isdir(f"{dpkg.ROOT}{end}")
+        if known:
             _explain(entry, owner.package)
 
 
@@ -330,10 +355,6 @@ def _end(path: str) -> str:
     """Where a link leads at last, in the host's own paths; empty for nothing."""
     real = os.path.realpath(f"{dpkg.ROOT}{path}")
     return real.removeprefix(dpkg.ROOT) if os.path.exists(real) else ""
-
-
-def _is_archived(package: str, index: PackageIndex) -> bool:
-    return any(base.partition(":")[0] == package for base in index.archives)
 
 
 def _explain(entry: HostEntry, package: str) -> None:

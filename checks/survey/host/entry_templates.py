@@ -167,8 +167,8 @@ def _shells(host: Attribution, entry: HostEntry) -> str:
             continue
         if set(dpkg.names(line)) & listed:
             continue
-        owners = {owner for owner in dpkg.owners([line]).values() if re.search(r"\badd-shell\b", host.script(owner))}
-        if not owners:
+        owner = next(filter(None, map(host.index.owner, dpkg.names(line))), "")
+        if not re.search(r"\badd-shell\b", host.script(owner)):
             return ""
     return "derived from shells of packages"
 
