@@ -1,8 +1,17 @@
-"""The fingerprint of a host: entries of all classes, with origin and author; what explains an entry is not told twice."""
+"""The fingerprint of a host: entries of all classes, with origin and author; an explained one is only counted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import secrets
+from dataclasses import asdict, dataclass, field
+from functools import cache
+
+from checks.survey.entry_churn import CHURN
+from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.survey.section import Section, SurveyScope
+from rigwright.monitoring.self_check import results_folder
+
+DEEP_S = 600  # seconds in which all files of the classes are read, a hundred megabytes each
 
 
 @dataclass(frozen=True)
@@ -58,3 +67,35 @@ class HostFingerprint:
     """Of the accepted entries that the host knows; 0 for none."""
     accepted_digest: str
     """SHA-256 of those; empty for none."""
+
+
+@cache
+def run_nonce() -> str:
+    """By what equal entries of several hosts have equal values in this run, and in no other."""
+    return secrets.token_hex(16)
+
+
+def collection_question(scene: SurveyScope) -> dict[str, object]:
+    """What a host is asked to collect its entries."""
+    roots = scene.rig.roots
+    return {
+        "classes": [asdict(one) for one in ENTRY_CLASSES],
+        "churn": [asdict(one) for one in CHURN],
+        "folder": results_folder(roots),
+        "nonce": run_nonce(),
+        "deep": scene.deep,
+        "roots": [roots.software, roots.state, roots.config, roots.models],
+        "ledger": roots.ledger,
+        "credentials": roots.credentials,
+        "listeners": [],
+    }
+
+
+FINGERPRINT: Section[HostFingerprint] = Section(
+    "fingerprint",
+    HostFingerprint,
+    collection_question,
+    lambda scene: float(DEEP_S) if scene.deep else 60.0,
+    blind="what root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in firmware",
+    start_order=0,
+)
