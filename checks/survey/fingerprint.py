@@ -1,10 +1,17 @@
-"""The fingerprint of a host: entries of all classes, with origin and author."""
+"""The fingerprint of a host: entries of all classes, with origin and author; an explained one is only counted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import secrets
+from dataclasses import asdict, dataclass, field
+from functools import cache
 
-from checks.survey.section import Section
+from checks.survey.entry_churn import CHURN
+from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.survey.section import Section, SurveyScope
+from rigwright.monitoring.self_check import results_folder
+
+DEEP_S = 600  # seconds in which all files of the classes are read, a hundred megabytes each
 
 
 @dataclass(frozen=True)
@@ -62,22 +69,33 @@ class HostFingerprint:
     """SHA-256 of those; empty for none."""
 
 
+@cache
+def run_nonce() -> str:
+    """By what equal entries of several hosts have equal values in this run, and in no other."""
+    return secrets.token_hex(16)
+
+
+def collection_question(scene: SurveyScope) -> dict[str, object]:
+    """What a host is asked to collect its entries."""
+    roots = scene.rig.roots
+    return {
+        "classes": [asdict(one) for one in ENTRY_CLASSES],
+        "churn": [asdict(one) for one in CHURN],
+        "folder": results_folder(roots),
+        "nonce": run_nonce(),
+        "deep": scene.deep,
+        "roots": [roots.software, roots.state, roots.config, roots.models],
+        "ledger": roots.ledger,
+        "credentials": roots.credentials,
+        "listeners": [],
+    }
+
+
 FINGERPRINT: Section[HostFingerprint] = Section(
     "fingerprint",
     HostFingerprint,
-    lambda scene: None,
-    blind="a host whose root forges it: its key, its package database, its ledger and its answers are root's",
-)
-
-
-@dataclass(frozen=True)
-class StoredCopies:
-    """Accepted entries as the host has stored them."""
-
-    serial: int
-    digest: str
-
-
-ACCEPTED_COPIES: Section[StoredCopies] = Section(
-    "accepted_copies", StoredCopies, lambda scene: None, phase="separate", blind="what root forges"
+    collection_question,
+    lambda scene: float(DEEP_S) if scene.deep else 60.0,
+    blind="what root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in firmware",
+    start_order=0,
 )
