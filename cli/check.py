@@ -73,10 +73,11 @@ def check(
 
     A box with `monitoring` keeps what was found, for who watches it, where no check was left out.
 
-    Checks of your own, in a folder `checks` beside INVENTORY, run with ours. What neither a package nor a deploy explains
-    is a change until --accept; accepted/HOST.json beside INVENTORY has what was accepted. Exit status 0: every check
-    holds. 1: one does not, or a change is not accepted. 2: nothing was looked at, for something in the command, the
-    inventory, a check or accepted entries is refused. 3: a host cannot be reached, whatever the others are.
+    Checks of your own, in a folder `checks` beside INVENTORY, run with ours. What neither a package nor a deploy
+    explains is a change until --accept; accepted/HOST.json beside INVENTORY has what was accepted. Exit status 0:
+    every check holds. 1: one does not, or a change is not accepted. 2: nothing was looked at, for something in the
+    command, the inventory, a check or accepted entries is refused. 3: a host cannot be reached, whatever the others
+    are.
     Example: rigwright check ~/boxes/rig.py --limit box1,box2 --severity high
     """
     if explain:

@@ -14,11 +14,17 @@ from pathlib import Path
 import click
 
 from checks import Drift, strip_control_characters
-from checks.acceptance.accepted_entries import AcceptedEntries, accept_entries, accepted_path, save_accepted
+from checks.acceptance.accepted_entries import (
+    AcceptedEntries,
+    accept_entries,
+    accepted_path,
+    restore_accepted,
+    save_accepted,
+)
 from checks.acceptance.change_groups import ChangeGroup, group_changes
 from checks.acceptance.class_checks import PACKAGES
 from checks.acceptance.host_changes import ACCEPTANCE, HostChange, compare_entries
-from checks.acceptance.host_copies import store_accepted
+from checks.acceptance.host_copies import EntriesChanged, store_accepted
 from checks.results import STATUS
 from checks.runner import ChecksRejected
 from checks.survey.entry_classes import ENTRY_CLASSES
@@ -165,16 +171,29 @@ def _accept(name: str, proposal: Proposal, inventory: str, author: str) -> bool:
     accepted = accept_entries(proposal.found, name, previous, author, date)
     try:
         save_accepted(file, accepted)
+        try:
+            store_accepted(proposal.seen.target, proposal.seen.rig, accepted, proposal.found)
+        except EntriesChanged as error:
+            restore_accepted(file, proposal.seen.accepted)
+            changed = f"{name}: nothing is accepted, for the host has changed meanwhile: {error}; review it again"
+            print_prose(strip_control_characters(changed), err=True)
+            return False
     except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror or error}") from None
-    try:
-        store_accepted(proposal.seen.target, accepted)
-    except (Drift, ValueError, root_shell.ConnectionGone) as error:
-        print_prose(strip_control_characters(f"{name}: the host has not stored them: {error}; repeat this"), err=True)
-        return False
+        if not isinstance(error, root_shell.ConnectionGone):
+            raise click.ClickException(f"{file} cannot be written: {error.strerror or error}") from None
+        return _report_unstored(name, error)
+    except (Drift, ValueError) as error:
+        return _report_unstored(name, error)
     number = sum(map(len, accepted.entries.values()))
     print_prose(
         f"{name}: accepted entries {accepted.serial} by {author} in {file.parent.name}/{file.name}: "
         f"{number} entries, {format_count(len(accepted.packages), 'package')}"
     )
     return True
+
+
+def _report_unstored(name: str, error: Exception) -> bool:
+    """The host may have stored the entries, or not: the file stays, and a check tells."""
+    text = f"{name}: the host does not answer that it has stored them: {error}; repeat this"
+    print_prose(strip_control_characters(text), err=True)
+    return False

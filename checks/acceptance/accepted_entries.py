@@ -22,6 +22,7 @@ FOLDER = "accepted"
 SCHEMA = 1
 MOST = 4 << 20
 """Bytes of a file, eight times what a host with unusually many entries has."""
+CLASS_NAMES = frozenset(one.name for one in ENTRY_CLASSES)
 KEYS = ("schema", "host", "serial", "author", "date", "digest", "entries", "packages")
 
 
@@ -70,7 +71,7 @@ def accept_entries(found: HostFingerprint, host: str, previous: int, author: str
     """
     entries: dict[str, dict[str, str]] = {}
     for one in found.entries:
-        if not one.problem:
+        if not one.problem and one.kind in CLASS_NAMES:
             entries.setdefault(one.kind, {})[one.key] = one.value
     packages = {one.name: tuple(sorted(one.classes)) for one in found.packages if one.archive}
     made = AcceptedEntries(host, max(previous, found.accepted_serial) + 1, author, date, entries, packages)
@@ -96,6 +97,18 @@ def load_accepted(file: Path, host: str) -> AcceptedEntries | None:
     except (ValueError, RecursionError) as error:
         raise Invalid([Problem(str(file), "", str(error) or "is refused: too deeply nested")]) from None
     return _parse(data, str(file), host)
+
+
+def restore_accepted(file: Path, accepted: AcceptedEntries | None) -> None:
+    """Give a file the entries that it had; None for no file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if accepted:
+        save_accepted(file, accepted)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def save_accepted(file: Path, accepted: AcceptedEntries) -> None:
@@ -152,7 +165,7 @@ def _parse(data: Any, file: str, host: str) -> AcceptedEntries:
 
 
 def _find_entry_problems(data: dict[str, Any], file: str) -> list[Problem]:
-    known = {one.name for one in ENTRY_CLASSES}
+    known = CLASS_NAMES
     entries, packages = data["entries"], data["packages"]
     problems = []
     if not isinstance(packages, dict) or not all(isinstance(one, str) for one in packages.values()):

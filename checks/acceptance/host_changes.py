@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from checks import strip_control_characters
-from checks.acceptance.accepted_entries import AcceptedEntries
+from checks.acceptance.accepted_entries import CLASS_NAMES, AcceptedEntries
 from checks.acceptance.class_checks import PACKAGES
 from checks.drift_text import format_day
 from checks.survey.entry_classes import ENTRY_CLASSES
@@ -57,7 +57,7 @@ class HostChange:
         now, before = describe_value(self.now), describe_value(self.before)
         package = f"of {self.expected_from}" if self.expected_from else ""
         if self.entry_class == ACCEPTANCE:
-            word, details = self.now, []
+            word, details = now, []
         elif self.entry_class == PACKAGES and self.change == "new":
             word, details = "new", [self.now]
         elif self.change == "gone":
@@ -106,7 +106,8 @@ def _compare_listed(accepted: AcceptedEntries, entries: Sequence[FingerprintEntr
         before = accepted.entries.get(one.kind, {}).get(one.key)
         if before != one.value and not one.problem:
             yield HostChange(
-                one.kind,
+                # of no class: the host has more entries than an answer takes
+                one.kind if one.kind in CLASS_NAMES else ACCEPTANCE,
                 one.key,
                 "new" if before is None else "changed",
                 before or "",
@@ -116,7 +117,7 @@ def _compare_listed(accepted: AcceptedEntries, entries: Sequence[FingerprintEntr
                 one.author,
                 tuple(one.difference),
                 one.run_value,
-                counts=one.kind in REACHES_US,
+                counts=one.kind in REACHES_US or one.kind not in CLASS_NAMES,
             )
     for kind, listed in accepted.entries.items():
         for key, before in listed.items():

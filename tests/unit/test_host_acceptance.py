@@ -1,6 +1,5 @@
 """Accepted entries of a host: the file, comparison with a host's answer, review, and groups of equal changes."""
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -54,7 +53,8 @@ MORE = replace(NGINX, version="1.23-1", classes={"sudo": 1, "pam": 3, "accounts"
             (SUDO,),
             (OTHER,),
             [
-                "/etc/sudoers.d/ops: other content (file 440 root root, since 2001-09-09 01:46, while alice was logged in)"
+                "/etc/sudoers.d/ops: other content (file 440 root root, since 2001-09-09 01:46, while alice "
+                "was logged in)"
             ],
         ),
         ((SUDO,), (OPENED,), ["/etc/sudoers.d/ops: file 440 root root -> file 666 root root"]),
@@ -207,9 +207,12 @@ def test_three_thousand_entries_take_thirty_milliseconds(tmp_path: Path) -> None
     entries = [replace(SUDO, key=f"/etc/sudoers.d/{number}") for number in range(3000)]
     place = tmp_path / "accepted" / "box1.json"
     save_accepted(place, accept(*entries))
-    began = time.process_time()
-    file = load_accepted(place, "box1")
-    assert file is not None
-    assert review_host(file, store(file, *entries), FILE).changes == ()
-    assert time.process_time() - began < 0.06  # twice the budget: processors of tests are shared
-    assert len(json.dumps(place.read_text())) < 500_000
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        file = load_accepted(place, "box1")
+        assert file is not None
+        assert review_host(file, store(file, *entries), FILE).changes == ()
+        took.append(time.process_time() - began)
+    assert min(took) < 0.03
+    assert len(place.read_text()) < 500_000
