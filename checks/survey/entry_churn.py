@@ -62,7 +62,7 @@ CHURN: tuple[ChurnRule, ...] = (
             ("hugetlbfs", ("/dev/hugepages",)),
             ("mqueue", ("/dev/mqueue",)),
             ("autofs", ("/proc/sys/fs/binfmt_misc",)),
-            ("binfmt_misc", ("/proc/sys/fs/binfmt_misc", "/proc/sys/fs/binfmt_misc (2)")),
+            ("binfmt_misc", ("/proc/sys/fs/binfmt_misc",)),
             ("securityfs", ("/sys/kernel/security",)),
             ("debugfs", ("/sys/kernel/debug",)),
             ("tracefs", ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")),
@@ -107,6 +107,11 @@ CHURN: tuple[ChurnRule, ...] = (
         "networks of containers",
     ),
     ChurnRule("network_hooks", ("/run/systemd/network/*-netif-*", "/etc/network/run/*"), "state of interfaces"),
+    *(
+        ChurnRule("network_hooks", (f"routing rule ? {number}",), "the kernel's own routing rules", state)
+        for number, state in ((0, "from all lookup local"), (32766, "from all lookup main"))
+    ),
+    ChurnRule("network_hooks", ("routing rule ? 32767",), "the kernel's own routing rules", "from all lookup default"),
     ChurnRule("host_names", ("/etc/resolv.conf", "/etc/resolv.conf.*"), "the resolver, which DHCP writes"),
     ChurnRule("network_hooks", ("/etc/resolvconf/run/*",), "the resolver, which DHCP writes"),
     ChurnRule(

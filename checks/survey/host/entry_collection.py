@@ -10,7 +10,7 @@ from typing import Any
 
 from checks.survey.host import entry_files, entry_readers
 from checks.survey.host.entry_digests import EntryDigests
-from checks.survey.host.host_entry import HostEntry
+from checks.survey.host.host_entry import HostEntry, printable
 
 LONGEST_VALUE = 600  # characters
 
@@ -38,6 +38,12 @@ class EntryCollection:
         taken = {entry.path for entry in read if entry.path}
         files = entry_files.collect(asked, self.digests, self._is_excluded, taken)
         self.entries: list[HostEntry] = [*read, *files]
+        known: dict[tuple[str, str], int] = {}
+        for entry in self.entries:
+            name = entry.kind, printable(entry.key)
+            known[name] = known.get(name, 0) + 1
+            entry.key = name[1] if known[name] == 1 else f"{name[1]} ({known[name]})"
+            entry.state = printable(entry.state)
 
     def _is_excluded(self, entry: HostEntry) -> bool:
         """Whether the churn table leaves out an entry; counts it."""

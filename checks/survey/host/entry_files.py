@@ -47,6 +47,14 @@ def is_silent(path: str) -> bool:
     return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in _silent_mounts())
 
 
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """What says whether a name fits a shell pattern; most have one star, of which no expression has to be made."""
+    begin, star, end = pattern.partition("*")
+    if star and not common.WILD.search(begin + end):
+        return lambda name: len(name) >= len(begin + end) and name.startswith(begin) and name.endswith(end)
+    return re.compile(translate(pattern)).match
+
+
 class FileCollector:
     """Files of all classes, each once: the first class that takes a path has it."""
 
@@ -81,7 +89,7 @@ class FileCollector:
             if not common.WILD.search(part):
                 found = [f"{path}/{part}" for path in found]
                 continue
-            fits = re.compile(translate(part)).match
+            fits = _matcher(part)
             last = number == len(parts) - 1
             found = [
                 f"{path}/{entry.name}"

@@ -44,11 +44,6 @@ def _rows(name: str) -> list[list[str]]:
     return [line.split(":") for line in common.lines(text)[:MOST_ROWS]]
 
 
-def _unique(key: str, known: dict[str, int]) -> str:
-    known[key] = known.get(key, 0) + 1
-    return key if known[key] == 1 else f"{key} ({known[key]})"
-
-
 def describe_password(field: str) -> str:
     """The state of a password, and by which algorithm it is kept; nothing of the password itself."""
     if not field:
@@ -64,7 +59,6 @@ def describe_password(field: str) -> str:
 def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per account."""
     shadow = {row[0]: row for row in _rows("shadow")}
-    known: dict[str, int] = {}
     for number, row in enumerate(_rows("passwd"), 1):
         if len(row) != 7:
             yield text_entry(kind, f"line {number}", "no account", "/etc/passwd")
@@ -75,7 +69,7 @@ def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
         state = f"uid={uid} gid={gid} home={home} shell={shell} password={describe_password(field)}"
         if len(aging) > 7 and aging[7]:
             state += f" expires={aging[7]}"
-        entry = HostEntry(kind, _unique(f"user {name}", known), state, "/etc/passwd")
+        entry = HostEntry(kind, f"user {name}", state, "/etc/passwd")
         if "$" in field or len(field) > 8:
             entry.sha256 = hashlib.sha256(field.encode(errors="surrogateescape")).hexdigest()
         yield entry
@@ -88,7 +82,6 @@ def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
 def groups(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per group."""
     shadow = {row[0]: row for row in _rows("gshadow") if len(row) == 4}
-    known: dict[str, int] = {}
     for number, row in enumerate(_rows("group"), 1):
         if len(row) != 4:
             yield text_entry(kind, f"line {number}", "no group", "/etc/group")
@@ -103,7 +96,7 @@ def groups(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
             state += f" administrators={hidden[2]}"
         if set(hidden[3].split(",")) - set(members.split(",")) - {""}:
             state += f" shadow members={hidden[3]}"
-        yield HostEntry(kind, _unique(f"group {name}", known), state, "/etc/group")
+        yield HostEntry(kind, f"group {name}", state, "/etc/group")
 
 
 def account_database_files(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
@@ -160,7 +153,6 @@ def _keys_in(kind: str, user: str, path: str) -> Iterator[HostEntry]:
     except OSError:
         return
     yield entry_files.describe_file(kind, path, status)
-    known: dict[str, int] = {}
     for number, line in enumerate(common.lines(common.begin(f"{ROOT}{path}"))[:MOST_ROWS], 1):
         words = line.strip()
         if not words or words.startswith("#"):
@@ -176,7 +168,7 @@ def _keys_in(kind: str, user: str, path: str) -> Iterator[HostEntry]:
         digest = base64.b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         options = common.masked(words[: matched.start(1)].strip())
         state = " ".join(one for one in (matched[1], options and f"options {options}", matched[3] or "") if one)
-        yield text_entry(kind, _unique(f"{user} SHA256:{digest}", known), state, path)
+        yield text_entry(kind, f"{user} SHA256:{digest}", state, path)
 
 
 def manager_environment(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:

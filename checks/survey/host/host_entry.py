@@ -49,3 +49,8 @@ def text_entry(kind: str, key: str, text: str, path: str = "") -> HostEntry:
     entry = HostEntry(kind, key, f"{text.count(chr(10)) + 1} lines", path, text.encode(errors="replace"))
     entry.sha256 = hashlib.sha256(entry.content or b"").hexdigest()
     return entry
+
+
+def printable(text: str) -> str:
+    """A text of one line, in which bytes that are no text are written with backslashes."""
+    return text if text.isprintable() else text.encode("unicode_escape", "surrogateescape").decode()

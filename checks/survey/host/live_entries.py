@@ -54,19 +54,16 @@ def _names(folder: str) -> list[str]:
 
 def mounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per file system that is mounted."""
-    known: dict[str, int] = {}
     for line in common.lines(common.read(f"{PROC}/1/mountinfo", 16 << 20) or "")[:MOST_ROWS]:
         words = line.split(" ")
-        if "-" not in words or len(words) < 10:
+        at = words.index("-") if "-" in words else 0
+        if at < 6 or len(words) < at + 4:
             continue
-        at = words.index("-")
-        root, place, options = _unescape(words[3]), _unescape(words[4]), words[5]
-        kind_, source, details = words[at + 1], _unescape(words[at + 2]), ",".join(words[at + 3 : at + 4])
-        known[place] = known.get(place, 0) + 1
-        key = f"mount {place}" + (f" ({known[place]})" if known[place] > 1 else "")
-        part = f" {root}" if root != "/" else ""
-        every = ",".join(sorted({*options.split(","), *details.split(",")}))
-        yield text_entry(kind, key, f"{kind_} {source}{part} {every}")
+        root, place, system, source = (_unescape(words[number]) for number in (3, 4, at + 1, at + 2))
+        # systemd hides files behind deleted ones, whose names are by chance
+        part = "" if root == "/" else " (a deleted file)" if root.endswith("//deleted") else f" {root}"
+        options = ",".join(sorted({*words[5].split(","), *words[at + 3].split(",")}))
+        yield text_entry(kind, f"mount {place}", f"{system} {source}{part} {options}")
 
 
 def binary_formats(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
