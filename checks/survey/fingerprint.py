@@ -6,6 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
+from checks.survey.deployed_entries import deployed_entries
 from checks.survey.entry_churn import CHURN
 from checks.survey.entry_classes import ENTRY_CLASSES
 from checks.survey.section import Section, SurveyScope
@@ -88,6 +89,8 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
         "ledger": roots.ledger,
         "credentials": roots.credentials,
         "listeners": [],
+        "state": roots.state,
+        "ours": deployed_entries(scene),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from checks.survey.host import entry_authors, entry_origins, entry_problems
 from checks.survey.host.accepted_entries import AcceptedEntries
 from checks.survey.host.entry_collection import EntryCollection
 from checks.survey.host.host_entry import HostEntry
@@ -21,7 +22,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     collection = EntryCollection(asked)
     if os.path.isdir(asked["folder"]):
         collection.digests.make_key()
-    packages = _attribute(collection.entries, asked)
+    packages = entry_origins.attribute(collection.entries, asked)
+    entry_problems.judge(collection.entries)
     unexplained = [entry for entry in collection.entries if not entry.origin or entry.problem]
     collection.complete(unexplained)
     explained: dict[str, int] = {}
@@ -29,7 +31,11 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         if entry.origin and not entry.problem:
             explained[entry.kind] = explained.get(entry.kind, 0) + 1
     accepted = AcceptedEntries(asked["folder"], asked["classes"])
-    told = [_describe(entry, collection, accepted) for entry in unexplained[:MOST_TOLD]]
+    authors = entry_authors.describe(unexplained[:MOST_TOLD], asked["state"])
+    told = [
+        _describe(entry, collection, accepted, *authors.get(number, (0.0, "")))
+        for number, entry in enumerate(unexplained[:MOST_TOLD])
+    ]
     if len(unexplained) > MOST_TOLD:
         bound = HostEntry("answer", "(bound reached)", f"too many entries: {len(unexplained)} of {MOST_TOLD}")
         told.append(_describe(bound, collection, accepted))
@@ -44,14 +50,9 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _attribute(entries: list[HostEntry], asked: dict[str, Any]) -> list[dict[str, object]]:
-    for entry in entries:
-        if entry.unread:
-            entry.origin = f"package {entry.package}"
-    return []
-
-
-def _describe(entry: HostEntry, collection: EntryCollection, accepted: AcceptedEntries) -> dict[str, object]:
+def _describe(
+    entry: HostEntry, collection: EntryCollection, accepted: AcceptedEntries, since: float = 0.0, author: str = ""
+) -> dict[str, object]:
     value, before = collection.value(entry), accepted.value(entry)
     return {
         "kind": entry.kind,
@@ -60,8 +61,8 @@ def _describe(entry: HostEntry, collection: EntryCollection, accepted: AcceptedE
         "run_value": collection.run_value(entry),
         "problem": entry.problem,
         "expected_from": entry.expected_from,
-        "since": 0.0,
-        "author": "",
+        "since": since,
+        "author": author,
         "before": before,
         "difference": accepted.difference(entry) if before and before != value else [],
     }
