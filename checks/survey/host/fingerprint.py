@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from checks.survey.host import entry_authors, entry_origins, entry_problems
 from checks.survey.host.accepted_entries import AcceptedEntries
 from checks.survey.host.entry_collection import EntryCollection
 from checks.survey.host.host_entry import HostEntry
@@ -21,7 +22,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     collection = EntryCollection(asked)
     if os.path.isdir(asked["folder"]):
         collection.digests.make_key()
-    packages = _attribute(collection.entries, asked)
+    packages = entry_origins.attribute(collection.entries, asked)
+    entry_problems.judge(collection.entries)
     unexplained = [entry for entry in collection.entries if not entry.origin or entry.problem]
     collection.complete(unexplained)
     explained: dict[str, int] = {}
@@ -30,6 +32,9 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             explained[entry.kind] = explained.get(entry.kind, 0) + 1
     accepted = AcceptedEntries(asked["folder"], asked["classes"])
     told = [_describe(entry, collection, accepted) for entry in unexplained[:MOST_TOLD]]
+    new = [place for place, one in enumerate(told) if one["value"] != one["before"]]
+    for place, (since, author) in entry_authors.describe([unexplained[one] for one in new], asked["state"]).items():
+        told[new[place]] |= {"since": since, "author": author}
     if len(unexplained) > MOST_TOLD:
         bound = HostEntry("answer", "(bound reached)", f"too many entries: {len(unexplained)} of {MOST_TOLD}")
         told.append(_describe(bound, collection, accepted))
@@ -42,13 +47,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "accepted_serial": accepted.serial,
         "accepted_digest": accepted.digest,
     }
-
-
-def _attribute(entries: list[HostEntry], asked: dict[str, Any]) -> list[dict[str, object]]:
-    for entry in entries:
-        if entry.unread:
-            entry.origin = f"package {entry.package}"
-    return []
 
 
 def _describe(entry: HostEntry, collection: EntryCollection, accepted: AcceptedEntries) -> dict[str, object]:
