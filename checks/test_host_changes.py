@@ -34,7 +34,7 @@ def test_acceptance(host_review: HostReview) -> None:
         if not host_review.strict:
             pytest.skip("nothing was accepted yet")
         text = describe_unreviewed(host_review.number)
-        changes = (HostChange(ACCEPTANCE, "accepted entries", "new", now=text),)
+        changes = (HostChange(ACCEPTANCE, ACCEPTANCE, "new", now=text),)
     if changes:
         raise UnacceptedChanges("accepted entries", changes)
 
