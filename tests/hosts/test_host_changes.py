@@ -44,7 +44,7 @@ def test_changes_are_told_until_they_are_accepted(converged: LabHost, inventory:
     assert check(inventory, status=0).splitlines()[-1].startswith(f"{converged.name}: conforms (")
 
     converged.run(f"echo '%ops ALL=(ALL) NOPASSWD: /usr/bin/systemctl' > {RULE}; chmod 440 {RULE}")
-    converged.run(f"echo '0 3 * * * root /usr/bin/true' > {JOB}")
+    converged.run(f"mkdir -p /etc/cron.d; echo '0 3 * * * root /usr/bin/true' > {JOB}")
     assert read_changes(inventory) == {RULE: "new", JOB: "new"}
     lines = check(inventory, status=1)
     assert f"sudo rules: {RULE}: new (" in " ".join(lines.split())
