@@ -15,7 +15,7 @@ import click
 
 from checks import Drift, strip_control_characters
 from checks.acceptance.accepted_entries import (
-    AcceptedEntries,
+    HostAcceptance,
     accept_entries,
     accepted_path,
     restore_accepted,
@@ -133,7 +133,7 @@ def _propose(name: str, seen: SurveyedHost) -> Proposal | None:
     unacceptable = tuple(strip_control_characters(f"{one.key}: {one.problem}") for one in review.unacceptable)
     if review.state == "reviewed":
         return Proposal(seen, found, tuple(one.printable() for one in review.changes), 0, unacceptable)
-    changes = [one.printable() for one in compare_entries(AcceptedEntries(name, 0, "", "", {}, {}), found)]
+    changes = [one.printable() for one in compare_entries(HostAcceptance(name, 0, "", "", {}, {}), found)]
     entries = tuple(one for one in changes if one.entry_class != PACKAGES)
     return Proposal(seen, found, entries, max(1, len(changes) - len(entries)), unacceptable)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from checks import strip_control_characters
-from checks.acceptance.accepted_entries import CLASS_NAMES, AcceptedEntries
+from checks.acceptance.accepted_entries import CLASS_NAMES, HostAcceptance
 from checks.acceptance.class_checks import PACKAGES
 from checks.drift_text import format_day
 from checks.survey.entry_classes import ENTRY_CLASSES
@@ -88,7 +88,7 @@ def describe_value(value: str) -> str:
     return DIGEST.sub("", value).strip()
 
 
-def compare_entries(accepted: AcceptedEntries, found: HostFingerprint) -> list[HostChange]:
+def compare_entries(accepted: HostAcceptance, found: HostFingerprint) -> list[HostChange]:
     """What of a host is not accepted, by class and key. Entries that can never be accepted are failures, and left out.
 
     Args:
@@ -99,7 +99,7 @@ def compare_entries(accepted: AcceptedEntries, found: HostFingerprint) -> list[H
     return sorted(changes, key=lambda one: (one.entry_class, one.key))
 
 
-def _compare_listed(accepted: AcceptedEntries, entries: Sequence[FingerprintEntry]) -> Iterator[HostChange]:
+def _compare_listed(accepted: HostAcceptance, entries: Sequence[FingerprintEntry]) -> Iterator[HostChange]:
     there = set[tuple[str, str]]()
     for one in entries:
         there.add((one.kind, one.key))
@@ -125,7 +125,7 @@ def _compare_listed(accepted: AcceptedEntries, entries: Sequence[FingerprintEntr
                 yield HostChange(kind, key, "gone", before, counts=kind in REACHES_US)
 
 
-def _compare_packages(accepted: AcceptedEntries, packages: Sequence[EntryPackage]) -> Iterator[HostChange]:
+def _compare_packages(accepted: HostAcceptance, packages: Sequence[EntryPackage]) -> Iterator[HostChange]:
     """Packages that add entries to further classes; one that is gone is listed."""
     for one in packages:
         # entries of a package from no signed archive are listed one by one

@@ -39,9 +39,9 @@ def read_changes(inventory: Path) -> dict[str, str]:
 def test_changes_are_told_until_they_are_accepted(converged: LabHost, inventory: Path) -> None:
     assert "not reviewed: " in check(inventory, status=0)
     assert "accepted entries 1 by ana" in check(inventory, "--accept", "--yes", "--author=ana", status=0)
-    file = inventory.parent / "accepted" / f"{converged.name}.json"
+    (file,) = (inventory.parent / "accepted").iterdir()
     first = file.read_text()
-    assert check(inventory, status=0).splitlines()[-1].startswith(f"{converged.name}: conforms (")
+    assert ": conforms (" in check(inventory, status=0)
 
     converged.run(f"echo '%ops ALL=(ALL) NOPASSWD: /usr/bin/systemctl' > {RULE}; chmod 440 {RULE}")
     converged.run(f"mkdir -p /etc/cron.d; echo '0 3 * * * root /usr/bin/true' > {JOB}")

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from checks import test_host_changes
-from checks.acceptance.accepted_entries import AcceptedEntries, accept_entries, load_accepted, save_accepted
+from checks.acceptance.accepted_entries import HostAcceptance, accept_entries, load_accepted, save_accepted
 from checks.acceptance.change_groups import group_changes
 from checks.acceptance.class_checks import CLASS_CHECKS, PACKAGES
 from checks.acceptance.host_changes import HostChange, UnacceptedChanges, compare_entries
@@ -27,11 +27,11 @@ def make_answer(
     return HostFingerprint([*entries], [*packages], {}, {}, serial, "")
 
 
-def accept(*entries: FingerprintEntry, packages: tuple[EntryPackage, ...] = (NGINX,)) -> AcceptedEntries:
+def accept(*entries: FingerprintEntry, packages: tuple[EntryPackage, ...] = (NGINX,)) -> HostAcceptance:
     return accept_entries(make_answer(*entries, packages=packages), "box1", 0, "ana", "2026-11-28T06:12:00Z")
 
 
-def store(of: AcceptedEntries, *entries: FingerprintEntry) -> HostFingerprint:
+def store(of: HostAcceptance, *entries: FingerprintEntry) -> HostFingerprint:
     """The answer of a host that has stored accepted entries."""
     return replace(make_answer(*entries, serial=of.serial), accepted_digest=of.digest)
 
@@ -159,7 +159,7 @@ FIRST = accept(SUDO)
     ],
 )
 def test_older_and_other_entries_than_the_host_knows_are_refused(
-    file: AcceptedEntries | None, host: HostFingerprint, state: str, problem: str
+    file: HostAcceptance | None, host: HostFingerprint, state: str, problem: str
 ) -> None:
     review = review_host(file, host, FILE)
     assert (review.state, review.problem) == (state, problem)
