@@ -49,7 +49,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributedHost:
     made.link("/usr/bin/t", "tool")
     made.package("openssh-server", {"/usr/share/openssh/sshd_config": "UsePAM yes\n"})
     made.package(
-        "ca-certificates", {"/usr/share/ca-certificates/m/One.crt": ONE, "/usr/share/ca-certificates/m/Other.crt": OTHER}
+        "ca-certificates",
+        {"/usr/share/ca-certificates/m/One.crt": ONE, "/usr/share/ca-certificates/m/Other.crt": OTHER},
     )
     made.package("libc-bin", {"/usr/share/libc-bin/nsswitch.conf": "passwd: files\nhosts: files dns\n"})
     made.package("debianutils", {"/usr/share/debianutils/shells": "/bin/sh\n/bin/dash\n"})
@@ -159,7 +160,11 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
         f"{WANTS}/other.service",
     ),
     "enablement of a foreign unit": (
-        _foreign("/etc/systemd/system/evil.service", UNIT, _relink(f"{WANTS}/evil.service", "/etc/systemd/system/evil.service")),
+        _foreign(
+            "/etc/systemd/system/evil.service",
+            UNIT,
+            _relink(f"{WANTS}/evil.service", "/etc/systemd/system/evil.service"),
+        ),
         f"{WANTS}/evil.service",
     ),
     "enablement of an edited unit": (
@@ -222,7 +227,10 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
         _row("passwd", "svc:x:150:150::/nonexistent:/usr/sbin/nologin\n", "svc:$y$x:1::::::\n"),
         "user svc",
     ),
-    "a user that no script names": (_row("passwd", "sv:x:150:150::/nonexistent:/usr/sbin/nologin\n", "sv:!:1::::::\n"), "user sv"),
+    "a user that no script names": (
+        _row("passwd", "sv:x:150:150::/nonexistent:/usr/sbin/nologin\n", "sv:!:1::::::\n"),
+        "user sv",
+    ),
     "a person by a service's name": (_row("passwd", "svc:x:1500:150::/nonexistent:/usr/sbin/nologin\n"), "user svc"),
     "root with another shell": (_row("passwd", "root:x:0:0:root:/root:/usr/bin/tool\n"), "user root"),
     "a member in a group": (_row("group", "svc:x:150:alice\n"), "group svc"),
@@ -242,7 +250,10 @@ def test_a_change_has_no_origin(host: AttributedHost, name: str) -> None:
 def test_a_package_of_no_declared_archive_explains_nothing(host: AttributedHost) -> None:
     """Neither its files, nor the link that enables its unit."""
     host.package(
-        "evil", {"/usr/lib/systemd/system/evil.service": UNIT, "/usr/bin/evil": "x"}, signed=False, postinst="adduser sv"
+        "evil",
+        {"/usr/lib/systemd/system/evil.service": UNIT, "/usr/bin/evil": "x"},
+        signed=False,
+        postinst="adduser sv",
     )
     host.link(f"{WANTS}/evil.service", "/usr/lib/systemd/system/evil.service")
     entries, packages = host.attribute()
@@ -287,7 +298,9 @@ def test_a_cache_that_others_can_write_counts_for_nothing(host: AttributedHost) 
 
 
 DEPLOYED = {
-    "files": {"/etc/systemd/system/rigwright_a.timer": "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"},
+    "files": {
+        "/etc/systemd/system/rigwright_a.timer": "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"
+    },
     "links": {f"{WANTS}/rigwright.target": "/etc/systemd/system/rigwright.target"},
     "linked_folders": {"/etc/systemd/system": "/etc/rigwright/current/units"},
     "folders": {"/etc/rigwright": ""},
@@ -298,7 +311,11 @@ DEPLOYED = {
 @pytest.mark.parametrize(
     ("change", "key", "origin"),
     [
-        (_rewrite("/etc/systemd/system/rigwright_a.timer", "data"), "/etc/systemd/system/rigwright_a.timer", "rigwright"),
+        (
+            _rewrite("/etc/systemd/system/rigwright_a.timer", "data"),
+            "/etc/systemd/system/rigwright_a.timer",
+            "rigwright",
+        ),
         (_rewrite("/etc/systemd/system/rigwright_a.timer", "evil"), "/etc/systemd/system/rigwright_a.timer", ""),
         (_rewrite("/etc/systemd/system/rigwright_b.timer", "data"), "/etc/systemd/system/rigwright_b.timer", ""),
         (_relink(f"{WANTS}/rigwright.target", "../rigwright.target"), f"{WANTS}/rigwright.target", "rigwright"),
@@ -317,8 +334,16 @@ DEPLOYED = {
             "/etc/systemd/system/c.service",
             "",
         ),
-        (_row("passwd", "rigwright-chat:x:900:900::/nonexistent:/usr/sbin/nologin\n", "rigwright-chat:!:1::::::\n"), "user rigwright-chat", "rigwright"),
-        (_row("passwd", "rigwright-chat:x:900:900::/root:/bin/sh\n", "rigwright-chat:!:1::::::\n"), "user rigwright-chat", ""),
+        (
+            _row("passwd", "rigwright-chat:x:900:900::/nonexistent:/usr/sbin/nologin\n", "rigwright-chat:!:1::::::\n"),
+            "user rigwright-chat",
+            "rigwright",
+        ),
+        (
+            _row("passwd", "rigwright-chat:x:900:900::/root:/bin/sh\n", "rigwright-chat:!:1::::::\n"),
+            "user rigwright-chat",
+            "",
+        ),
     ],
 )
 def test_a_deploy_explains_exact_paths(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from checks.survey.host import dpkg
+from checks.survey.host import dpkg, packaged_modes
 from checks.survey.host.entry_accounts import attribute_accounts
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.entry_derivations import attribute_derivations
@@ -20,7 +20,6 @@ from checks.survey.host.entry_packages import (
     PackageIndex,
     attribute_links,
     attribute_packages,
-    has_packaged_mode,
     list_packages,
 )
 from checks.survey.host.entry_templates import attribute_templates
@@ -36,8 +35,9 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
         entries: All of them.
         asked: `folder`, root's folder for what is kept between runs, empty for none; `ours`, what a deploy wrote:
             `files`, path -> SHA-256, empty where the controller does not know the content; `links`, path -> target;
-            `linked_folders`, folder -> folder of ours that links there with the same names lead to; `folders`, those whose content other checks compare; `accounts`, name -> home; `groups`, name -> groups
-            that it is put into, by commas; `mounts`, folder of file systems in memory -> beginning of their sources.
+            `linked_folders`, folder -> folder of ours that its links lead to, by the same names; `folders`, those whose
+            content other checks compare; `accounts`, name -> home; `groups`, name -> groups that it is put into, by
+            commas; `mounts`, folder of file systems in memory -> beginning of their sources.
     """
     index = PackageIndex(str(asked.get("folder", "")))
     index.load({entry.path for entry in entries if entry.path and entry.key == entry.path})
@@ -79,7 +79,7 @@ def attribute_deployed(host: Attribution) -> None:
             wanted = files[entry.path]
             same = not wanted or _sha256(host, entry) == wanted
             try:
-                mode = has_packaged_mode(entry.path, os.lstat(f"{dpkg.ROOT}{entry.path}"))
+                mode = packaged_modes.has_packaged_mode(entry.path, os.lstat(f"{dpkg.ROOT}{entry.path}"))
             except OSError:
                 mode = False
             if same and mode and host.content(entry) is not None:

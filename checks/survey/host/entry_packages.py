@@ -14,71 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from checks.survey.host import common, dpkg, entry_archives
+from checks.survey.host import common, dpkg, entry_archives, packaged_modes
 from checks.survey.host.host_entry import HostEntry
 
 CACHE = "fingerprint_packages.json"
-OWNER = 0  # a test's files are its user's
 SCHEMA = 1
 MOST = 64 << 20
-PROGRAMS = ("/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/")
-PRIVILEGED: dict[str, tuple[int, str, bool]] = {
-    **{
-        f"/usr/bin/{name}": (0o4755, "root", False)
-        for name in (
-            *("chfn", "chsh", "gpasswd", "mount", "newgrp", "ntfs-3g", "passwd", "pkexec", "su", "sudo", "umount"),
-            *("fusermount", "fusermount3", "bwrap", "doas", "newuidmap", "newgidmap", "nvidia-modprobe", "at"),
-        )
-    },
-    **{
-        f"/usr/sbin/{name}": (0o4755, "root", False)
-        for name in ("mount.nfs", "mount.cifs", "mount.ecryptfs_private", "exim4", "pppd")
-    },
-    "/usr/bin/chage": (0o2755, "shadow", False),
-    "/usr/bin/expiry": (0o2755, "shadow", False),
-    "/usr/sbin/unix_chkpwd": (0o2755, "shadow", False),
-    "/usr/bin/crontab": (0o2755, "crontab", False),
-    "/usr/bin/ssh-agent": (0o2755, "_ssh", False),
-    "/usr/bin/wall": (0o2755, "tty", False),
-    "/usr/bin/write": (0o2755, "tty", False),
-    "/usr/bin/bsd-write": (0o2755, "tty", False),
-    "/usr/bin/dotlockfile": (0o2755, "mail", False),
-    "/usr/lib/openssh/ssh-keysign": (0o4755, "root", False),
-    "/usr/lib/dbus-1.0/dbus-daemon-launch-helper": (0o4754, "messagebus", False),
-    "/usr/lib/polkit-1/polkit-agent-helper-1": (0o4755, "root", False),
-    "/usr/libexec/polkit-agent-helper-1": (0o4755, "root", False),
-    "/usr/lib/xorg/Xorg.wrap": (0o4755, "root", False),
-    "/usr/lib/snapd/snap-confine": (0o4755, "root", True),
-    **{
-        f"/usr/bin/{name}": (0o755, "root", True)
-        for name in ("ping", "arping", "clockdiff", "mtr-packet", "dumpcap", "fping", "prometheus-blackbox-exporter")
-    },
-    "/usr/lib/x86_64-linux-gnu/gstreamer1.0/gstreamer-1.0/gst-ptp-helper": (0o755, "root", True),
-}
-"""Program -> mode, group and whether it has capabilities, as Debian's and Ubuntu's packages install it: dpkg records no
-modes."""
-OTHER_MODES = {
-    "/usr/bin/ping": (0o4755,),
-    "/usr/bin/fusermount": (0o4754,),
-    "/usr/bin/at": (0o6755,),
-    "/usr/bin/crontab": (0o2755, 0o4755),
-    "/usr/bin/newuidmap": (0o755,),
-    "/usr/bin/newgidmap": (0o755,),
-    "/usr/bin/mtr-packet": (0o4755,),
-}
-"""Modes of other releases' packages."""
-FOLDERS = {
-    **dict.fromkeys(("/tmp", "/var/tmp"), (0o1777, 0, 0)),
-    **dict.fromkeys(
-        ("/var/local", *(f"/usr/local{one}" for one in ("", "/bin", "/sbin", "/lib", "/etc", "/share", "/src", "/games"))),
-        (0o2775, 0, 50),
-    ),
-    "/var/mail": (0o2775, 0, 8),
-    "/var/spool/cron/crontabs": (0o1730, 0, -1),
-}
-"""Folders of packages in which others than root may write: mode, owner and group."""
 MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-GROUPS = {"/usr/bin/crontab": ("crontab", "_crontab", "root"), "/usr/bin/ssh-agent": ("_ssh", "ssh")}
 
 
 class PathOwner:
@@ -110,7 +52,7 @@ class PackageIndex:
 
     def load(self, paths: set[str]) -> None:
         """Know the owners of these paths, and the archives of all packages."""
-        key = [_identity(f"{dpkg.ROOT}{dpkg.ADMIN}/{name}") for name in ("status", "info", "diversions")]
+        key: list[object] = [_identity(f"{dpkg.ROOT}{dpkg.ADMIN}/{name}") for name in ("status", "info", "diversions")]
         known = self.cache.get("owners", {}) if self.cache.get("key") == key else {}
         missing = {path for path in paths if path not in known}
         archived = self._load_archives(key)
@@ -159,9 +101,7 @@ class PackageIndex:
         keys = {one.base: f"{one.base} {one.version}" for one in packages}
         unknown = [one for one in packages if keys[one.base] not in remembered]
         found = entry_archives.find_archives({one.name: one.version for one in unknown}) if unknown else {}
-        remembered |= {
-            keys[one.base]: [found[one.name], records[one.base]] for one in unknown if one.name in found
-        }
+        remembered |= {keys[one.base]: [found[one.name], records[one.base]] for one in unknown if one.name in found}
         self.cache["remembered"] = remembered
         self.cache["lists"] = entry_archives.describe_lists(dpkg.ROOT)
         self.cache["versions"] = {one.base: one.version for one in packages}
@@ -189,11 +129,11 @@ class PackageIndex:
             digests = {b"/" + line[34:]: line[:32].decode() for line in sums.split(b"\n") if len(line) > 34}
             digests |= {path.encode(errors="surrogateescape"): md5 for path, md5 in one.conffiles.items()}
             made = os.stat(f"{info}.md5sums").st_mtime if sums else 0.0
-            for name in ours:
-                listed_as = name.decode(errors="surrogateescape")
-                for path in names[name]:
+            for row in ours:
+                listed_as = row.decode(errors="surrogateescape")
+                for path in names[row]:
                     if _lies_there(listed_as, path, one.name, moved):
-                        found[path] = [one.base, one.version, digests.get(name, ""), made]
+                        found[path] = [one.base, one.version, digests.get(row, ""), made]
         return found
 
 
@@ -254,46 +194,6 @@ def save_cache(path: str, value: dict[str, Any]) -> None:
             os.unlink(new)
 
 
-def has_packaged_mode(path: str, status: os.stat_result) -> bool:
-    """Whether owner, group and mode are as a package installs a file: root's, and writable by root alone."""
-    extended: list[str] = []
-    with suppress(OSError):
-        extended = os.listxattr(f"{dpkg.ROOT}{path}", follow_symlinks=False)
-    listed, capable = any("posix_acl" in one for one in extended), "security.capability" in extended
-    return not listed and fits_package(path, status.st_mode, status.st_uid, status.st_gid, capable=capable)
-
-
-def fits_package(path: str, mode: int, uid: int, gid: int, *, capable: bool) -> bool:
-    """The same of a file without an access list.
-
-    Args:
-        path: Of the file.
-        mode: As lstat(2) has it.
-        uid: Its owner.
-        gid: Its group.
-        capable: Whether it has capabilities.
-    """
-    mode = stat.S_IMODE(mode)
-    if uid != OWNER or mode & 0o022:
-        return False
-    if name := next((one for one in dpkg.names(path) if one in PRIVILEGED), ""):
-        wanted, group, may = PRIVILEGED[name]
-        fits = mode == wanted and common.named(_groups, gid) in (group, *GROUPS.get(name, ()))
-        plain = mode == 0o755 and gid == 0
-        return (fits or plain or mode in OTHER_MODES.get(name, ())) and (may or not capable)
-    if capable or mode & 0o7000:
-        return False
-    return mode & 0o111 == 0o111 if path.startswith(PROGRAMS) else True
-
-
-def _groups(number: int) -> tuple[str]:
-    """A group's name, by the host's own file."""
-    for row in common.rows(f"{dpkg.ROOT}/etc/group", 4):
-        if row[2] == str(number):
-            return (row[0],)
-    raise KeyError(number)
-
-
 PackagedLink = tuple[HostEntry, PathOwner, os.stat_result]
 
 
@@ -314,10 +214,12 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
         if stat.S_ISREG(entry.mode):
             # its state has what collect has read of capabilities and access lists; none came since it was unpacked
             capable, listed = ", capabilities " in entry.state, " access list " in entry.state
-            same = bool(owner.digest) and not listed and (
-                entry.unread or (entry.md5 or digests.get(entry.path)) == owner.digest
+            same = (
+                bool(owner.digest)
+                and not listed
+                and (entry.unread or (entry.md5 or digests.get(entry.path)) == owner.digest)
             )
-            if same and fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):
+            if same and packaged_modes.fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):
                 _explain(entry, owner.package)
             continue
         try:
@@ -327,7 +229,7 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
         if stat.S_ISLNK(status.st_mode):
             links.append((entry, owner, status))
         elif stat.S_ISDIR(status.st_mode):
-            if FOLDERS.get(entry.path) == (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid):
+            if packaged_modes.FOLDERS.get(entry.path) == (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid):
                 _explain(entry, owner.package)
     return links
 
@@ -343,7 +245,7 @@ def attribute_links(links: list[PackagedLink], index: PackageIndex, is_entry: Ca
     ends = {entry.path: _end(entry.path) for entry, _, _ in links if not entry.origin}
     index.load_more({end for end in ends.values() if end})
     for entry, owner, status in links:
-        if entry.origin or owner.digest or status.st_uid != OWNER:
+        if entry.origin or owner.digest or status.st_uid != packaged_modes.OWNER:
             continue
         # a package's links have the time of its build, as its sums have: a later one was made here
         if entry.path not in MERGED and status.st_mtime > owner.made + 1:
