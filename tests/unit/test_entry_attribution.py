@@ -138,6 +138,7 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
     "writable by the group": (_mode("/usr/bin/tool", 0o775), "/usr/bin/tool"),
     "a program that runs no more": (_mode("/usr/bin/tool", 0o644), "/usr/bin/tool"),
     "a link made after the package": (_relink("/usr/bin/t", "other", 1.9e9), "/usr/bin/t"),
+    "a packaged file that is gone": (lambda host: host.place("/usr/bin/other").unlink(), "/usr/bin/other"),
     "a file of no package": (_rewrite("/usr/bin/mine", "x", 0o755), "/usr/bin/mine"),
     "an edited script of a package": (
         _rewrite("/var/lib/dpkg/info/tool.postinst", POSTINST + "evil\n", 0o755),
@@ -257,10 +258,28 @@ def test_a_package_of_no_declared_archive_explains_nothing(host: AttributedHost)
     )
     host.link(f"{WANTS}/evil.service", "/usr/lib/systemd/system/evil.service")
     entries, packages = host.attribute()
-    for key in ("/usr/lib/systemd/system/evil.service", "/usr/bin/evil", f"{WANTS}/evil.service"):
-        assert entries[key].origin == ""
-    assert "which no declared, signed archive has" in entries["/usr/bin/evil"].expected_from
+    assert entries[f"{WANTS}/evil.service"].origin == ""
+    listed = entries["package evil"]
+    assert (listed.origin, "/usr/bin/evil, /usr/lib/systemd" in listed.state) == ("", True)
     assert {row["name"]: row["archive"] for row in packages}["evil"] == ""
+
+
+def test_an_edited_file_of_an_unlisted_package_is_an_entry(host: AttributedHost) -> None:
+    """The line of the package stands for what is as dpkg's records have it alone."""
+    host.package("evil", {"/usr/bin/evil": "x", "/usr/bin/worse": "y"}, signed=False)
+    host.write("/usr/bin/evil", "z", 0o755)
+    entries, _ = host.attribute()
+    assert [entries[f"/usr/bin/{name}"].origin for name in ("evil", "worse")] == ["", "unlisted package evil"]
+    assert "; 1 files: /usr/bin/worse" in entries["package evil"].state
+
+
+def test_a_file_that_was_gone_at_first_sight_is_an_entry(host: AttributedHost) -> None:
+    """dpkg lists it beside others of the same folder."""
+    host.place("/usr/bin/other").unlink()
+    host.place("/etc/tool.conf").unlink()
+    entries, _ = host.attribute()
+    assert entries["/usr/bin/other"].expected_from == entries["/etc/tool.conf"].expected_from == "package tool 1"
+    assert not entries["/usr/bin/other"].origin + entries["/etc/tool.conf"].origin
 
 
 def test_a_version_that_an_archive_had_is_remembered(host: AttributedHost) -> None:

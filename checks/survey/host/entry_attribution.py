@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Mapping
 
-from checks.survey.host import common, dpkg, packaged_modes
+from checks.survey.host import common, dpkg, entry_packages, packaged_modes
 from checks.survey.host.entry_packages import PackageIndex
 from checks.survey.host.host_entry import HostEntry
 
@@ -30,7 +30,8 @@ class Attribution:
         """Whether the file at a path is a package's or ours: of an entry by its origin, of any other by its content."""
         for name in dpkg.names(path):
             if name in self.by_path:
-                return bool(self.by_path[name].origin)
+                origin = self.by_path[name].origin
+                return bool(origin) and not origin.startswith(entry_packages.UNLISTED)
         return self.packaged(path) is not None
 
     def packaged(self, path: str) -> bytes | None:

@@ -18,6 +18,8 @@ from checks.survey.host.entry_generators import attribute_generated
 from checks.survey.host.entry_live import attribute_live
 from checks.survey.host.entry_packages import (
     PackageIndex,
+    add_missing_files,
+    add_unlisted_packages,
     attribute_links,
     attribute_packages,
     list_packages,
@@ -51,6 +53,8 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
     attribute_generated(host)
     attribute_live(host)
     packages = list_packages(entries, index)
+    add_missing_files(entries, index)
+    add_unlisted_packages(entries, index)
     index.save()
     return packages
 

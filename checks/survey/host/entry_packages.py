@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,11 @@ from checks.survey.host.host_entry import HostEntry
 CACHE = "fingerprint_packages.json"
 SCHEMA = 1
 MOST = 64 << 20
+DIGITS = 32  # of an MD5
+EXCLUDED = tuple(f"/usr/share/{name}/" for name in ("doc", "man", "locale", "info", "groff", "lintian", "linda"))
+"""Folders that images leave out when they install packages (dpkg(1), --path-exclude)."""
+SHOWN = 4  # names of files
+UNLISTED = "unlisted package"
 MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
@@ -49,6 +54,8 @@ class PackageIndex:
         self.versions: dict[str, str] = {}
         self.installed: set[str] = set()
         """Names of packages that an archive has."""
+        self.forged: set[str] = set()
+        """Packages whose records in dpkg's database were others once, for the same version."""
 
     def load(self, paths: set[str]) -> None:
         """Know the owners of these paths, and the archives of all packages."""
@@ -60,11 +67,13 @@ class PackageIndex:
             packages = [one for one in dpkg.packages() if one.state == "installed"]
             if not archived:
                 self._find_archives(packages)
-            known = known | self._find_owners(missing, packages)
+            folders = {path.rpartition("/")[0] for path in paths} if self.cache.get("key") != key else set()
+            known = known | self._find_owners(missing, packages, folders)
             self.cache["key"], self.cache["owners"] = key, known
             self.changed = True
         self.versions = dict(self.cache.get("versions", {}))
         self.archives = {name: archive for name, archive in self.cache.get("archives", {}).items() if archive}
+        self.forged = {*self.cache.get("forged", ())}
         self.installed = {base.partition(":")[0] for base in self.archives}
         self.owners = {path: PathOwner(*row) for path in paths if (row := known.get(path))}
 
@@ -110,9 +119,32 @@ class PackageIndex:
             for one in packages
             if (row := remembered.get(keys[one.base])) and row[1] == records[one.base]
         }
+        self.cache["forged"] = [
+            one.base for one in packages if (row := remembered.get(keys[one.base])) and row[1] != records[one.base]
+        ]
 
-    def _find_owners(self, paths: set[str], packages: list[dpkg.DpkgPackage]) -> dict[str, list[object] | None]:
-        """Path -> owner, version, digest, time of the build; None where no package has it."""
+    def missing_files(self, paths: Collection[str]) -> dict[str, PathOwner]:
+        """Packaged files that lie beside these paths by dpkg's records, and are not there."""
+        return {
+            path: PathOwner(*row)
+            for path, row in self.cache.get("owners", {}).items()
+            if row
+            and len(row[2]) == DIGITS
+            and path not in paths
+            and not path.startswith(EXCLUDED)
+            and not any(os.path.lexists(f"{dpkg.ROOT}{name}") for name in dpkg.names(path))
+        }
+
+    def _find_owners(
+        self, paths: set[str], packages: list[dpkg.DpkgPackage], folders: Collection[str] = ()
+    ) -> dict[str, list[object] | None]:
+        """Path -> owner, version, digest, time of the build; None where no package has it.
+
+        Args:
+            paths: Those that are asked.
+            packages: All that are installed.
+            folders: All packaged files there are wanted, too.
+        """
         moved = dpkg.diversions()
         found: dict[str, list[object] | None] = dict.fromkeys(paths)
         names: dict[bytes, set[str]] = {}
@@ -122,8 +154,9 @@ class PackageIndex:
         for one in packages:
             info = f"{dpkg.ROOT}{dpkg.ADMIN}/info/{one.base}"
             listed = common.data(f"{info}.list", most=MOST) or b""
-            ours = names.keys() & set(listed.split(b"\n"))
-            if not ours:
+            lines = set(listed.split(b"\n"))
+            ours = names.keys() & lines
+            if not ours and not folders:
                 continue
             sums = common.data(f"{info}.md5sums", most=MOST) or b""
             digests = {b"/" + line[34:]: line[:32].decode() for line in sums.split(b"\n") if len(line) > 34}
@@ -134,6 +167,10 @@ class PackageIndex:
                 for path in names[row]:
                     if _lies_there(listed_as, path, one.name, moved):
                         found[path] = [one.base, one.version, digests.get(row, ""), made]
+            for row in digests.keys() & lines - ours if folders else ():
+                for path in dpkg.names(row.decode(errors="surrogateescape")):
+                    if path.rpartition("/")[0] in folders and path not in moved:
+                        found.setdefault(path, [one.base, one.version, digests[row], made])
         return found
 
 
@@ -208,8 +245,8 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
         if not owner or entry.origin or entry.key != entry.path:
             continue
         entry.expected_from = f"package {owner.package} {owner.version}"
-        if owner.package not in index.archives:
-            entry.expected_from += ", which no declared, signed archive has"
+        if owner.package in index.forged:
+            entry.expected_from += ", whose records in dpkg's database have changed"
             continue
         if stat.S_ISREG(entry.mode):
             # its state has what collect has read of capabilities and access lists; none came since it was unpacked
@@ -220,7 +257,7 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
                 and (entry.unread or (entry.md5 or digests.get(entry.path)) == owner.digest)
             )
             if same and packaged_modes.fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):
-                _explain(entry, owner.package)
+                _explain(entry, owner.package, index)
             continue
         try:
             status = os.lstat(f"{dpkg.ROOT}{entry.path}")
@@ -228,9 +265,10 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
             continue
         if stat.S_ISLNK(status.st_mode):
             links.append((entry, owner, status))
-        elif stat.S_ISDIR(status.st_mode):
-            if packaged_modes.FOLDERS.get(entry.path) == (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid):
-                _explain(entry, owner.package)
+        else:
+            there = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+            if packaged_modes.FOLDERS.get(entry.path) == there:
+                _explain(entry, owner.package, index)
     return links
 
 
@@ -253,7 +291,7 @@ def attribute_links(links: list[PackagedLink], index: PackageIndex, is_entry: Ca
         end = ends[entry.path]
         known = end in ("", "/dev/null") or index.owner(end) or is_entry(end) or os.path.isdir(f"{dpkg.ROOT}{end}")
         if known:
-            _explain(entry, owner.package)
+            _explain(entry, owner.package, index)
 
 
 def _end(path: str) -> str:
@@ -262,8 +300,41 @@ def _end(path: str) -> str:
     return real.removeprefix(dpkg.ROOT) if os.path.exists(real) else ""
 
 
-def _explain(entry: HostEntry, package: str) -> None:
-    entry.origin, entry.expected_from = f"package {package}", ""
+def _explain(entry: HostEntry, package: str, index: PackageIndex) -> None:
+    entry.origin = f"package {package}" if package in index.archives else f"{UNLISTED} {package}"
+    entry.expected_from = ""
+
+
+def add_missing_files(entries: list[HostEntry], index: PackageIndex) -> None:
+    """Add an entry without a state for each packaged file that is gone from a folder with entries."""
+    paths = {entry.path for entry in entries}
+    kinds: dict[str, str] = {}
+    for entry in entries:
+        if entry.key == entry.path:
+            kinds.setdefault(entry.path.rpartition("/")[0], entry.kind)
+    for path, owner in sorted(index.missing_files(paths).items()):
+        if kind := kinds.get(path.rpartition("/")[0]):
+            gone = HostEntry(kind, path, "", path)
+            gone.expected_from = f"package {owner.package} {owner.version}"
+            entries.append(gone)
+
+
+def add_unlisted_packages(entries: list[HostEntry], index: PackageIndex) -> None:
+    """Add an entry for each package that no declared, signed archive has, and each class: it stands for the files that
+    are as dpkg's records have them. Those are forged as easily as the files.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        if entry.origin.startswith(f"{UNLISTED} "):
+            owner = index.owners[entry.path]
+            found.setdefault((owner.package, entry.kind), []).append(f"{entry.path} {owner.digest}")
+    for (package, kind), rows in sorted(found.items()):
+        rows.sort()
+        names = ", ".join(row.rpartition(" ")[0] for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
+        state = f"{index.versions.get(package, '')}, of no declared, signed archive; {len(rows)} files: {names}"
+        entry = HostEntry(kind, f"package {package}", state)
+        entry.sha256 = hashlib.sha256("\n".join(rows).encode(errors="surrogateescape")).hexdigest()
+        entries.append(entry)
 
 
 def list_packages(entries: list[HostEntry], index: PackageIndex) -> list[dict[str, object]]:
