@@ -93,7 +93,7 @@ class AttributedHost:
         """An entry for each file and link but dpkg's own records, and for each user and group."""
         found = []
         for folder, folders, names in os.walk(self.root):
-            for name in (*names, *(one for one in folders if os.path.islink(f"{folder}/{one}"))):
+            for name in (*names, *(one for one in folders if Path(folder, one).is_symlink())):
                 path = f"{folder}/{name}".removeprefix(str(self.root))
                 if path.startswith(("/var/lib/rigwright", "/var/lib/dpkg/status")) or path.endswith(
                     (".md5sums", ".list")

@@ -14,8 +14,11 @@ TARGET = (
     "MetaKey: main/binary-amd64/Packages\nFilename: /var/lib/apt/lists/a_dists_s_main_binary-amd64_Packages.lz4\n"
     "Repo-URI: http://a/\nRelease: s\nSigned-By: /k.gpg\nSourcesentry: /etc/apt/sources.list:1\n\n"
 )
-STATUS = "Package: tool\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1-2\nInstalled-Size: 10\nDepends: libc6 (>= 2)\n"
-LISTED = "Package: tool\nArchitecture: amd64\nVersion: 1-2\nInstalled-Size: 10\nDepends: libc6 (>= 2)\nSHA256: 0\n"
+FIELDS = "Architecture: amd64\nVersion: 1-2\nInstalled-Size: 10\nDepends: libc6 (>= 2)\n"
+STATUS, LISTED = (
+    f"Package: tool\nStatus: install ok installed\n{FIELDS}",
+    f"Package: tool\n{FIELDS}SHA256: 0\n",
+)
 
 
 def _find(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,10 +16,14 @@ from tests.unit.attributed_host import ARCHIVE, AttributedHost
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n"
 ONE, OTHER = CERTIFICATE.format("b25l"), CERTIFICATE.format("b3RoZXI=")
 UNIT = "[Service]\nExecStart=/usr/bin/tool\n[Install]\nWantedBy=multi-user.target\nAlias=alias.service\n"
-POSTINST = "update-alternatives --install /usr/bin/awk awk /usr/bin/mawk 5\nadduser --system --home /nonexistent svc\n"
+POSTINST = (
+    "deb-systemd-helper enable tool.service\nsystemctl restart dormant.service\n"
+    "update-alternatives --install /usr/bin/awk awk /usr/bin/mawk 5\nadduser --system --home /nonexistent svc\n"
+)
 ALTERNATIVE = "auto\n/usr/bin/awk\n\n/usr/bin/mawk\n5\n\n"
 PROFILE = (
-    "Name: Unix\nDefault: yes\nPriority: 256\nAuth-Type: Primary\nAuth:\n\t[success=end default=ignore]\tpam_unix.so x\n"
+    "Name: Unix\nDefault: yes\nPriority: 256\nAuth-Type: Primary\n"
+    "Auth:\n\t[success=end default=ignore]\tpam_unix.so x\n"
     "Auth-Initial:\n\t[success=end default=ignore]\tpam_unix.so\n"
 )
 TEMPLATE = "# auth\n$auth_primary\nauth\trequisite\tpam_deny.so\n$auth_additional\n"
@@ -40,6 +43,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributedHost:
             "/usr/bin/other": "other",
             "/etc/tool.conf": "a = 1\n",
             "/usr/lib/systemd/system/tool.service": UNIT,
+            "/usr/lib/systemd/system/dormant.service": UNIT,
             "/usr/lib/systemd/system/static.service": "[Service]\nExecStart=/usr/bin/tool\n",
         },
         conffiles=("/etc/tool.conf",),
@@ -151,6 +155,10 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
     "enablement without [Install]": (
         _relink(f"{WANTS}/static.service", "/usr/lib/systemd/system/static.service"),
         f"{WANTS}/static.service",
+    ),
+    "enablement of a dormant unit": (
+        _relink(f"{WANTS}/dormant.service", "/usr/lib/systemd/system/dormant.service"),
+        f"{WANTS}/dormant.service",
     ),
     "enablement for another target": (
         _relink("/etc/systemd/system/sysinit.target.wants/tool.service", "/usr/lib/systemd/system/tool.service"),
@@ -381,4 +389,4 @@ def test_parsers() -> None:
     assert expanded("dev-%i.target", "a@tty1.service") == "dev-tty1.target"
     record = AlternativeRecord("auto\n/usr/bin/a\na.1\n/usr/share/a.1\n\n/x\n5\n/x.1\n/y\n7\n\n\n")
     assert (record.best(), record.choices["/x"], record.links["a.1"]) == ("/y", (5, {"a.1": "/x.1"}), "/usr/share/a.1")
-    assert os.path.basename(record.links[""]) == "a"
+    assert record.links[""] == "/usr/bin/a"

@@ -20,7 +20,7 @@ def _local(moment: float) -> str:
 
 
 def _login(line: bytes, user: bytes, host: bytes, moment: float, kind: int = 7) -> bytes:
-    return UTMP.pack(kind, 1, line, b"", user, host, 0, 0, 0, int(moment), 0, *(0,) * 0, b"", b"")
+    return UTMP.pack(kind, 1, line, b"", user, host, 0, 0, 0, int(moment), 0, b"", b"")
 
 
 JOURNAL = (
@@ -28,14 +28,15 @@ JOURNAL = (
     f"{MOMENT - 5:.6f} h sudo[2]:    alice : TTY=pts/0 ; PWD=/ ; USER=root ; COMMAND=/usr/bin/tee /etc/x.conf\n"
 )
 AUDIT = (
-    f'type=SYSCALL msg=audit({MOMENT:.3f}:7): arch=c000003e success=yes uid=0 auid=1000 ses=3 exe="/usr/bin/vim" key=(null)\n'
+    f'type=SYSCALL msg=audit({MOMENT:.3f}:7): arch=c000003e uid=0 auid=1000 ses=3 exe="/usr/bin/vim" key=(null)\n'
     f'type=PATH msg=audit({MOMENT:.3f}:7): item=1 name="/etc/x.conf" inode=1 nametype=CREATE\n'
 )
-HISTORY = f"\nStart-Date: {_local(MOMENT - 60)}\nCommandline: apt install tool\nRequested-By: alice (1000)\nEnd-Date: {_local(MOMENT + 1)}\n"
-UNATTENDED = (
-    f"\nStart-Date: {_local(MOMENT - 60)}\nCommandline: /usr/bin/unattended-upgrade\nEnd-Date: {_local(MOMENT + 1)}\n"
-)
+BEGIN, END = f"\nStart-Date: {_local(MOMENT - 60)}\n", f"End-Date: {_local(MOMENT + 1)}\n"
+HISTORY = f"{BEGIN}Commandline: apt install tool\nRequested-By: alice (1000)\n{END}"
+UNATTENDED = f"{BEGIN}Commandline: /usr/bin/unattended-upgrade\n{END}"
+SESSION = _login(b"pts/0", b"alice", b"10.0.0.5", MOMENT - 50) + _login(b"pts/0", b"", b"", MOMENT + 50, 8)
 CLOCK = entry_authors.clock
+INSTALLATION = "apt install tool, requested by alice (1000)"
 
 
 def _author(
@@ -78,7 +79,7 @@ def _author(
             MOMENT,
             "",
             {"history": HISTORY},
-            f"while apt ran at {CLOCK(MOMENT - 60)}: apt install tool, requested by alice (1000)",
+            f"while apt ran at {CLOCK(MOMENT - 60)}: {INSTALLATION}",
         ),
         (MOMENT, "", {"history": UNATTENDED}, f"while apt ran at {CLOCK(MOMENT - 60)} (unattended)"),
         (MOMENT + 100, "", {"history": HISTORY}, ""),
@@ -86,13 +87,13 @@ def _author(
         (
             MOMENT,
             "",
-            {"wtmp": _login(b"pts/0", b"alice", b"10.0.0.5", MOMENT - 50) + _login(b"pts/0", b"", b"", MOMENT + 50, 8)},
+            {"wtmp": SESSION},
             "while alice was logged in by ssh from 10.0.0.5",
         ),
         (
             MOMENT + 60,
             "",
-            {"wtmp": _login(b"pts/0", b"alice", b"10.0.0.5", MOMENT - 50) + _login(b"pts/0", b"", b"", MOMENT + 50, 8)},
+            {"wtmp": SESSION},
             "",
         ),
     ],

@@ -148,9 +148,8 @@ class HostLogs:
                 break
             if matched := re.search(r"Accepted \S+ for (\S+) from (\S+)", line.text):
                 opened[matched[1]] = (matched[2], line.moment)
-            elif line.program.startswith("sshd") and line.moment < moment - SLACK:
-                if matched := re.search(r"session closed for user (\S+)", line.text):
-                    opened.pop(matched[1], None)
+            elif (ended := re.search(r"session closed for user (\S+)", line.text)) and line.program.startswith("sshd"):
+                opened.pop(ended[1], None)
         return [f"after {user} logged in by ssh from {place} at {clock(at)}" for user, (place, at) in opened.items()][
             :2
         ]

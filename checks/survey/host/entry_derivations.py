@@ -178,13 +178,17 @@ def expanded(word: str, unit: str) -> str:
 
 
 def _enablement(host: Attribution, target: str, scope: str, parent: str, kind: str, name: str) -> str:
-    """A link that `systemctl enable` makes: what the unit's own [Install] names."""
+    """A link that `systemctl enable` makes: what the unit's own [Install] names, where its package's scripts enable it.
+    A dormant unit, of which packages have many, is enabled by somebody else.
+    """
     places = UNITS if scope == "system" else USER_UNITS
     folder, _, unit = target.rpartition("/")
     if not any(place in dpkg.names(folder) for place in places):
         return ""
     install = unit_install(_unit_text(host, target))
-    if not install:
+    script = next((host.script(owner) for path in dpkg.names(target) if (owner := host.index.owner(path))), "")
+    names = "|".join(map(re.escape, {unit, re.sub(r"@\.", "@tty1.", unit)}))
+    if not install or not re.search(rf"(?m)\benable\b.*?(?<![\w.@-])(?:{names})(?![\w-])", script):
         return ""
     if not kind:
         aliases = [expanded(word, unit) for word in install.get("Alias", ())]

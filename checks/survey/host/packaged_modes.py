@@ -56,7 +56,7 @@ OTHER_MODES = {
 }
 """Modes of other releases' packages."""
 FOLDERS = {
-    **dict.fromkeys(("/tmp", "/var/tmp"), (0o1777, 0, 0)),
+    **dict.fromkeys(("/tmp", "/var/tmp"), (0o1777, 0, 0)),  # noqa: S108 (names of places)
     **dict.fromkeys(
         (
             "/var/local",
