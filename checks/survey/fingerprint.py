@@ -86,10 +86,10 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
         "folder": results_folder(roots),
         "nonce": run_nonce(),
         "deep": scene.deep,
-        "ours": deployed_entries(scene),
-        "state": roots.state,
         "credentials": roots.credentials,
         "listeners": [],
+        "state": roots.state,
+        "ours": deployed_entries(scene),
     }
 
 

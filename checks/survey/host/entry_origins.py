@@ -15,6 +15,7 @@ from checks.survey.host.entry_accounts import attribute_accounts
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.entry_derivations import attribute_derivations
 from checks.survey.host.entry_generators import attribute_generated
+from checks.survey.host.entry_live import attribute_live
 from checks.survey.host.entry_packages import (
     PackageIndex,
     attribute_links,
@@ -36,7 +37,7 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
         asked: `folder`, root's folder for what is kept between runs, empty for none; `ours`, what a deploy wrote:
             `files`, path -> SHA-256, empty where the controller does not know the content; `links`, path -> target;
             `linked_folders`, folder -> folder of ours that links there with the same names lead to; `folders`, those whose content other checks compare; `accounts`, name -> home; `groups`, name -> groups
-            that it is put into, by commas.
+            that it is put into, by commas; `mounts`, folder of file systems in memory -> beginning of their sources.
     """
     index = PackageIndex(str(asked.get("folder", "")))
     index.load({entry.path for entry in entries if entry.path and entry.key == entry.path})
@@ -48,6 +49,7 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
     attribute_accounts(host)
     attribute_derivations(host)
     attribute_generated(host)
+    attribute_live(host)
     packages = list_packages(entries, index)
     index.save()
     return packages
@@ -59,6 +61,9 @@ def attribute_deployed(host: Attribution) -> None:
     linked = host.deployed.get("linked_folders", {})
     folders = tuple(f"{folder}/" for folder in host.deployed.get("folders", {}))
     for entry in host.entries:
+        if entry.path.startswith(folders) or f"{entry.path}/" in folders:
+            host.explain(entry, OURS)
+            continue
         if not entry.path or entry.key != entry.path:
             continue
         folder, _, name = entry.path.rpartition("/")
@@ -81,8 +86,6 @@ def attribute_deployed(host: Attribution) -> None:
                 host.explain(entry, OURS)
             else:
                 entry.expected_from = OURS
-        elif entry.path.startswith(folders) or f"{entry.path}/" in folders:
-            host.explain(entry, OURS)
 
 
 def _sha256(host: Attribution, entry: HostEntry) -> str:

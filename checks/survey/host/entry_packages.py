@@ -302,6 +302,7 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
     which count with what they lead to.
     """
     links = []
+    digests = {entry.path: entry.md5 for entry in entries if entry.md5}
     for entry in entries:
         owner = index.owners.get(entry.path) if entry.path else None
         if not owner or entry.origin or entry.key != entry.path:
@@ -313,7 +314,9 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
         if stat.S_ISREG(entry.mode):
             # its state has what collect has read of capabilities and access lists; none came since it was unpacked
             capable, listed = ", capabilities " in entry.state, " access list " in entry.state
-            same = bool(owner.digest) and (entry.unread or entry.md5 == owner.digest) and not listed
+            same = bool(owner.digest) and not listed and (
+                entry.unread or (entry.md5 or digests.get(entry.path)) == owner.digest
+            )
             if same and fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):
                 _explain(entry, owner.package)
             continue
