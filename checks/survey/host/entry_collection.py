@@ -8,7 +8,7 @@ import re
 from fnmatch import translate
 from typing import Any
 
-from checks.survey.host import entry_files, entry_readers
+from checks.survey.host import entry_files, entry_privileges, entry_readers
 from checks.survey.host.entry_digests import EntryDigests
 from checks.survey.host.host_entry import HostEntry, printable
 
@@ -34,10 +34,17 @@ class EntryCollection:
         ]
         self._churn_of: dict[str, list[tuple[re.Pattern[str], re.Pattern[str], str]]] = {}
         self.digests = EntryDigests(asked["folder"], deep=asked["deep"])
-        read = entry_readers.collect(asked, self._is_excluded)
+        read = entry_readers.collect(asked, self.is_excluded)
         taken = {entry.path for entry in read if entry.path}
-        files = entry_files.collect(asked, self.digests, self._is_excluded, taken)
-        self.entries: list[HostEntry] = [*read, *files]
+        files = entry_files.collect(asked, self.digests, self.is_excluded, taken)
+        privileged = [
+            entry
+            for one in asked["classes"]
+            if entry_privileges.PRIVILEGED in one["readers"]
+            for entry in entry_privileges.collect(one["name"], files, self.digests)
+            if not self.is_excluded(entry)
+        ]
+        self.entries: list[HostEntry] = [*read, *files, *privileged]
         known: dict[tuple[str, str], int] = {}
         for entry in self.entries:
             name = entry.kind, printable(entry.key)
@@ -45,7 +52,7 @@ class EntryCollection:
             entry.key = name[1] if known[name] == 1 else f"{name[1]} ({known[name]})"
             entry.state = printable(entry.state)
 
-    def _is_excluded(self, entry: HostEntry) -> bool:
+    def is_excluded(self, entry: HostEntry) -> bool:
         """Whether the churn table leaves out an entry; counts it."""
         if entry.kind not in self._churn_of:
             self._churn_of[entry.kind] = [row[1:] for row in self._churn if row[0].match(entry.kind)]
