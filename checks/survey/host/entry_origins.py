@@ -13,6 +13,7 @@ from typing import Any
 from checks.survey.host import dpkg, packaged_modes
 from checks.survey.host.entry_accounts import attribute_accounts
 from checks.survey.host.entry_attribution import Attribution
+from checks.survey.host.entry_boot import attribute_boot
 from checks.survey.host.entry_derivations import attribute_derivations
 from checks.survey.host.entry_generators import attribute_generated
 from checks.survey.host.entry_live import attribute_live
@@ -52,6 +53,7 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
     attribute_derivations(host)
     attribute_generated(host)
     attribute_live(host)
+    attribute_boot(host)
     packages = list_packages(entries, index)
     add_missing_files(entries, index)
     add_unlisted_packages(entries, index)
