@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 
 from checks.survey.host import common, dpkg, entry_packages, packaged_modes
-from checks.survey.host.entry_packages import PackageIndex
+from checks.survey.host.entry_packages import PackageRecords
 from checks.survey.host.host_entry import HostEntry
 
 
@@ -16,7 +16,7 @@ class Attribution:
     """Entries, and what explains them."""
 
     def __init__(
-        self, entries: list[HostEntry], index: PackageIndex, deployed: Mapping[str, Mapping[str, str]]
+        self, entries: list[HostEntry], index: PackageRecords, deployed: Mapping[str, Mapping[str, str]]
     ) -> None:
         self.entries, self.index, self.deployed = entries, index, deployed
         self.by_path = {entry.path: entry for entry in entries if entry.path and entry.key == entry.path}

@@ -13,7 +13,7 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO
 
@@ -24,8 +24,12 @@ from checks.survey.host.host_entry import HostEntry
 LIMIT = 40.0  # s for all
 SCRATCH = "/run/rw-check-boot"
 GRUB = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
+HARDWARE = "/usr/lib/udev/hwdb.bin"
+KERNEL_LINK = re.compile(r"(?:/boot)?/(vmlinuz|initrd\.img)(?:\.old)?")
+INPUTS = ("modules.order", "modules.builtin", "modules.builtin.modinfo")
+"""Lists of a kernel's package, from which depmod makes others."""
 INITRD = re.compile(r"/boot/initrd\.img-(.+)")
-LISTS = re.compile(r"/usr/lib/modules/([^/]+)/modules\.\w+(?:\.bin)?")
+LISTS = re.compile(r"/usr/lib/modules/([^/]+)/modules\.[\w.]+")
 MODULE = re.compile(r"/usr/lib/modules/([^/]+)/updates/(?:dkms/)?([^/]+\.ko(?:\.\w+)?)")
 UNPACKERS = {
     b"\x1f\x8b": ("gzip", "-dc"),
@@ -59,7 +63,13 @@ def attribute_boot(host: Attribution) -> None:
     until = time.monotonic() + LIMIT
     lists: dict[str, dict[str, str]] = {}
     for entry in host.entries:
-        if entry.origin or not entry.sha256 or entry.key != entry.path or not _is_derived(entry.path):
+        if entry.origin or entry.key != entry.path or not _is_derived(entry.path):
+            continue
+        if stat.S_ISLNK(entry.mode):
+            if found := _derive(host, entry, lists):
+                host.explain(entry, found)
+            continue
+        if not entry.sha256:
             continue
         row = known.get(entry.path)
         if (not row or row[0] != entry.sha256) and time.monotonic() < until:
@@ -70,7 +80,7 @@ def attribute_boot(host: Attribution) -> None:
 
 
 def _is_derived(path: str) -> bool:
-    return path in GRUB or any(pattern.fullmatch(path) for pattern in (INITRD, LISTS, MODULE))
+    return path in (*GRUB, HARDWARE) or any(pattern.fullmatch(path) for pattern in (INITRD, LISTS, MODULE, KERNEL_LINK))
 
 
 def _derive(host: Attribution, entry: HostEntry, lists: dict[str, dict[str, str]]) -> str:
@@ -87,6 +97,12 @@ def _derive(host: Attribution, entry: HostEntry, lists: dict[str, dict[str, str]
             lists[version] = depmod_lists(version)
         same = lists[version].get(entry.path) == entry.sha256
         return "derived by depmod(8)" if same else ""
+    if entry.path == HARDWARE:
+        return "derived by systemd-hwdb(8)" if hardware_database().get(HARDWARE) == entry.sha256 else ""
+    if matched := KERNEL_LINK.fullmatch(entry.path):
+        target = host.target(entry)
+        known = re.fullmatch(rf"/boot/{re.escape(matched[1])}-(.+)", target)
+        return f"derived from {target}" if known and host.index.owner(f"/boot/vmlinuz-{known[1]}") else ""
     if matched := MODULE.fullmatch(entry.path):
         return _dkms(host, entry, matched[1], matched[2])
     return ""
@@ -112,19 +128,49 @@ def _grub(host: Attribution, entry: HostEntry) -> str:
 
 def depmod_lists(version: str) -> dict[str, str]:
     """Path -> SHA-256 of the lists that depmod(8) makes of a kernel's modules now; none where it fails."""
+    place = f"/usr/lib/modules/{version}"
+
+    def prepare(scratch: str) -> list[str]:
+        os.makedirs(f"{scratch}/lib/modules/{version}")
+        for name in os.listdir(f"{dpkg.ROOT}{place}"):
+            if not LISTS.fullmatch(f"{place}/{name}") or name in INPUTS:
+                os.symlink(f"{dpkg.ROOT}{place}/{name}", f"{scratch}/lib/modules/{version}/{name}")
+        return ["/usr/sbin/depmod", "-b", scratch, version]
+
+    return _made(prepare, {f"lib/modules/{version}/": f"{place}/"}) if re.fullmatch(r"[\w.+~-]+", version) else {}
+
+
+def hardware_database() -> dict[str, str]:
+    """The same of udev's hardware database, as systemd-hwdb(8) makes it."""
+
+    def prepare(scratch: str) -> list[str]:
+        shutil.copytree(f"{dpkg.ROOT}/usr/lib/udev/hwdb.d", f"{scratch}/usr/lib/udev/hwdb.d")
+        if os.path.isdir(f"{dpkg.ROOT}/etc/udev/hwdb.d"):
+            shutil.copytree(f"{dpkg.ROOT}/etc/udev/hwdb.d", f"{scratch}/etc/udev/hwdb.d")
+        return ["/usr/bin/systemd-hwdb", "update", "--usr", "--root", scratch]
+
+    return _made(prepare, {"usr/lib/udev/": "/usr/lib/udev/"})
+
+
+def _made(prepare: Callable[[str], list[str]], places: dict[str, str]) -> dict[str, str]:
+    """Path -> SHA-256 of files that a command makes in a scratch folder.
+
+    Args:
+        prepare: Fills the folder, and returns the command.
+        places: Folder there, with a slash -> the host's.
+    """
     scratch = f"{SCRATCH}-{os.getpid()}"
     found: dict[str, str] = {}
-    if not re.fullmatch(r"[\w.+~-]+", version):
-        return found
     try:
         os.mkdir(scratch, 0o700)
-        words = ["/usr/sbin/depmod", "-o", scratch, version]
+        words = prepare(scratch)
         done = subprocess.run(words, capture_output=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL)
-        for folder, _, names in os.walk(scratch) if not done.returncode else ():
-            for name in names:
-                content = common.data(f"{folder}/{name}", most=256 << 20) or b""
-                found[f"/usr/lib/modules/{version}/{name}"] = hashlib.sha256(content).hexdigest()
-    except (OSError, RuntimeError, subprocess.TimeoutExpired):
+        for place, real in places.items() if not done.returncode else ():
+            for name in os.listdir(f"{scratch}/{place}"):
+                if not os.path.islink(f"{scratch}/{place}{name}") and os.path.isfile(f"{scratch}/{place}{name}"):
+                    content = common.data(f"{scratch}/{place}{name}", most=256 << 20) or b""
+                    found[f"{real}{name}"] = hashlib.sha256(content).hexdigest()
+    except (OSError, RuntimeError, shutil.Error, subprocess.TimeoutExpired):
         return {}
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -158,8 +204,8 @@ def foreign_files(host: Attribution, path: str) -> Iterator[str]:
 
 def _is_copy(host: Attribution, name: str, digest: str) -> bool:
     """Whether a file of an initramfs is an explained file of the host."""
-    for place in PLACES:
-        path = os.path.realpath(f"{dpkg.ROOT}{place}/{name}")
+    short = name.removeprefix("usr/")
+    for path in (os.path.realpath(f"{dpkg.ROOT}{place}/{part}") for place in PLACES for part in {name, short}):
         try:
             with open(path, "rb") as file:
                 same = hashlib.md5(file.read(), usedforsecurity=False).hexdigest() == digest

@@ -18,7 +18,7 @@ from checks.survey.host.entry_derivations import attribute_derivations
 from checks.survey.host.entry_generators import attribute_generated
 from checks.survey.host.entry_live import attribute_live
 from checks.survey.host.entry_packages import (
-    PackageIndex,
+    PackageRecords,
     add_missing_files,
     add_unlisted_packages,
     attribute_links,
@@ -42,7 +42,7 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
             content other checks compare; `accounts`, name -> home; `groups`, name -> groups that it is put into, by
             commas; `mounts`, folder of file systems in memory -> beginning of their sources.
     """
-    index = PackageIndex(str(asked.get("folder", "")))
+    index = PackageRecords(str(asked.get("folder", "")))
     index.load({entry.path for entry in entries if entry.path and entry.key == entry.path})
     host = Attribution(entries, index, asked.get("ours", {}))
     attribute_deployed(host)

@@ -41,7 +41,7 @@ class PathOwner:
         """When the package was built, in seconds since 1970: no link of it is newer. 0 where it has no sums."""
 
 
-class PackageIndex:
+class PackageRecords:
     """The owners of paths, and the archives of packages; kept between runs in a folder of root's."""
 
     def __init__(self, folder: str) -> None:
@@ -234,7 +234,7 @@ def save_cache(path: str, value: dict[str, Any]) -> None:
 PackagedLink = tuple[HostEntry, PathOwner, os.stat_result]
 
 
-def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[PackagedLink]:
+def attribute_packages(entries: list[HostEntry], index: PackageRecords) -> list[PackagedLink]:
     """Set the origin of entries that are as a package of a declared archive brought them; returns links of packages,
     which count with what they lead to.
     """
@@ -272,7 +272,7 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
     return links
 
 
-def attribute_links(links: list[PackagedLink], index: PackageIndex, is_entry: Callable[[str], bool]) -> None:
+def attribute_links(links: list[PackagedLink], index: PackageRecords, is_entry: Callable[[str], bool]) -> None:
     """Set the origin of links that packages brought, and that lead to a package's file, or to an entry.
 
     Args:
@@ -300,12 +300,12 @@ def _end(path: str) -> str:
     return real.removeprefix(dpkg.ROOT) if os.path.exists(real) else ""
 
 
-def _explain(entry: HostEntry, package: str, index: PackageIndex) -> None:
+def _explain(entry: HostEntry, package: str, index: PackageRecords) -> None:
     entry.origin = f"package {package}" if package in index.archives else f"{UNLISTED} {package}"
     entry.expected_from = ""
 
 
-def add_missing_files(entries: list[HostEntry], index: PackageIndex) -> None:
+def add_missing_files(entries: list[HostEntry], index: PackageRecords) -> None:
     """Add an entry without a state for each packaged file that is gone from a folder with entries."""
     paths = {entry.path for entry in entries}
     kinds: dict[str, str] = {}
@@ -319,7 +319,7 @@ def add_missing_files(entries: list[HostEntry], index: PackageIndex) -> None:
             entries.append(gone)
 
 
-def add_unlisted_packages(entries: list[HostEntry], index: PackageIndex) -> None:
+def add_unlisted_packages(entries: list[HostEntry], index: PackageRecords) -> None:
     """Add an entry for each package that no declared, signed archive has, and each class: it stands for the files that
     are as dpkg's records have them. Those are forged as easily as the files.
     """
@@ -337,7 +337,7 @@ def add_unlisted_packages(entries: list[HostEntry], index: PackageIndex) -> None
         entries.append(entry)
 
 
-def list_packages(entries: list[HostEntry], index: PackageIndex) -> list[dict[str, object]]:
+def list_packages(entries: list[HostEntry], index: PackageRecords) -> list[dict[str, object]]:
     """Packages that bring entries, with the number of entries in each class."""
     counts: dict[str, dict[str, int]] = {}
     for entry in entries:
