@@ -12,7 +12,7 @@ from checks.acceptance.accepted_entries import CLASS_NAMES, HostAcceptance
 from checks.acceptance.class_checks import PACKAGES
 from checks.drift_text import format_day
 from checks.survey.entry_classes import ENTRY_CLASSES
-from checks.survey.fingerprint import EntryPackage, FingerprintEntry, HostFingerprint
+from checks.survey.fingerprint import EntryPackage, HostFingerprint
 
 ACCEPTANCE = "acceptance"
 """Class of changes of the accepted entries themselves, and the key of one of all of them."""
@@ -95,13 +95,14 @@ def compare_entries(accepted: HostAcceptance, found: HostFingerprint) -> list[Ho
         accepted: The accepted entries.
         found: The host's answer.
     """
-    changes = [*_compare_listed(accepted, found.entries), *_compare_packages(accepted, found.packages)]
+    changes = [*_compare_listed(accepted, found), *_compare_packages(accepted, found.packages)]
     return sorted(changes, key=lambda one: (one.entry_class, one.key))
 
 
-def _compare_listed(accepted: HostAcceptance, entries: Sequence[FingerprintEntry]) -> Iterator[HostChange]:
-    there = set[tuple[str, str]]()
-    for one in entries:
+def _compare_listed(accepted: HostAcceptance, found: HostFingerprint) -> Iterator[HostChange]:
+    # what a package or a deploy has taken over is not gone
+    there = {*found.accepted_explained}
+    for one in found.entries:
         there.add((one.kind, one.key))
         before = accepted.entries.get(one.kind, {}).get(one.key)
         if before != one.value and not one.problem:

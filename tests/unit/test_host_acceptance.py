@@ -72,6 +72,11 @@ def test_entries_are_compared_with_accepted_ones(
     assert [one.describe() for one in compare_entries(accept(*before), make_answer(*now))] == described
 
 
+def test_an_accepted_entry_that_a_package_has_taken_over_is_no_change() -> None:
+    answer = replace(make_answer(), accepted_explained=[(SUDO.kind, SUDO.key)])
+    assert compare_entries(accept(SUDO), answer) == []
+
+
 @pytest.mark.parametrize(
     ("packages", "described"),
     [
