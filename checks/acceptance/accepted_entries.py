@@ -73,7 +73,7 @@ def accept_entries(found: HostFingerprint, host: str, previous: int, author: str
     for one in found.entries:
         if not one.problem and one.kind in CLASS_NAMES:
             entries.setdefault(one.kind, {})[one.key] = one.value
-    packages = {one.name: tuple(sorted(one.classes)) for one in found.packages if one.archive}
+    packages = {one.name: tuple(sorted({*one.classes} & CLASS_NAMES)) for one in found.packages if one.archive}
     made = HostAcceptance(host, max(previous, found.accepted_serial) + 1, author, date, entries, packages)
     return replace(made, digest=made.compute_digest())
 
@@ -116,9 +116,13 @@ def save_accepted(file: Path, accepted: HostAcceptance) -> None:
 
     Raises:
         OSError: it cannot be written; the file before is as it was.
+        ValueError: the host has more entries than a file may have.
     """
+    text = accepted.render()
+    if len(text.encode()) > MOST:
+        raise ValueError(f"has more than {MOST >> 20} MiB of entries")
     file.parent.mkdir(exist_ok=True)
-    write_atomically(file, accepted.render())
+    write_atomically(file, text)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

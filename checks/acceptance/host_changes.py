@@ -63,7 +63,7 @@ class HostChange:
         elif self.change == "gone":
             word, details = "gone", [f"was {before}" if before else ""]
         elif self.change == "new" and not self.now and self.expected_from:
-            word, details = f"gone, {package}", []
+            word, details = f"gone, {self.expected_from} has it", []
         elif self.change == "new":
             word, details = "differs from that " + package if package else "new", [now]
         elif before == now:
@@ -130,7 +130,7 @@ def _compare_packages(accepted: HostAcceptance, packages: Sequence[EntryPackage]
     """Packages that add entries to further classes; one that is gone is listed."""
     for one in packages:
         # entries of a package from no signed archive are listed one by one
-        added = {*one.classes} - {*accepted.packages.get(one.name, ())}
+        added = ({*one.classes} & CLASS_NAMES) - {*accepted.packages.get(one.name, ())}
         if one.archive and added:
             counts = ", ".join(f"{kind} {one.classes[kind]}" for kind in sorted(added))
             now = f"{one.version} of {one.archive}: {counts}"

@@ -60,7 +60,7 @@ MORE = replace(NGINX, version="1.23-1", classes={"sudo": 1, "pam": 3, "accounts"
         ((SUDO,), (OPENED,), ["/etc/sudoers.d/ops: file 440 root root -> file 666 root root"]),
         ((SUDO,), (), ["/etc/sudoers.d/ops: gone (was file 440 root root)"]),
         ((), (PACKAGED,), ["/etc/sudoers: differs from that of sudo 1.9 (file 440 root root)"]),
-        ((), (replace(PACKAGED, value=""),), ["/etc/sudoers: gone, of sudo 1.9"]),
+        ((), (replace(PACKAGED, value=""),), ["/etc/sudoers: gone, sudo 1.9 has it"]),
         # entries that can never be accepted are failures
         ((), (replace(SUDO, problem="others can write it"),), []),
         ((SUDO,), (replace(OPENED, problem="others can write it"),), []),
@@ -113,6 +113,18 @@ def test_a_file_is_read_as_it_was_written_an_entry_a_line(tmp_path: Path) -> Non
         '"packages"',
     ]
     assert load_accepted(tmp_path / "accepted" / "box2.json", "box2") is None
+
+
+def test_what_a_host_makes_up_spoils_no_file(tmp_path: Path) -> None:
+    place = tmp_path / "accepted" / "box1.json"
+    unknown = replace(SUDO, kind="answer"), replace(SUDO, key='"\n\x1b[2J')
+    save_accepted(place, accept(*unknown, packages=(replace(NGINX, name="a\nb", classes={"sudo": 1, "none": 2}),)))
+    made = load_accepted(place, "box1")
+    assert made is not None
+    assert ({*made.entries}, made.packages) == ({"sudo"}, {"a\nb": ("sudo",)})
+    with pytest.raises(ValueError, match="more than 4 MiB"):
+        save_accepted(place, accept(replace(SUDO, value="x" * (5 << 20))))
+    assert load_accepted(place, "box1") == made
 
 
 @pytest.mark.parametrize(
