@@ -11,10 +11,12 @@ import pytest
 from testinfra.host import Host
 
 from checks import SEVERITIES
-from checks.pytest_frame import ChecksPlugin, describe_part
+from checks.acceptance.host_review import HostReview
+from checks.pytest_frame import ChecksPlugin, describe_part, parse_identifiers
 from checks.report import ChecksReporter, JsonReporter
 from checks.runner import StartedRunPlugin
 from checks.survey.answers import SurveyAnswers
+from checks.survey.fingerprint import FINGERPRINT
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost, SurveyRun
 from checks.testinfra_backend import UnknownHost
@@ -67,6 +69,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--only", action="append", default=[], metavar="IDS", help="only these checks")
     parser.addoption("--severity", choices=SEVERITIES, help="only checks of this severity or above")
     parser.addoption("--json", action="store_true", help="print a JSON report instead of lines")
+    parser.addoption("--strict-changes", action="store_true", help="changes of all classes count, also unreviewed ones")
+    parser.addoption("--ignore-class", action="append", default=[], metavar="CLASSES", help="leave these classes out")
     with suppress(ValueError):  # testinfra's plugin, where it is loaded, has it
         parser.addoption("--hosts", help="the same as --limit")
 
@@ -153,8 +157,16 @@ def verdicts(pytestconfig: pytest.Config, target_name: str) -> dict[str, str]:
     frame = pytestconfig.pluginmanager.get_plugin("rigwright-frame")
     found: dict[str, str] = {}
     for one in frame.results.get(target_name, []) if isinstance(frame, ChecksPlugin) else []:
-        found[one.id] = min(one.verdict, found.get(one.id, "skip"), key=("fail", "ok", "skip").index)
+        found[one.id] = min(one.verdict, found.get(one.id, "skip"), key=("fail", "changed", "ok", "skip").index)
     return found
+
+
+@pytest.fixture(scope="session")
+def host_review(pytestconfig: pytest.Config, surveyed_host: SurveyedHost, survey: SurveyAnswers) -> HostReview:
+    """The accepted entries of the host, and what differs from them."""
+    survey.read(FINGERPRINT)
+    ignored = parse_identifiers(pytestconfig.getoption("--ignore-class"))
+    return surveyed_host.review.with_options(strict=pytestconfig.getoption("--strict-changes"), ignored=ignored)
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,9 @@ from rigwright.plan.repairs import Repair
 
 DRIVER = "N"
 """What begins the names of checks of a driver and its cards."""
-UNRUN = ("baseline", "answers", "sandbox", "preflight")
-"""Files of checks that say nothing of what lies on a host: speeds, completions, attempts to escape, and refusals."""
+UNRUN = ("baseline", "answers", "sandbox", "preflight", "host_changes")
+"""Files of checks that say nothing of what a deploy makes on a host: speeds, completions, attempts to escape,
+refusals, and changes around it."""
 
 
 @dataclass(frozen=True)

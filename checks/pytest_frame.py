@@ -13,12 +13,25 @@ from typing import Any, Literal
 import pytest
 
 from checks import SEVERITIES, Drift, Severity, strip_control_characters
+from checks.acceptance.host_changes import UnacceptedChanges
+from checks.acceptance.host_review import ACCEPTANCE_CHECK, REVIEW
 from checks.cause_facts import collect_cause_facts
 from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import CheckFailure, group_failures
 from checks.remedy import describe_steps, instruction, render_place
 from checks.result_metrics import count_advisories, write_check_metrics
-from checks.results import SCHEMA, STATUS, Conforms, FailureCause, HostReport, Report, Result, Verdict, worst_verdict
+from checks.results import (
+    SCHEMA,
+    STATUS,
+    AcceptanceReport,
+    FailureCause,
+    HostReport,
+    Report,
+    Result,
+    Verdict,
+    host_verdict,
+    worst_verdict,
+)
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import ABOUT, About
 from checks.survey_run import SurveyedHost, SurveyRun
@@ -146,6 +159,17 @@ def build_result(
         return Result(**known, verdict="ok", note=note)
     if isinstance(error, pytest.skip.Exception):
         return Result(**known, verdict="skip", note=strip_control_characters(str(error.msg)))
+    if isinstance(error, UnacceptedChanges):
+        changes = tuple(one.printable() for one in error.changes)
+        return Result(
+            **known,
+            verdict="changed",
+            found="; ".join(one.describe() for one in changes),
+            cure=describe_steps(REVIEW.locate(inventory, host if several else ""), host),
+            steps=REVIEW.locate(inventory, host if several else ""),
+            changes=changes,
+            change_label=error.label,
+        )
     if not isinstance(error, Drift):
         first = next(iter(str(error).splitlines()), "")
         found = f"{type(error).__name__}: {first}"
@@ -166,6 +190,11 @@ def describe_failure(result: Result) -> str:
     """What is said of a check that does not hold, on one line."""
     since = f" (since {result.since})" if result.since else ""
     return f"[{result.severity}] expected {result.expected}, found {result.found}{since}; {result.cure}"
+
+
+def describe_changes(result: Result) -> str:
+    """What is said of a check that finds changes, on one line."""
+    return f"[changed] not accepted: {result.found}; {result.cure}"
 
 
 class ChecksPlugin:
@@ -238,7 +267,7 @@ class ChecksPlugin:
             target,
             several=self.look.several,
         )
-        outcome, words = OUTCOMES[result.verdict]
+        outcome, words = OUTCOMES["ok" if result.is_listed else result.verdict]
         report = pytest.TestReport(
             f"{target}::{result.id} {result.name}",
             # where in it takes reading its source, and nothing here says
@@ -297,6 +326,14 @@ class ChecksPlugin:
                 self._causes[target] = []
         return self._causes[target]
 
+    def count_unreviewed(self, target: str) -> int | None:
+        """Entries of a host whose check of accepted entries was left out for want of them; None of any other host."""
+        acceptance = next((one for one in self.results.get(target, []) if one.id == ACCEPTANCE_CHECK), None)
+        if acceptance is None or acceptance.verdict != "skip":
+            return None
+        ignored = parse_identifiers(self.config.getoption("--ignore-class"))
+        return self.look.hosts[target].review.with_options(strict=False, ignored=ignored).number
+
     def _write_metrics(self) -> None:
         """Have each host that is declared to tell know what all checks have found of it."""
         for name, found in self.results.items():
@@ -325,7 +362,6 @@ class ChecksPlugin:
             about = (seen.survey or SurveyAnswers({})).read(ABOUT)
         except Drift:
             about = About("", None, {})
-        verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
         versions = {
             strip_control_characters(what): strip_control_characters(version)
             for what, version in about.versions.items()
@@ -335,7 +371,18 @@ class ChecksPlugin:
         causes = self.find_causes(name)
         by_label = {label: cause.id for cause in causes for label in cause.results}
         checks = [replace(one, cause=by_label.get(one.label, "")) if one.verdict == "fail" else one for one in found]
-        return HostReport(name, verdict, seen.rig.digest, about.generation, clock, versions, checks, counted, causes)
+        generation, verdict = about.generation, host_verdict(found)
+        acceptance = _describe_review(seen)
+        digest = seen.rig.digest
+        return HostReport(name, verdict, digest, generation, clock, versions, checks, counted, causes, acceptance)
+
+
+def _describe_review(seen: SurveyedHost) -> AcceptanceReport | None:
+    try:
+        review = seen.review
+    except Drift:
+        return None
+    return AcceptanceReport(review.state, review.serial, review.author, review.date, review.number)
 
 
 def _run_item(item: pytest.Item) -> None:
@@ -346,6 +393,7 @@ def _run_item(item: pytest.Item) -> None:
 OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {
     "ok": ("passed", lambda item, result: None),
     "fail": ("failed", lambda item, result: describe_failure(result)),
+    "changed": ("failed", lambda item, result: describe_changes(result)),
     "skip": ("skipped", lambda item, result: (str(item.path), 0, result.note)),
 }
 """Verdict -> what pytest calls it, and the words that it wants."""

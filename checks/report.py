@@ -16,15 +16,21 @@ from _pytest.config import create_terminal_writer
 from _pytest.terminal import TerminalReporter
 
 from checks import strip_control_characters
+from checks.acceptance.host_review import REVIEW, describe_unreviewed
 from checks.pytest_frame import ChecksPlugin
 from checks.remedy import program_name
-from checks.results import FailureCause, Result
+from checks.results import FailureCause, Result, count_changes
 
-VERDICT = {"ok": ("ok  ", "green"), "fail": ("FAIL", "red"), "skip": ("skip", "yellow")}
+VERDICT = {
+    "ok": ("ok  ", "green"),
+    "fail": ("FAIL", "red"),
+    "changed": ("CHANGED", "purple"),
+    "skip": ("skip", "yellow"),
+}
 
 
 LISTED = 8
-"""Consequences of a cause that are named; -v lists all."""
+"""Consequences of a cause, and changes of a class, that are named; -v lists all."""
 
 
 class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
@@ -40,7 +46,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         self.left_out: dict[str, Counter[str]] = defaultdict(Counter)
         """Host -> kind of check -> how many of them are about nothing there."""
         self.waiting: dict[str, list[Result]] = {}
-        """Host -> its failures, until all its checks are decided."""
+        """Host -> its failures and changes, until all its checks are decided."""
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Without pytest's header."""
@@ -65,7 +71,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
                 self.print_failures(other, self.waiting.pop(other))
             if result.verdict == "skip":
                 self.left_out[target][Path(report.location[0]).stem.removeprefix("test_")] += 1
-            self.waiting.setdefault(target, []).extend([result] if result.verdict == "fail" else [])
+            self.waiting.setdefault(target, []).extend([result] if result.verdict in ("fail", "changed") else [])
             self.tally[target][result.verdict] += 1
             self.print_progress(target, result)
 
@@ -75,8 +81,9 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             note = f" ({result.note})" if result.note else ""
             self._print_verdict("  ", target, result, note)
 
-    def print_failures(self, target: str, failures: list[Result]) -> None:
-        """Print what does not hold on a host: each cause with its consequences, then all other failures."""
+    def print_failures(self, target: str, results: list[Result]) -> None:
+        """Print what does not hold on a host: each cause with its consequences, all other failures, then changes."""
+        failures = [one for one in results if one.verdict == "fail"]
         causes = self.frame.find_causes(target) if failures else []
         explained = {label for cause in causes for label in cause.results}
         for cause in causes:
@@ -88,6 +95,26 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         for result in failures:
             if result.label not in explained:
                 self.print_failure(target, result)
+        for result in results:
+            if result.verdict == "changed":
+                self.print_changes(target, result)
+
+    def print_changes(self, target: str, result: Result) -> None:
+        """Print a line for each change that is not accepted, and with -v its difference."""
+        shown = result.changes if self.verbosity >= 1 else result.changes[:LISTED]
+        for change in shown:
+            self._print_change(target, result, change.describe(), counts=change.counts)
+            if self.verbosity >= 1:
+                for line in change.difference:
+                    self._tw.line(f"            {line}")
+        if more := len(result.changes) - len(shown):
+            self._print_change(target, result, f"and {more} more; -v lists {'them' if more > 1 else 'it'}")
+
+    def _print_change(self, target: str, result: Result, text: str, *, counts: bool = True) -> None:
+        word = "CHANGED" if counts else "changed"
+        line = self._wrap_text(f"  {word}  {target}  {result.id}  {result.change_label}: {text}", " " * 11)
+        self._tw.write(f"  {word}", **({"purple": True} if counts else {}))
+        self._tw.line(line.partition(word)[2])
 
     def print_cause(self, target: str, cause: FailureCause) -> None:
         """Print a cause, no wider than the terminal."""
@@ -169,19 +196,36 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             self._tw.write(f"{target}: ")
             self._tw.write(f"{self.frame.look.hosts[target].why}\n", red=True)
         for target, counted in self.tally.items():
-            bad = counted["fail"]
+            bad, changes = counted["fail"], count_changes(self.frame.results[target])
             if (kinds := self.left_out[target]) and self.verbosity >= 1:
                 listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
                 self._tw.line(self._wrap_text(f"{target}: do not apply: {listed}", "  "))
-            self._tw.write(f"{target}: ")
-            self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
-            self._tw.write(f" ({counted['ok']} ok, {bad} failed, {counted['skip']} skipped)\n")
+            verdict = "not what its rig says" if bad else "conforms"
+            unaccepted = f", {changes} change{' is' if changes == 1 else 's are'} not accepted" if changes else ""
+            changed = f"{counted['changed']} changed, " if counted["changed"] else ""
+            counts = f"({counted['ok']} ok, {bad} failed, {changed}{counted['skip']} skipped)"
+            line = self._wrap_text(f"{target}: {verdict}{unaccepted} {counts}", "  ")
+            before, _, after = line.partition(verdict)
+            self._tw.write(before)
+            self._tw.write(verdict, **{"red" if bad else "green": True})
+            self._tw.line(after)
+            self.print_acceptance(target, changes)
             if advisories := self.frame.advisories.get(target):
                 states = ", ".join(f"{number} {state}" for state, number in advisories.items())
                 what = f"published advisories: {states} (`rigwright advisories` lists them)"
                 self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
         for target, why in self.frame.unleft.items():
             self._tw.line(f"{target}: who watches it is not told of this: {strip_control_characters(why)}")
+
+    def print_acceptance(self, target: str, changes: int) -> None:
+        """Print the command that accepts changes, or that begins with it on a host that was never reviewed."""
+        look = self.frame.look
+        (step,) = REVIEW.locate(str(Path(look.inventory).absolute()), target if look.several else "")
+        if changes:
+            self._tw.line(f"{target}: after a review: `{step.text}`")
+        elif (unreviewed := self.frame.count_unreviewed(target)) is not None:
+            text = f"{target}: {describe_unreviewed(unreviewed)} (`{step.text}` lists and accepts them)"
+            self._tw.line(self._wrap_text(text, "  "))
 
 
 class JsonReporter(ChecksReporter):  # type: ignore[misc] # as that

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 
-from checks.results import HostReport
+from checks.results import HostReport, count_changes
 from checks.survey_run import SurveyedHost
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import UnreadableData, audit
@@ -32,7 +32,8 @@ def write_check_metrics(seen: SurveyedHost, report: HostReport, finished: float)
         return ""
     counts = Counter[str](one.verdict for one in report.checks)
     failed = [(one.id, one.severity, one.part) for one in report.checks if one.verdict == "fail"]
-    text = render_check_metrics(finished, report.generation, counts, failed, report.advisories)
+    changed = {one.id: number for one in report.checks if (number := count_changes([one]))}
+    text = render_check_metrics(finished, report.generation, counts, failed, report.advisories, changed)
     try:
         answer = root_shell.run_command(seen.target, f"set -- {shlex.quote(path)}; {WRITE}", text, LIMIT, whole=LIMIT)
     except root_shell.ConnectionGone as error:

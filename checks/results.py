@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from checks import Severity
+from checks.acceptance.host_changes import HostChange
 from checks.remedy import RemedyStep
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the JSON report; a key that is gone, or means something else, raises it."""
-Verdict = Literal["ok", "fail", "skip"]
+Verdict = Literal["ok", "fail", "changed", "skip"]
+"""`fail` is against the declaration. `changed` is something that neither declaration, deploy nor package explains, and
+that is not accepted."""
 Conforms = Literal["as declared", "not as declared", "not reached"]
+CheckedState = Literal["as declared", "changed", "not as declared", "not reached"]
+"""Verdict of all checks of a host, or of hosts."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,16 @@ class Result:
     """The same, step by step: commands run as they are, in this order."""
     cause: str = ""
     """The id of the cause that explains its failure; empty where it stands for itself."""
+    changes: tuple[HostChange, ...] = ()
+    """Changes that are not accepted, of a check that is `changed`."""
+
+    change_label: str = ""
+    """Name of what has changed, of a check that is `changed`."""
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is `changed` in a way that reaches nothing of Rigwright's: the host conforms."""
+        return self.verdict == "changed" and not any(one.counts for one in self.changes)
 
     @property
     def label(self) -> str:
@@ -68,11 +84,24 @@ class FailureCause:
 
 
 @dataclass(frozen=True)
+class AcceptanceReport:
+    """Review of what neither a package nor a deploy explains."""
+
+    state: Literal["reviewed", "unreviewed", "refused", "renewed"]
+    serial: int
+    """Of the accepted entries beside the inventory; 0 without any."""
+    author: str
+    date: str
+    unexplained: int
+    """Entries of the host that need acceptance, accepted or not."""
+
+
+@dataclass(frozen=True)
 class HostReport:
     """One host."""
 
     name: str
-    verdict: Conforms
+    verdict: CheckedState
     lock: str
     """SHA-256 of lock and bundle: of every file from outside."""
     generation: int | None
@@ -86,6 +115,13 @@ class HostReport:
     """State (open, unknown, closed) -> published advisories that cover it; empty where some checks were left out."""
     causes: list[FailureCause] = field(default_factory=list)
     """Causes of failures, those that explain most of them first."""
+    acceptance: AcceptanceReport | None = None
+    """None where the host has not answered."""
+
+    @property
+    def changes(self) -> int:
+        """Changes that are not accepted and can reach what Rigwright serves."""
+        return count_changes(self.checks)
 
 
 @dataclass(frozen=True)
@@ -100,18 +136,31 @@ class Report:
     inventory: str
     deep: bool
     """Whether all bytes were read."""
-    verdict: Conforms
+    verdict: CheckedState
     took_s: float
     hosts: list[HostReport]
 
 
-def worst_verdict(verdicts: list[Conforms]) -> Conforms:
+S = TypeVar("S", Conforms, CheckedState)
+
+
+def worst_verdict(verdicts: Sequence[S]) -> S:
     """The verdict of several: what was not reached is known least of."""
-    order: tuple[Conforms, ...] = ("not reached", "not as declared", "as declared")
-    return min(verdicts, key=order.index, default="as declared")
+    return min(verdicts, key=[*reversed(STATUS)].index, default="as declared")
 
 
-STATUS: dict[Conforms, int] = {"as declared": 0, "not as declared": 1, "not reached": 3}
+def count_changes(results: Iterable[Result]) -> int:
+    """Changes of checks that are `changed` and not only listed."""
+    return sum(change.counts for one in results for change in one.changes)
+
+
+def host_verdict(results: Iterable[Result]) -> CheckedState:
+    """The verdict of a host's checks."""
+    verdicts = {one.verdict for one in results if not one.is_listed}
+    return "not as declared" if "fail" in verdicts else "changed" if "changed" in verdicts else "as declared"
+
+
+STATUS: dict[CheckedState, int] = {"as declared": 0, "changed": 1, "not as declared": 1, "not reached": 3}
 """The exit status of each; 2 is that of what is refused before a host is looked at."""
 
 

@@ -10,17 +10,21 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from testinfra.host import Host
 
+from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, load_accepted
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.inventory import find_foreign_data, load_rig
 from rigwright.model.rig import Rig
+from rigwright.problems import Invalid, Problem
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
 
 if TYPE_CHECKING:
+    from checks.acceptance.host_review import HostReview
     from checks.survey.answers import SurveyAnswers
     from rigwright.model.fact_types import HostFacts
     from rigwright.plan.plan_inputs import TargetState
@@ -40,6 +44,9 @@ class SurveyedHost:
         self.why = describe_unreachable_host("")
         self.waits: list[str] = []
         """Sections of its survey that take long."""
+        self.accepted_file = PurePath()
+        self.accepted: HostAcceptance | None = None
+        """Its accepted entries; None without that file."""
 
     @cached_property
     def rig(self) -> Rig:
@@ -107,6 +114,20 @@ class SurveyedHost:
         except (ValueError, OSError, AssertionError) as error:
             return SurveyAnswers({}, str(error))
 
+    @cached_property
+    def review(self) -> HostReview:
+        """Its accepted entries against its answer.
+
+        Raises:
+            Drift: it has not answered.
+        """
+        from checks.acceptance.host_review import review_host
+        from checks.survey.answers import SurveyAnswers
+        from checks.survey.fingerprint import FINGERPRINT
+
+        survey = self.survey or SurveyAnswers({}, "the connection was lost")
+        return review_host(self.accepted, survey.read(FINGERPRINT), self.accepted_file)
+
 
 class SurveyRun:
     """All hosts that are asked for."""
@@ -126,10 +147,27 @@ class SurveyRun:
             if problem := find_foreign_data(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")
         self.hosts: Mapping[str, SurveyedHost] = {name: SurveyedHost(target, deep) for name, target in targets.items()}
+        self._load_accepted()
         self.last = 0.0
         self.pool = ThreadPoolExecutor(max_workers=MOST_HOSTS + 1)
         self.asked: Future[dict[str, Future[bool]]] = self.pool.submit(self._survey_hosts)
         self.yield_to_hosts()
+
+    def _load_accepted(self) -> None:
+        """Load the accepted entries of all hosts.
+
+        Raises:
+            checks.testinfra_backend.UnknownHost: a file of them is refused; the text has all that are.
+        """
+        problems: list[Problem] = []
+        for name, seen in self.hosts.items():
+            seen.accepted_file = file = accepted_path(self.inventory, name)
+            try:
+                seen.accepted = load_accepted(file, name)
+            except Invalid as error:
+                problems += error.problems
+        if problems:
+            raise UnknownHost(str(Invalid(problems)))
 
     def _survey_hosts(self) -> dict[str, Future[bool]]:
         """Host -> whether it has answered, of those that are connected."""

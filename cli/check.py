@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,17 @@ from rigwright.problems import describe_unknown
 @click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
+@click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and for hosts that were never reviewed.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="CLASSES",
+    help="Leave changes of these classes out, such as logging,host_names.",
+    shell_complete=shell_completion.complete_entry_classes,
+)
+@click.option("--accept", is_flag=True, help="List what nothing explains on the hosts, and accept it after a question.")
+@click.option("--author", metavar="NAME", default="", help="With --accept: the reviewer. Default: git's user.name.")
+@click.option("--yes", is_flag=True, help="With --accept: ask nothing.")
 @click.option("--history", is_flag=True, help="Print what each box has found of itself, and since when.")
 @click.option(
     "--explain",
@@ -49,6 +61,11 @@ def check(
     junit: str | None,
     deep: bool,
     verbose: bool,
+    strict: bool,
+    ignore: tuple[str, ...],
+    accept: bool,
+    author: str,
+    yes: bool,
     history: bool,
     explain: str | None,
 ) -> None:
@@ -56,9 +73,11 @@ def check(
 
     A box with `monitoring` keeps what was found, for who watches it, where no check was left out.
 
-    Checks of your own, in a folder `checks` beside INVENTORY, run with ours. Exit status 0: every check holds. 1: one
-    does not. 2: nothing was looked at, for something in the command, the inventory or a check is refused. 3: a host
-    cannot be reached, whatever the others are.
+    Checks of your own, in a folder `checks` beside INVENTORY, run with ours. What neither a package nor a deploy
+    explains is a change until --accept; accepted/HOST.json beside INVENTORY has what was accepted. Exit status 0:
+    every check holds. 1: one does not, or a change is not accepted. 2: nothing was looked at, for something in the
+    command, the inventory, a check or accepted entries is refused. 3: a host cannot be reached, whatever the others
+    are.
     Example: rigwright check ~/boxes/rig.py --limit box1,box2 --severity high
     """
     if explain:
@@ -75,8 +94,19 @@ def check(
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
+    if accept:
+        if only or severity or junit or as_json or history or strict or ignore:
+            raise click.UsageError("--accept goes with --limit, --author, --yes, --deep and --verbose alone.")
+        with import_speedups.without_module_locks():
+            import pyinfra_cli
+
+        from cli.check_acceptance import accept_changes
+
+        sys.exit(accept_changes(inventory, limit, author, yes=yes, deep=deep, verbose=verbose))
+    if author or yes:
+        raise click.UsageError("--author and --yes go with --accept.")
     if history:
-        if only or severity or junit or deep or verbose:
+        if only or severity or junit or deep or verbose or strict or ignore:
             raise click.UsageError("--history goes with --limit and --json alone.")
         from cli.check_history import print_history
 
@@ -87,6 +117,8 @@ def check(
     options += ["--json"] if as_json else []
     options += [f"--junitxml={junit}"] if junit else []
     options += ["-v"] if verbose else []
+    options += ["--strict-changes"] if strict else []
+    options += [f"--ignore-class={one}" for one in parse_classes(ignore)]
     with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything else of it is imported)
 
@@ -95,6 +127,21 @@ def check(
     if only:
         _refuse_unknown(inventory, only)
     sys.exit(run_checks(inventory, *options, limit=limit, deep=deep))
+
+
+def parse_classes(texts: tuple[str, ...]) -> list[str]:
+    """The classes that the words of `--ignore` name.
+
+    Raises:
+        InvalidRequest: there is no class of that name.
+    """
+    from checks.survey.entry_classes import ENTRY_CLASSES
+
+    known = {one.name for one in ENTRY_CLASSES} | {"packages"}
+    names = [word for text in texts for word in re.split(r"[,\s]+", text) if word]
+    if wrong := sorted({*names} - known):
+        raise InvalidRequest("\n".join(f"--ignore: {describe_unknown('class', one, known)}" for one in wrong))
+    return names
 
 
 def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:

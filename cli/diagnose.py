@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from checks import Drift
 from checks.connections import ConnectedHost, map_hosts
-from checks.results import STATUS, Report, worst_verdict
+from checks.results import STATUS, Conforms, Report, worst_verdict
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
 from cli.instance_access import INSTANCE_OPTION, connect_boxes, select_instances
@@ -230,8 +230,10 @@ def diagnose(
     else:
         for host in hosts:
             _print_host(host)
-    verdicts = ["not reached" if one.why else "not as declared" if one.causes else "as declared" for one in hosts]
-    sys.exit(STATUS[worst_verdict(verdicts)])  # type: ignore[arg-type] # of literals, mypy makes texts
+    verdicts: list[Conforms] = [
+        "not reached" if one.why else "not as declared" if one.causes else "as declared" for one in hosts
+    ]
+    sys.exit(STATUS[worst_verdict(verdicts)])
 
 
 def _diagnose_log_file(file: str, as_json: bool) -> None:

@@ -46,6 +46,16 @@ def complete_checks(_: click.Context, __: click.Parameter, incomplete: str) -> l
     return [before + comma + name for name in _with_prefix(last, (one.id for one in list_checks()))]
 
 
+def complete_entry_classes(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Classes of entries of a host; of several with commas between, the last."""
+    from checks.acceptance.class_checks import PACKAGES
+    from checks.survey.entry_classes import ENTRY_CLASSES
+
+    before, comma, last = incomplete.rpartition(",")
+    names = (PACKAGES, *(one.name for one in ENTRY_CLASSES))
+    return [before + comma + name for name in _with_prefix(last, names)]
+
+
 def _typed_inventory(context: click.Context) -> str | None:
     # behind an option that waits for its value, click leaves arguments as they were typed
     waiting = (word for word in context.args if Path(word).is_file())

@@ -23,7 +23,7 @@ SYSTEM = re.compile(r"(?:Debian GNU/Linux|Ubuntu) [0-9]{1,2}(?:\.[0-9]{1,2}){0,2
 KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}(?:-[0-9]{1,3})?(?=[+.-]|\Z)")
 DIGEST = re.compile("[0-9a-f]{64}")
 SEVERITIES = ("critical", "high", "low")
-VERDICTS = ("ok", "fail", "skip")
+VERDICTS = ("ok", "fail", "changed", "skip")
 
 
 def safe_version(text: str) -> str:
@@ -167,7 +167,8 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
         ],
     )
     yield ""
-    counts = ", ".join(f"{int(box.counts.get(name, 0))} {word}" for name, word in zip(VERDICTS, WORDS, strict=True))
+    numbers = [(name, word, int(box.counts.get(name, 0))) for name, word in zip(VERDICTS, WORDS, strict=True)]
+    counts = ", ".join(f"{number} {word}" for name, word, number in numbers if number or name != "changed")
     yield f"Checks: {counts}."
     named = [one for one in box.red if one.id in shipped.checks and one.severity in SEVERITIES]
     if named:
@@ -193,7 +194,7 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
         yield from _render_instance(one, shipped)
 
 
-WORDS = ("hold", "do not", "were left out")
+WORDS = ("hold", "do not", "found changes", "were left out")
 
 
 def _render_instance(one: ReportedInstance, shipped: ShippedNames) -> Iterable[str]:

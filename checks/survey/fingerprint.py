@@ -1,8 +1,19 @@
-"""The fingerprint of a host: entries of all classes, with origin and author; what explains an entry is not told twice."""
+"""The fingerprint of a host: entries of all classes, with origin and author; an explained one is only counted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+
+from checks.survey.deployed_entries import deployed_entries
+from checks.survey.entry_churn import CHURN
+from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.survey.section import Section, SurveyScope
+from rigwright.monitoring.self_check import results_folder
+
+DEEP_S = 600  # seconds in which all files of the classes are read, a hundred megabytes each
 
 
 @dataclass(frozen=True)
@@ -58,3 +69,70 @@ class HostFingerprint:
     """Of the accepted entries that the host knows; 0 for none."""
     accepted_digest: str
     """SHA-256 of those; empty for none."""
+    accepted_explained: list[tuple[str, str]] = field(default_factory=list)
+    """Class and key of accepted entries that a package, a deploy or a derivation explains by now."""
+
+
+@cache
+def run_nonce() -> str:
+    """By what equal entries of several hosts have equal values in this run, and in no other."""
+    return secrets.token_hex(16)
+
+
+def collection_question(scene: SurveyScope) -> dict[str, object]:
+    """What a host is asked to collect its entries."""
+    roots = scene.rig.roots
+    return {
+        "classes": [asdict(one) for one in ENTRY_CLASSES],
+        "churn": [asdict(one) for one in CHURN],
+        "folder": results_folder(roots),
+        "nonce": run_nonce(),
+        "deep": scene.deep,
+        "credentials": roots.credentials,
+        "listeners": [],
+        "state": roots.state,
+        "ours": deployed_entries(scene),
+    }
+
+
+FINGERPRINT: Section[HostFingerprint] = Section(
+    "fingerprint",
+    HostFingerprint,
+    collection_question,
+    lambda scene: float(DEEP_S) if scene.deep else 60.0,
+    blind="what root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in firmware",
+    start_order=0,
+)
+
+
+@dataclass(frozen=True)
+class StoredCopies:
+    """Accepted entries as the host has stored them."""
+
+    serial: int
+    """Of what it has stored last; one that is not higher than that is not stored."""
+    digest: str
+    changed: list[tuple[str, str]]
+    """Class and key of entries that are others than those that were reviewed; then nothing is stored."""
+    copies: int
+    """Contents of which it keeps a copy for differences."""
+
+
+def acceptance_question(
+    scene: SurveyScope, serial: int, digest: str, entries: Iterable[Sequence[str]]
+) -> dict[str, object]:
+    """What a host is told of accepted entries.
+
+    Args:
+        scene: The host.
+        serial: Of the accepted entries; higher than the last one.
+        digest: SHA-256 of the file of them.
+        entries: Class, key and value of each.
+    """
+    return {**collection_question(scene), "serial": serial, "digest": digest, "entries": [[*one] for one in entries]}
+
+
+ACCEPTED_COPIES: Section[StoredCopies] = Section(
+    "accepted_copies", StoredCopies, lambda scene: None, 120.0, phase="separate", blind="what root replaces afterwards"
+)
+"""Its question is `acceptance_question`: an acceptance alone asks it."""

@@ -13,6 +13,7 @@ from rigwright.model.monitoring_schema import AlertThresholds
 from rigwright.monitoring.self_check import STALE_MINUTES
 from rigwright.monitoring.textfile import (
     ADVISORIES,
+    CHECK_CHANGED,
     CHECK_FAILED,
     CHECK_FINISHED,
     DEPLOY_STARTED,
@@ -156,6 +157,13 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             CHECK_FAILED + '{level=~"critical|high"} > 0',
             "critical",
             f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold. {{{{ $labels.part }}}}",
+        ),
+        AlertRule(
+            "HostChanged",
+            f"sum by (box) ({CHECK_CHANGED}) > 0",
+            "warning",
+            f"{BOX} has changes that are not accepted, of accounts, programs or settings around Rigwright: "
+            "{{ $value }}. `rigwright check` names them.",
         ),
         AlertRule(
             "Slower",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 DEPLOY_STARTED = "rigwright_deploy_started_seconds"
 CHECK_FINISHED = "rigwright_check_finished_seconds"
 CHECK_FAILED = "rigwright_check_failed"
+CHECK_CHANGED = "rigwright_check_changed"
 ADVISORIES = "rigwright_advisories"
 # Of the check that a box makes of itself (roles/self_check/host/run.py).
 SELF_CHECK_FAILED = "rigwright_self_check_failed"
@@ -42,6 +43,7 @@ def render_check_metrics(
     counts: Mapping[str, int],
     failed: Iterable[tuple[str, str, str]],
     advisories: Mapping[str, int] | None = None,
+    changed: Mapping[str, int] | None = None,
 ) -> str:
     """What the checks have found of a box, in Prometheus' text format.
 
@@ -51,6 +53,7 @@ def render_check_metrics(
         counts: Verdict -> checks that came to it.
         failed: Identifier, severity and part of the host of each that does not hold.
         advisories: State -> published advisories that cover the box; None or empty where they were not counted.
+        changed: Identifier of a check -> its changes that are not accepted; without those that are only listed.
     """
     lines = [f"# TYPE {CHECK_FINISHED} gauge", f"{CHECK_FINISHED} {int(finished)}"]
     if generation is not None:
@@ -63,6 +66,11 @@ def render_check_metrics(
     # one that is run of several parts of the same name would be told twice, and node exporter would tell nothing
     for check, level, part in sorted(set(failed)):
         lines.append(f"{CHECK_FAILED}{{{render_labels(check=check, level=level, part=part)}}} 1")
+    if changed:
+        lines.append(f"# TYPE {CHECK_CHANGED} gauge")
+        lines += [
+            f"{CHECK_CHANGED}{{{render_labels(check=check)}}} {number}" for check, number in sorted(changed.items())
+        ]
     if advisories:
         lines.append(f"# TYPE {ADVISORIES} gauge")
         lines += [

@@ -1,8 +1,9 @@
-"""For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, $GENERATION is theirs, and $GONE those of
-them that are out of reach, before or while they are asked, or later: unless another one was judged before that. A slow
-one answers once the terminal was to show that.
+"""For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, $GENERATION is theirs, $FINGERPRINT
+their fingerprint, and $GONE those of them that are out of reach, before or while they are asked, or later: unless
+another one was judged before that. A slow one answers once the terminal was to show that.
 """
 
+import json
 import os
 from collections.abc import Callable
 from threading import Event
@@ -40,7 +41,10 @@ def make_survey(target: Any, *_: object, deep: bool, wait: Callable[[list[str]],
         raise root_shell.ConnectionGone("the connection is gone")
     if f"{target.name} later" in os.environ["GONE"] and not JUDGED.wait(20):
         raise root_shell.ConnectionGone("nothing was judged before")
-    return SurveyAnswers({"host_summary": {"told": ABOUT}, "accounts": {"failed": "it died"}})
+    answers = {"host_summary": {"told": ABOUT}, "accounts": {"failed": "it died"}}
+    if fingerprint := os.environ.get("FINGERPRINT"):
+        answers["fingerprint"] = {"told": json.loads(fingerprint)}
+    return SurveyAnswers(answers)
 
 
 names = os.environ["HOSTS"].split()

@@ -1,0 +1,67 @@
+"""What a deploy writes outside Rigwright's own folders, as a question to a host: exact paths, with their content where
+the rig alone decides it.
+
+A path that another party could choose is none of these: a unit that is merely called rigwright_x counts as foreign.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from checks.survey.section import SurveyScope
+from rigwright.containers import container_files, daemon_json
+from rigwright.gateway.gateway_units import ROTATION, render_logrotate
+from rigwright.host.systemd import UNIT_FOLDER
+from rigwright.model.instance import SOCKET_FOLDER
+from rigwright.model.rig import Rig, account_names
+from rigwright.monitoring.self_check import render_self_check_rules
+from rigwright.nvidia.cards.card_setting_files import render_card_settings
+from rigwright.nvidia.driver import driver_files
+from rigwright.plan.preflight import HOME
+from rigwright.plan.self_check_declaration import render_standalone_units
+from rigwright.serving.instance_units import OWNED_HEADER
+
+INSTANCE_PREFIX = "rigwright-"
+TARGET = "rigwright.target"
+
+
+def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
+    """What `checks.survey.host.entry_origins.attribute` takes as `ours`."""
+    rig = scene.rig
+    roots = rig.roots
+    units = render_standalone_units(rig)
+    texts = {**units, **render_self_check_rules(rig)}
+    texts |= {one.path: one.text for one in render_card_settings(roots, rig.cards, rig.driver)}
+    if rig.gateway:
+        texts[ROTATION] = render_logrotate(rig.accounts, OWNED_HEADER)
+    links = {f"{UNIT_FOLDER}/multi-user.target.wants/{TARGET}": f"{UNIT_FOLDER}/{TARGET}"}
+    for path, text in units.items():
+        links |= _enablement(path, text)
+    known = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in texts.items()}
+    return {
+        "files": dict.fromkeys(_observed_files(rig), "") | known,
+        "links": links,
+        # a generation's digest, which other checks compare, covers which units it has
+        "linked_folders": {UNIT_FOLDER: f"{roots.config}/current/units"},
+        "folders": dict.fromkeys((roots.config, roots.software, roots.state, roots.models), ""),
+        "accounts": dict.fromkeys(account_names(rig), HOME),
+        "groups": {},
+        "mounts": {SOCKET_FOLDER: INSTANCE_PREFIX},
+    }
+
+
+def _enablement(path: str, text: str) -> dict[str, str]:
+    """Links by which systemd starts a unit."""
+    name = path.rpartition("/")[2]
+    targets = [
+        word for line in text.splitlines() if line.startswith("WantedBy=") for word in line.partition("=")[2].split()
+    ]
+    return {f"{UNIT_FOLDER}/{target}.wants/{name}": path for target in targets}
+
+
+def _observed_files(rig: Rig) -> tuple[str, ...]:
+    """Files whose content depends on what the host has, too: checks of driver and containers compare it."""
+    driver = (*driver_files.PATHS, driver_files.COMPONENT) if rig.driver.managed else ()
+    containers = (*container_files.managed_paths(rig.roots), daemon_json.PATH) if rig.containers else ()
+    return (*driver, *containers)

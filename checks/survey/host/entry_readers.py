@@ -1,0 +1,268 @@
+"""Entries of the fingerprint that are rows of a file or settings in force; `live_entries` has those of the kernel."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+from checks.survey.host import common, entry_files, entry_privileges, live_entries
+from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
+from checks.survey.host.thread_pool import Pool
+
+ROOT = ""  # a test has a folder for a host
+Reader = Callable[[str, dict[str, Any]], Iterable[HostEntry]]
+DATABASES = ("passwd", "shadow", "group", "gshadow", "security/opasswd")
+ALGORITHMS = {
+    **{"1": "md5crypt", "2": "bcrypt", "2a": "bcrypt", "2b": "bcrypt", "2y": "bcrypt", "5": "sha256crypt"},
+    **{"6": "sha512crypt", "7": "scrypt", "y": "yescrypt", "gy": "gost-yescrypt"},
+}
+KEY_TYPE = re.compile(r"(?:^|[\s,\"])((?:ssh|ecdsa|sk)-[a-z0-9@.-]+)[ \t]+([A-Za-z0-9+/=]+)(?:[ \t]+(.*))?$")
+MOST_ROWS = 20_000  # of a file
+MOST_CONTAINERS = 500
+MOST_SCANNED = 4000  # files that are compared with secrets
+SECRET_LENGTH = 1 << 16  # bytes of a file in which a secret is looked for
+SHORTEST = 16  # characters of a line of a secret that nobody writes by chance
+COPY_FOLDERS = (
+    *("/tmp", "/var/tmp", "/dev/shm", "/var/www", "/var/backups", "/srv"),  # noqa: S108 (places)
+    *("/opt", "/root", "/etc", "/mnt"),
+    *("/usr/share/nginx", "/usr/local/share", "/run"),
+)
+RIGHTS = ("PidMode", "NetworkMode", "IpcMode", "UTSMode", "UsernsMode", "CgroupnsMode")
+
+
+def _rows(name: str) -> list[list[str]]:
+    text = common.read(f"{ROOT}/etc/{name}") or ""
+    return [line.split(":") for line in common.lines(text)[:MOST_ROWS]]
+
+
+def describe_password(field: str) -> str:
+    """The state of a password, and by which algorithm it is kept; nothing of the password itself."""
+    if not field:
+        return "empty"
+    bare = field.lstrip("!")
+    if not bare or bare.startswith("*"):
+        return "none"
+    parts = bare.split("$")
+    algorithm = ALGORITHMS.get(parts[1], "another algorithm") if len(parts) > 2 else "descrypt"
+    return f"{'locked, ' if bare != field else ''}{algorithm}"
+
+
+def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+    """A row per account."""
+    shadow = {row[0]: row for row in _rows("shadow")}
+    for number, row in enumerate(_rows("passwd"), 1):
+        if len(row) != 7:
+            yield text_entry(kind, f"line {number}", "no account", "/etc/passwd")
+            continue
+        name, field, uid, gid, _name, home, shell = row
+        aging = shadow.pop(name, [])
+        field = field if field != "x" else (aging[1] if len(aging) > 1 else "*")
+        state = f"uid={uid} gid={gid} home={home} shell={shell} password={describe_password(field)}"
+        if len(aging) > 7 and aging[7]:
+            state += f" expires={aging[7]}"
+        entry = HostEntry(kind, f"user {name}", state, "/etc/passwd")
+        if "$" in field or len(field) > 8:
+            entry.sha256 = hashlib.sha256(field.encode(errors="surrogateescape")).hexdigest()
+        yield entry
+    for name, row in shadow.items():
+        if len(row) > 1:
+            state = f"no such account, password={describe_password(row[1])}"
+            yield HostEntry(kind, f"password of {name}", state, "/etc/shadow")
+
+
+def groups(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+    """A row per group."""
+    shadow = {row[0]: row for row in _rows("gshadow") if len(row) == 4}
+    for number, row in enumerate(_rows("group"), 1):
+        if len(row) != 4:
+            yield text_entry(kind, f"line {number}", "no group", "/etc/group")
+            continue
+        name, field, gid, members = row
+        hidden = shadow.get(name, ["", "*", "", ""])
+        state = f"gid={gid} members={members}"
+        field = hidden[1] if field in ("x", "*", "!", "") else field
+        if describe_password(field) != "none" and field:
+            state += f" password={describe_password(field)}"
+        if hidden[2]:
+            state += f" administrators={hidden[2]}"
+        if set(hidden[3].split(",")) - set(members.split(",")) - {""}:
+            state += f" shadow members={hidden[3]}"
+        yield HostEntry(kind, f"group {name}", state, "/etc/group")
+
+
+def account_database_files(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+    """Modes and owners of the files that the rows come from, and of their backups."""
+    for name in (*DATABASES, *(f"{one}-" for one in (*DATABASES, "subuid", "subgid"))):
+        with suppress(OSError):
+            path = f"/etc/{name}"
+            yield entry_files.describe_file(kind, path, os.lstat(f"{ROOT}{path}"))
+
+
+@lru_cache(maxsize=2)
+def _sshd_rows(*options: str) -> dict[str, str]:
+    """Setting -> its values, as sshd(8) has them by a file; the reason under "" where it does not tell."""
+    status, out, err = common.ended("/usr/sbin/sshd", "-T", *options, limit=10)
+    if status:
+        return {"": (err.strip().splitlines() or [f"exit status {status}"])[-1]}
+    found: dict[str, list[str]] = {}
+    for line in common.lines(out):
+        name, _, value = line.partition(" ")
+        found.setdefault(name, []).append(value)
+    return {name: "; ".join(values) for name, values in found.items()}
+
+
+def sshd_settings(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+    """Settings of sshd in force that are not its defaults."""
+    if not os.path.exists(f"{ROOT}/usr/sbin/sshd"):
+        return
+    now, default = _sshd_rows(), _sshd_rows("-f", "/dev/null")
+    for name, value in now.items():
+        if not name or value != default.get(name):
+            yield text_entry(kind, f"sshd {name}".strip(), value or "none")
+
+
+def authorised_keys(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+    """A row per key that logs in as an account."""
+    places = _sshd_rows().get("authorizedkeysfile", "").split() if os.path.exists(f"{ROOT}/usr/sbin/sshd") else []
+    places = places or [".ssh/authorized_keys", ".ssh/authorized_keys2"]
+    read: set[str] = set()
+    for row in _rows("passwd"):
+        if len(row) != 7:
+            continue
+        for place in places:
+            values = {"%h": row[5], "%u": row[0], "%U": row[2], "%%": "%"}
+            path = re.sub("%.", lambda found, values=values: values.get(found[0], found[0]), place)  # type: ignore[misc]
+            path = path if path.startswith("/") else f"{row[5].rstrip('/')}/{path}"
+            if path not in read and not entry_files.is_silent(path):
+                read.add(path)
+                yield from _keys_in(kind, row[0], path)
+
+
+def _keys_in(kind: str, user: str, path: str) -> Iterator[HostEntry]:
+    try:
+        status = os.lstat(f"{ROOT}{path}")
+    except OSError:
+        return
+    yield entry_files.describe_file(kind, path, status)
+    for number, line in enumerate(common.lines(common.begin(f"{ROOT}{path}"))[:MOST_ROWS], 1):
+        words = line.strip()
+        if not words or words.startswith("#"):
+            continue
+        matched = KEY_TYPE.search(words)
+        try:
+            content = base64.b64decode(matched[2], validate=True) if matched else b""
+        except (binascii.Error, ValueError):
+            content = b""
+        if not matched or not content:
+            yield text_entry(kind, f"{user} line {number} of {path}", "no key that is readable")
+            continue
+        digest = base64.b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        options = common.masked(words[: matched.start(1)].strip())
+        state = " ".join(one for one in (matched[1], options and f"options {options}", matched[3] or "") if one)
+        yield text_entry(kind, f"{user} SHA256:{digest}", state, path)
+
+
+def manager_environment(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+    """Variables that systemd gives to every service."""
+    status, out, _err = common.ended("systemctl", "show-environment", limit=10)
+    if status == 0:
+        yield text_entry(kind, "environment of systemd's manager", "\n".join(sorted(common.lines(out))) + "\n")
+
+
+def privileged_containers(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+    """Docker's containers that have rights on the host, running or not."""
+    folder = f"{ROOT}/var/lib/docker/containers"
+    names = sorted(os.listdir(folder))[:MOST_CONTAINERS] if os.path.isdir(folder) else []
+    for name in names:
+        with suppress(ValueError, TypeError, AttributeError):
+            host = json.loads(common.begin(f"{folder}/{name}/hostconfig.json"))
+            config = json.loads(common.begin(f"{folder}/{name}/config.v2.json"))
+            state = "; ".join(container_rights(host))
+            if state:
+                image = config.get("Config", {}).get("Image", "")
+                yield text_entry(kind, f"container {config.get('Name', name)}", f"image {image}; {state}")
+
+
+def container_rights(host: dict[str, Any]) -> Iterator[str]:
+    """What a container may do on the host, by its settings."""
+    if host.get("Privileged"):
+        yield "privileged"
+    yield from (f"{name} {host[name]}" for name in RIGHTS if str(host.get(name, "")).startswith(("host", "container:")))
+    for name in ("CapAdd", "SecurityOpt", "Binds", "GroupAdd", "Devices", "DeviceCgroupRules"):
+        if found := host.get(name):
+            yield f"{name} {', '.join(sorted(json.dumps(one, sort_keys=True) for one in found))}"
+
+
+def secret_copies(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
+    """Files that others may read and that have a line of one of our secrets."""
+    folder = asked["credentials"]
+    needles: dict[bytes, str] = {}
+    for name in sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []:
+        if needle := _needle(common.data(f"{ROOT}{folder}/{name}", 1 << 20) or b""):
+            needles.setdefault(needle, name)
+    homes = [row[5] for row in _rows("passwd") if len(row) == 7 and row[5].startswith("/home/")]
+    left = MOST_SCANNED if needles else 0
+    for path, status in entry_privileges.list_files([*COPY_FOLDERS, *homes], 3, left):
+        if status.st_mode & 0o044 and SHORTEST <= status.st_size <= SECRET_LENGTH and stat.S_ISREG(status.st_mode):
+            with suppress(OSError, RuntimeError):
+                text = common.data(f"{ROOT}{path}", SECRET_LENGTH) or b""
+                if name := next((name for needle, name in needles.items() if needle in text), ""):
+                    yield text_entry(kind, path, f"has the secret {name}, and others may read it", path)
+
+
+def _needle(content: bytes) -> bytes:
+    """A line by which a copy of a secret is known; of a certificate with its key, one of the key's."""
+    lines = content.split(b"\n")
+    begins = [number for number, line in enumerate(lines) if b"PRIVATE KEY-----" in line and line.startswith(b"-----B")]
+    if begins:
+        lines = lines[begins[0] + 2 :]  # the first line of a key is the same in all of its kind
+    elif b"-----BEGIN CERTIFICATE" in content:
+        return b""
+    return next((line for line in lines if len(line) >= SHORTEST and not line.startswith((b"-----", b"#"))), b"")
+
+
+READERS: dict[str, Reader] = {
+    "accounts": accounts,
+    "groups": groups,
+    "account_database_files": account_database_files,
+    "sshd_settings": sshd_settings,
+    "authorised_keys": authorised_keys,
+    "manager_environment": manager_environment,
+    "privileged_containers": privileged_containers,
+    "secret_copies": secret_copies,
+    **live_entries.READERS,
+}
+
+
+def _read_class(kind: str, name: str, asked: dict[str, Any]) -> list[HostEntry]:
+    try:
+        return [*READERS[name](kind, asked)]
+    except Exception as error:  # a reader that fails must not hide the entries of all others
+        return [text_entry(kind, f"{name} (not readable)", f"{type(error).__name__}: {error}"[:LONGEST])]
+
+
+def collect(asked: dict[str, Any], exclude: Callable[[HostEntry], bool]) -> list[HostEntry]:
+    """Entries of all readers that the classes name.
+
+    Args:
+        asked: `classes`, each with `name` and `readers`; and what readers are to know.
+        exclude: Whether the churn table leaves out an entry.
+    """
+    with Pool(4) as pool:
+        calls = [
+            pool.submit(_read_class, one["name"], reader, asked)
+            for one in asked["classes"]
+            for reader in one["readers"]
+            if reader != entry_privileges.PRIVILEGED
+        ]
+        found = [entry for call in calls for entry in call.result()]
+    return [entry for entry in found if not exclude(entry)]

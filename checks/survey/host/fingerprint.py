@@ -1,0 +1,70 @@
+"""The fingerprint of the host: entries that nothing explains, and how many are explained."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from checks.survey.host import entry_authors, entry_origins, entry_problems
+from checks.survey.host.accepted_entries import AcceptedEntries
+from checks.survey.host.entry_collection import EntryCollection
+from checks.survey.host.host_entry import HostEntry
+
+MOST_TOLD = 2500  # entries of an answer
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: As `EntryCollection` has it; and what attribution is to know.
+    """
+    collection = EntryCollection(asked)
+    if os.path.isdir(asked["folder"]):
+        collection.digests.make_key()
+    packages = entry_origins.attribute(collection.entries, asked)
+    entry_problems.judge(collection.entries)
+    unexplained = [entry for entry in collection.entries if not entry.origin or entry.problem]
+    collection.complete(unexplained)
+    explained: dict[str, int] = {}
+    for entry in collection.entries:
+        if entry.origin and not entry.problem:
+            explained[entry.kind] = explained.get(entry.kind, 0) + 1
+    accepted = AcceptedEntries(asked["folder"], asked["classes"])
+    told = [_describe(entry, collection, accepted) for entry in unexplained[:MOST_TOLD]]
+    new = [place for place, one in enumerate(told) if one["value"] != one["before"]]
+    for place, (since, author) in entry_authors.describe([unexplained[one] for one in new], asked["state"]).items():
+        told[new[place]] |= {"since": since, "author": author}
+    if len(unexplained) > MOST_TOLD:
+        bound = HostEntry("answer", "(bound reached)", f"too many entries: {len(unexplained)} of {MOST_TOLD}")
+        told.append(_describe(bound, collection, accepted))
+    collection.digests.save()
+    return {
+        "entries": told,
+        "packages": packages,
+        "explained": explained,
+        "excluded": collection.excluded,
+        "accepted_serial": accepted.serial,
+        "accepted_digest": accepted.digest,
+        "accepted_explained": [
+            (entry.kind, entry.key)
+            for entry in collection.entries
+            if entry.origin and not entry.problem and accepted.value(entry)
+        ],
+    }
+
+
+def _describe(entry: HostEntry, collection: EntryCollection, accepted: AcceptedEntries) -> dict[str, object]:
+    value, before = collection.value(entry), accepted.value(entry)
+    return {
+        "kind": entry.kind,
+        "key": entry.key,
+        "value": value,
+        "run_value": collection.run_value(entry),
+        "problem": entry.problem,
+        "expected_from": entry.expected_from,
+        "since": 0.0,
+        "author": "",
+        "before": before,
+        "difference": accepted.difference(entry) if before and before != value else [],
+    }
