@@ -236,6 +236,10 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
         _row("passwd", "svc:x:150:150::/nonexistent:/usr/sbin/nologin\n", "svc:$y$x:1::::::\n"),
         "user svc",
     ),
+    "a service's user with a locked password": (
+        _row("passwd", "svc:x:150:150::/nonexistent:/usr/sbin/nologin\n", "svc:!$y$x:1::::::\n"),
+        "user svc",
+    ),
     "a user that no script names": (
         _row("passwd", "sv:x:150:150::/nonexistent:/usr/sbin/nologin\n", "sv:!:1::::::\n"),
         "user sv",
@@ -288,6 +292,13 @@ def test_a_file_that_was_gone_at_first_sight_is_an_entry(host: AttributedHost) -
     entries, _ = host.attribute()
     assert entries["/usr/bin/other"].expected_from == entries["/etc/tool.conf"].expected_from == "package tool 1"
     assert not entries["/usr/bin/other"].origin + entries["/etc/tool.conf"].origin
+
+
+def test_a_script_that_was_edited_before_first_sight_is_an_entry(host: AttributedHost) -> None:
+    """It is newer than the package."""
+    host.write("/var/lib/dpkg/info/tool.postinst", POSTINST + "evil\n", 0o755)
+    entries, _ = host.attribute()
+    assert not entries["/var/lib/dpkg/info/tool.postinst"].origin
 
 
 def test_a_version_that_an_archive_had_is_remembered(host: AttributedHost) -> None:
