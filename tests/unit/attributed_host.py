@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks.survey.host import dpkg, entry_archives, entry_derivations, entry_files, entry_origins, entry_packages
+from checks.survey.host import dpkg, entry_archives, entry_derivations, entry_files, entry_origins, packaged_modes
 from checks.survey.host.host_entry import HostEntry
 
 BUILT = 1_700_000_000.0
@@ -28,7 +28,7 @@ class AttributedHost:
         self._status: dict[str, str] = {}
         for module in (dpkg, entry_files):
             monkeypatch.setattr(module, "ROOT", str(root))
-        monkeypatch.setattr(entry_packages, "OWNER", os.getuid())
+        monkeypatch.setattr(packaged_modes, "OWNER", os.getuid())
         monkeypatch.setattr(
             entry_archives,
             "find_archives",
@@ -93,9 +93,11 @@ class AttributedHost:
         """An entry for each file and link but dpkg's own records, and for each user and group."""
         found = []
         for folder, folders, names in os.walk(self.root):
-            for name in (*names, *(one for one in folders if os.path.islink(f"{folder}/{one}"))):
+            for name in (*names, *(one for one in folders if Path(folder, one).is_symlink())):
                 path = f"{folder}/{name}".removeprefix(str(self.root))
-                if path.startswith(("/var/lib/rigwright", "/var/lib/dpkg/status")) or path.endswith((".md5sums", ".list")):
+                if path.startswith(("/var/lib/rigwright", "/var/lib/dpkg/status")) or path.endswith(
+                    (".md5sums", ".list")
+                ):
                     continue
                 status = os.lstat(f"{self.root}{path}")
                 entry = entry_files.describe_file("programs", path, status)

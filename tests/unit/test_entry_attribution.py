@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,10 +16,14 @@ from tests.unit.attributed_host import ARCHIVE, AttributedHost
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n"
 ONE, OTHER = CERTIFICATE.format("b25l"), CERTIFICATE.format("b3RoZXI=")
 UNIT = "[Service]\nExecStart=/usr/bin/tool\n[Install]\nWantedBy=multi-user.target\nAlias=alias.service\n"
-POSTINST = "update-alternatives --install /usr/bin/awk awk /usr/bin/mawk 5\nadduser --system --home /nonexistent svc\n"
+POSTINST = (
+    "deb-systemd-helper enable tool.service\nsystemctl restart dormant.service\n"
+    "update-alternatives --install /usr/bin/awk awk /usr/bin/mawk 5\nadduser --system --home /nonexistent svc\n"
+)
 ALTERNATIVE = "auto\n/usr/bin/awk\n\n/usr/bin/mawk\n5\n\n"
 PROFILE = (
-    "Name: Unix\nDefault: yes\nPriority: 256\nAuth-Type: Primary\nAuth:\n\t[success=end default=ignore]\tpam_unix.so x\n"
+    "Name: Unix\nDefault: yes\nPriority: 256\nAuth-Type: Primary\n"
+    "Auth:\n\t[success=end default=ignore]\tpam_unix.so x\n"
     "Auth-Initial:\n\t[success=end default=ignore]\tpam_unix.so\n"
 )
 TEMPLATE = "# auth\n$auth_primary\nauth\trequisite\tpam_deny.so\n$auth_additional\n"
@@ -40,6 +43,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributedHost:
             "/usr/bin/other": "other",
             "/etc/tool.conf": "a = 1\n",
             "/usr/lib/systemd/system/tool.service": UNIT,
+            "/usr/lib/systemd/system/dormant.service": UNIT,
             "/usr/lib/systemd/system/static.service": "[Service]\nExecStart=/usr/bin/tool\n",
         },
         conffiles=("/etc/tool.conf",),
@@ -49,7 +53,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributedHost:
     made.link("/usr/bin/t", "tool")
     made.package("openssh-server", {"/usr/share/openssh/sshd_config": "UsePAM yes\n"})
     made.package(
-        "ca-certificates", {"/usr/share/ca-certificates/m/One.crt": ONE, "/usr/share/ca-certificates/m/Other.crt": OTHER}
+        "ca-certificates",
+        {"/usr/share/ca-certificates/m/One.crt": ONE, "/usr/share/ca-certificates/m/Other.crt": OTHER},
     )
     made.package("libc-bin", {"/usr/share/libc-bin/nsswitch.conf": "passwd: files\nhosts: files dns\n"})
     made.package("debianutils", {"/usr/share/debianutils/shells": "/bin/sh\n/bin/dash\n"})
@@ -137,6 +142,7 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
     "writable by the group": (_mode("/usr/bin/tool", 0o775), "/usr/bin/tool"),
     "a program that runs no more": (_mode("/usr/bin/tool", 0o644), "/usr/bin/tool"),
     "a link made after the package": (_relink("/usr/bin/t", "other", 1.9e9), "/usr/bin/t"),
+    "a packaged file that is gone": (lambda host: host.place("/usr/bin/other").unlink(), "/usr/bin/other"),
     "a file of no package": (_rewrite("/usr/bin/mine", "x", 0o755), "/usr/bin/mine"),
     "an edited script of a package": (
         _rewrite("/var/lib/dpkg/info/tool.postinst", POSTINST + "evil\n", 0o755),
@@ -150,6 +156,10 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
         _relink(f"{WANTS}/static.service", "/usr/lib/systemd/system/static.service"),
         f"{WANTS}/static.service",
     ),
+    "enablement of a dormant unit": (
+        _relink(f"{WANTS}/dormant.service", "/usr/lib/systemd/system/dormant.service"),
+        f"{WANTS}/dormant.service",
+    ),
     "enablement for another target": (
         _relink("/etc/systemd/system/sysinit.target.wants/tool.service", "/usr/lib/systemd/system/tool.service"),
         "/etc/systemd/system/sysinit.target.wants/tool.service",
@@ -159,7 +169,11 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
         f"{WANTS}/other.service",
     ),
     "enablement of a foreign unit": (
-        _foreign("/etc/systemd/system/evil.service", UNIT, _relink(f"{WANTS}/evil.service", "/etc/systemd/system/evil.service")),
+        _foreign(
+            "/etc/systemd/system/evil.service",
+            UNIT,
+            _relink(f"{WANTS}/evil.service", "/etc/systemd/system/evil.service"),
+        ),
         f"{WANTS}/evil.service",
     ),
     "enablement of an edited unit": (
@@ -222,7 +236,14 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
         _row("passwd", "svc:x:150:150::/nonexistent:/usr/sbin/nologin\n", "svc:$y$x:1::::::\n"),
         "user svc",
     ),
-    "a user that no script names": (_row("passwd", "sv:x:150:150::/nonexistent:/usr/sbin/nologin\n", "sv:!:1::::::\n"), "user sv"),
+    "a service's user with a locked password": (
+        _row("passwd", "svc:x:150:150::/nonexistent:/usr/sbin/nologin\n", "svc:!$y$x:1::::::\n"),
+        "user svc",
+    ),
+    "a user that no script names": (
+        _row("passwd", "sv:x:150:150::/nonexistent:/usr/sbin/nologin\n", "sv:!:1::::::\n"),
+        "user sv",
+    ),
     "a person by a service's name": (_row("passwd", "svc:x:1500:150::/nonexistent:/usr/sbin/nologin\n"), "user svc"),
     "root with another shell": (_row("passwd", "root:x:0:0:root:/root:/usr/bin/tool\n"), "user root"),
     "a member in a group": (_row("group", "svc:x:150:alice\n"), "group svc"),
@@ -242,14 +263,42 @@ def test_a_change_has_no_origin(host: AttributedHost, name: str) -> None:
 def test_a_package_of_no_declared_archive_explains_nothing(host: AttributedHost) -> None:
     """Neither its files, nor the link that enables its unit."""
     host.package(
-        "evil", {"/usr/lib/systemd/system/evil.service": UNIT, "/usr/bin/evil": "x"}, signed=False, postinst="adduser sv"
+        "evil",
+        {"/usr/lib/systemd/system/evil.service": UNIT, "/usr/bin/evil": "x"},
+        signed=False,
+        postinst="adduser sv",
     )
     host.link(f"{WANTS}/evil.service", "/usr/lib/systemd/system/evil.service")
     entries, packages = host.attribute()
-    for key in ("/usr/lib/systemd/system/evil.service", "/usr/bin/evil", f"{WANTS}/evil.service"):
-        assert entries[key].origin == ""
-    assert "which no declared, signed archive has" in entries["/usr/bin/evil"].expected_from
+    assert entries[f"{WANTS}/evil.service"].origin == ""
+    listed = entries["package evil"]
+    assert (listed.origin, "/usr/bin/evil, /usr/lib/systemd" in listed.state) == ("", True)
     assert {row["name"]: row["archive"] for row in packages}["evil"] == ""
+
+
+def test_an_edited_file_of_an_unlisted_package_is_an_entry(host: AttributedHost) -> None:
+    """The line of the package stands for what is as dpkg's records have it alone."""
+    host.package("evil", {"/usr/bin/evil": "x", "/usr/bin/worse": "y"}, signed=False)
+    host.write("/usr/bin/evil", "z", 0o755)
+    entries, _ = host.attribute()
+    assert [entries[f"/usr/bin/{name}"].origin for name in ("evil", "worse")] == ["", "unlisted package evil"]
+    assert "; 1 files: /usr/bin/worse" in entries["package evil"].state
+
+
+def test_a_file_that_was_gone_at_first_sight_is_an_entry(host: AttributedHost) -> None:
+    """dpkg lists it beside others of the same folder."""
+    host.place("/usr/bin/other").unlink()
+    host.place("/etc/tool.conf").unlink()
+    entries, _ = host.attribute()
+    assert entries["/usr/bin/other"].expected_from == entries["/etc/tool.conf"].expected_from == "package tool 1"
+    assert not entries["/usr/bin/other"].origin + entries["/etc/tool.conf"].origin
+
+
+def test_a_script_that_was_edited_before_first_sight_is_an_entry(host: AttributedHost) -> None:
+    """It is newer than the package."""
+    host.write("/var/lib/dpkg/info/tool.postinst", POSTINST + "evil\n", 0o755)
+    entries, _ = host.attribute()
+    assert not entries["/var/lib/dpkg/info/tool.postinst"].origin
 
 
 def test_a_version_that_an_archive_had_is_remembered(host: AttributedHost) -> None:
@@ -287,7 +336,9 @@ def test_a_cache_that_others_can_write_counts_for_nothing(host: AttributedHost) 
 
 
 DEPLOYED = {
-    "files": {"/etc/systemd/system/rigwright_a.timer": "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"},
+    "files": {
+        "/etc/systemd/system/rigwright_a.timer": "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"
+    },
     "links": {f"{WANTS}/rigwright.target": "/etc/systemd/system/rigwright.target"},
     "linked_folders": {"/etc/systemd/system": "/etc/rigwright/current/units"},
     "folders": {"/etc/rigwright": ""},
@@ -298,7 +349,11 @@ DEPLOYED = {
 @pytest.mark.parametrize(
     ("change", "key", "origin"),
     [
-        (_rewrite("/etc/systemd/system/rigwright_a.timer", "data"), "/etc/systemd/system/rigwright_a.timer", "rigwright"),
+        (
+            _rewrite("/etc/systemd/system/rigwright_a.timer", "data"),
+            "/etc/systemd/system/rigwright_a.timer",
+            "rigwright",
+        ),
         (_rewrite("/etc/systemd/system/rigwright_a.timer", "evil"), "/etc/systemd/system/rigwright_a.timer", ""),
         (_rewrite("/etc/systemd/system/rigwright_b.timer", "data"), "/etc/systemd/system/rigwright_b.timer", ""),
         (_relink(f"{WANTS}/rigwright.target", "../rigwright.target"), f"{WANTS}/rigwright.target", "rigwright"),
@@ -317,8 +372,16 @@ DEPLOYED = {
             "/etc/systemd/system/c.service",
             "",
         ),
-        (_row("passwd", "rigwright-chat:x:900:900::/nonexistent:/usr/sbin/nologin\n", "rigwright-chat:!:1::::::\n"), "user rigwright-chat", "rigwright"),
-        (_row("passwd", "rigwright-chat:x:900:900::/root:/bin/sh\n", "rigwright-chat:!:1::::::\n"), "user rigwright-chat", ""),
+        (
+            _row("passwd", "rigwright-chat:x:900:900::/nonexistent:/usr/sbin/nologin\n", "rigwright-chat:!:1::::::\n"),
+            "user rigwright-chat",
+            "rigwright",
+        ),
+        (
+            _row("passwd", "rigwright-chat:x:900:900::/root:/bin/sh\n", "rigwright-chat:!:1::::::\n"),
+            "user rigwright-chat",
+            "",
+        ),
     ],
 )
 def test_a_deploy_explains_exact_paths(
@@ -337,4 +400,4 @@ def test_parsers() -> None:
     assert expanded("dev-%i.target", "a@tty1.service") == "dev-tty1.target"
     record = AlternativeRecord("auto\n/usr/bin/a\na.1\n/usr/share/a.1\n\n/x\n5\n/x.1\n/y\n7\n\n\n")
     assert (record.best(), record.choices["/x"], record.links["a.1"]) == ("/y", (5, {"a.1": "/x.1"}), "/usr/share/a.1")
-    assert os.path.basename(record.links[""]) == "a"
+    assert record.links[""] == "/usr/bin/a"

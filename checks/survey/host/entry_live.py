@@ -17,13 +17,18 @@ SSHD = "/etc/ssh/sshd_config"
 UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
 PORTS = {
     "/usr/sbin/sshd": ("tcp *:22",),
-    "/usr/lib/systemd/systemd-resolved": tuple(f"{kind} 127.0.0.{last}:53" for kind in ("tcp", "udp") for last in (53, 54)),
+    "/usr/lib/systemd/systemd-resolved": tuple(
+        f"{kind} 127.0.0.{last}:53" for kind in ("tcp", "udp") for last in (53, 54)
+    ),
     "/usr/sbin/chronyd": ("udp 127.0.0.1:323", "udp [::1]:323"),
     "/usr/lib/systemd/systemd-networkd": ("udp *:68", "udp *:546"),
     "/usr/sbin/dhclient": ("udp *:68",),
 }
 """Packaged program -> where it listens by its package's settings."""
-PATHS = ("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin")
+PATHS = (
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
+)
 LOCALE = re.compile(r"(?:LANG|LC_[A-Z]+|LANGUAGE)=[\w.@-]+|TZ=[\w/+-]+|TERM=[\w-]+")
 MODES = {
     "passwd": ("file 0644 root:root",),
@@ -66,7 +71,9 @@ def _environment(host: Attribution, entry: HostEntry) -> str:
     if entry.key != "environment of systemd's manager" or entry.content is None:
         return ""
     rows = common.lines(common.text(entry.content))
-    known = all(LOCALE.fullmatch(row) or row.partition("PATH=")[::2] in [("", path) for path in PATHS] for row in rows if row)
+    known = all(
+        LOCALE.fullmatch(row) or row.partition("PATH=")[::2] in [("", path) for path in PATHS] for row in rows if row
+    )
     return "derived from systemd" if known else ""
 
 
@@ -116,13 +123,20 @@ def _mount(host: Attribution, entry: HostEntry) -> str:
         return "derived from the kernel"
     for line in common.lines(common.begin(f"{dpkg.ROOT}/etc/fstab")):
         words = line.split()
-        if len(words) > 2 and not line.startswith("#") and words[1].rstrip("/") == place.rstrip("/") and words[2] in (kind, "auto"):
+        if (
+            len(words) > 2
+            and not line.startswith("#")
+            and words[1].rstrip("/") == place.rstrip("/")
+            and words[2] in (kind, "auto")
+        ):
             return "derived from /etc/fstab" if _is_device(words[0], source) else ""
     for folder in UNIT_FOLDERS:
         path = f"{folder}/{unit_of_mount(place)}"
         if host.is_explained(path):
             text = common.begin(f"{dpkg.ROOT}{path}")
-            if re.search(rf"(?m)^Where={re.escape(place)}\s*$", text) and re.search(rf"(?m)^Type={re.escape(kind)}\s*$", text):
+            if re.search(rf"(?m)^Where={re.escape(place)}\s*$", text) and re.search(
+                rf"(?m)^Type={re.escape(kind)}\s*$", text
+            ):
                 return f"derived from {path}"
     nested = common.begin(f"{dpkg.ROOT}/run/systemd/container").strip() == "systemd-nspawn"
     if nested and any(place == one or (one.endswith("*") and place.startswith(one[:-1])) for one in CONTAINER):
@@ -135,7 +149,10 @@ def _is_device(declared: str, source: str) -> bool:
     name, separator, value = declared.partition("=")
     folders = {"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel"}
     if separator and name in folders:
-        return os.path.realpath(f"{dpkg.ROOT}/dev/disk/{folders[name]}/{value.strip(chr(34))}").removeprefix(dpkg.ROOT) == source
+        return (
+            os.path.realpath(f"{dpkg.ROOT}/dev/disk/{folders[name]}/{value.strip(chr(34))}").removeprefix(dpkg.ROOT)
+            == source
+        )
     return declared == source or os.path.realpath(f"{dpkg.ROOT}{declared}").removeprefix(dpkg.ROOT) == source
 
 
@@ -192,4 +209,3 @@ def _socket_unit(host: Attribution, key: str) -> str:
             if place in shown and host.is_explained(f"{folder}/{name}"):
                 return f"{folder}/{name}"
     return ""
-

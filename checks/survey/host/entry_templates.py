@@ -22,6 +22,7 @@ COPIES = {
     "/etc/rsyslog.conf": ("/usr/share/rsyslog/rsyslog.conf",),
     "/etc/apt/apt.conf.d/20auto-upgrades": ("/usr/share/unattended-upgrades/20auto-upgrades",),
     "/etc/apt/apt.conf.d/50unattended-upgrades": ("/usr/share/unattended-upgrades/50unattended-upgrades",),
+    "/etc/initramfs-tools/modules": ("/usr/share/initramfs-tools/modules",),
     "/etc/nanorc": ("/usr/share/nano/nanorc",),
     "/etc/vim/vimrc": ("/usr/share/vim/vimrc",),
     "/etc/cron.d/popularity-contest": ("/usr/share/popularity-contest/cron.d",),
@@ -44,6 +45,7 @@ WRITTEN = {
     "/etc/hosts.deny": "libwrap0",
     "/etc/python3/debian_config": "python3",
     "/etc/networks": "netbase",
+    "/etc/modules": "kmod",
     "/etc/default/locale": "locales",
 }
 """Files whose text the scripts of a package write."""
@@ -89,7 +91,8 @@ def _copied(host: Attribution, entry: HostEntry) -> str:
         return f"derived from {skeleton}" if same else ""
     for template in templates:
         content = host.packaged(template)
-        if content is not None and content == host.content(entry):
+        plain = re.sub(rb"(?m)^###.*\n", b"", content or b"")
+        if content is not None and host.content(entry) in (content, plain):
             return f"package {host.index.owners[template].package}"
     package = EMPTY.get(entry.path)
     if package is not None and host.content(entry) == b"" and (not package or host.installed(package)):
@@ -210,13 +213,18 @@ def render_pam(template: str, kind: str, profiles: list[dict[str, str]]) -> str:
         profiles: The profiles that are on, by priority.
     """
     group = kind.partition("-")[0]
-    used = [one for one in profiles if not (kind.endswith("noninteractive") and one.get("Session-Interactive-Only") == "yes")]
+    used = [
+        one
+        for one in profiles
+        if not (kind.endswith("noninteractive") and one.get("Session-Interactive-Only") == "yes")
+    ]
     blocks = {"Primary": "", "Additional": ""}
     for block in blocks:
         members = [
             one
             for one in used
-            if one.get(f"{group.title()}-Type", "") == block and (group.title() in one or f"{group.title()}-Initial" in one)
+            if one.get(f"{group.title()}-Type", "") == block
+            and (group.title() in one or f"{group.title()}-Initial" in one)
         ]
         rows = []
         for place, one in enumerate(members):
