@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import entry_packages
-from checks.survey.host.entry_derivations import AlternativeRecord, expanded, unit_install
 from checks.survey.host.entry_templates import render_pam
 from tests.unit.attributed_host import ARCHIVE, AttributedHost
 
@@ -391,13 +390,3 @@ def test_a_deploy_explains_exact_paths(
     change(host)
     entries, _ = host.attribute(**DEPLOYED)
     assert entries[key].origin == origin
-
-
-def test_parsers() -> None:
-    """[Install], names with specifiers, and groups of alternatives."""
-    text = "[Install]\nWantedBy=a.target \\\n  b.target\nWantedBy=\nWantedBy=c.target\n[Unit]\nAlias=x\n"
-    assert unit_install(text) == {"WantedBy": ["c.target"]}
-    assert expanded("dev-%i.target", "a@tty1.service") == "dev-tty1.target"
-    record = AlternativeRecord("auto\n/usr/bin/a\na.1\n/usr/share/a.1\n\n/x\n5\n/x.1\n/y\n7\n\n\n")
-    assert (record.best(), record.choices["/x"], record.links["a.1"]) == ("/y", (5, {"a.1": "/x.1"}), "/usr/share/a.1")
-    assert record.links[""] == "/usr/bin/a"

@@ -11,6 +11,7 @@ import pytest
 from checks.survey.host import entry_boot, entry_generators, entry_live
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.entry_boot import foreign_files, hardware_rows
+from checks.survey.host.entry_derivations import AlternativeRecord, expanded, unit_install
 from checks.survey.host.entry_live import sshd_values, unit_of_mount
 from checks.survey.host.entry_packages import PackageRecords
 from checks.survey.host.host_entry import HostEntry
@@ -176,3 +177,13 @@ def test_names() -> None:
     assert [unit_of_mount(one) for one in ("/", "/a/b-c", "/x y")] == ["-.mount", r"a-b\x2dc.mount", r"x\x20y.mount"]
     assert sshd_values('A "b" c\nmatch all\nA d\n') == {"a": {"b", "c"}}
     assert hardware_rows(hashlib.sha256(b"").digest() * 4) == (0, set())
+
+
+def test_parsers() -> None:
+    """[Install], names with specifiers, and groups of alternatives."""
+    text = "[Install]\nWantedBy=a.target \\\n  b.target\nWantedBy=\nWantedBy=c.target\n[Unit]\nAlias=x\n"
+    assert unit_install(text) == {"WantedBy": ["c.target"]}
+    assert expanded("dev-%i.target", "a@tty1.service") == "dev-tty1.target"
+    record = AlternativeRecord("auto\n/usr/bin/a\na.1\n/usr/share/a.1\n\n/x\n5\n/x.1\n/y\n7\n\n\n")
+    assert (record.best(), record.choices["/x"], record.links["a.1"]) == ("/y", (5, {"a.1": "/x.1"}), "/usr/share/a.1")
+    assert record.links[""] == "/usr/bin/a"
