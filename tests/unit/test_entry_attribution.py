@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import entry_packages
-from checks.survey.host.entry_derivations import AlternativeRecord, expanded, unit_install
 from checks.survey.host.entry_templates import render_pam
 from tests.unit.attributed_host import ARCHIVE, AttributedHost
 
@@ -236,6 +235,10 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
         _row("passwd", "svc:x:150:150::/nonexistent:/usr/sbin/nologin\n", "svc:$y$x:1::::::\n"),
         "user svc",
     ),
+    "a service's user with a locked password": (
+        _row("passwd", "svc:x:150:150::/nonexistent:/usr/sbin/nologin\n", "svc:!$y$x:1::::::\n"),
+        "user svc",
+    ),
     "a user that no script names": (
         _row("passwd", "sv:x:150:150::/nonexistent:/usr/sbin/nologin\n", "sv:!:1::::::\n"),
         "user sv",
@@ -288,6 +291,13 @@ def test_a_file_that_was_gone_at_first_sight_is_an_entry(host: AttributedHost) -
     entries, _ = host.attribute()
     assert entries["/usr/bin/other"].expected_from == entries["/etc/tool.conf"].expected_from == "package tool 1"
     assert not entries["/usr/bin/other"].origin + entries["/etc/tool.conf"].origin
+
+
+def test_a_script_that_was_edited_before_first_sight_is_an_entry(host: AttributedHost) -> None:
+    """It is newer than the package."""
+    host.write("/var/lib/dpkg/info/tool.postinst", POSTINST + "evil\n", 0o755)
+    entries, _ = host.attribute()
+    assert not entries["/var/lib/dpkg/info/tool.postinst"].origin
 
 
 def test_a_version_that_an_archive_had_is_remembered(host: AttributedHost) -> None:
@@ -380,13 +390,3 @@ def test_a_deploy_explains_exact_paths(
     change(host)
     entries, _ = host.attribute(**DEPLOYED)
     assert entries[key].origin == origin
-
-
-def test_parsers() -> None:
-    """[Install], names with specifiers, and groups of alternatives."""
-    text = "[Install]\nWantedBy=a.target \\\n  b.target\nWantedBy=\nWantedBy=c.target\n[Unit]\nAlias=x\n"
-    assert unit_install(text) == {"WantedBy": ["c.target"]}
-    assert expanded("dev-%i.target", "a@tty1.service") == "dev-tty1.target"
-    record = AlternativeRecord("auto\n/usr/bin/a\na.1\n/usr/share/a.1\n\n/x\n5\n/x.1\n/y\n7\n\n\n")
-    assert (record.best(), record.choices["/x"], record.links["a.1"]) == ("/y", (5, {"a.1": "/x.1"}), "/usr/share/a.1")
-    assert record.links[""] == "/usr/bin/a"

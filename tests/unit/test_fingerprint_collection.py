@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,13 +95,28 @@ def test_pipes_sockets_and_loops_of_links_are_entries_that_nothing_reads(root: P
     (root / "etc/cron.d/one").symlink_to("other")
     (root / "etc/cron.d/other").symlink_to("one")
     (root / "etc/cron.d/loop").symlink_to(".")
-    assert states(question(root, "/etc/cron.d/**")) == {
+    asked = question(root, "/etc/cron.d/**")
+    assert not [one.key for one in collect(asked).entries if "readable" in one.state]
+    assert states(asked) == {
         "/etc/cron.d/job": "file",
         "/etc/cron.d/loop": "link",
         "/etc/cron.d/one": "link",
         "/etc/cron.d/other": "link",
         "/etc/cron.d/pipe": "pipe",
     }
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(root: Path) -> None:
+    status = write(root, "etc/job").stat()
+    os.mkfifo(root / "etc/pipe")
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
+    signal.alarm(5)
+    try:
+        with pytest.raises(OSError, match="changed meanwhile"):
+            entry_digests.EntryDigests(str(root / "state")).file_digests(str(root / "etc/pipe"), status)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_link_brings_the_file_that_it_leads_to(root: Path) -> None:
@@ -313,14 +329,16 @@ def test_differences_hide_secrets(
     assert {stat.S_IMODE(one.stat().st_mode) for one in copies.iterdir()} <= {0o600}
 
 
-def test_a_difference_is_bounded(root: Path) -> None:
-    path = write(root, "etc/cron.d/job", b"".join(b"%d\n" % number for number in range(100)))
+@pytest.mark.parametrize(("new", "lines"), [(b"", accepted_entries.MOST_LINES), (b"x" * 1000 + b"\n", 1)])
+def test_a_difference_is_bounded(root: Path, new: bytes, lines: int) -> None:
+    old = b"".join(b"%d\n" % number for number in range(100))
+    path = write(root, "etc/cron.d/job", old)
     asked = question(root, "/etc/cron.d/**")
     accept(asked, 1)
-    path.write_bytes(b"x" * 1000 + b"\n")
+    path.write_bytes(new + old if new else b"0\n")
     accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
     told = accepted.difference(collect(asked).entries[0])
-    assert len(told) == accepted_entries.MOST_LINES
+    assert len(told) == lines
     assert max(map(len, told)) <= accepted_entries.LONGEST_LINE
 
 

@@ -21,7 +21,6 @@ TAIL = 4 << 20  # bytes of a log's end
 SLACK = 2.0  # s between a change and the line of it
 MOST = 400  # entries that are described
 JOURNAL_SPAN = 45 * 86400.0  # s: what lies further back is not asked of the journal
-JOBS = "/var/lib/rigwright/jobs"
 UTMP = struct.Struct("<hi32s4s32s256shhiii16s20s")  # struct utmp (utmp(5)) of 64-bit Linux
 USER_PROCESS, DEAD_PROCESS = 7, 8
 IDENTIFIERS = ("sudo", "su", "sshd", "sshd-session", "useradd", "usermod", "groupadd", "passwd", "chpasswd", "CRON")

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -61,7 +62,7 @@ def attribute_boot(host: Attribution) -> None:
         return
     known: dict[str, list[str]] = host.index.cache.setdefault("boot", {})
     until = time.monotonic() + LIMIT
-    lists: dict[str, dict[str, str]] = {}
+    lists: dict[str, dict[str, bytes]] = {}
     for entry in host.entries:
         if entry.origin or entry.key != entry.path or not _is_derived(entry.path):
             continue
@@ -83,7 +84,7 @@ def _is_derived(path: str) -> bool:
     return path in (*GRUB, HARDWARE) or any(pattern.fullmatch(path) for pattern in (INITRD, LISTS, MODULE, KERNEL_LINK))
 
 
-def _derive(host: Attribution, entry: HostEntry, lists: dict[str, dict[str, str]]) -> str:
+def _derive(host: Attribution, entry: HostEntry, lists: dict[str, dict[str, bytes]]) -> str:
     if entry.path in GRUB:
         return _grub(host, entry)
     if matched := INITRD.fullmatch(entry.path):
@@ -95,10 +96,12 @@ def _derive(host: Attribution, entry: HostEntry, lists: dict[str, dict[str, str]
         version = matched[1]
         if version not in lists:
             lists[version] = depmod_lists(version)
-        same = lists[version].get(entry.path) == entry.sha256
+        same = hashlib.sha256(lists[version].get(entry.path, b"")).hexdigest() == entry.sha256
         return "derived by depmod(8)" if same else ""
     if entry.path == HARDWARE:
-        return "derived by systemd-hwdb(8)" if hardware_database().get(HARDWARE) == entry.sha256 else ""
+        made = hardware_database().get(HARDWARE, b"")
+        there = host.content(entry, 256 << 20) or b""
+        return "derived by systemd-hwdb(8)" if made and hardware_rows(made) == hardware_rows(there) else ""
     if matched := KERNEL_LINK.fullmatch(entry.path):
         target = host.target(entry)
         known = re.fullmatch(rf"/boot/{re.escape(matched[1])}-(.+)", target)
@@ -126,8 +129,8 @@ def _grub(host: Attribution, entry: HostEntry) -> str:
     return ""
 
 
-def depmod_lists(version: str) -> dict[str, str]:
-    """Path -> SHA-256 of the lists that depmod(8) makes of a kernel's modules now; none where it fails."""
+def depmod_lists(version: str) -> dict[str, bytes]:
+    """Path -> content of the lists that depmod(8) makes of a kernel's modules now; none where it fails."""
     place = f"/usr/lib/modules/{version}"
 
     def prepare(scratch: str) -> list[str]:
@@ -140,11 +143,21 @@ def depmod_lists(version: str) -> dict[str, str]:
     return _made(prepare, {f"lib/modules/{version}/": f"{place}/"}) if re.fullmatch(r"[\w.+~-]+", version) else {}
 
 
-def hardware_database() -> dict[str, str]:
+def hardware_rows(content: bytes) -> tuple[int, set[bytes]]:
+    """Size of the nodes in a hardware database, and its words without names of files, which have the scratch folder."""
+    if len(content) < 80 or content[:8] != b"KSLPHHRH":
+        return 0, set()
+    nodes, strings = struct.unpack_from("<QQ", content, 64)
+    words = content[len(content) - strings :].split(b"\0") if 0 < strings <= len(content) else []
+    return nodes, {word for word in words if not word.endswith(b".hwdb")}
+
+
+def hardware_database() -> dict[str, bytes]:
     """The same of udev's hardware database, as systemd-hwdb(8) makes it."""
 
     def prepare(scratch: str) -> list[str]:
         shutil.copytree(f"{dpkg.ROOT}/usr/lib/udev/hwdb.d", f"{scratch}/usr/lib/udev/hwdb.d")
+        os.symlink("usr/lib", f"{scratch}/lib")
         if os.path.isdir(f"{dpkg.ROOT}/etc/udev/hwdb.d"):
             shutil.copytree(f"{dpkg.ROOT}/etc/udev/hwdb.d", f"{scratch}/etc/udev/hwdb.d")
         return ["/usr/bin/systemd-hwdb", "update", "--usr", "--root", scratch]
@@ -152,15 +165,15 @@ def hardware_database() -> dict[str, str]:
     return _made(prepare, {"usr/lib/udev/": "/usr/lib/udev/"})
 
 
-def _made(prepare: Callable[[str], list[str]], places: dict[str, str]) -> dict[str, str]:
-    """Path -> SHA-256 of files that a command makes in a scratch folder.
+def _made(prepare: Callable[[str], list[str]], places: dict[str, str]) -> dict[str, bytes]:
+    """Path -> content of files that a command makes in a scratch folder.
 
     Args:
         prepare: Fills the folder, and returns the command.
         places: Folder there, with a slash -> the host's.
     """
     scratch = f"{SCRATCH}-{os.getpid()}"
-    found: dict[str, str] = {}
+    found: dict[str, bytes] = {}
     try:
         os.mkdir(scratch, 0o700)
         words = prepare(scratch)
@@ -168,8 +181,7 @@ def _made(prepare: Callable[[str], list[str]], places: dict[str, str]) -> dict[s
         for place, real in places.items() if not done.returncode else ():
             for name in os.listdir(f"{scratch}/{place}"):
                 if not os.path.islink(f"{scratch}/{place}{name}") and os.path.isfile(f"{scratch}/{place}{name}"):
-                    content = common.data(f"{scratch}/{place}{name}", most=256 << 20) or b""
-                    found[f"{real}{name}"] = hashlib.sha256(content).hexdigest()
+                    found[f"{real}{name}"] = common.data(f"{scratch}/{place}{name}", most=256 << 20) or b""
     except (OSError, RuntimeError, shutil.Error, subprocess.TimeoutExpired):
         return {}
     finally:
@@ -226,13 +238,15 @@ def initramfs_files(path: str) -> Iterator[tuple[str, int, str]]:
     """
     # without a buffer, what a program reads begins where this has stopped
     with open(path, "rb", buffering=0) as file:
+        found = False
         while True:
             start = file.tell()
             begin = file.read(6)
             if not begin.strip(b"\0"):
                 if len(begin) < 6:
-                    return
+                    break
                 continue
+            found = True
             if begin.startswith(b"0707"):
                 file.seek(start)
                 yield from cpio_files(file)
@@ -255,6 +269,8 @@ def initramfs_files(path: str) -> Iterator[tuple[str, int, str]]:
             if unpacking.returncode:
                 raise ValueError("its packed part is broken")
             return
+    if not found:
+        raise ValueError("empty")
 
 
 def cpio_files(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:

@@ -91,7 +91,8 @@ def _copied(host: Attribution, entry: HostEntry) -> str:
         return f"derived from {skeleton}" if same else ""
     for template in templates:
         content = host.packaged(template)
-        if content is not None and content == host.content(entry):
+        plain = re.sub(rb"(?m)^###.*\n", b"", content or b"")
+        if content is not None and host.content(entry) in (content, plain):
             return f"package {host.index.owners[template].package}"
     package = EMPTY.get(entry.path)
     if package is not None and host.content(entry) == b"" and (not package or host.installed(package)):
