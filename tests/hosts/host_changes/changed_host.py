@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.hosts.drift_host import DriftHost
+from rigwright.project_root import ROOT
+from tests.hosts.drift_host import SETTLES, DriftHost
 from tests.hosts.host_changes.host_snapshot import HostSnapshot
 from tests.hosts.host_changes.report_findings import HostFinding, new_findings, parse_findings
 
@@ -23,8 +24,13 @@ REST_LIMIT = 20.0
 """Seconds until a host is as it was before: services that a change has stopped start again meanwhile."""
 START_LIMIT = 120.0
 """Seconds until a restarted host serves, on a machine with other work."""
+FINGERPRINT_REPORT = "tests.hosts.host_changes.fingerprint_report"
+"""The program that prints a report of the fingerprint alone."""
 OUTPUT = "/run/host-change.log"
 """Output of a step there: a program that it starts in the background keeps it open, and not the connection."""
+SETTLE = """while [ -n "$(systemctl list-units --no-legend --state=activating,deactivating,reloading 'rigwright*')" ]
+do sleep 0.1; done"""
+"""Shell that ends once no unit of ours is on its way."""
 
 
 class StepFailed(Exception):
@@ -39,8 +45,8 @@ class ReportMissing(Exception):
 class ChangedHost(DriftHost):
     """The host, and what its reports say."""
 
-    only: tuple[str, ...] = ()
-    """Ids of the checks that report; all without any."""
+    whole: bool = True
+    """Whether all checks report, not those of the fingerprint alone."""
     snapshot: HostSnapshot = field(init=False)
     at_rest: list[HostFinding] = field(default_factory=list)
     """Findings of the host before any change."""
@@ -49,7 +55,7 @@ class ChangedHost(DriftHost):
         self.snapshot = HostSnapshot(self.host, self.inventory.parent)
 
     def run_step(self, command: str) -> None:
-        """Run a step of a change as root.
+        """Run a step of a change as root, and wait until no unit of ours is on its way.
 
         Raises:
             StepFailed: it fails, or does not end in SCRIPT_LIMIT seconds.
@@ -57,7 +63,7 @@ class ChangedHost(DriftHost):
         words = "".join(f"{name}={shlex.quote(value)}\n" for name, value in self.words.items())
         remote = (
             f"sh -c {shlex.quote(words + command)} > {OUTPUT} 2>&1 < /dev/null; status=$?; "
-            f"tail -c 600 {OUTPUT}; rm -f {OUTPUT}; exit $status"
+            f"tail -c 600 {OUTPUT}; rm -f {OUTPUT}; timeout {SETTLES:.0f} sh -c {shlex.quote(SETTLE)}; exit $status"
         )
         try:
             done = subprocess.run(
@@ -85,14 +91,14 @@ class ChangedHost(DriftHost):
                 self.run_step(step.strip())
 
     def report_findings(self) -> list[HostFinding]:
-        """Findings of all checks, or of `only`, once no unit is on its way.
+        """Findings of all checks, or of the fingerprint's.
 
         Raises:
             ReportMissing: `check` prints none.
         """
-        if self.host.is_reachable():
-            self.wait_until_settled()
-        done = self._run_check("--json", *([f"--only={','.join(self.only)}"] if self.only else []))
+        inventory = str(self.inventory)
+        words = ["cli", "check", inventory, "--json"] if self.whole else [FINGERPRINT_REPORT, inventory]
+        done = self._run_module(*words)
         if not done.stdout.startswith("{"):
             raise ReportMissing(done.stderr[-1000:] or done.stdout[-1000:])
         return parse_findings(json.loads(done.stdout))
@@ -103,14 +109,17 @@ class ChangedHost(DriftHost):
         Raises:
             ReportMissing: that fails.
         """
-        done = self._run_check("--accept")
+        done = self._run_module("cli", "check", str(self.inventory), "--accept")
         if done.returncode:
             raise ReportMissing(f"`check --accept` fails: {done.stdout[-500:]}{done.stderr[-1000:]}")
 
-    def _run_check(self, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cli", "check", str(self.inventory), *options]
+    @staticmethod
+    def _run_module(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", *words]
         try:
-            return subprocess.run(command, capture_output=True, text=True, timeout=REPORT_LIMIT, check=False)
+            return subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=REPORT_LIMIT, stdin=subprocess.DEVNULL
+            )
         except subprocess.TimeoutExpired:
             raise ReportMissing(f"no report in {REPORT_LIMIT:.0f} s") from None
 

@@ -19,14 +19,6 @@ from tests.hosts.host_changes.changed_host import ChangedHost
 from tests.hosts.host_changes.report_findings import HostFinding
 
 
-def list_fingerprint_checks() -> tuple[str, ...]:
-    """Ids of the checks of the fingerprint."""
-    from checks.check_catalogue import list_checks
-    from tests.hosts.host_changes.report_findings import FINGERPRINT
-
-    return tuple(sorted({one.id for one in list_checks() if one.id.startswith(FINGERPRINT)}))
-
-
 def select_cases(cases: Mapping[str, ChangeCase], words: str, results: Iterable[ChangeResult]) -> dict[str, ChangeCase]:
     """The cases whose names have these words, without those that have a result."""
     known = {one.name for one in results}
@@ -60,7 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     drift_host = running_host(options.inventory)
     box = box_name(drift_host)
-    host = ChangedHost(**vars(drift_host), only=() if options.whole else list_fingerprint_checks())
+    host = ChangedHost(**vars(drift_host), whole=options.whole)
     files = options.files or (
         [DRIFTS / f"{area}.toml" for area in area_names()] if options.old else [harmless_path(), *new_change_paths()]
     )
