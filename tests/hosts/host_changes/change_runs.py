@@ -10,8 +10,9 @@ from tests.hosts.drift_host import UnexpectedDrift
 from tests.hosts.drift_tables import load_drifts, make_batches
 from tests.hosts.host_changes.change_results import ChangeResult, judge_case
 from tests.hosts.host_changes.change_tables import ChangeCase
-from tests.hosts.host_changes.changed_host import ChangedHost, ReportMissing, StepFailed
+from tests.hosts.host_changes.changed_host import ChangedHost, StepFailed
 from tests.hosts.host_changes.report_findings import HostFinding, new_findings
+from tests.hosts.host_changes.report_server import ReportMissing
 
 NOTHING = "true"
 """The `undo` of a change that leaves nothing."""
@@ -99,7 +100,7 @@ def _run_change(host: ChangedHost, case: ChangeCase, before: list[HostFinding]) 
     """Make a change and compare the host's findings with those before."""
     began, since = time.monotonic(), time.time_ns()
     try:
-        host.run_steps(case.do)
+        _make_change(host, case)
         findings = new_findings(before, host.report_findings())
     except HOST_ERRORS as error:
         return ChangeResult(case.name, case.area, case.reaches, "invalid", error=str(error), red=case.red)
@@ -110,6 +111,19 @@ def _run_change(host: ChangedHost, case: ChangeCase, before: list[HostFinding]) 
     return ChangeResult(
         case.name, case.area, case.reaches, verdict, findings, written=written, red=case.red, seconds=seconds
     )
+
+
+def _make_change(host: ChangedHost, case: ChangeCase) -> None:
+    """Make a change; one that cuts off the host's connection is made.
+
+    Raises:
+        HOST_ERRORS: that fails on a host that is reachable.
+    """
+    try:
+        host.run_steps(case.do)
+    except StepFailed:
+        if host.host.is_reachable():
+            raise
 
 
 def _undo_change(host: ChangedHost, case: ChangeCase, before: list[HostFinding]) -> str:

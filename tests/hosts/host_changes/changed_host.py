@@ -15,17 +15,14 @@ from rigwright.project_root import ROOT
 from tests.hosts.drift_host import SETTLES, DriftHost
 from tests.hosts.host_changes.host_snapshot import HostSnapshot
 from tests.hosts.host_changes.report_findings import HostFinding, new_findings, parse_findings
+from tests.hosts.host_changes.report_server import ReportMissing, ReportServer
 
-SCRIPT_LIMIT = 300.0
+SCRIPT_LIMIT = 180.0
 """Seconds of a step of a change: a kernel is fetched and installed in two minutes."""
-REPORT_LIMIT = 120.0
-"""Seconds of a report: an unreachable host is given up earlier."""
 REST_LIMIT = 20.0
 """Seconds until a host is as it was before: services that a change has stopped start again meanwhile."""
 START_LIMIT = 120.0
 """Seconds until a restarted host serves, on a machine with other work."""
-FINGERPRINT_REPORT = "tests.hosts.host_changes.fingerprint_report"
-"""The program that prints a report of the fingerprint alone."""
 OUTPUT = "/run/host-change.log"
 """Output of a step there: a program that it starts in the background keeps it open, and not the connection."""
 SETTLE = """while [ -n "$(systemctl list-units --no-legend --state=activating,deactivating,reloading 'rigwright*')" ]
@@ -37,21 +34,19 @@ class StepFailed(Exception):
     """A step of a change fails on the host."""
 
 
-class ReportMissing(Exception):
-    """`check` prints no report."""
-
-
 @dataclass
 class ChangedHost(DriftHost):
     """The host, and what its reports say."""
 
     whole: bool = True
     """Whether all checks report, not those of the fingerprint alone."""
+    reports: ReportServer = field(init=False)
     snapshot: HostSnapshot = field(init=False)
     at_rest: list[HostFinding] = field(default_factory=list)
     """Findings of the host before any change."""
 
     def __post_init__(self) -> None:
+        self.reports = ReportServer(self.inventory, whole=self.whole)
         self.snapshot = HostSnapshot(self.host, self.inventory.parent)
 
     def run_step(self, command: str) -> None:
@@ -96,12 +91,7 @@ class ChangedHost(DriftHost):
         Raises:
             ReportMissing: `check` prints none.
         """
-        inventory = str(self.inventory)
-        words = ["cli", "check", inventory, "--json"] if self.whole else [FINGERPRINT_REPORT, inventory]
-        done = self._run_module(*words)
-        if not done.stdout.startswith("{"):
-            raise ReportMissing(done.stderr[-1000:] or done.stdout[-1000:])
-        return parse_findings(json.loads(done.stdout))
+        return parse_findings(json.loads(self.reports.print_report()))
 
     def accept_changes(self) -> None:
         """Accept the host as it is, as its operator does.
@@ -109,19 +99,10 @@ class ChangedHost(DriftHost):
         Raises:
             ReportMissing: that fails.
         """
-        done = self._run_module("cli", "check", str(self.inventory), "--accept")
+        command = [sys.executable, "-m", "cli", "check", str(self.inventory), "--accept"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ReportMissing(f"`check --accept` fails: {done.stdout[-500:]}{done.stderr[-1000:]}")
-
-    @staticmethod
-    def _run_module(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", *words]
-        try:
-            return subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=REPORT_LIMIT, stdin=subprocess.DEVNULL
-            )
-        except subprocess.TimeoutExpired:
-            raise ReportMissing(f"no report in {REPORT_LIMIT:.0f} s") from None
 
     def begin(self, *, accepts: bool) -> None:
         """Accept the host, keep a snapshot of it, and remember its findings.
