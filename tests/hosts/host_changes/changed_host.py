@@ -99,7 +99,7 @@ class ChangedHost(DriftHost):
         Raises:
             ReportMissing: that fails.
         """
-        command = [sys.executable, "-m", "cli", "check", str(self.inventory), "--accept"]
+        command = [sys.executable, "-m", "cli", "check", str(self.inventory), "--accept", "--yes"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ReportMissing(f"`check --accept` fails: {done.stdout[-500:]}{done.stderr[-1000:]}")

@@ -75,6 +75,7 @@ def main(inventory: str, extent: str) -> None:
         import pyinfra_cli  # noqa: F401 (as `cli.check` imports it: before anything else of it)
 
     import pytest  # noqa: F401
+    from click import ClickException
 
     import checks.conftest
     import checks.pytest_frame  # noqa: F401
@@ -91,9 +92,13 @@ def main(inventory: str, extent: str) -> None:
             if not (child := os.fork()):
                 signal.alarm(LIMIT)
                 os.dup2(file.fileno(), sys.stdout.fileno())
-                run_checks(inventory, *options)
-                sys.stdout.flush()
-                os._exit(0)
+                try:
+                    run_checks(inventory, *options)
+                except ClickException as error:
+                    print(error.message)
+                finally:
+                    sys.stdout.flush()
+                    os._exit(0)
             os.waitpid(child, 0)
             file.seek(0)
             text = file.read()
