@@ -75,7 +75,7 @@ def test_findings_of_a_report() -> None:
                 "part": "",
                 "verdict": "changed",
                 "found": "",
-                "changes": [change | {"reaches_us": True}, change | {"reaches_us": False, "author": ""}],
+                "changes": [change | {"counts": True}, change | {"counts": False, "author": ""}],
             },
         )
     )

@@ -6,40 +6,35 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import base_images, network
+from lab import network
 from lab.hosts import LabHost
 from lab.throwaway_lab import list_labs
 
 
 @dataclass(frozen=True)
 class HostSnapshot:
-    """All that a host had written, as layers below what it has written since, with a copy of its operator's folder."""
+    """Copies of all that a host has written, and of its operator's folder."""
 
     host: LabHost
     operator_folder: Path
     """The folder of the inventory: it has the accepted entries of the host."""
 
     @property
-    def layers(self) -> list[Path]:
-        """The layers, topmost first."""
-        return sorted(self.host.folder.glob("snapshot-*"), reverse=True)
-
-    @property
-    def operator_copy(self) -> Path:
-        """The copy of the operator's folder."""
-        return self.host.folder / "operator"
+    def copies(self) -> dict[Path, Path]:
+        """Folder -> its copy."""
+        names = {self.host.upper_folder: "snapshot", self.operator_folder: "operator"}
+        return {folder: self.host.folder / name for folder, name in names.items()}
 
     def take(self) -> None:
-        """Keep what the host has now, which restarts it.
+        """Copy what the host has now, which restarts it.
 
         Raises:
             TimeoutError, RuntimeError: the host does not come back.
         """
-        self._stop()
-        self.host.upper_folder.rename(self.host.folder / f"snapshot-{len(self.layers) + 1:03}")
-        shutil.rmtree(self.operator_copy, ignore_errors=True)
-        shutil.copytree(self.operator_folder, self.operator_copy)
-        self._start()
+        mounted = self._stop()
+        for folder, copy in self.copies.items():
+            _replace(copy, folder)
+        self._start(mounted)
 
     def restore(self) -> None:
         """Return to what the host had, which restarts it.
@@ -47,29 +42,33 @@ class HostSnapshot:
         Raises:
             TimeoutError, RuntimeError: the host does not come back.
         """
-        self._stop()
-        shutil.rmtree(self.operator_folder)
-        shutil.copytree(self.operator_copy, self.operator_folder)
-        self._start()
+        mounted = self._stop()
+        for folder, copy in self.copies.items():
+            _replace(folder, copy)
+        self._start(mounted)
 
-    def _stop(self) -> None:
+    def _stop(self) -> str:
+        """End the host; the options of its overlay."""
+        root = str(self.host.folder / "root")
+        options = network.run_program("findmnt", "--noheadings", "--output", "FS-OPTIONS", root).strip()
         self.host.kill()
-        network.run_program("umount", str(self.host.folder / "root"))
+        network.run_program("umount", root)
         network.remove_namespace(self.host.namespace)
+        return options
 
-    def _start(self) -> None:
-        folder, upper = self.host.folder, self.host.upper_folder
-        for place in (upper, folder / "work"):
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir()
-        # an overlay shows the mode of the uppermost root folder
-        shutil.copystat(self.layers[0], upper)
-        base = base_images.build_base(base_images.RELEASES[self.host.spec.release])
-        lower = ":".join([*map(str, self.layers), *self.host.spec.layers, str(base)])
-        options = f"lowerdir={lower},upperdir={upper},workdir={folder / 'work'}"
+    def _start(self, options: str) -> None:
+        folder = self.host.folder
+        shutil.rmtree(folder / "work")
+        (folder / "work").mkdir()
         network.run_program("mount", "-t", "overlay", self.host.namespace, "-o", options, str(folder / "root"))
         lab = next(lab for lab in list_labs() if any(host.folder == folder for host in lab.hosts))
         address = f"{self.host.address}/{lab.subnet.prefixlen}"
         network.create_namespace(lab.bridge, self.host.namespace, address, lab.gateway)
         self.host.start()
         self.host.wait()
+
+
+def _replace(target: Path, source: Path) -> None:
+    """Make a folder a copy of another one: removed files of an overlay are devices, which only cp(1) copies."""
+    shutil.rmtree(target, ignore_errors=True)
+    network.run_program("cp", "--archive", "--reflink=auto", str(source), str(target))

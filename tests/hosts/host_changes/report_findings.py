@@ -66,7 +66,7 @@ def _parse_result(result: Mapping[str, Any]) -> Iterator[HostFinding]:
         text = NUMBER.sub("#", result["found"])
         yield HostFinding(check, result["part"], "fails", text, result.get("author", ""))
     for change in result.get("changes") or ():
-        outcome: Outcome = "changed" if change["reaches_us"] else "listed"
+        outcome: Outcome = "changed" if change["counts"] else "listed"
         text = f"{change['key']}: {change['change']}: {change['now']}"
         yield HostFinding(check, change["entry_class"], outcome, text, change["author"])
 
