@@ -55,7 +55,7 @@ def run_changes(host: ChangedHost, cases: Mapping[str, ChangeCase], *, accepts: 
 def run_drifts(host: ChangedHost, cases: Mapping[str, ChangeCase]) -> Iterator[ChangeResult]:
     """Run drifts in the batches of their own tests, one on top of another: the host reports after each.
 
-    A drift that the fingerprint does not report on top of others runs once more without them.
+    Findings of a drift are those that no drift before it in its batch has caused.
 
     Raises:
         TimeoutError, RuntimeError: the host does not come back from a restoration.
@@ -63,16 +63,12 @@ def run_drifts(host: ChangedHost, cases: Mapping[str, ChangeCase]) -> Iterator[C
     drifts = load_drifts()
     for batch in make_batches({name: drifts[name] for name in cases}):
         before = _restore_for_drifts(host, [cases[name] for name in batch])
-        unreported = []
         for name in batch:
             result = _run_change(host, cases[name], before)
+            yield result
             before = [*before, *result.findings]
-            if result.is_in_fingerprint or len(batch) == 1:
-                yield result
-            else:
-                unreported.append(cases[name])
-        for case in unreported:
-            yield _run_change(host, case, _restore_for_drifts(host, [case]))
+            if any(not finding.check for finding in result.findings):
+                before = _restore_for_drifts(host, [cases[name] for name in batch])
 
 
 def _restore_for_drifts(host: ChangedHost, cases: Sequence[ChangeCase]) -> list[HostFinding]:
