@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--old", action="store_true", help="rows of drifts (default: all of this kind of host)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write results; those in it are not run again")
     parser.add_argument("--not-accepted", action="store_true", help="accept nothing: new findings count")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     drift_host = running_host(options.inventory)
     box = box_name(drift_host)
     host = ChangedHost(**vars(drift_host), whole=options.whole)
