@@ -49,6 +49,7 @@ FIRST = "debian-13"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the host tests."""
     parser.addoption("--layers", type=Path, help="keep layers in this folder, and boot from them again")
+    parser.addoption("--all-changes", action="store_true", help="make all new changes of a host, not a sample")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from rigwright.gateway.keyring import FILE, ClientKey, ClientKeyring, dump
 from tests.hosts import driver_box
 from tests.hosts.containers_box import ContainersBox
 from tests.hosts.drift_host import SECOND, DriftHost
-from tests.hosts.drift_tables import HARMLESS, area_names, load_drifts, load_harmless, make_batches
+from tests.hosts.drift_tables import HARMLESS, BoxName, area_names, load_drifts, load_harmless, make_batches
 from tests.hosts.driver_box import KERNELS, NEW, OLD
 from tests.hosts.gateway_box import DEMO, GatewayBox
 from tests.hosts.monitoring_box import TOKEN, AlertWebhook, host_entry
@@ -92,6 +92,13 @@ def running_host(inventory: Path) -> DriftHost:
     raise SystemExit(f"{inventory}: no throwaway host has its address")
 
 
+def box_name(ground: DriftHost) -> BoxName:
+    """The box of a host, as rows of drifts name it."""
+    if ground.host.name.startswith("dw"):
+        return "watching"
+    return "containers" if ground.host.spec.disks else "cards" if ground.host.spec.cards else "serving"
+
+
 def main() -> None:
     """Have drifts on a host that is up, and say of each whether all was as it says."""
     parser = argparse.ArgumentParser(prog="python -m tests.hosts.drift_boxes")
@@ -100,8 +107,7 @@ def main() -> None:
     parser.add_argument("-k", metavar="WORDS", default="", help="those whose title has these words")
     given = parser.parse_args()
     ground = running_host(given.inventory)
-    box = "containers" if ground.host.spec.disks else "cards" if ground.host.spec.cards else "serving"
-    box = "watching" if ground.host.name.startswith("dw") else box
+    box = box_name(ground)
     failed: dict[str, str] = {}
     if given.area == HARMLESS:
         unminded = {name: row for name, row in load_harmless().items() if row.box == box and given.k in name}
