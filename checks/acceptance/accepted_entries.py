@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.survey.entry_classes import CLASS_NAMES
 from checks.survey.fingerprint import HostFingerprint
 from rigwright.local_files import read_content, write_atomically
 from rigwright.problems import Invalid, Problem, describe_unknown, format_value, suggestion
@@ -22,7 +22,6 @@ FOLDER = "accepted"
 SCHEMA = 1
 MOST = 4 << 20
 """Bytes of a file, eight times what a host with unusually many entries has."""
-CLASS_NAMES = frozenset(one.name for one in ENTRY_CLASSES)
 KEYS = ("schema", "host", "serial", "author", "date", "digest", "entries", "packages")
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from checks import strip_control_characters
-from checks.acceptance.accepted_entries import CLASS_NAMES, HostAcceptance
 from checks.acceptance.class_checks import PACKAGES
 from checks.drift_text import format_day
-from checks.survey.entry_classes import ENTRY_CLASSES
-from checks.survey.fingerprint import EntryPackage, HostFingerprint
+from checks.survey.entry_classes import CLASS_NAMES, ENTRY_CLASSES
+
+if TYPE_CHECKING:  # every verb imports results, and these import pydantic
+    from checks.acceptance.accepted_entries import HostAcceptance
+    from checks.survey.fingerprint import EntryPackage, HostFingerprint
 
 ACCEPTANCE = "acceptance"
 """Class of changes of the accepted entries themselves, and the key of one of all of them."""
 REACHES_US = frozenset(one.name for one in ENTRY_CLASSES if one.reaches_us)
+PASSIVE = frozenset(("programs", "libraries"))
+"""Classes of which a signed package may bring more without a change that counts: nothing starts them by itself."""
 DIGEST = re.compile(r"\s*\b(?:[a-z0-9]+:)?[0-9a-f]{16,}\b")
 
 
@@ -134,6 +138,6 @@ def _compare_packages(accepted: HostAcceptance, packages: Sequence[EntryPackage]
         if one.archive and added:
             counts = ", ".join(f"{kind} {one.classes[kind]}" for kind in sorted(added))
             now = f"{one.version} of {one.archive}: {counts}"
-            yield HostChange(PACKAGES, one.name, "new", now=now, counts=bool(added & REACHES_US))
+            yield HostChange(PACKAGES, one.name, "new", now=now, counts=bool(added & REACHES_US - PASSIVE))
     for name in accepted.packages.keys() - {one.name for one in packages}:
         yield HostChange(PACKAGES, name, "gone", counts=False)

@@ -10,3 +10,4 @@ from checks.survey.entry_class import EntryClass
 from checks.survey.system_classes import ORDINARY, SYSTEM
 
 ENTRY_CLASSES: tuple[EntryClass, ...] = (*ACCESS, *STARTED, *SYSTEM, *ORDINARY)
+CLASS_NAMES = frozenset(one.name for one in ENTRY_CLASSES)
