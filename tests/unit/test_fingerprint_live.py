@@ -190,10 +190,35 @@ def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
         ("root_tools", "/root/.vimrc", True),
         ("host_names", "/etc/resolv.conf", False),
         ("boot", "/boot/grub/grub.cfg", True),
+        ("units", "/run/systemd/transient/docker-0a1b.scope.d/50-x.conf", False),
+        ("units", "/etc/systemd/system/a.service.d/x.conf.dpkg-old", False),
+        ("mounts", "mount /var/lib/docker/overlay2/0a/merged", False),
+        ("network_hooks", "route 4 172.17.0.0/16 dev docker0 linkdown", False),
+        ("etc", "/etc/.hosts.swp", False),
+        ("sudo", "/etc/sudoers.d/.ops.swp", False),
+        # names by which something would run
+        ("units", "/run/systemd/transient/run-u1.service.timer", True),
+        ("units", "/run/systemd/transient/session-1.scope.service", True),
+        ("units", "/run/systemd/transient/rw-job-1.service.path", True),
+        ("units", "/etc/systemd/system/x.dpkg-y.service", True),
+        ("sudo", "/etc/sudoers.d/4913", True),
+        ("cron", "/etc/cron.daily/4913", True),
+        ("programs", "/usr/local/bin/.#x", True),
+        ("privileged_files", "/var/tmp/.x.swp", True),
+        ("accounts", "user toor.swp", True),
+        ("accounts", "user a/.#b", True),
+        ("root_tools", "/root/.ansible.cfg", True),
+        ("root_tools", "/root/.local/bin/x_history", True),
     ],
 )
 def test_churn_is_left_out(kind: str, key: str, stays: bool) -> None:
     asked = {"classes": [], "churn": [asdict(one) for one in CHURN], "folder": "", "nonce": "", "deep": False}
     collection = entry_collection.EntryCollection(asked)
-    assert collection.is_excluded(HostEntry(kind, key, "file")) is not stays
+    assert collection.is_excluded(HostEntry(kind, key, "file 0600 root:root")) is not stays
     assert bool(collection.excluded) is not stays
+
+
+def test_a_program_is_no_file_of_an_editor() -> None:
+    asked = {"classes": [], "churn": [asdict(one) for one in CHURN], "folder": "", "nonce": "", "deep": False}
+    collection = entry_collection.EntryCollection(asked)
+    assert not collection.is_excluded(HostEntry("privileged_files", "/etc/.x.swp", "file 4755 root:root"))
