@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.survey.host import dpkg, entry_problems
+from checks.survey.host import dpkg, entry_collection, entry_problems, entry_readers
 from checks.survey.host.host_entry import HostEntry
 
 PASSWD = "root:x:0:0::/root:/bin/bash\nalice:x:1000:1000::/home/alice:/bin/bash\n"
@@ -33,22 +33,39 @@ def _problem(kind: str, key: str, path: str) -> str:
     return entry.problem
 
 
+TWIN, EMPTY = "a second user with root's number", "a user with an empty password"
+
+
 @pytest.mark.parametrize(
     ("passwd", "shadow", "key", "problem"),
     [
         (PASSWD, SHADOW, "user root", ""),
         (PASSWD, SHADOW, "user alice", ""),
-        (PASSWD + "toor:x:0:0::/root:/bin/sh\n", SHADOW, "user toor", "a second user with root's number"),
-        (PASSWD + "toor:x:00:0::/root:/bin/sh\n", SHADOW, "user toor", "a second user with root's number"),
-        (PASSWD, SHADOW.replace("$y$x", ""), "user alice", "a user with an empty password"),
-        (PASSWD.replace("alice:x", "alice:"), SHADOW, "user alice", "a user with an empty password"),
+        (PASSWD + "toor:x:0:0::/root:/bin/sh\n", SHADOW, "user toor", TWIN),
+        (PASSWD + "toor:x:00:0::/root:/bin/sh\n", SHADOW, "user toor", TWIN),
+        (PASSWD + "toor:x:+0:0::/root:/bin/sh\n", SHADOW, "user toor", TWIN),
+        (PASSWD + "toor root:x:0:0::/root:/bin/sh\n", SHADOW, "user toor root", TWIN),
+        (PASSWD + "root:x:0:0::/root:/bin/sh\n", SHADOW, "user root (2)", TWIN),
+        ("alice:x:0:0::/root:/bin/sh\n" + PASSWD, SHADOW, "user alice", TWIN),
+        (PASSWD + "t\x01r:x:0:0::/root:/bin/sh\n", SHADOW, "user t\\x01r", TWIN),
+        (PASSWD, SHADOW.replace("$y$x", ""), "user alice", EMPTY),
+        (PASSWD.replace("alice:x", "alice:"), SHADOW, "user alice", EMPTY),
+        (PASSWD, "root:*:1::::::\nalice::1\n", "user alice", EMPTY),
+        (PASSWD, "alice::1::::::\n" + SHADOW, "user alice", EMPTY),
     ],
 )
-def test_accounts(host: Path, passwd: str, shadow: str, key: str, problem: str) -> None:
+def test_accounts(
+    host: Path, monkeypatch: pytest.MonkeyPatch, passwd: str, shadow: str, key: str, problem: str
+) -> None:
     """A twin of root, and a user without a password."""
+    monkeypatch.setattr(entry_readers, "ROOT", str(host))
     (host / "etc/passwd").write_text(passwd)
     (host / "etc/shadow").write_text(shadow)
-    assert _problem("accounts", key, "/etc/passwd") == problem
+    classes = [{"name": "accounts", "paths": (), "readers": ("accounts",), "secret": True}]
+    asked = {"classes": classes, "churn": [], "folder": "", "nonce": "", "deep": False}
+    entries = entry_collection.EntryCollection(asked).entries
+    entry_problems.judge(entries)
+    assert {one.key: one.problem for one in entries}[key] == problem
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ LOOSE_SETTINGS = re.compile(
     r"\s+\"?(?:true|yes|1|on|with|enable)\"?\s*;",
     re.IGNORECASE,
 )
+ROOT_NUMBER = re.compile(r"uid=\s*[+-]?0+ ")
+"""In the state of a user, as the C library reads numbers."""
 ACL = "system.posix_acl_access"
 ACL_USER, ACL_GROUP, ACL_MASK, ACL_WRITE = 0x02, 0x08, 0x10, 0x02
 
@@ -31,25 +33,18 @@ ACL_USER, ACL_GROUP, ACL_MASK, ACL_WRITE = 0x02, 0x08, 0x10, 0x02
 def judge(entries: list[HostEntry]) -> None:
     """Set the problem of entries that can never be accepted."""
     writers = Writers()
-    passwords = {row[0]: row[1] for row in common.rows(f"{dpkg.ROOT}/etc/shadow", 9)}
-    users = {row[0]: row for row in common.rows(f"{dpkg.ROOT}/etc/passwd", 7)}
     for entry in entries:
         if entry.kind == "accounts":
-            entry.problem = account_problem(users.get(entry.key.rpartition(" ")[2]), passwords, entry)
+            entry.problem = account_problem(entry)
         elif entry.path and entry.key == entry.path:
             entry.problem = file_problem(entry, writers)
 
 
-def account_problem(row: list[str] | None, passwords: dict[str, str], entry: HostEntry) -> str:
-    """Why a user can never be accepted."""
-    if row is None:
-        return ""
-    name, field, uid = row[:3]
-    if (uid.isdecimal() and int(uid) == 0) and (name != "root" or "(" in entry.key):
+def account_problem(entry: HostEntry) -> str:
+    """Why a user can never be accepted, by its own row: names may have spaces, and be there twice."""
+    if ROOT_NUMBER.match(entry.state) and entry.key != "user root":
         return "a second user with root's number"
-    if not field or (field == "x" and passwords.get(name, "*") == ""):
-        return "a user with an empty password"
-    return ""
+    return "a user with an empty password" if " password=empty" in entry.state else ""
 
 
 def file_problem(entry: HostEntry, writers: Writers) -> str:

@@ -58,7 +58,8 @@ def describe_password(field: str) -> str:
 
 def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per account."""
-    shadow = {row[0]: row for row in _rows("shadow")}
+    # of two rows, the C library takes the first
+    shadow = {row[0]: row for row in reversed(_rows("shadow"))}
     for number, row in enumerate(_rows("passwd"), 1):
         if len(row) != 7:
             yield text_entry(kind, f"line {number}", "no account", "/etc/passwd")
@@ -81,7 +82,7 @@ def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
 
 def groups(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per group."""
-    shadow = {row[0]: row for row in _rows("gshadow") if len(row) == 4}
+    shadow = {row[0]: row for row in reversed(_rows("gshadow")) if len(row) == 4}
     for number, row in enumerate(_rows("group"), 1):
         if len(row) != 4:
             yield text_entry(kind, f"line {number}", "no group", "/etc/group")
