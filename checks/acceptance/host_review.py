@@ -89,7 +89,8 @@ def review_host(accepted: HostAcceptance | None, found: HostFingerprint, file: P
     if not known:
         text = f"none on the host, {accepted.serial} in {place}: a rebuilt host has a new key and is reviewed anew"
         return make("renewed", "", HostChange(ACCEPTANCE, ACCEPTANCE, "changed", now=text))
-    changes = compare_entries(accepted, found)
+    # a file that was edited elsewhere explains nothing until it is accepted here
+    changes = compare_entries(accepted, found, is_behind=known < accepted.serial)
     if known < accepted.serial:
         text = f"{known} on the host, {accepted.serial} in {place}: the host was restored, or did not store them"
         changes.insert(0, HostChange(ACCEPTANCE, ACCEPTANCE, "changed", now=text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -16,9 +17,11 @@ from checks.survey.host import (
     accepted_copies,
     accepted_entries,
     dpkg,
+    entry_archives,
     entry_collection,
     entry_digests,
     entry_files,
+    entry_origins,
     entry_readers,
 )
 from checks.survey.host.host_entry import HostEntry
@@ -347,3 +350,67 @@ def test_privileged_files_outside_the_classes_are_known_once_all_disks_were_look
     assert privileged(deep=False) == {"/opt/tool/program", "/usr/bin/tool"}
     assert privileged(deep=True) == {"/opt/tool/program", "/usr/bin/tool", "/usr/lib/x/y/z/hidden"}
     assert privileged(deep=False) == {"/opt/tool/program", "/usr/bin/tool", "/usr/lib/x/y/z/hidden"}
+
+
+def test_a_package_of_no_archive_is_accepted_as_it_was_shown(root: Path) -> None:
+    write(root, "usr/bin/tool")
+    info = root / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / "tool.list").write_text("/usr/bin/tool\n")
+    (info / "tool.md5sums").write_text(f"{hashlib.md5(b'x').hexdigest()}  usr/bin/tool\n")
+    (root / "usr/bin/tool").chmod(0o755)
+    package = dpkg.DpkgPackage("tool", "tool", "1", "install", "installed", "", {})
+    asked = question(root, "/usr/bin/*")
+    with (
+        patch.object(dpkg, "packages", lambda: [package]),
+        patch.object(entry_archives, "find_archives", lambda versions: {}),
+    ):
+        found = collect(asked)
+        found.digests.make_key()
+        entry_origins.attribute(found.entries, asked)
+        entries = [[one.kind, one.key, found.value(one)] for one in found.entries if not one.origin]
+        assert [one[1] for one in entries] == ["package tool"]
+        told = accepted_copies.look({**asked, "serial": 1, "digest": "d", "entries": entries})
+    assert (told["serial"], told["changed"]) == (1, [])
+
+
+def test_a_users_link_brings_no_file_of_another(root: Path) -> None:
+    write(root, "root/credentials", b"SECRET\n", 0o600)
+    write(root, "home/alice/dotfiles/rc")
+    for name, target in (("rc", "../../root/credentials"), ("environment", "dotfiles/rc")):
+        link = root / "home/alice" / name
+        link.symlink_to(target)
+        os.lchown(link, 1000, 1000)
+    os.chown(root / "home/alice/dotfiles/rc", 1000, 1000)
+    found = states(question(root, "/home/*/rc", "/home/*/environment"))
+    assert sorted(found) == ["/home/alice/dotfiles/rc", "/home/alice/environment", "/home/alice/rc"]
+
+
+def test_a_copy_is_of_the_content_that_was_read(root: Path) -> None:
+    path = write(root, "home/alice/rc")
+    write(root, "root/credentials", b"SECRET\n", 0o600)
+    asked = question(root, "/home/*/rc", private_copies=True)
+    (entry,) = collect(asked).entries
+    path.unlink()
+    path.symlink_to(root / "root/credentials")
+    accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
+    assert accepted.store(1, "d", {}, [entry]) == 0
+
+
+@pytest.mark.parametrize(("owner", "complete"), [(0, True), (1000, False)])
+def test_a_users_file_is_read_as_far_as_it_may_cost(root: Path, owner: int, complete: bool) -> None:
+    path = write(root, "home/alice/rc")
+    with path.open("r+b") as file:
+        file.truncate(5 << 20)
+    os.chown(path, owner, owner)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (entry,) = collect(question(root, "/home/*/rc")).entries
+    assert (entry.sha256 == digest) is complete
+
+
+def test_a_folder_of_too_many_names_is_an_entry_where_a_pattern_passes_it(root: Path) -> None:
+    for number in range(3):
+        write(root, f"usr/lib/{number}/security/x.so")
+    with patch.object(entry_files, "MOST_NAMES", 2):
+        found = states(question(root, "/usr/lib/*/security/**"))
+    assert "/usr/lib (bound reached)" in found

@@ -144,6 +144,21 @@ def test_a_key_that_logs_in_is_an_entry(tmp_path: Path, line: str, expected: str
     assert "".join(f"{one.key}: {one.state}" for one in rows) == expected
 
 
+@pytest.mark.parametrize("padding", ["\n" * entry_readers.MOST_ROWS, "#" * (1 << 20) + "\n"])
+def test_a_key_behind_all_that_is_read_changes_an_entry(tmp_path: Path, padding: str) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (tmp_path / "root/.ssh").mkdir(parents=True)
+    file = tmp_path / "root/.ssh/authorized_keys"
+
+    def listed_keys(text: str) -> dict[str, str]:
+        file.write_text(text)
+        with patch.object(entry_readers, "ROOT", str(tmp_path)), patch.object(entry_files, "ROOT", str(tmp_path)):
+            return listed(entry_readers.authorised_keys("authorised_keys", {}))
+
+    assert listed_keys(f"{padding}x\n") != listed_keys(f"{padding}x\nssh-ed25519 QUJD\n")
+
+
 @pytest.mark.parametrize(
     ("host", "state"),
     [

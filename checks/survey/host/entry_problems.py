@@ -93,10 +93,12 @@ class Writers:
         except OSError:
             return ""
         found = "" if stat.S_ISLNK(status.st_mode) else self._of(path, status, strict)
-        if found:
-            return f"{found} can write it"
         folder = os.path.dirname(path)
+        if found:
+            return "" if self._is_closed(folder) else f"{found} can write it"
         while strict and folder not in ("/", ""):
+            if self._is_closed(folder):
+                return ""
             if folder not in self._folders:
                 above = self._folder(folder)
                 self._folders[folder] = f"{above} can write its folder {folder}" if above else ""
@@ -104,6 +106,16 @@ class Writers:
                 return self._folders[folder]
             folder = os.path.dirname(folder)
         return ""
+
+    def _is_closed(self, folder: str) -> bool:
+        """Whether root alone gets into a folder or one above it: what an archive has unpacked there may be anyone's."""
+        while folder not in ("/", ""):
+            with suppress(OSError):
+                status = os.stat(f"{dpkg.ROOT}{folder}")
+                if not status.st_uid and not status.st_mode & 0o011:
+                    return True
+            folder = os.path.dirname(folder)
+        return False
 
     def _folder(self, path: str) -> str:
         try:

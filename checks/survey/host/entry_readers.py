@@ -154,7 +154,15 @@ def _keys_in(kind: str, user: str, path: str) -> Iterator[HostEntry]:
     except OSError:
         return
     yield entry_files.describe_file(kind, path, status)
-    for number, line in enumerate(common.lines(common.begin(f"{ROOT}{path}"))[:MOST_ROWS], 1):
+    text = common.begin(f"{ROOT}{path}")
+    rows = common.lines(text)
+    if len(rows) > MOST_ROWS or len(text) >= common.BEGIN:
+        # sshd reads all of it: what follows is known by size and time alone
+        with suppress(OSError):
+            status = os.stat(f"{ROOT}{path}")
+        state = f"longer than is read: {status.st_size} bytes, changed at {status.st_ctime_ns}"
+        yield HostEntry(kind, f"{user} {path} {entry_files.BOUND}", state)
+    for number, line in enumerate(rows[:MOST_ROWS], 1):
         words = line.strip()
         if not words or words.startswith("#"):
             continue
