@@ -17,7 +17,8 @@ from checks.survey.fingerprint import EntryPackage, HostFingerprint
 ACCEPTANCE = "acceptance"
 """Class of changes of the accepted entries themselves, and the key of one of all of them."""
 REACHES_US = frozenset(one.name for one in ENTRY_CLASSES if one.reaches_us)
-DIGEST = re.compile(r"\s*\b(?:[a-z0-9]+:)?[0-9a-f]{16,}\b")
+DIGEST = re.compile(r"\s*\b[0-9a-f]{32}\Z")
+"""At the end of a value; elsewhere, a name may look as one."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pytest
 from checks.survey.host import (
     accepted_copies,
     accepted_entries,
+    common,
     dpkg,
     entry_archives,
     entry_collection,
@@ -27,6 +28,7 @@ from checks.survey.host import (
 from checks.survey.host.host_entry import HostEntry
 
 Ask = Callable[..., dict[str, Any]]
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files to users")
 
 
 @pytest.fixture
@@ -374,6 +376,7 @@ def test_a_package_of_no_archive_is_accepted_as_it_was_shown(root: Path) -> None
     assert (told["serial"], told["changed"]) == (1, [])
 
 
+@AS_ROOT
 def test_a_users_link_brings_no_file_of_another(root: Path) -> None:
     write(root, "root/credentials", b"SECRET\n", 0o600)
     write(root, "home/alice/dotfiles/rc")
@@ -397,6 +400,7 @@ def test_a_copy_is_of_the_content_that_was_read(root: Path) -> None:
     assert accepted.store(1, "d", {}, [entry]) == 0
 
 
+@AS_ROOT
 @pytest.mark.parametrize(("owner", "complete"), [(0, True), (1000, False)])
 def test_a_users_file_is_read_as_far_as_it_may_cost(root: Path, owner: int, complete: bool) -> None:
     path = write(root, "home/alice/rc")
@@ -414,3 +418,22 @@ def test_a_folder_of_too_many_names_is_an_entry_where_a_pattern_passes_it(root: 
     with patch.object(entry_files, "MOST_NAMES", 2):
         found = states(question(root, "/usr/lib/*/security/**"))
     assert "/usr/lib (bound reached)" in found
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtn", "AWS_SECRET_ACCESS_KEY=..."),
+        ("* * * * * root MYSQL_PWD=hunter2 dump", "* * * * * root MYSQL_PWD=... dump"),
+        ("0 1 * * * root curl -u me:hunter2 https://a", "0 1 * * * root curl -u ... https://a"),
+        ("http_proxy=http://me:hunter2@proxy:3128", "http_proxy=http://...@proxy:3128"),
+        ("Environment=HF=hf_abcdefghijklmnop0123456789", "Environment=HF=hf_..."),
+        ("PresharedKey = hunter2", "PresharedKey = ..."),
+        ("PasswordAuthentication=yes", "PasswordAuthentication=yes"),
+        ("HostKey=/etc/ssh/key", "HostKey=/etc/ssh/key"),
+        ("ExecStart=/usr/bin/python3 /opt/x2.py --port 8080", "ExecStart=/usr/bin/python3 /opt/x2.py --port 8080"),
+        ("UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4", "UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4"),
+    ],
+)
+def test_a_line_is_told_without_its_secrets(line: str, told: str) -> None:
+    assert common.masked(line) == told

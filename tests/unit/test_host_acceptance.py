@@ -58,6 +58,11 @@ MORE = replace(NGINX, version="1.23-1", classes={"sudo": 1, "pam": 3, "accounts"
             ],
         ),
         ((SUDO,), (OPENED,), ["/etc/sudoers.d/ops: file 440 root root -> file 666 root root"]),
+        (
+            (),
+            (replace(SUDO, value="link to /opt/0123456789abcdef0123/x"),),
+            ["/etc/sudoers.d/ops: new (link to /opt/0123456789abcdef0123/x)"],
+        ),
         ((SUDO,), (), ["/etc/sudoers.d/ops: gone (was file 440 root root)"]),
         ((), (PACKAGED,), ["/etc/sudoers: differs from that of sudo 1.9 (file 440 root root)"]),
         ((), (replace(PACKAGED, value=""),), ["/etc/sudoers: gone, sudo 1.9 has it"]),
