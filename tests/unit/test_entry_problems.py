@@ -177,3 +177,20 @@ def test_access_lists(
     monkeypatch.setattr(entry_problems.os, "stat", lambda path: above)
     monkeypatch.setattr(entry_problems.os, "getxattr", _listed(*rows))
     assert writers.describe("/etc/x", strict=True) == problem
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "fails"),
+    [
+        ("/opt/app", "programs", False),
+        ("/opt/app/bin/run", "programs", False),
+        ("/opt/bin/run", "programs", True),
+        ("/opt/app/evil.service", "units", True),
+    ],
+)
+def test_software_of_a_user_is_no_failure(host: Path, path: str, kind: str, fails: bool) -> None:
+    place = host / path.lstrip("/")
+    place.parent.mkdir(parents=True)
+    place.write_text("x")
+    place.chmod(0o777)
+    assert bool(_problem(kind, path, path)) is fails

@@ -17,6 +17,8 @@ PRIVATE = (
     *("/tmp/", "/var/tmp/"),  # noqa: S108 (names of places)
 )
 """Folders whose files are their owners': root runs none of them as its own."""
+OPTIONAL = re.compile(r"/opt/(?!(?:bin|cni|containerd)(?:/|$))")
+"""Where software that is no package's lies, much of it its own user's."""
 ORDINARY = ("etc", "ordinary_settings", "logging", "host_names", "top_folder", "tls_keys", "account_database_files")
 """Classes with files of services' own users: there, only what every user may write is a problem."""
 LOOSE_SETTINGS = re.compile(
@@ -62,7 +64,7 @@ def file_problem(entry: HostEntry, writers: Writers) -> str:
         text = re.sub(r"(?m)^\s*(?://|#(?!clear)).*$", "", common.begin(f"{dpkg.ROOT}{path}"))
         if matched := LOOSE_SETTINGS.search(text):
             return f"apt takes packages that no key has signed: {' '.join(matched[0].split())}"
-    if path.startswith(PRIVATE):
+    if path.startswith(PRIVATE) or (entry.kind == "programs" and OPTIONAL.match(path)):
         return ""
     return writers.describe(path, strict=entry.kind not in ORDINARY)
 
