@@ -34,7 +34,6 @@ CHURN: tuple[ChurnRule, ...] = (
         "transient units of sessions, containers, commands and jobs: gone when these end",
     ),
     ChurnRule("units", ("/etc/systemd/system/snap-*.mount", "/etc/systemd/system/*.wants/snap-*.mount"), "snap mounts"),
-    ChurnRule("units", ("/run/systemd/generator*/session-*", "/run/systemd/generator*/run-user-*"), "logins"),
     ChurnRule("mounts", ("mount /run/user/**",), "folders of users that are logged in"),
     ChurnRule("mounts", ("mount /snap/**", "mount /var/snap/**", "mount /run/snapd/**"), "snap mounts"),
     ChurnRule(
@@ -128,7 +127,13 @@ CHURN: tuple[ChurnRule, ...] = (
             ),
             *("/root/.sqlite_history", "/root/.mysql_history", "/root/.psql_history", "/root/.rediscli_history"),
             *("/root/.Xauthority", "/root/.sudo_as_admin_successful", "/root/.motd_shown", "/root/.nvidia-settings-rc"),
-            *("/root/.*_history", "/root/.*-history", "/root/nohup.out", "/root/.ansible_galaxy", "/root/.ansible_async*"),
+            *(
+                "/root/.*_history",
+                "/root/.*-history",
+                "/root/nohup.out",
+                "/root/.ansible_galaxy",
+                "/root/.ansible_async*",
+            ),
         ),
         "what programs remember of their use",
     ),
@@ -175,7 +180,11 @@ CHURN: tuple[ChurnRule, ...] = (
     ChurnRule(
         "boot", ("/boot/grub/grubenv", "/boot/efi/loader/random-seed", "/boot/loader/random-seed"), "marks of boots"
     ),
-    ChurnRule("security_modules", ("/var/lib/apparmor/cache*", "/etc/apparmor.d/cache/**", "/etc/apparmor.d/cache.d/**"), "caches"),
+    ChurnRule(
+        "security_modules",
+        ("/var/lib/apparmor/cache*", "/etc/apparmor.d/cache/**", "/etc/apparmor.d/cache.d/**"),
+        "caches",
+    ),
     ChurnRule(
         "*",
         tuple(f"{folder}/.*.sw[px]" for folder in ("/etc", "/etc/**", "/root")),

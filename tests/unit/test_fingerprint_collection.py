@@ -24,6 +24,7 @@ from checks.survey.host import (
     entry_files,
     entry_origins,
     entry_readers,
+    fingerprint,
 )
 from checks.survey.host.host_entry import HostEntry
 
@@ -437,3 +438,24 @@ def test_a_folder_of_too_many_names_is_an_entry_where_a_pattern_passes_it(root: 
 )
 def test_a_line_is_told_without_its_secrets(line: str, told: str) -> None:
     assert common.masked(line) == told
+
+
+@AS_ROOT
+def test_users_files_push_none_of_roots_out_of_an_answer(root: Path) -> None:
+    for number in range(4):
+        os.chown(write(root, f"home/alice/.bash{number}"), 1000, 1000)
+    write(root, "root/.bashrc")
+    asked = question(root, "/home/*/.bash*", "/root/.bash*") | {"state": "/var/lib/rigwright", "ours": {}}
+    with patch.object(fingerprint, "MOST_TOLD", 2):
+        entries: Any = fingerprint.look(asked)["entries"]
+    assert [one["key"] for one in entries] == ["/root/.bashrc", "/home/alice/.bash0", "(bound reached)"]
+
+
+@AS_ROOT
+def test_all_files_of_users_have_a_bound(root: Path) -> None:
+    for number in range(3):
+        os.chown(write(root, f"home/alice/{number}", b"x" * 100), 1000, 1000)
+    digest = hashlib.sha256(b"x" * 100).hexdigest()
+    with patch.object(entry_digests, "MOST_OF_USERS", 250):
+        found = [one.sha256 == digest for one in collect(question(root, "/home/*/*")).entries if one.sha256]
+    assert found.count(True) == 2

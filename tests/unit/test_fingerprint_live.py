@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -184,6 +185,26 @@ def test_the_table_of_classes_is_complete() -> None:
     assert ENTRY_CLASSES[-1].paths == ("/etc/**",)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/lib/python3.11/os.py",
+        "/usr/lib/python3.11/json/decoder.py",
+        "/usr/lib/python3/dist-packages/cloudinit/util.py",
+        "/usr/share/perl5/Debconf/Config.pm",
+        "/usr/share/debconf/confmodule",
+    ],
+)
+def test_what_interpreters_of_root_load_is_an_entry(path: str) -> None:
+    patterns = [entry_collection.key_expression(pattern) for one in ENTRY_CLASSES for pattern in one.paths]
+    assert any(re.match(pattern, path) for pattern in patterns)
+
+
+@pytest.mark.parametrize("folder", ["/usr/share/x", "/var/cache/x", "/var/log/x", "/run/x", "/usr/local/share"])
+def test_setuid_programs_are_looked_for_where_nothing_runs(folder: str) -> None:
+    assert any(f"{folder}/".startswith(f"{place}/") for place in entry_privileges.SCANNED)
+
+
 def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
     names = [one.name for one in ENTRY_CLASSES]
     for one in CHURN:
@@ -216,6 +237,7 @@ def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
         ("units", "/run/systemd/transient/session-1.scope.service", True),
         ("units", "/run/systemd/transient/rw-job-1.service.path", True),
         ("units", "/etc/systemd/system/x.dpkg-y.service", True),
+        ("units", "/run/systemd/generator/session-x.service", True),
         ("sudo", "/etc/sudoers.d/4913", True),
         ("cron", "/etc/cron.daily/4913", True),
         ("programs", "/usr/local/bin/.#x", True),

@@ -31,7 +31,7 @@ class EntryCollection:
         self._churn = [
             (
                 re.compile(translate(one["kind"])),
-                re.compile("|".join(map(_key_expression, one["keys"]))),
+                re.compile("|".join(map(key_expression, one["keys"]))),
                 re.compile(translate(one["states"])),
                 one["reason"],
             )
@@ -86,7 +86,7 @@ class EntryCollection:
         return hmac.new(str(self.asked["nonce"]).encode(), text, hashlib.sha256).hexdigest()[:32]
 
 
-def _key_expression(pattern: str) -> str:
+def key_expression(pattern: str) -> str:
     """What a pattern of keys is as an expression; a `*` of a path ends with its name."""
     parts = re.split(r"(\*\*|\*|\?|\[[^]]+\])", pattern)
     words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
