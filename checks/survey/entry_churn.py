@@ -23,7 +23,7 @@ CHURN: tuple[ChurnRule, ...] = (
         "units",
         tuple(
             f"/run/systemd/transient/{name}{ending}"
-            # nothing longer: `run-u1.service.timer` is a timer that somebody has made
+            # nothing longer: `run-u1.service.timer` is a timer
             for name in (
                 *("run-[urp]*.scope", "run-[urp]*.service", "session-*.scope", "user@*.service", "docker-*.scope"),
                 *("libpod-*.scope", "crio-*.scope", "machine-*.scope", "snap.*.scope", "init.scope", "user-*.slice"),

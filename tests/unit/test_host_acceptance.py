@@ -201,6 +201,12 @@ def test_an_entry_that_only_the_file_has_is_a_change() -> None:
     assert (change.key, change.change) == ("user bob", "new")
 
 
+def test_a_host_with_another_key_tells_what_is_new_but_contents() -> None:
+    other_key = replace(SUDO, value=SUDO.value.replace("a" * 32, "c" * 32))
+    _, change = review_host(FIRST, make_answer(other_key, LOGIN), FILE).changes
+    assert (change.key, change.change) == ("user bob", "new")
+
+
 def test_options_leave_classes_out_and_make_all_count() -> None:
     review = review_host(FIRST, store(FIRST, LOGIN), FILE)
     assert [one.entry_class for one in review.changes] == ["accounts", "sudo"]

@@ -94,7 +94,7 @@ class PackageRecords:
 
     def has_first(self, path: str, version: str) -> bool:
         """Whether it is known what lay at a path when this version of its package was there first."""
-        return self.cache.get("first", {}).get(path, [""])[0] == version
+        return bool(self.cache.get("first", {}).get(path, [""])[0] == version)
 
     def is_first(self, path: str, version: str, value: str) -> bool:
         """Whether what lies at a path is what lay there when this version of its package was there first."""
