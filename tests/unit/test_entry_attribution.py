@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -339,6 +340,21 @@ def test_records_that_change_with_a_file_explain_nothing(host: AttributedHost) -
     host.package("tool", {"/usr/bin/tool": "evil"}, postinst=POSTINST)
     entries, _ = host.attribute()
     assert entries["/usr/bin/tool"].origin == ""
+
+
+def test_a_sum_of_ucf_that_changes_with_its_file_explains_nothing(host: AttributedHost) -> None:
+    """Of the same version of the package; another version may bring another file."""
+
+    def origin(text: str, version: str) -> str:
+        host.package("tool", {"/usr/bin/tool": "tool"}, version=version, postinst=POSTINST)
+        host.write("/etc/tool.settings", text)
+        host.write("/var/lib/ucf/hashfile", f"{hashlib.md5(text.encode()).hexdigest()}  /etc/tool.settings\n")
+        host.write("/var/lib/ucf/registry", "tool /etc/tool.settings\n")
+        return host.attribute()[0]["/etc/tool.settings"].origin
+
+    assert origin("a = 1\n", "1") == "package tool"
+    assert origin("evil = 1\n", "1") == ""
+    assert origin("a = 2\n", "2") == "package tool"
 
 
 def test_an_upgrade_is_explained(host: AttributedHost) -> None:
