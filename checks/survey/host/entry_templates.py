@@ -75,7 +75,8 @@ def attribute_templates(host: Attribution) -> None:
         owner = owners.get(entry.path, "")
         if not found and entry.md5 and sums.get(entry.path) == entry.md5 and host.installed(owner):
             # ucf has what the package brought last, as dpkg has of a setting of its own; of one version it is the same
-            version = next((value for base, value in host.index.versions.items() if base.partition(":")[0] == owner), "")
+            versions = host.index.versions
+            version = next((versions[base] for base in versions if base.partition(":")[0] == owner), "")
             same = host.content(entry) is not None and host.index.is_first(f"ucf {entry.path}", version, entry.md5)
             found = f"package {owner}" if same else ""
         if found:
