@@ -21,7 +21,8 @@ ACCEPTANCE = "acceptance"
 REACHES_US = frozenset(one.name for one in ENTRY_CLASSES if one.reaches_us)
 PASSIVE = frozenset(("programs", "libraries"))
 """Classes of which a signed package may bring more without a change that counts: nothing starts them by itself."""
-DIGEST = re.compile(r"\s*\b(?:[a-z0-9]+:)?[0-9a-f]{16,}\b")
+DIGEST = re.compile(r"\s*\b[0-9a-f]{32}\Z")
+"""At the end of a value; elsewhere, a name may look as one."""
 
 
 @dataclass(frozen=True)
@@ -92,23 +93,26 @@ def describe_value(value: str) -> str:
     return DIGEST.sub("", value).strip()
 
 
-def compare_entries(accepted: HostAcceptance, found: HostFingerprint) -> list[HostChange]:
+def compare_entries(accepted: HostAcceptance, found: HostFingerprint, *, is_behind: bool = False) -> list[HostChange]:
     """What of a host is not accepted, by class and key. Entries that can never be accepted are failures, and left out.
 
     Args:
         accepted: The accepted entries.
         found: The host's answer.
+        is_behind: Whether the host has stored earlier ones: what is accepted in both counts.
     """
-    changes = [*_compare_listed(accepted, found), *_compare_packages(accepted, found.packages)]
+    changes = [*_compare_listed(accepted, found, is_behind), *_compare_packages(accepted, found.packages)]
     return sorted(changes, key=lambda one: (one.entry_class, one.key))
 
 
-def _compare_listed(accepted: HostAcceptance, found: HostFingerprint) -> Iterator[HostChange]:
+def _compare_listed(accepted: HostAcceptance, found: HostFingerprint, is_behind: bool) -> Iterator[HostChange]:
     # what a package or a deploy has taken over is not gone
     there = {*found.accepted_explained}
     for one in found.entries:
         there.add((one.kind, one.key))
         before = accepted.entries.get(one.kind, {}).get(one.key)
+        if is_behind and before == one.value:
+            before = one.before or None
         if before != one.value and not one.problem:
             yield HostChange(
                 # of no class: the host has more entries than an answer takes

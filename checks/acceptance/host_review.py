@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from checks.acceptance.accepted_entries import HostAcceptance
-from checks.acceptance.host_changes import ACCEPTANCE, HostChange, compare_entries
+from checks.acceptance.host_changes import ACCEPTANCE, HostChange, compare_entries, describe_value
 from checks.remedy import rig_command
 from checks.survey.fingerprint import FingerprintEntry, HostFingerprint
 
@@ -88,8 +88,13 @@ def review_host(accepted: HostAcceptance | None, found: HostFingerprint, file: P
         return make("refused", f"the host knows other accepted entries {known} than {place} has")
     if not known:
         text = f"none on the host, {accepted.serial} in {place}: a rebuilt host has a new key and is reviewed anew"
-        return make("renewed", "", HostChange(ACCEPTANCE, ACCEPTANCE, "changed", now=text))
-    changes = compare_entries(accepted, found)
+        # contents cannot be compared under another key; all else can: a key that is gone hides no new entry
+        shown = (
+            one for one in compare_entries(accepted, found) if describe_value(one.before) != describe_value(one.now)
+        )
+        return make("renewed", "", HostChange(ACCEPTANCE, ACCEPTANCE, "changed", now=text), *shown)
+    # a file that was edited elsewhere explains nothing until it is accepted here
+    changes = compare_entries(accepted, found, is_behind=known < accepted.serial)
     if known < accepted.serial:
         text = f"{known} on the host, {accepted.serial} in {place}: the host was restored, or did not store them"
         changes.insert(0, HostChange(ACCEPTANCE, ACCEPTANCE, "changed", now=text))

@@ -286,7 +286,9 @@ STARTED: tuple[EntryClass, ...] = (
             /root/.local/lib/python*/site-packages/* /root/.pythonrc* /root/.pythonstartup* /etc/perl/**
             /root/.perldb /etc/node* /root/.node* /root/.irbrc /usr/lib/python3/dist-packages/*.so
             /usr/lib/python3/dist-packages/*.py /usr/local/lib/site_perl/** /usr/local/share/perl/**
-            /usr/local/lib/ruby/** /etc/lua/**
+            /usr/local/lib/ruby/** /etc/lua/** /usr/lib/python3*/*.py /usr/lib/python3*/*/*.py
+            /usr/lib/python3/dist-packages/*/*.py /usr/lib/python3*/lib-dynload/* /usr/share/perl5/*.pm
+            /usr/share/perl5/*/*.pm /usr/share/perl5/Debconf/** /usr/share/perl/*/*.pm
             """
         ),
     ),
@@ -327,7 +329,8 @@ STARTED: tuple[EntryClass, ...] = (
             /usr/local/* /usr/local/etc/** /usr/lib/git-core/* /usr/lib/apt/** /usr/lib/dpkg/** /usr/lib/openssh/**
             /usr/lib/cgi-bin/** /usr/lib/man-db/** /usr/lib/init/** /usr/lib/lsb/** /usr/lib/needrestart/**
             /usr/lib/update-notifier/** /usr/share/unattended-upgrades/** /usr/lib/ssl/** /usr/lib/ufw/**
-            /usr/lib/nagios/**
+            /usr/lib/nagios/** /usr/share/debconf/** /usr/lib/snapd/** /usr/lib/cloud-init/** /usr/lib/sysstat/*
+            /usr/lib/ubuntu-advantage/* /usr/lib/postfix/**
             """
         ),
     ),

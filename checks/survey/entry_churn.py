@@ -12,7 +12,7 @@ class ChurnRule:
     kind: str
     """Shell pattern of the names of their classes."""
     keys: tuple[str, ...]
-    """Shell patterns of their keys; `*` takes slashes, too."""
+    """Shell patterns of their keys; `**` takes slashes, too, and `*` none."""
     reason: str
     states: str = "*"
     """Shell pattern of their states: what is another one at this place stays an entry."""
@@ -21,36 +21,36 @@ class ChurnRule:
 CHURN: tuple[ChurnRule, ...] = (
     ChurnRule(
         "units",
-        (
-            *("/run/systemd/transient/run-[urp]*.scope*", "/run/systemd/transient/run-[urp]*.service*"),
-            *("/run/systemd/transient/session-*.scope*", "/run/systemd/transient/user@*.service*"),
-            *("/run/systemd/transient/docker-*.scope*", "/run/systemd/transient/libpod-*.scope*"),
-            *("/run/systemd/transient/crio-*.scope*", "/run/systemd/transient/machine-*.scope*"),
-            *("/run/systemd/transient/snap.*.scope*", "/run/systemd/transient/init.scope*"),
-            *("/run/systemd/transient/user-*.slice*", "/run/systemd/transient/rw-check-*.service*"),
-            *("/run/systemd/transient/rw-job-*.service*",),
+        tuple(
+            f"/run/systemd/transient/{name}{ending}"
+            # nothing longer: `run-u1.service.timer` is a timer
+            for name in (
+                *("run-[urp]*.scope", "run-[urp]*.service", "session-*.scope", "user@*.service", "docker-*.scope"),
+                *("libpod-*.scope", "crio-*.scope", "machine-*.scope", "snap.*.scope", "init.scope", "user-*.slice"),
+                *("rw-check-*.service", "rw-job-*.service"),
+            )
+            for ending in ("", ".d/*")
         ),
         "transient units of sessions, containers, commands and jobs: gone when these end",
     ),
     ChurnRule("units", ("/etc/systemd/system/snap-*.mount", "/etc/systemd/system/*.wants/snap-*.mount"), "snap mounts"),
-    ChurnRule("units", ("/run/systemd/generator*/session-*", "/run/systemd/generator*/run-user-*"), "logins"),
-    ChurnRule("mounts", ("mount /run/user/*",), "folders of users that are logged in"),
-    ChurnRule("mounts", ("mount /snap/*", "mount /var/snap/*", "mount /run/snapd/*"), "snap mounts"),
+    ChurnRule("mounts", ("mount /run/user/**",), "folders of users that are logged in"),
+    ChurnRule("mounts", ("mount /snap/**", "mount /var/snap/**", "mount /run/snapd/**"), "snap mounts"),
     ChurnRule(
         "mounts",
         (
             *(
-                "mount /var/lib/docker/*",
-                "mount /run/docker/*",
-                "mount /var/lib/containers/*",
-                "mount /run/containerd/*",
+                "mount /var/lib/docker/**",
+                "mount /run/docker/**",
+                "mount /var/lib/containers/**",
+                "mount /run/containerd/**",
             ),
-            *("mount /var/lib/containerd/*", "mount /var/lib/kubelet/*", "mount /run/netns/*", "mount /run/netns"),
+            *("mount /var/lib/containerd/**", "mount /var/lib/kubelet/**", "mount /run/netns/**", "mount /run/netns"),
         ),
         "containers: come and go with them",
     ),
-    ChurnRule("mounts", ("mount /run/credentials/*",), "credentials of services that are running", "*tmpfs *"),
-    ChurnRule("mounts", ("mount /run/credentials/*",), "credentials of services that are running", "ramfs *"),
+    ChurnRule("mounts", ("mount /run/credentials/**",), "credentials of services that are running", "*tmpfs *"),
+    ChurnRule("mounts", ("mount /run/credentials/**",), "credentials of services that are running", "ramfs *"),
     *(
         ChurnRule("mounts", tuple(f"mount {place}" for place in places), "systemd mounts the kernel's own", f"{kind} *")
         for kind, places in (
@@ -73,7 +73,7 @@ CHURN: tuple[ChurnRule, ...] = (
             ("bpf", ("/sys/fs/bpf",)),
             ("efivarfs", ("/sys/firmware/efi/efivars",)),
             ("rpc_pipefs", ("/run/rpc_pipefs",)),
-            ("nsfs", ("/run/*",)),
+            ("nsfs", ("/run/**",)),
         )
     ),
     ChurnRule("listeners", ("udp *:ephemeral",), "ephemeral ports of clients"),
@@ -99,11 +99,11 @@ CHURN: tuple[ChurnRule, ...] = (
     ChurnRule(
         "network_hooks",
         (
-            "route ? * dev docker*",
-            "route ? * dev br-*",
-            "route ? * dev veth*",
-            "route ? * dev cni*",
-            "route ? * linkdown*",
+            "route ? ** dev docker*",
+            "route ? ** dev br-*",
+            "route ? ** dev veth*",
+            "route ? ** dev cni*",
+            "route ? ** linkdown*",
         ),
         "networks of containers",
     ),
@@ -114,7 +114,7 @@ CHURN: tuple[ChurnRule, ...] = (
     ),
     ChurnRule("network_hooks", ("routing rule ? 32767",), "the kernel's own routing rules", "from all lookup default"),
     ChurnRule("host_names", ("/etc/resolv.conf", "/etc/resolv.conf.*"), "the resolver, which DHCP writes"),
-    ChurnRule("network_hooks", ("/etc/resolvconf/run/*",), "the resolver, which DHCP writes"),
+    ChurnRule("network_hooks", ("/etc/resolvconf/run/**",), "the resolver, which DHCP writes"),
     ChurnRule(
         "root_tools",
         (
@@ -127,7 +127,13 @@ CHURN: tuple[ChurnRule, ...] = (
             ),
             *("/root/.sqlite_history", "/root/.mysql_history", "/root/.psql_history", "/root/.rediscli_history"),
             *("/root/.Xauthority", "/root/.sudo_as_admin_successful", "/root/.motd_shown", "/root/.nvidia-settings-rc"),
-            *("/root/.*_history", "/root/.*-history", "/root/nohup.out", "/root/.ansible*", "/root/.config/.*"),
+            *(
+                "/root/.*_history",
+                "/root/.*-history",
+                "/root/nohup.out",
+                "/root/.ansible_galaxy",
+                "/root/.ansible_async*",
+            ),
         ),
         "what programs remember of their use",
     ),
@@ -138,7 +144,7 @@ CHURN: tuple[ChurnRule, ...] = (
             "/home/*/.bash_history*",
             "/root/.zsh_history*",
             "/home/*/.zsh_history*",
-            "*/.lesshst",
+            *("/root/.lesshst", "/home/*/.lesshst"),
         ),
         "histories of shells",
     ),
@@ -147,7 +153,7 @@ CHURN: tuple[ChurnRule, ...] = (
     ),
     ChurnRule("cron", ("/var/spool/cron/anacron/*", "/var/spool/anacron/*"), "days of the last runs"),
     ChurnRule(
-        "etc", ("/etc/mtab", "/etc/.pwd.lock", "/etc/.updated", "/etc/.java/*", "/etc/*.lock"), "marks of programs"
+        "etc", ("/etc/mtab", "/etc/.pwd.lock", "/etc/.updated", "/etc/.java/**", "/etc/*.lock"), "marks of programs"
     ),
     ChurnRule(
         "etc",
@@ -162,13 +168,27 @@ CHURN: tuple[ChurnRule, ...] = (
         ),
         "copies that a change of accounts makes",
     ),
-    ChurnRule("units", ("/etc/systemd/system/*.dpkg-*",), "copies that dpkg keeps"),
+    ChurnRule(
+        "units",
+        # it is the end of the name: `x.dpkg-y.service` is a service
+        tuple(f"/etc/systemd/system/**.dpkg-{word}" for word in ("old", "dist", "new", "tmp", "bak", "remove")),
+        "copies that dpkg keeps",
+    ),
     ChurnRule("ordinary_settings", ("/etc/adjtime",), "how wrong the hardware clock is"),
     ChurnRule("mounts", ("/etc/lvm/archive/*", "/etc/lvm/backup/*", "/etc/lvm/cache/*"), "LVM's copies of its state"),
-    ChurnRule("mounts", ("/etc/iscsi/nodes/*", "/etc/iscsi/send_targets/*"), "sessions of iSCSI"),
+    ChurnRule("mounts", ("/etc/iscsi/nodes/**", "/etc/iscsi/send_targets/**"), "sessions of iSCSI"),
     ChurnRule(
         "boot", ("/boot/grub/grubenv", "/boot/efi/loader/random-seed", "/boot/loader/random-seed"), "marks of boots"
     ),
-    ChurnRule("security_modules", ("/var/lib/apparmor/cache*", "/etc/apparmor.d/cache*"), "caches"),
-    ChurnRule("*", ("*.swp", "*.swx", "*/4913", "*/.#*"), "files of an editor that is open"),
+    ChurnRule(
+        "security_modules",
+        ("/var/lib/apparmor/cache*", "/etc/apparmor.d/cache/**", "/etc/apparmor.d/cache.d/**"),
+        "caches",
+    ),
+    ChurnRule(
+        "*",
+        tuple(f"{folder}/.*.sw[px]" for folder in ("/etc", "/etc/**", "/root")),
+        "files of an editor that is open: hidden, and none that runs",
+        "file 0[046][046][046] root:root*",
+    ),
 )

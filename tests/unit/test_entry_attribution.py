@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from checks.survey.host import entry_packages
+from checks.survey.host import entry_origins, entry_packages
 from checks.survey.host.entry_templates import render_pam
-from tests.unit.attributed_host import ARCHIVE, AttributedHost
+from checks.survey.host.host_entry import HostEntry
+from tests.unit.attributed_host import ARCHIVE, BUILT, AttributedHost
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n"
 ONE, OTHER = CERTIFICATE.format("b25l"), CERTIFICATE.format("b3RoZXI=")
@@ -50,6 +53,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributedHost:
         postinst=POSTINST,
     )
     made.link("/usr/bin/t", "tool")
+    made.package("libc6", {"/usr/lib64/ld.so": "ld"}, links=("/lib64", "/usr/lib64"))
+    made.link("/lib64", "usr/lib64")
     made.package("openssh-server", {"/usr/share/openssh/sshd_config": "UsePAM yes\n"})
     made.package(
         "ca-certificates",
@@ -112,6 +117,16 @@ def _relink(path: str, target: str, made: float = 1.0) -> Callable[[AttributedHo
     return lambda host: host.link(path, target, made)
 
 
+def _rewrite_then(path: str, text: str) -> Callable[[AttributedHost], None]:
+    """A file with the time that it had."""
+
+    def change(host: AttributedHost) -> None:
+        host.place(path).write_text(text)
+        os.utime(host.place(path), (BUILT, BUILT))
+
+    return change
+
+
 def _mode(path: str, mode: int) -> Callable[[AttributedHost], None]:
     return lambda host: host.place(path).chmod(mode)
 
@@ -141,6 +156,16 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
     "writable by the group": (_mode("/usr/bin/tool", 0o775), "/usr/bin/tool"),
     "a program that runs no more": (_mode("/usr/bin/tool", 0o644), "/usr/bin/tool"),
     "a link made after the package": (_relink("/usr/bin/t", "other", 1.9e9), "/usr/bin/t"),
+    "a link that leads elsewhere, with the old time": (_relink("/usr/bin/t", "other"), "/usr/bin/t"),
+    "a link to a foreign folder, with the old time": (
+        _foreign("/opt/evil/x", "x", _relink("/usr/bin/t", "../../opt/evil")),
+        "/usr/bin/t",
+    ),
+    "a merged folder that leads elsewhere": (_foreign("/opt/lib64/x", "x", _relink("/lib64", "opt/lib64")), "/lib64"),
+    "an edited script of a package, with the old time": (
+        _rewrite_then("/var/lib/dpkg/info/tool.postinst", POSTINST + "evil\n"),
+        "/var/lib/dpkg/info/tool.postinst",
+    ),
     "a packaged file that is gone": (lambda host: host.place("/usr/bin/other").unlink(), "/usr/bin/other"),
     "a file of no package": (_rewrite("/usr/bin/mine", "x", 0o755), "/usr/bin/mine"),
     "an edited script of a package": (
@@ -245,6 +270,16 @@ CHANGES: dict[str, tuple[Callable[[AttributedHost], None], str]] = {
     ),
     "a person by a service's name": (_row("passwd", "svc:x:1500:150::/nonexistent:/usr/sbin/nologin\n"), "user svc"),
     "root with another shell": (_row("passwd", "root:x:0:0:root:/root:/usr/bin/tool\n"), "user root"),
+    "a user whose name ends as a service's": (
+        _row("passwd", "a svc:x:0:0::/:/bin/sh\nsvc:x:150:150::/nonexistent:/usr/sbin/nologin\n"),
+        "user a svc",
+    ),
+    "a user that is there before a service's": (
+        _row("passwd", "svc:x:0:0::/:/bin/sh\nsvc:x:150:150::/nonexistent:/usr/sbin/nologin\n"),
+        "user svc",
+    ),
+    "a service's user in root's group": (_row("passwd", "svc:x:150:0::/nonexistent:/usr/sbin/nologin\n"), "user svc"),
+    "a group that is there before a service's": (_row("group", "svc:x:150:alice\nsvc:x:150:\n"), "group svc"),
     "a member in a group": (_row("group", "svc:x:150:alice\n"), "group svc"),
 }
 
@@ -315,6 +350,21 @@ def test_records_that_change_with_a_file_explain_nothing(host: AttributedHost) -
     host.package("tool", {"/usr/bin/tool": "evil"}, postinst=POSTINST)
     entries, _ = host.attribute()
     assert entries["/usr/bin/tool"].origin == ""
+
+
+def test_a_sum_of_ucf_that_changes_with_its_file_explains_nothing(host: AttributedHost) -> None:
+    """Of the same version of the package; another version may bring another file."""
+
+    def origin(text: str, version: str) -> str:
+        host.package("tool", {"/usr/bin/tool": "tool"}, version=version, postinst=POSTINST)
+        host.write("/etc/tool.settings", text)
+        host.write("/var/lib/ucf/hashfile", f"{hashlib.md5(text.encode()).hexdigest()}  /etc/tool.settings\n")
+        host.write("/var/lib/ucf/registry", "tool /etc/tool.settings\n")
+        return host.attribute()[0]["/etc/tool.settings"].origin
+
+    assert origin("a = 1\n", "1") == "package tool"
+    assert origin("evil = 1\n", "1") == ""
+    assert origin("a = 2\n", "2") == "package tool"
 
 
 def test_an_upgrade_is_explained(host: AttributedHost) -> None:
@@ -390,3 +440,11 @@ def test_a_deploy_explains_exact_paths(
     change(host)
     entries, _ = host.attribute(**DEPLOYED)
     assert entries[key].origin == origin
+
+
+@pytest.mark.parametrize("kind", ["privileged_files", "secret_copies"])
+def test_a_folder_of_ours_explains_no_foreign_program(host: AttributedHost, kind: str) -> None:
+    """Setuid programs and readable copies of secrets are entries wherever they lie."""
+    entry = HostEntry(kind, "/etc/rigwright/models/sh", "file 4755 root:root", "/etc/rigwright/models/sh")
+    entry_origins.attribute([entry], {"ours": DEPLOYED})
+    assert entry.origin == ""

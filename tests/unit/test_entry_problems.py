@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.survey.host import dpkg, entry_problems
+from checks.survey.host import dpkg, entry_collection, entry_problems, entry_readers
 from checks.survey.host.host_entry import HostEntry
 
 PASSWD = "root:x:0:0::/root:/bin/bash\nalice:x:1000:1000::/home/alice:/bin/bash\n"
@@ -33,22 +33,39 @@ def _problem(kind: str, key: str, path: str) -> str:
     return entry.problem
 
 
+TWIN, EMPTY = "a second user with root's number", "a user with an empty password"
+
+
 @pytest.mark.parametrize(
     ("passwd", "shadow", "key", "problem"),
     [
         (PASSWD, SHADOW, "user root", ""),
         (PASSWD, SHADOW, "user alice", ""),
-        (PASSWD + "toor:x:0:0::/root:/bin/sh\n", SHADOW, "user toor", "a second user with root's number"),
-        (PASSWD + "toor:x:00:0::/root:/bin/sh\n", SHADOW, "user toor", "a second user with root's number"),
-        (PASSWD, SHADOW.replace("$y$x", ""), "user alice", "a user with an empty password"),
-        (PASSWD.replace("alice:x", "alice:"), SHADOW, "user alice", "a user with an empty password"),
+        (PASSWD + "toor:x:0:0::/root:/bin/sh\n", SHADOW, "user toor", TWIN),
+        (PASSWD + "toor:x:00:0::/root:/bin/sh\n", SHADOW, "user toor", TWIN),
+        (PASSWD + "toor:x:+0:0::/root:/bin/sh\n", SHADOW, "user toor", TWIN),
+        (PASSWD + "toor root:x:0:0::/root:/bin/sh\n", SHADOW, "user toor root", TWIN),
+        (PASSWD + "root:x:0:0::/root:/bin/sh\n", SHADOW, "user root (2)", TWIN),
+        ("alice:x:0:0::/root:/bin/sh\n" + PASSWD, SHADOW, "user alice", TWIN),
+        (PASSWD + "t\x01r:x:0:0::/root:/bin/sh\n", SHADOW, "user t\\x01r", TWIN),
+        (PASSWD, SHADOW.replace("$y$x", ""), "user alice", EMPTY),
+        (PASSWD.replace("alice:x", "alice:"), SHADOW, "user alice", EMPTY),
+        (PASSWD, "root:*:1::::::\nalice::1\n", "user alice", EMPTY),
+        (PASSWD, "alice::1::::::\n" + SHADOW, "user alice", EMPTY),
     ],
 )
-def test_accounts(host: Path, passwd: str, shadow: str, key: str, problem: str) -> None:
+def test_accounts(
+    host: Path, monkeypatch: pytest.MonkeyPatch, passwd: str, shadow: str, key: str, problem: str
+) -> None:
     """A twin of root, and a user without a password."""
+    monkeypatch.setattr(entry_readers, "ROOT", str(host))
     (host / "etc/passwd").write_text(passwd)
     (host / "etc/shadow").write_text(shadow)
-    assert _problem("accounts", key, "/etc/passwd") == problem
+    classes = [{"name": "accounts", "paths": (), "readers": ("accounts",), "secret": True}]
+    asked = {"classes": classes, "churn": [], "folder": "", "nonce": "", "deep": False}
+    entries = entry_collection.EntryCollection(asked).entries
+    entry_problems.judge(entries)
+    assert {one.key: one.problem for one in entries}[key] == problem
 
 
 @pytest.mark.parametrize(
@@ -100,6 +117,10 @@ ROOT, ALICE = 0, 1000
         (0o644, ROOT, 0, 0o777, "units", "every user can write its folder /etc/x"),
         (0o644, ROOT, 0, 0o1777, "units", ""),
         (0o640, ALICE, 0, 0o755, "etc", ""),
+        # an archive that root unpacked in a folder of its own keeps owners
+        (0o644, ALICE, 0, 0o700, "root_tools", ""),
+        (0o666, ROOT, 0, 0o700, "root_tools", ""),
+        (0o644, ALICE, 0, 0o710, "root_tools", "user 1000 can write it"),
         (0o666, ROOT, 0, 0o755, "etc", "every user can write it"),
     ],
 )
@@ -125,7 +146,9 @@ def test_writers(
     monkeypatch.setattr(entry_problems.os, "lstat", stat_of)
     monkeypatch.setattr(entry_problems.os, "stat", stat_of)
     entry = HostEntry(kind, "/etc/x/file", "", "/etc/x/file")
-    assert entry_problems.file_problem(entry, writers) == problem
+    found = entry_problems.file_problem(entry, writers)
+    monkeypatch.undo()  # what reports a failure reads files, too
+    assert found == problem
 
 
 def _listed(*rows: tuple[int, int, int]) -> Callable[..., bytes]:
@@ -154,3 +177,20 @@ def test_access_lists(
     monkeypatch.setattr(entry_problems.os, "stat", lambda path: above)
     monkeypatch.setattr(entry_problems.os, "getxattr", _listed(*rows))
     assert writers.describe("/etc/x", strict=True) == problem
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "fails"),
+    [
+        ("/opt/app", "programs", False),
+        ("/opt/app/bin/run", "programs", False),
+        ("/opt/bin/run", "programs", True),
+        ("/opt/app/evil.service", "units", True),
+    ],
+)
+def test_software_of_a_user_is_no_failure(host: Path, path: str, kind: str, fails: bool) -> None:
+    place = host / path.lstrip("/")
+    place.parent.mkdir(parents=True)
+    place.write_text("x")
+    place.chmod(0o777)
+    assert bool(_problem(kind, path, path)) is fails

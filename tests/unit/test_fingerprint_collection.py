@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -16,15 +17,20 @@ import pytest
 from checks.survey.host import (
     accepted_copies,
     accepted_entries,
+    common,
     dpkg,
+    entry_archives,
     entry_collection,
     entry_digests,
     entry_files,
+    entry_origins,
     entry_readers,
+    fingerprint,
 )
 from checks.survey.host.host_entry import HostEntry
 
 Ask = Callable[..., dict[str, Any]]
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files to users")
 
 
 @pytest.fixture
@@ -365,3 +371,109 @@ def test_privileged_files_outside_the_classes_are_known_once_all_disks_were_look
     assert privileged(deep=False) == {"/opt/tool/program", "/usr/bin/tool"}
     assert privileged(deep=True) == {"/opt/tool/program", "/usr/bin/tool", "/usr/lib/x/y/z/hidden"}
     assert privileged(deep=False) == {"/opt/tool/program", "/usr/bin/tool", "/usr/lib/x/y/z/hidden"}
+
+
+def test_a_package_of_no_archive_is_accepted_as_it_was_shown(root: Path) -> None:
+    write(root, "usr/bin/tool")
+    info = root / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / "tool.list").write_text("/usr/bin/tool\n")
+    (info / "tool.md5sums").write_text(f"{hashlib.md5(b'x').hexdigest()}  usr/bin/tool\n")
+    (root / "usr/bin/tool").chmod(0o755)
+    package = dpkg.DpkgPackage("tool", "tool", "1", "install", "installed", "", {})
+    asked = question(root, "/usr/bin/*")
+    with (
+        patch.object(dpkg, "packages", lambda: [package]),
+        patch.object(entry_archives, "find_archives", lambda versions: {}),
+    ):
+        found = collect(asked)
+        found.digests.make_key()
+        entry_origins.attribute(found.entries, asked)
+        entries = [[one.kind, one.key, found.value(one)] for one in found.entries if not one.origin]
+        assert [one[1] for one in entries] == ["package tool"]
+        told = accepted_copies.look({**asked, "serial": 1, "digest": "d", "entries": entries})
+    assert (told["serial"], told["changed"]) == (1, [])
+
+
+@AS_ROOT
+def test_a_users_link_brings_no_file_of_another(root: Path) -> None:
+    write(root, "root/credentials", b"SECRET\n", 0o600)
+    write(root, "home/alice/dotfiles/rc")
+    for name, target in (("rc", "../../root/credentials"), ("environment", "dotfiles/rc")):
+        link = root / "home/alice" / name
+        link.symlink_to(target)
+        os.lchown(link, 1000, 1000)
+    os.chown(root / "home/alice/dotfiles/rc", 1000, 1000)
+    found = states(question(root, "/home/*/rc", "/home/*/environment"))
+    assert sorted(found) == ["/home/alice/dotfiles/rc", "/home/alice/environment", "/home/alice/rc"]
+
+
+def test_a_copy_is_of_the_content_that_was_read(root: Path) -> None:
+    path = write(root, "home/alice/rc")
+    write(root, "root/credentials", b"SECRET\n", 0o600)
+    asked = question(root, "/home/*/rc", private_copies=True)
+    (entry,) = collect(asked).entries
+    path.unlink()
+    path.symlink_to(root / "root/credentials")
+    accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
+    assert accepted.store(1, "d", {}, [entry]) == 0
+
+
+@AS_ROOT
+@pytest.mark.parametrize(("owner", "complete"), [(0, True), (1000, False)])
+def test_a_users_file_is_read_as_far_as_it_may_cost(root: Path, owner: int, complete: bool) -> None:
+    path = write(root, "home/alice/rc")
+    with path.open("r+b") as file:
+        file.truncate(5 << 20)
+    os.chown(path, owner, owner)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (entry,) = collect(question(root, "/home/*/rc")).entries
+    assert (entry.sha256 == digest) is complete
+
+
+def test_a_folder_of_too_many_names_is_an_entry_where_a_pattern_passes_it(root: Path) -> None:
+    for number in range(3):
+        write(root, f"usr/lib/{number}/security/x.so")
+    with patch.object(entry_files, "MOST_NAMES", 2):
+        found = states(question(root, "/usr/lib/*/security/**"))
+    assert "/usr/lib (bound reached)" in found
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtn", "AWS_SECRET_ACCESS_KEY=..."),
+        ("* * * * * root MYSQL_PWD=hunter2 dump", "* * * * * root MYSQL_PWD=... dump"),
+        ("0 1 * * * root curl -u me:hunter2 https://a", "0 1 * * * root curl -u ... https://a"),
+        ("http_proxy=http://me:hunter2@proxy:3128", "http_proxy=http://...@proxy:3128"),
+        ("Environment=HF=hf_abcdefghijklmnop0123456789", "Environment=HF=hf_..."),
+        ("PresharedKey = hunter2", "PresharedKey = ..."),
+        ("PasswordAuthentication=yes", "PasswordAuthentication=yes"),
+        ("HostKey=/etc/ssh/key", "HostKey=/etc/ssh/key"),
+        ("ExecStart=/usr/bin/python3 /opt/x2.py --port 8080", "ExecStart=/usr/bin/python3 /opt/x2.py --port 8080"),
+        ("UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4", "UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4"),
+    ],
+)
+def test_a_line_is_told_without_its_secrets(line: str, told: str) -> None:
+    assert common.masked(line) == told
+
+
+@AS_ROOT
+def test_users_files_push_none_of_roots_out_of_an_answer(root: Path) -> None:
+    for number in range(4):
+        os.chown(write(root, f"home/alice/.bash{number}"), 1000, 1000)
+    write(root, "root/.bashrc")
+    asked = question(root, "/home/*/.bash*", "/root/.bash*") | {"state": "/var/lib/rigwright", "ours": {}}
+    with patch.object(fingerprint, "MOST_TOLD", 2):
+        entries: Any = fingerprint.look(asked)["entries"]
+    assert [one["key"] for one in entries] == ["/root/.bashrc", "/home/alice/.bash0", "(bound reached)"]
+
+
+@AS_ROOT
+def test_all_files_of_users_have_a_bound(root: Path) -> None:
+    for number in range(3):
+        os.chown(write(root, f"home/alice/{number}", b"x" * 100), 1000, 1000)
+    digest = hashlib.sha256(b"x" * 100).hexdigest()
+    with patch.object(entry_digests, "MOST_OF_USERS", 250):
+        found = [one.sha256 == digest for one in collect(question(root, "/home/*/*")).entries if one.sha256]
+    assert found.count(True) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -144,6 +145,21 @@ def test_a_key_that_logs_in_is_an_entry(tmp_path: Path, line: str, expected: str
     assert "".join(f"{one.key}: {one.state}" for one in rows) == expected
 
 
+@pytest.mark.parametrize("padding", ["\n" * entry_readers.MOST_ROWS, "#" * (1 << 20) + "\n"])
+def test_a_key_behind_all_that_is_read_changes_an_entry(tmp_path: Path, padding: str) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (tmp_path / "root/.ssh").mkdir(parents=True)
+    file = tmp_path / "root/.ssh/authorized_keys"
+
+    def listed_keys(text: str) -> dict[str, str]:
+        file.write_text(text)
+        with patch.object(entry_readers, "ROOT", str(tmp_path)), patch.object(entry_files, "ROOT", str(tmp_path)):
+            return listed(entry_readers.authorised_keys("authorised_keys", {}))
+
+    assert listed_keys(f"{padding}x\n") != listed_keys(f"{padding}x\nssh-ed25519 QUJD\n")
+
+
 @pytest.mark.parametrize(
     ("host", "state"),
     [
@@ -169,6 +185,26 @@ def test_the_table_of_classes_is_complete() -> None:
     assert ENTRY_CLASSES[-1].paths == ("/etc/**",)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/lib/python3.11/os.py",
+        "/usr/lib/python3.11/json/decoder.py",
+        "/usr/lib/python3/dist-packages/cloudinit/util.py",
+        "/usr/share/perl5/Debconf/Config.pm",
+        "/usr/share/debconf/confmodule",
+    ],
+)
+def test_what_interpreters_of_root_load_is_an_entry(path: str) -> None:
+    patterns = [entry_collection.key_expression(pattern) for one in ENTRY_CLASSES for pattern in one.paths]
+    assert any(re.match(pattern, path) for pattern in patterns)
+
+
+@pytest.mark.parametrize("folder", ["/usr/share/x", "/var/cache/x", "/var/log/x", "/run/x", "/usr/local/share"])
+def test_setuid_programs_are_looked_for_where_nothing_runs(folder: str) -> None:
+    assert any(f"{folder}/".startswith(f"{place}/") for place in entry_privileges.SCANNED)
+
+
 def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
     names = [one.name for one in ENTRY_CLASSES]
     for one in CHURN:
@@ -190,10 +226,36 @@ def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
         ("root_tools", "/root/.vimrc", True),
         ("host_names", "/etc/resolv.conf", False),
         ("boot", "/boot/grub/grub.cfg", True),
+        ("units", "/run/systemd/transient/docker-0a1b.scope.d/50-x.conf", False),
+        ("units", "/etc/systemd/system/a.service.d/x.conf.dpkg-old", False),
+        ("mounts", "mount /var/lib/docker/overlay2/0a/merged", False),
+        ("network_hooks", "route 4 172.17.0.0/16 dev docker0 linkdown", False),
+        ("etc", "/etc/.hosts.swp", False),
+        ("sudo", "/etc/sudoers.d/.ops.swp", False),
+        # names by which something would run
+        ("units", "/run/systemd/transient/run-u1.service.timer", True),
+        ("units", "/run/systemd/transient/session-1.scope.service", True),
+        ("units", "/run/systemd/transient/rw-job-1.service.path", True),
+        ("units", "/etc/systemd/system/x.dpkg-y.service", True),
+        ("units", "/run/systemd/generator/session-x.service", True),
+        ("sudo", "/etc/sudoers.d/4913", True),
+        ("cron", "/etc/cron.daily/4913", True),
+        ("programs", "/usr/local/bin/.#x", True),
+        ("privileged_files", "/var/tmp/.x.swp", True),
+        ("accounts", "user toor.swp", True),
+        ("accounts", "user a/.#b", True),
+        ("root_tools", "/root/.ansible.cfg", True),
+        ("root_tools", "/root/.local/bin/x_history", True),
     ],
 )
 def test_churn_is_left_out(kind: str, key: str, stays: bool) -> None:
     asked = {"classes": [], "churn": [asdict(one) for one in CHURN], "folder": "", "nonce": "", "deep": False}
     collection = entry_collection.EntryCollection(asked)
-    assert collection.is_excluded(HostEntry(kind, key, "file")) is not stays
+    assert collection.is_excluded(HostEntry(kind, key, "file 0600 root:root")) is not stays
     assert bool(collection.excluded) is not stays
+
+
+def test_a_program_is_no_file_of_an_editor() -> None:
+    asked = {"classes": [], "churn": [asdict(one) for one in CHURN], "folder": "", "nonce": "", "deep": False}
+    collection = entry_collection.EntryCollection(asked)
+    assert not collection.is_excluded(HostEntry("privileged_files", "/etc/.x.swp", "file 4755 root:root"))

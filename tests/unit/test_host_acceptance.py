@@ -58,6 +58,11 @@ MORE = replace(NGINX, version="1.23-1", classes={"sudo": 1, "pam": 3, "accounts"
             ],
         ),
         ((SUDO,), (OPENED,), ["/etc/sudoers.d/ops: file 440 root root -> file 666 root root"]),
+        (
+            (),
+            (replace(SUDO, value="link to /opt/0123456789abcdef0123/x"),),
+            ["/etc/sudoers.d/ops: new (link to /opt/0123456789abcdef0123/x)"],
+        ),
         ((SUDO,), (), ["/etc/sudoers.d/ops: gone (was file 440 root root)"]),
         ((), (PACKAGED,), ["/etc/sudoers: differs from that of sudo 1.9 (file 440 root root)"]),
         ((), (replace(PACKAGED, value=""),), ["/etc/sudoers: gone, sudo 1.9 has it"]),
@@ -183,9 +188,23 @@ def test_older_and_other_entries_than_the_host_knows_are_refused(
 
 
 def test_entries_that_the_host_did_not_store_are_a_change() -> None:
-    for host in (make_answer(SUDO), store(FIRST, SUDO)):
+    stored = replace(SUDO, before=SUDO.value)
+    for host in (make_answer(SUDO), store(FIRST, stored)):
         (change,) = review_host(LATER, host, FILE).changes
         assert change.describe().startswith(f"{host.accepted_serial or 'none'} on the host, 2 in ")
+
+
+def test_an_entry_that_only_the_file_has_is_a_change() -> None:
+    stored = replace(SUDO, before=SUDO.value)
+    edited = accept_entries(make_answer(SUDO, LOGIN, serial=1), "box1", 1, "ana", "2026-11-29T06:12:00Z")
+    _, change = review_host(edited, store(FIRST, stored, LOGIN), FILE).changes
+    assert (change.key, change.change) == ("user bob", "new")
+
+
+def test_a_host_with_another_key_tells_what_is_new_but_contents() -> None:
+    other_key = replace(SUDO, value=SUDO.value.replace("a" * 32, "c" * 32))
+    _, change = review_host(FIRST, make_answer(other_key, LOGIN), FILE).changes
+    assert (change.key, change.change) == ("user bob", "new")
 
 
 def test_options_leave_classes_out_and_make_all_count() -> None:

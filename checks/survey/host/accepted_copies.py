@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from checks.survey.host import entry_origins
 from checks.survey.host.accepted_entries import AcceptedEntries
 from checks.survey.host.entry_collection import EntryCollection
 
@@ -16,6 +17,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """
     collection = EntryCollection(asked)
     collection.digests.make_key()
+    # packages of no archive are entries that attribution adds
+    entry_origins.attribute(collection.entries, asked)
     there = {(entry.kind, entry.key): entry for entry in collection.entries}
     shown = {(kind, key): value for kind, key, value in asked["entries"]}
     collection.complete([there[one] for one in shown if one in there])

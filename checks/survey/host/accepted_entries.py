@@ -91,6 +91,9 @@ class AcceptedEntries:
             content = None
             with suppress(OSError, RuntimeError):
                 content = common.data(f"{entry_files.ROOT}{entry.path}", LONGEST_COPY)
+            # its owner may have put a link to another file there meanwhile
+            if content and hashlib.sha256(content).hexdigest() != entry.sha256:
+                return None
         if not content or b"\0" in content or entry_digests.is_private_key(content):
             return None
         return content if len(content) <= LONGEST_COPY else None

@@ -29,6 +29,22 @@ SECRET = re.compile(
     r"(?:bearer\s+|basic\s+)?)(?=[^\s\"'/-])[^\s\"']+",
     re.IGNORECASE,
 )
+MASKS = (
+    (SECRET, r"\1..."),
+    # a variable whose name has such a word, where its value is no path and no plain setting
+    (
+        re.compile(
+            r"([\w.-]*(?:pass|pwd|psk|key|secret|token|credential)[\w.-]*[\"']?\s*[:=]\s*[\"']?)"
+            r"(?!(?:yes|no|true|false|none|[0-9]{1,6})(?:\W|$))(?=[^\s\"'/$])[^\s\"',;]+",
+            re.IGNORECASE,
+        ),
+        r"\1...",
+    ),
+    (re.compile(r"(://)[^/\s@]+@"), r"\1...@"),
+    (re.compile(r"((?:^|\s)(?:-u|--user|--proxy-user)(?:\s+|=)[\"']?)[^\s:]+:\S+"), r"\1..."),
+    # what looks as if it was made by chance
+    (re.compile(r"(?<![A-Za-z0-9+])(?=[A-Za-z+]*[0-9])(?=[0-9+]*[A-Za-z])[A-Za-z0-9+]{20,}"), "..."),
+)
 # _IOR('f', 1, long), FS_IMMUTABLE_FL and FS_APPEND_FL (linux/fs.h)
 GETFLAGS, STUCK = 0x80086601, 0x30
 KERNELS = ("/proc/", "/sys/")
@@ -176,7 +192,9 @@ def meets(pattern: str, path: str) -> bool:
 
 def masked(line: str) -> str:
     """Somebody's line without what looks like a secret: reports go further than root's files."""
-    return SECRET.sub(r"\1...", line)
+    for pattern, shown in MASKS:
+        line = pattern.sub(shown, line)
+    return line
 
 
 def lines(text: str) -> list[str]:

@@ -11,6 +11,8 @@ from checks.survey.host.entry_attribution import Attribution
 SYSTEM = 1000
 """The first user that is a person's (login.defs(5), SYS_UID_MAX)."""
 SHELLS = ("/usr/sbin/nologin", "/sbin/nologin", "/bin/false", "/usr/bin/false")
+ORDINARY_GROUPS = ("1", "65534")
+"""Groups of daemons without one of their name: daemon and nogroup."""
 MASTERS = ("/usr/share/base-passwd/passwd.master", "/usr/share/base-passwd/group.master")
 SYSUSERS = ("/usr/lib/sysusers.d", "/etc/sysusers.d")
 MAKERS = re.compile(r"\b(?:adduser|useradd|addgroup|groupadd|systemd-sysusers|dpkg-statoverride)\b")
@@ -21,14 +23,15 @@ def attribute_accounts(host: Attribution) -> None:
     rows = [entry for entry in host.entries if entry.kind in ("accounts", "groups") and not entry.origin]
     if not rows:
         return
-    users = {row[0]: row for row in common.rows(f"{dpkg.ROOT}/etc/passwd", 7)}
-    groups = {row[0]: row for row in common.rows(f"{dpkg.ROOT}/etc/group", 4)}
-    shadow = {row[0]: row[1] for row in common.rows(f"{dpkg.ROOT}/etc/shadow", 9)}
+    # of two rows, the C library takes the first; the entry of the second has a number, and nothing explains it
+    users = {row[0]: row for row in reversed(common.rows(f"{dpkg.ROOT}/etc/passwd", 7))}
+    groups = {row[0]: row for row in reversed(common.rows(f"{dpkg.ROOT}/etc/group", 4))}
+    shadow = {row[0]: row[1] for row in reversed(common.rows(f"{dpkg.ROOT}/etc/shadow", 9))}
     declared = AccountSources(host)
     for entry in rows:
-        name = entry.key.rpartition(" ")[2]
+        name = entry.key.partition(" ")[2]
         if entry.kind == "accounts" and name in users:
-            found = declared.user_origin(users[name], shadow.get(name, users[name][1]))
+            found = declared.user_origin(users[name], shadow.get(name, users[name][1]), groups)
         elif entry.kind == "groups" and name in groups:
             found = declared.group_origin(groups[name], users)
         else:
@@ -86,7 +89,7 @@ class AccountSources:
         pattern = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
         return next((base for base, script in self._scripts if pattern.search(script)), "")
 
-    def user_origin(self, row: list[str], password: str) -> str:
+    def user_origin(self, row: list[str], password: str, groups: dict[str, list[str]]) -> str:
         """What explains a user: it has no password, and all else is as a package or a deploy made it."""
         name, _, uid, gid, _, home, shell = row
         if not password.startswith(("*", "!")):
@@ -101,6 +104,8 @@ class AccountSources:
             return ""
         if declared := self.host.deployed.get("accounts", {}).get(name):
             return "rigwright" if home == declared and shell in SHELLS else ""
+        if gid not in (*ORDINARY_GROUPS, *groups.get(name, ["", "", ""])[2:3]):
+            return ""
         if wanted := self.declared_users.get(name):
             return f"derived from {wanted[2]}" if (home, shell) == wanted[:2] or shell in SHELLS else ""
         if shell not in SHELLS:

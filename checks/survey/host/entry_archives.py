@@ -24,8 +24,8 @@ MOST = 512 << 20  # bytes of a list
 LISTS = "/var/lib/apt/lists"
 SCRATCH = "/run/rw-check-release"
 UNSIGNED = re.compile(
-    r"\[[^]]*\b(?:trusted|allow-insecure|allow-weak)=(?:yes|true|1|on)\b"
-    r"|^(?:trusted|allow-insecure|allow-weak):\s*(?:yes|true|1|on)\s*$",
+    r"\[[^]]*\b(?:trusted|allow-insecure|allow-weak)=(?:yes|true|0*1|on|with|enable)\b"
+    r"|^(?:trusted|allow-insecure|allow-weak):\s*(?:yes|true|0*1|on|with|enable)\s*$",
     re.IGNORECASE | re.MULTILINE,
 )
 """Options of a source that let apt use what no key has signed (sources.list(5))."""

@@ -48,12 +48,16 @@ PLACES = (
 )
 """Folders whose files an initramfs has at its top."""
 GENERATED = re.compile(
-    r"(?:conf/(?:arch\.conf|initramfs\.conf|conf\.d/.*|modules|param\.conf)|scripts/.*/ORDER|cryptroot/.*|etc/(?:fstab|mtab|"
+    r"(?:conf/(?:arch\.conf|initramfs\.conf|conf\.d/.*|modules)|scripts/.*/ORDER|cryptroot/.*|etc/(?:fstab|mtab|"
     r"ld\.so\.cache|modprobe\.d/.*|udev/.*|default/.*|console-setup/.*|passwd|group|nsswitch\.conf|machine-id|hostname)|"
     r"(?:usr/)?lib/modules/[^/]+/modules\..*|(?:usr/)?lib/udev/hwdb\.bin|kernel/x86/microcode/.*|var/.*|dev/.*|"
     r"TRAILER!!!)"
 )
 """What hooks write into an initramfs, or change there."""
+ORDER = re.compile(r"scripts/[^/]+/ORDER")
+ORDERED = re.compile(rb'(?:/scripts/[\w./+-]+ "\$@"\n|\[ -e /conf/param\.conf \] && \. /conf/param\.conf\n)*')
+"""The shell commands by which an initramfs starts its scripts, as mkinitramfs(8) writes them."""
+LONGEST_ORDER = 1 << 16  # bytes
 
 
 def attribute_boot(host: Attribution) -> None:
@@ -208,7 +212,8 @@ def foreign_files(host: Attribution, path: str) -> Iterator[str]:
     """Names in an initramfs that are neither the host's explained files nor what hooks make; why it cannot be read."""
     try:
         for name, mode, digest in initramfs_files(path):
-            if stat.S_ISREG(mode) and not GENERATED.fullmatch(name) and not _is_copy(host, name, digest):
+            is_generated = bool(digest) if ORDER.fullmatch(name) else bool(GENERATED.fullmatch(name))
+            if stat.S_ISREG(mode) and not is_generated and not _is_copy(host, name, digest):
                 yield name
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         yield f"({error})"
@@ -275,6 +280,7 @@ def initramfs_files(path: str) -> Iterator[tuple[str, int, str]]:
 
 def cpio_files(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
     """The same of one archive of cpio, as the kernel reads it (Documentation/driver-api/early-userspace/buffer-format).
+    A list of scripts with other commands has no digest.
 
     Raises:
         ValueError: it is none.
@@ -288,14 +294,17 @@ def cpio_files(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
         name = os.fsdecode(stream.read(length).rstrip(b"\0"))
         stream.read(-(110 + length) % 4)
         digest = hashlib.md5(usedforsecurity=False)
-        left = size
+        left, commands = size, b""
         while left:
             piece = stream.read(min(left, 1 << 20))
             if not piece:
                 raise ValueError("its end is missing")
             left -= len(piece)
             digest.update(piece)
+            commands += piece if len(commands) <= LONGEST_ORDER else b""
         stream.read(-size % 4)
         if name == "TRAILER!!!":
             return
-        yield name.removeprefix("./"), mode, digest.hexdigest()
+        short = name.removeprefix("./")
+        is_usual = not ORDER.fullmatch(short) or (size <= LONGEST_ORDER and ORDERED.fullmatch(commands))
+        yield short, mode, digest.hexdigest() if is_usual else ""

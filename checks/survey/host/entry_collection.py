@@ -29,7 +29,12 @@ class EntryCollection:
         self.secret = {one["name"] for one in asked["classes"] if one["secret"]}
         self.excluded: dict[str, int] = {}
         self._churn = [
-            (re.compile(translate(one["kind"])), _any_of(one["keys"]), _any_of([one["states"]]), one["reason"])
+            (
+                re.compile(translate(one["kind"])),
+                re.compile("|".join(map(key_expression, one["keys"]))),
+                re.compile(translate(one["states"])),
+                one["reason"],
+            )
             for one in asked["churn"]
         ]
         self._churn_of: dict[str, list[tuple[re.Pattern[str], re.Pattern[str], str]]] = {}
@@ -81,5 +86,9 @@ class EntryCollection:
         return hmac.new(str(self.asked["nonce"]).encode(), text, hashlib.sha256).hexdigest()[:32]
 
 
-def _any_of(patterns: list[str]) -> re.Pattern[str]:
-    return re.compile("|".join(translate(one) for one in patterns))
+def key_expression(pattern: str) -> str:
+    """What a pattern of keys is as an expression; a `*` of a path ends with its name."""
+    parts = re.split(r"(\*\*|\*|\?|\[[^]]+\])", pattern)
+    words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    made = (words.get(one) or (one if one.startswith("[") else re.escape(one)) for one in parts)
+    return f"(?s:{''.join(made)})\\Z"

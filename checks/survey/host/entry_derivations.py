@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import glob
+import hashlib
 import os
 import re
 import struct
@@ -108,7 +109,9 @@ def _derive(host: Attribution, entry: HostEntry) -> str:
 
 
 def _maintainer_script(host: Attribution, entry: HostEntry) -> str:
-    """Of an archived package; as long as the file has the time of the package's build."""
+    """Of an archived package: at first sight the file has the time of the package's build, which can be set; from then
+    on it has the content of that time.
+    """
     base = entry.path.rpartition("/")[2].rpartition(".")[0]
     try:
         status = os.lstat(f"{dpkg.ROOT}{entry.path}")
@@ -116,7 +119,14 @@ def _maintainer_script(host: Attribution, entry: HostEntry) -> str:
     except OSError:
         return ""
     plain = status.st_uid == packaged_modes.OWNER and not status.st_mode & 0o7022 and status.st_mtime <= built + 1
-    return f"package {base}" if plain and base in host.index.archives else ""
+    if not plain or base not in host.index.archives:
+        return ""
+    version = host.index.versions.get(base, "")
+    if not entry.unread or not host.index.has_first(entry.path, version):
+        digest = entry.sha256 or hashlib.sha256(host.content(entry) or b"").hexdigest()
+        if not host.index.is_first(entry.path, version, digest):
+            return ""
+    return f"package {base}"
 
 
 def _public_key(host: Attribution, entry: HostEntry) -> str:

@@ -19,9 +19,14 @@ KEY_BYTES = 32
 PIECE = 1 << 20  # bytes
 KEPT = 1 << 16  # bytes of a file whose content an entry keeps
 LARGEST = 1 << 30  # bytes of a file that are read; of a longer one, size and times tell a change
+LARGEST_OF_USERS = 1 << 22
+"""The same of a file that is not root's: its owner decides how long it is."""
+MOST_OF_USERS = 1 << 27
+"""Bytes of all such files that a run reads."""
 FRESH = 2.0  # seconds since a change in which another one may have the same times
 MOST_CACHE = 16 << 20  # bytes
 FORMAT = 1
+ROOT_USER = 0
 
 Identity = tuple[int, int, int, int]
 
@@ -38,6 +43,7 @@ class EntryDigests:
         """
         self.folder, self.deep = folder, deep
         self.hits = self.reads = 0
+        self._left_of_users = MOST_OF_USERS
         self._now = time.time()
         kept = self._load()
         self._cache: dict[str, list[object]] = {} if deep else kept.get("files", {})
@@ -77,9 +83,11 @@ class EntryDigests:
             if not stat.S_ISREG(there.st_mode) or (there.st_dev, there.st_ino) != (status.st_dev, status.st_ino):
                 raise OSError(f"{path} has changed meanwhile")
             md5, sha256, content = hashlib.md5(usedforsecurity=False), hashlib.sha256(), bytearray()
-            left = LARGEST
+            is_users = there.st_uid != ROOT_USER
+            left = min(LARGEST_OF_USERS, self._left_of_users) if is_users else LARGEST
             while left > 0 and (piece := os.read(opened, PIECE)):
                 left -= len(piece)
+                self._left_of_users -= len(piece) if is_users else 0
                 md5.update(piece)
                 sha256.update(piece)
                 if len(content) <= KEPT:

@@ -65,6 +65,7 @@ class FileCollector:
         self.paths = set(taken)
         self._folders: set[str] = set()
         self._walked: set[str] = set()
+        self._bounds: set[tuple[str, str, str]] = set()
         self._count = 0
 
     def collect_class(self, kind: str, patterns: Iterable[str]) -> None:
@@ -72,11 +73,11 @@ class FileCollector:
         self._count = 0
         for pattern in patterns:
             below = pattern.endswith("/**")
-            for path in self._expand(pattern.removesuffix("/**")):
+            for path in self._expand(kind, pattern.removesuffix("/**")):
                 self._parents(kind, path)
                 self._visit(kind, path, DEEPEST if below else None)
 
-    def _expand(self, pattern: str) -> Iterator[str]:
+    def _expand(self, kind: str, pattern: str) -> Iterator[str]:
         """Paths that a pattern selects; hidden ones as well."""
         found = [""]
         parts = pattern.strip("/").split("/")
@@ -86,12 +87,17 @@ class FileCollector:
                 continue
             fits = _matcher(part)
             last = number == len(parts) - 1
-            found = [
-                f"{path}/{entry.name}"
-                for path in found
-                for entry in self._scan(path or "/")
-                if fits(entry.name) and (last or entry.is_dir(follow_symlinks=False))
-            ]
+            fitting = []
+            for path in found:
+                names = self._scan(path or "/")
+                if len(names) == MOST_NAMES:
+                    self._report_bound(kind, path or "/", f"more than {MOST_NAMES} names in the folder")
+                fitting += [
+                    f"{path}/{entry.name}"
+                    for entry in names
+                    if fits(entry.name) and (last or entry.is_dir(follow_symlinks=False))
+                ]
+            found = fitting
         yield from (path for path in found if is_silent(path) or os.path.lexists(f"{ROOT}{path}"))
 
     def _scan(self, folder: str) -> list[os.DirEntry[str]]:
@@ -138,6 +144,9 @@ class FileCollector:
             self._visit(kind, f"{path}/{entry.name}", depth - 1)
 
     def _report_bound(self, kind: str, path: str, state: str) -> None:
+        if (kind, path, state) in self._bounds:
+            return
+        self._bounds.add((kind, path, state))
         self.entries.append(HostEntry(kind, f"{path} {BOUND}", state, path))
 
     def _folder(self, kind: str, path: str, status: os.stat_result) -> None:
@@ -172,6 +181,9 @@ class FileCollector:
                 continue
             with suppress(OSError):
                 status = os.lstat(f"{ROOT}{target}")
+                if entry.uid not in (OWNER, status.st_uid):
+                    # a user's link would have files read that this user may not read
+                    continue
                 if stat.S_ISREG(status.st_mode) or (stat.S_ISDIR(status.st_mode) and not entry.package):
                     if not left:
                         self._report_bound(entry.kind, entry.path, f"more than {MOST_FOLLOWED} links to elsewhere")

@@ -29,6 +29,8 @@ from checks.survey.host.entry_templates import attribute_templates
 from checks.survey.host.host_entry import HostEntry
 
 OURS = "rigwright"
+ANYWHERE = ("privileged_files", "secret_copies", "authorised_keys")
+"""Classes of what is foreign in our folders, too: no check of these compares it."""
 
 
 def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[str, object]]:
@@ -67,7 +69,7 @@ def attribute_deployed(host: Attribution) -> None:
     linked = host.deployed.get("linked_folders", {})
     folders = tuple(f"{folder}/" for folder in host.deployed.get("folders", {}))
     for entry in host.entries:
-        if entry.path.startswith(folders) or f"{entry.path}/" in folders:
+        if entry.kind not in ANYWHERE and (entry.path.startswith(folders) or f"{entry.path}/" in folders):
             host.explain(entry, OURS)
             continue
         if not entry.path or entry.key != entry.path:

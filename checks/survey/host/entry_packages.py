@@ -92,6 +92,17 @@ class PackageRecords:
             self.changed = True
         self.owners |= {path: PathOwner(*row) for path in paths if (row := self.cache["owners"].get(path))}
 
+    def has_first(self, path: str, version: str) -> bool:
+        """Whether it is known what lay at a path when this version of its package was there first."""
+        return bool(self.cache.get("first", {}).get(path, [""])[0] == version)
+
+    def is_first(self, path: str, version: str, value: str) -> bool:
+        """Whether what lies at a path is what lay there when this version of its package was there first."""
+        if not self.has_first(path, version):
+            self.cache.setdefault("first", {})[path] = [version, value]
+            self.changed = True
+        return bool(self.cache["first"][path][1] == value)
+
     def save(self) -> None:
         """Keep what was read, where there is a folder for it."""
         if self.changed and self.path:
@@ -285,11 +296,14 @@ def attribute_links(links: list[PackagedLink], index: PackageRecords, is_entry: 
     for entry, owner, status in links:
         if entry.origin or owner.digest or status.st_uid != packaged_modes.OWNER:
             continue
-        # a package's links have the time of its build, as its sums have: a later one was made here
-        if entry.path not in MERGED and status.st_mtime > owner.made + 1:
-            continue
         end = ends[entry.path]
-        known = end in ("", "/dev/null") or index.owner(end) or is_entry(end) or os.path.isdir(f"{dpkg.ROOT}{end}")
+        # a package's links have the time of its build, as its sums have: a later one was made here, unless it was set
+        if entry.path in MERGED:
+            known = end == f"/usr{entry.path}"
+        elif status.st_mtime > owner.made + 1 or not index.is_first(entry.path, owner.version, entry.state):
+            known = False
+        else:
+            known = end in ("", "/dev/null") or bool(index.owner(end)) or is_entry(end)
         if known:
             _explain(entry, owner.package, index)
 

@@ -16,6 +16,8 @@ PRIVILEGED_DEPTH = 4  # folders
 MOST_SCANNED_DEEP = 2_000_000
 SCANNED = (
     *("/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt", "/srv", "/mnt", "/var/lib"),  # noqa: S108 (places)
+    *("/usr/local/share", "/usr/share", "/usr/src", "/var/cache", "/var/log", "/var/spool", "/var/www", "/var/backups"),
+    *("/var/opt", "/var/local", "/var/mail", "/run", "/media"),
 )
 UNSCANNED = ("/var/lib/dpkg", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/proc", "/sys")
 """Folders with nothing that runs, and those in which containers have programs of their own."""

@@ -17,6 +17,8 @@ PRIVATE = (
     *("/tmp/", "/var/tmp/"),  # noqa: S108 (names of places)
 )
 """Folders whose files are their owners': root runs none of them as its own."""
+OPTIONAL = re.compile(r"/opt/(?!(?:bin|cni|containerd)(?:/|$))")
+"""Where software that is no package's lies, much of it its own user's."""
 ORDINARY = ("etc", "ordinary_settings", "logging", "host_names", "top_folder", "tls_keys", "account_database_files")
 """Classes with files of services' own users: there, only what every user may write is a problem."""
 LOOSE_SETTINGS = re.compile(
@@ -24,6 +26,8 @@ LOOSE_SETTINGS = re.compile(
     r"\s+\"?(?:true|yes|1|on|with|enable)\"?\s*;",
     re.IGNORECASE,
 )
+ROOT_NUMBER = re.compile(r"uid=\s*[+-]?0+ ")
+"""In the state of a user, as the C library reads numbers."""
 ACL = "system.posix_acl_access"
 ACL_USER, ACL_GROUP, ACL_MASK, ACL_WRITE = 0x02, 0x08, 0x10, 0x02
 
@@ -31,25 +35,18 @@ ACL_USER, ACL_GROUP, ACL_MASK, ACL_WRITE = 0x02, 0x08, 0x10, 0x02
 def judge(entries: list[HostEntry]) -> None:
     """Set the problem of entries that can never be accepted."""
     writers = Writers()
-    passwords = {row[0]: row[1] for row in common.rows(f"{dpkg.ROOT}/etc/shadow", 9)}
-    users = {row[0]: row for row in common.rows(f"{dpkg.ROOT}/etc/passwd", 7)}
     for entry in entries:
         if entry.kind == "accounts":
-            entry.problem = account_problem(users.get(entry.key.rpartition(" ")[2]), passwords, entry)
+            entry.problem = account_problem(entry)
         elif entry.path and entry.key == entry.path:
             entry.problem = file_problem(entry, writers)
 
 
-def account_problem(row: list[str] | None, passwords: dict[str, str], entry: HostEntry) -> str:
-    """Why a user can never be accepted."""
-    if row is None:
-        return ""
-    name, field, uid = row[:3]
-    if (uid.isdecimal() and int(uid) == 0) and (name != "root" or "(" in entry.key):
+def account_problem(entry: HostEntry) -> str:
+    """Why a user can never be accepted, by its own row: names may have spaces, and be there twice."""
+    if ROOT_NUMBER.match(entry.state) and entry.key != "user root":
         return "a second user with root's number"
-    if not field or (field == "x" and passwords.get(name, "*") == ""):
-        return "a user with an empty password"
-    return ""
+    return "a user with an empty password" if " password=empty" in entry.state else ""
 
 
 def file_problem(entry: HostEntry, writers: Writers) -> str:
@@ -67,7 +64,7 @@ def file_problem(entry: HostEntry, writers: Writers) -> str:
         text = re.sub(r"(?m)^\s*(?://|#(?!clear)).*$", "", common.begin(f"{dpkg.ROOT}{path}"))
         if matched := LOOSE_SETTINGS.search(text):
             return f"apt takes packages that no key has signed: {' '.join(matched[0].split())}"
-    if path.startswith(PRIVATE):
+    if path.startswith(PRIVATE) or (entry.kind == "programs" and OPTIONAL.match(path)):
         return ""
     return writers.describe(path, strict=entry.kind not in ORDINARY)
 
@@ -98,10 +95,12 @@ class Writers:
         except OSError:
             return ""
         found = "" if stat.S_ISLNK(status.st_mode) else self._of(path, status, strict)
-        if found:
-            return f"{found} can write it"
         folder = os.path.dirname(path)
+        if found:
+            return "" if self._is_closed(folder) else f"{found} can write it"
         while strict and folder not in ("/", ""):
+            if self._is_closed(folder):
+                return ""
             if folder not in self._folders:
                 above = self._folder(folder)
                 self._folders[folder] = f"{above} can write its folder {folder}" if above else ""
@@ -109,6 +108,16 @@ class Writers:
                 return self._folders[folder]
             folder = os.path.dirname(folder)
         return ""
+
+    def _is_closed(self, folder: str) -> bool:
+        """Whether root alone gets into a folder or one above it: what an archive has unpacked there may be anyone's."""
+        while folder not in ("/", ""):
+            with suppress(OSError):
+                status = os.stat(f"{dpkg.ROOT}{folder}")
+                if not status.st_uid and not status.st_mode & 0o011:
+                    return True
+            folder = os.path.dirname(folder)
+        return False
 
     def _folder(self, path: str) -> str:
         try:

@@ -58,7 +58,8 @@ def describe_password(field: str) -> str:
 
 def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per account."""
-    shadow = {row[0]: row for row in _rows("shadow")}
+    # of two rows, the C library takes the first
+    shadow = {row[0]: row for row in reversed(_rows("shadow"))}
     for number, row in enumerate(_rows("passwd"), 1):
         if len(row) != 7:
             yield text_entry(kind, f"line {number}", "no account", "/etc/passwd")
@@ -81,7 +82,7 @@ def accounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
 
 def groups(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per group."""
-    shadow = {row[0]: row for row in _rows("gshadow") if len(row) == 4}
+    shadow = {row[0]: row for row in reversed(_rows("gshadow")) if len(row) == 4}
     for number, row in enumerate(_rows("group"), 1):
         if len(row) != 4:
             yield text_entry(kind, f"line {number}", "no group", "/etc/group")
@@ -153,7 +154,15 @@ def _keys_in(kind: str, user: str, path: str) -> Iterator[HostEntry]:
     except OSError:
         return
     yield entry_files.describe_file(kind, path, status)
-    for number, line in enumerate(common.lines(common.begin(f"{ROOT}{path}"))[:MOST_ROWS], 1):
+    text = common.begin(f"{ROOT}{path}")
+    rows = common.lines(text)
+    if len(rows) > MOST_ROWS or len(text) >= common.BEGIN:
+        # sshd reads all of it: what follows is known by size and time alone
+        with suppress(OSError):
+            status = os.stat(f"{ROOT}{path}")
+        state = f"longer than is read: {status.st_size} bytes, changed at {status.st_ctime_ns}"
+        yield HostEntry(kind, f"{user} {path} {entry_files.BOUND}", state)
+    for number, line in enumerate(rows[:MOST_ROWS], 1):
         words = line.strip()
         if not words or words.startswith("#"):
             continue

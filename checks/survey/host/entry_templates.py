@@ -72,13 +72,17 @@ def attribute_templates(host: Attribution) -> None:
         if entry.origin or not entry.path or entry.key != entry.path:
             continue
         found = _copied(host, entry) or _made(host, entry)
-        if not found and entry.md5 and sums.get(entry.path) == entry.md5 and host.installed(owners.get(entry.path, "")):
-            # ucf has what the package brought last, as dpkg has of a setting of its own
-            found = f"package {owners[entry.path]}" if host.content(entry) is not None else ""
+        owner = owners.get(entry.path, "")
+        if not found and entry.md5 and sums.get(entry.path) == entry.md5 and host.installed(owner):
+            # ucf has what the package brought last, as dpkg has of a setting of its own; of one version it is the same
+            versions = host.index.versions
+            version = next((versions[base] for base in versions if base.partition(":")[0] == owner), "")
+            same = host.content(entry) is not None and host.index.is_first(f"ucf {entry.path}", version, entry.md5)
+            found = f"package {owner}" if same else ""
         if found:
             host.explain(entry, found)
         elif entry.path in sums or entry.path in COPIES:
-            entry.expected_from = entry.expected_from or f"template of {owners.get(entry.path, 'its package')}"
+            entry.expected_from = entry.expected_from or f"template of {owner or 'its package'}"
 
 
 def _copied(host: Attribution, entry: HostEntry) -> str:

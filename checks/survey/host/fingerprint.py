@@ -25,6 +25,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     packages = entry_origins.attribute(collection.entries, asked)
     entry_problems.judge(collection.entries)
     unexplained = [entry for entry in collection.entries if not entry.origin or entry.problem]
+    # users' files come last: a user may make as many as fill an answer
+    unexplained.sort(key=lambda entry: entry.uid != 0)
     collection.complete(unexplained)
     explained: dict[str, int] = {}
     for entry in collection.entries:
