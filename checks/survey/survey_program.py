@@ -47,7 +47,7 @@ COMMON = (
         "overlayfs_layers",
         "python_import_paths",
     ),
-    *("next_boot_config", "next_boot_packet_filters", "program_paths", "script_relative_paths"),
+    *("next_boot_config", "program_paths", "script_relative_paths"),
     *("host_entry", "entry_digests", "entry_files", "live_entries", "entry_readers", "entry_collection"),
     "accepted_entries",
     *("entry_archives", "entry_packages", "entry_attribution", "entry_templates", "entry_accounts"),

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from checks.packets import iptables_save
-from checks.packets.ruleset_decoding import Ruleset
 from checks.survey.host import (
     apt,
     cards,
     common,
     containers,
     dpkg,
-    firewall,
     health,
     kernel,
     packages,
@@ -102,22 +99,6 @@ def _kernel_log() -> list[str]:
     if found["blind"]:
         raise RuntimeError(found["blind"])
     return list(found["messages"])  # type: ignore[call-overload]
-
-
-def _chain_rules(text: str | None) -> dict[tuple[Any, ...], object]:
-    """Chain -> its policy, and how many rules it has."""
-    if text is None:
-        raise RuntimeError("its rules cannot be read")
-    rules = Ruleset({}, {})
-    iptables_save.add_saved_rules(rules, {"iptables": text})
-    return {key: (one.policy, [repr(rule) for rule in one.rules]) for key, one in rules.chains.items()}
-
-
-def _parse_iptables() -> dict[tuple[Any, ...], object]:
-    with patch.object(
-        firewall.common, "read", lambda path, *_: "filter\n" if path.endswith("/ip_tables_names") else ""
-    ):
-        return _chain_rules(firewall.legacy()["iptables"])
 
 
 def _parse_status(text: str) -> list[Any]:
@@ -244,9 +225,6 @@ PARSERS: dict[str, ParserRow] = {
     ),
     "dpkg.packages": ParserRow("status.txt", text_parser(_parse_status), cut=(0,), moves="\n\n", noisy=False),
     "cards.log": ParserRow("journal.txt", program_parser(_kernel_log, "journalctl"), allowed=frozenset({0, 1})),
-    "firewall.legacy": ParserRow(
-        "iptables-save.txt", program_parser(_parse_iptables, "iptables-legacy-save"), moves=None
-    ),
     "simulation.parse": ParserRow(
         "simulate.txt", text_parser(_parse_simulation), ValueError, complete=True, nul=False, cut=(0,), words=SUMMARY
     ),

@@ -67,7 +67,6 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
             "listens": [],
             "sockets": {"/run/docker.sock": SOCKET},
             "swarm": False,
-            "published": [],
             "info": {
                 "ServerVersion": '"26.1.5"',
                 "LoggingDriver": '"journald"',
@@ -210,7 +209,6 @@ def set_(*path: Any) -> Change:
         (set_("daemon", "sockets", "/srv/x.sock", {**SOCKET, "mode": 0o777}), {"C04"}, "/srv/x.sock has mode 777"),
         (set_("daemon", "sockets", {}), {"C04"}, "found none"),
         (set_("daemon", "carded", None), {"C08"}, "Docker's list of running containers"),
-        (set_("daemon", "published", None), {"C09"}, "Docker's list of running containers"),
         (set_("specs", []), {"C05"}, "found none"),
         (set_("specs", 0, "missing", [LIBRARY]), {"C05"}, f"{LIBRARY} is not there"),
         (set_("loaded", "595.71.05"), {"C05"}, f"{LIBRARY} has version 595.58.03, the loaded driver 595.71.05"),

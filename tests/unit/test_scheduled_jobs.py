@@ -1,7 +1,6 @@
 """What a host starts by the clock or at a boot, and what its loader puts into programs, as the survey finds it."""
 
 import re
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from checks.survey.host import (
     boot_settings,
     dpkg,
     dynamic_loader,
-    firewall,
     next_boot_config,
     privilege_escalation,
     program_paths,
@@ -185,14 +183,6 @@ def test_what_a_packages_own_unit_does_at_the_end_of_a_boot_is_no_news(
         # a list may have the other name of what lies below /usr
         write("var/lib/dpkg/info/helper.list", f"/lib/systemd/system/{unit.name}\n")
     assert len([*scheduled_jobs.ends()]) == (owner == "nobodys")
-
-
-def test_a_queue_that_loses_packets_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def queue(kind: str) -> bytes:
-        return struct.pack("=BxHiIII", 0, 0, 1, 0, 0, 0) + firewall.attribute(1, kind.encode() + b"\0")
-
-    monkeypatch.setattr(firewall, "dump_netlink", lambda *_: [queue("fq_codel"), queue("netem")])
-    assert firewall.shaped() == ["netem on lo"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import re
 
 from checks.survey.host import common, dpkg
 from checks.survey.host.entry_attribution import Attribution
-from checks.survey.host.host_entry import HostEntry
 
 SYSTEM = 1000
 """The first user that is a person's (login.defs(5), SYS_UID_MAX)."""
@@ -90,7 +89,7 @@ class AccountSources:
     def user_origin(self, row: list[str], password: str) -> str:
         """What explains a user: it has no password, and all else is as a package or a deploy made it."""
         name, _, uid, gid, _, home, shell = row
-        if password and not password.startswith(("*", "!")) or not password:
+        if (password and not password.startswith(("*", "!"))) or not password:
             return ""
         if password.startswith("!") and len(password.lstrip("!")) > 1:
             # a locked password may be unlocked again: it was somebody's

@@ -14,7 +14,6 @@ from contextlib import suppress
 
 from checks.survey.host import dpkg
 from checks.survey.host.entry_attribution import Attribution
-from checks.survey.host.host_entry import HostEntry
 
 FOLDERS = ("generator", "generator.early", "generator.late")
 PLACE = "/run/systemd"
