@@ -151,11 +151,6 @@ def lying(path: str) -> dict[str, object]:
     }
 
 
-def login_environment() -> dict[str, str]:
-    """Variables that who logged in to look was given, by sshd, PAM, sudo and a shell; none of them is in force here."""
-    return dict(one.partition("=")[::2] for one in begin("/proc/self/environ").split("\0") if "=" in one)
-
-
 def stuck(path: str | Path) -> bool:
     """Whether a file system lets nobody, root included, change or remove a file or folder (chattr(1), +i and +a)."""
     with contextlib.suppress(OSError):

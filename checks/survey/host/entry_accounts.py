@@ -127,5 +127,3 @@ class AccountSources:
             return f"derived from {self.declared_groups[name]}"
         origin = self.script_origin(name)
         return f"derived from the scripts of package {origin}" if origin else ""
-
-

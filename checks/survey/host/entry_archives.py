@@ -132,7 +132,9 @@ def parse_fields(paragraph: str) -> dict[str, str]:
     """Fields of a paragraph that has one line for each that counts."""
     return {
         key: " ".join(value.split())
-        for key, separator, value in (line.partition(":") for line in paragraph.split("\n") if line[:1] not in (" ", ""))
+        for key, separator, value in (
+            line.partition(":") for line in paragraph.split("\n") if line[:1] not in (" ", "")
+        )
         if separator
     }
 

@@ -15,7 +15,9 @@ from checks.survey.host.host_entry import HostEntry
 class Attribution:
     """Entries, and what explains them."""
 
-    def __init__(self, entries: list[HostEntry], index: PackageIndex, deployed: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self, entries: list[HostEntry], index: PackageIndex, deployed: Mapping[str, Mapping[str, str]]
+    ) -> None:
         self.entries, self.index, self.deployed = entries, index, deployed
         self.by_path = {entry.path: entry for entry in entries if entry.path and entry.key == entry.path}
         self._contents: dict[str, bytes | None] = {}
@@ -55,7 +57,11 @@ class Attribution:
         """An entry's content; None where it is no plain file of root's that root alone can write."""
         try:
             status = os.lstat(f"{dpkg.ROOT}{entry.path}")
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != entry_packages.OWNER or stat.S_IMODE(status.st_mode) & 0o7022:
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_uid != entry_packages.OWNER
+                or stat.S_IMODE(status.st_mode) & 0o7022
+            ):
                 return None
             return common.data(f"{dpkg.ROOT}{entry.path}", most=most)
         except (OSError, RuntimeError):

@@ -103,7 +103,9 @@ class HostLogs:
         stamp = re.search(rb"msg=audit\(([0-9.]+:[0-9]+)\)", line)
         if not stamp:
             return ""
-        pattern = rb"type=SYSCALL msg=audit\(" + re.escape(stamp[1]) + rb"\):[^\n]*? auid=(\d+)[^\n]*? exe=\"([^\"\n]*)\""
+        pattern = (
+            rb"type=SYSCALL msg=audit\(" + re.escape(stamp[1]) + rb"\):[^\n]*? auid=(\d+)[^\n]*? exe=\"([^\"\n]*)\""
+        )
         if matched := re.search(pattern, self.audit):
             login = matched[1].decode()
             name = "no login" if login == "4294967295" else f"the login of {user_name(login)}"
@@ -118,8 +120,10 @@ class HostLogs:
                 matched = re.match(r"\s*(\S+) : .*?COMMAND=(.*)", line.text)
                 if matched and re.search(rf"(?<![\w/]){re.escape(entry.path)}(?![\w/])", matched[2]):
                     return f"sudo of {matched[1]} at {clock(line.moment)}: {common.masked(matched[2])[:160]}"
-            if name and line.program in ("useradd", "usermod", "groupadd") and re.search(
-                rf"(?:name=|'){re.escape(name)}[',]", line.text
+            if (
+                name
+                and line.program in ("useradd", "usermod", "groupadd")
+                and re.search(rf"(?:name=|'){re.escape(name)}[',]", line.text)
             ):
                 return f"{line.program} at {clock(line.moment)}"
         return ""
@@ -147,7 +151,9 @@ class HostLogs:
             elif matched := re.search(r"session closed for user (\S+)", line.text):
                 if line.moment < moment - SLACK and line.program.startswith("sshd"):
                     opened.pop(matched[1], None)
-        return [f"after {user} logged in by ssh from {place} at {clock(at)}" for user, (place, at) in opened.items()][:2]
+        return [f"after {user} logged in by ssh from {place} at {clock(at)}" for user, (place, at) in opened.items()][
+            :2
+        ]
 
 
 def covers(span: Span, moment: float) -> bool:

@@ -48,6 +48,7 @@ LINKS = {
 }
 """Link -> target -> packages that make it."""
 
+
 def attribute_derivations(host: Attribution) -> None:
     """Explain derived entries."""
     left = [entry for entry in host.entries if not entry.origin and entry.path and entry.key == entry.path]
@@ -68,7 +69,9 @@ def _derive(host: Attribution, entry: HostEntry) -> str:
             script = f"/etc/init.d/{matched[1]}"
             return f"derived from {script}" if target == script and host.is_explained(script) else ""
         if path.startswith("/etc/runit/runsvdir/default/"):
-            return f"derived from {target}" if target.startswith("/etc/sv/") and host.is_explained(f"{target}/run") else ""
+            return (
+                f"derived from {target}" if target.startswith("/etc/sv/") and host.is_explained(f"{target}/run") else ""
+            )
         if path.startswith("/etc/alternatives/"):
             return _alternative(host, path.rpartition("/")[2], target)
         if target.startswith("/etc/alternatives/"):
@@ -79,7 +82,14 @@ def _derive(host: Attribution, entry: HostEntry) -> str:
             known = target.startswith("/usr/share/zoneinfo/") and host.installed("tzdata")
             return "package tzdata" if known and host.is_explained(os.path.realpath(target)) else ""
         makers = LINKS.get(path, {}).get(target, ())
-        return next((f"package {name}" if name else "derived from proc(5)" for name in makers if not name or host.installed(name)), "")
+        return next(
+            (
+                f"package {name}" if name else "derived from proc(5)"
+                for name in makers
+                if not name or host.installed(name)
+            ),
+            "",
+        )
     if re.fullmatch(r"/etc/ssh/ssh_host_\w+_key\.pub", path):
         return _public_key(host, entry)
     if path == BUNDLE:

@@ -70,7 +70,10 @@ OTHER_MODES = {
 FOLDERS = {
     **dict.fromkeys(("/tmp", "/var/tmp"), (0o1777, 0, 0)),
     **dict.fromkeys(
-        ("/var/local", *(f"/usr/local{one}" for one in ("", "/bin", "/sbin", "/lib", "/etc", "/share", "/src", "/games"))),
+        (
+            "/var/local",
+            *(f"/usr/local{one}" for one in ("", "/bin", "/sbin", "/lib", "/etc", "/share", "/src", "/games")),
+        ),
         (0o2775, 0, 50),
     ),
     "/var/mail": (0o2775, 0, 8),
@@ -159,9 +162,7 @@ class PackageIndex:
         keys = {one.base: f"{one.base} {one.version}" for one in packages}
         unknown = [one for one in packages if keys[one.base] not in remembered]
         found = entry_archives.find_archives({one.name: one.version for one in unknown}) if unknown else {}
-        remembered |= {
-            keys[one.base]: [found[one.name], records[one.base]] for one in unknown if one.name in found
-        }
+        remembered |= {keys[one.base]: [found[one.name], records[one.base]] for one in unknown if one.name in found}
         self.cache["remembered"] = remembered
         self.cache["lists"] = entry_archives.describe_lists(dpkg.ROOT)
         self.cache["versions"] = {one.base: one.version for one in packages}

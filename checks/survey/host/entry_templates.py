@@ -210,13 +210,18 @@ def render_pam(template: str, kind: str, profiles: list[dict[str, str]]) -> str:
         profiles: The profiles that are on, by priority.
     """
     group = kind.partition("-")[0]
-    used = [one for one in profiles if not (kind.endswith("noninteractive") and one.get("Session-Interactive-Only") == "yes")]
+    used = [
+        one
+        for one in profiles
+        if not (kind.endswith("noninteractive") and one.get("Session-Interactive-Only") == "yes")
+    ]
     blocks = {"Primary": "", "Additional": ""}
     for block in blocks:
         members = [
             one
             for one in used
-            if one.get(f"{group.title()}-Type", "") == block and (group.title() in one or f"{group.title()}-Initial" in one)
+            if one.get(f"{group.title()}-Type", "") == block
+            and (group.title() in one or f"{group.title()}-Initial" in one)
         ]
         rows = []
         for place, one in enumerate(members):

@@ -89,16 +89,6 @@ def look(folder: str) -> None:
         any(entries)
 
 
-def is_unresponsive(path: str) -> bool:
-    """Whether a file lies where no file system answers, so that nobody can look at it; the system's own does."""
-    folder = os.path.dirname(path)
-    if SYSTEMS_OWN.match(path):
-        return False
-    if folder not in _heard:
-        _heard[folder] = not silent([folder])
-    return not _heard[folder]
-
-
 _heard: dict[str, bool] = {}
 
 
