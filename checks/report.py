@@ -200,12 +200,15 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             if (kinds := self.left_out[target]) and self.verbosity >= 1:
                 listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
                 self._tw.line(self._wrap_text(f"{target}: do not apply: {listed}", "  "))
-            self._tw.write(f"{target}: ")
-            self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
-            if changes:
-                self._tw.write(f", {changes} change{' is' if changes == 1 else 's are'} not accepted", purple=True)
+            verdict = "not what its rig says" if bad else "conforms"
+            unaccepted = f", {changes} change{' is' if changes == 1 else 's are'} not accepted" if changes else ""
             changed = f"{counted['changed']} changed, " if counted["changed"] else ""
-            self._tw.write(f" ({counted['ok']} ok, {bad} failed, {changed}{counted['skip']} skipped)\n")
+            counts = f"({counted['ok']} ok, {bad} failed, {changed}{counted['skip']} skipped)"
+            line = self._wrap_text(f"{target}: {verdict}{unaccepted} {counts}", "  ")
+            before, _, after = line.partition(verdict)
+            self._tw.write(before)
+            self._tw.write(verdict, **{"red" if bad else "green": True})
+            self._tw.line(after)
             self.print_acceptance(target, changes)
             if advisories := self.frame.advisories.get(target):
                 states = ", ".join(f"{number} {state}" for state, number in advisories.items())

@@ -13,7 +13,6 @@ from checks.acceptance.host_review import ACCEPTANCE_CHECK, HostReview, describe
 from checks.remedy import instruction
 from checks.survey.entry_classes import ENTRY_CLASSES
 
-FORGED = "what root of the host forges: its package database, its records and its answers are root's"
 LISTED = 8
 """Entries of a failure that are named."""
 
@@ -23,7 +22,7 @@ LISTED = 8
     "the accepted entries beside the inventory are those that the host knows",
     severity="high",
     why="with older entries, a change that was undone since passes for an accepted one",
-    blind=FORGED,
+    blind="a host whose root forges what it knows of accepted entries",
 )
 def test_acceptance(host_review: HostReview) -> None:
     if host_review.problem:
@@ -34,7 +33,7 @@ def test_acceptance(host_review: HostReview) -> None:
         if not host_review.strict:
             pytest.skip("nothing was accepted yet")
         text = describe_unreviewed(host_review.number)
-        changes = (HostChange(ACCEPTANCE, "accepted entries", "new", now=text),)
+        changes = (HostChange(ACCEPTANCE, ACCEPTANCE, "new", now=text),)
     if changes:
         raise UnacceptedChanges("accepted entries", changes)
 
@@ -44,7 +43,6 @@ def test_acceptance(host_review: HostReview) -> None:
     "no entry is of a kind that is never accepted",
     severity="critical",
     why="a second root, a preloaded library, an unsigned archive or a program that others can write gives the box away",
-    blind=FORGED,
 )
 def test_unacceptable(host_review: HostReview) -> None:
     if found := [f"{one.key}: {one.problem}" for one in host_review.unacceptable]:
@@ -75,7 +73,7 @@ def _make_check(spec: ClassCheck) -> Callable[[HostReview], None]:
 
     test_class.__name__ = test_class.__qualname__ = f"test_{spec.name}"
     title = f"{spec.label}: all are packaged, deployed or accepted"
-    return check(spec.id, title, severity="high", why=spec.why, blind=FORGED)(test_class)
+    return check(spec.id, title, severity="high", why=spec.why)(test_class)
 
 
 CLASSES = {PACKAGES, *(one.name for one in ENTRY_CLASSES)}

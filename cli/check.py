@@ -39,7 +39,7 @@ from rigwright.problems import describe_unknown
     "--ignore",
     multiple=True,
     metavar="CLASSES",
-    help="Leave changes of these classes out, such as logrotate,resolver.",
+    help="Leave changes of these classes out, such as logging,host_names.",
     shell_complete=shell_completion.complete_entry_classes,
 )
 @click.option("--accept", is_flag=True, help="List what nothing explains on the hosts, and accept it after a question.")

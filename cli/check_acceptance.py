@@ -172,7 +172,7 @@ def _accept(name: str, proposal: Proposal, inventory: str, author: str) -> bool:
     try:
         save_accepted(file, accepted)
         try:
-            store_accepted(proposal.seen.target, proposal.seen.rig, accepted, proposal.found)
+            store_accepted(proposal.seen.target, proposal.seen.rig, accepted)
         except EntriesChanged as error:
             restore_accepted(file, proposal.seen.accepted)
             changed = f"{name}: nothing is accepted, for the host has changed meanwhile: {error}; review it again"

@@ -167,7 +167,8 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
         ],
     )
     yield ""
-    counts = ", ".join(f"{int(box.counts.get(name, 0))} {word}" for name, word in zip(VERDICTS, WORDS, strict=True))
+    numbers = [(name, word, int(box.counts.get(name, 0))) for name, word in zip(VERDICTS, WORDS, strict=True)]
+    counts = ", ".join(f"{number} {word}" for name, word, number in numbers if number or name != "changed")
     yield f"Checks: {counts}."
     named = [one for one in box.red if one.id in shipped.checks and one.severity in SEVERITIES]
     if named:

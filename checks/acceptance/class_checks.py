@@ -19,7 +19,7 @@ class ClassCheck:
     label: str
     """Name of the class in lines of changes."""
     why: str
-    """Consequence of a change that nobody has reviewed."""
+    """Consequence of a change without a review."""
 
 
 CLASS_CHECKS = (
@@ -28,7 +28,7 @@ CLASS_CHECKS = (
     ClassCheck("X05", "groups", "groups", "members of groups such as sudo, docker or disk can become root"),
     ClassCheck("X06", "account_files", "defaults of accounts", "other ranges of ids let a user become another one"),
     ClassCheck(
-        "X07", "account_database_files", "account files", "whoever writes the files of accounts is root at a login"
+        "X07", "account_database_files", "account files", "a user that can write them makes itself root"
     ),
     ClassCheck("X08", "sudo", "sudo rules", "a further rule lets its user become root"),
     ClassCheck("X09", "pam", "PAM services", "another module or option lets in without the password"),
@@ -85,5 +85,5 @@ CLASS_CHECKS = (
     ClassCheck("X60", "logging", "logging", "changes are no longer logged"),
     ClassCheck("X61", "ordinary_settings", "ordinary settings", "the host behaves differently"),
     ClassCheck("X62", "top_folder", "top folder", "programs and backups find other folders at /"),
-    ClassCheck("X63", "etc", "other settings", "programs read settings that nobody has reviewed"),
+    ClassCheck("X63", "etc", "other settings", "programs read settings without a review"),
 )

@@ -15,7 +15,7 @@ from checks.survey.entry_classes import ENTRY_CLASSES
 from checks.survey.fingerprint import EntryPackage, FingerprintEntry, HostFingerprint
 
 ACCEPTANCE = "acceptance"
-"""Class of changes of the accepted entries themselves."""
+"""Class of changes of the accepted entries themselves, and the key of one of all of them."""
 REACHES_US = frozenset(one.name for one in ENTRY_CLASSES if one.reaches_us)
 DIGEST = re.compile(r"\s*\b(?:[a-z0-9]+:)?[0-9a-f]{16,}\b")
 
@@ -54,11 +54,11 @@ class HostChange:
 
     def describe(self) -> str:
         """The change in a line."""
+        if self.entry_class == ACCEPTANCE:
+            return self.now if self.key == ACCEPTANCE else f"{self.key}: {describe_value(self.now)}"
         now, before = describe_value(self.now), describe_value(self.before)
         package = f"of {self.expected_from}" if self.expected_from else ""
-        if self.entry_class == ACCEPTANCE:
-            word, details = now, []
-        elif self.entry_class == PACKAGES and self.change == "new":
+        if self.entry_class == PACKAGES and self.change == "new":
             word, details = "new", [self.now]
         elif self.change == "gone":
             word, details = "gone", [f"was {before}" if before else ""]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from checks.acceptance.accepted_entries import AcceptedEntries
-from checks.survey.accepted_copies import ACCEPTED_COPIES, acceptance_question
 from checks.survey.answers import SurveyAnswers
-from checks.survey.fingerprint import HostFingerprint
+from checks.survey.fingerprint import ACCEPTED_COPIES, acceptance_question
 from checks.survey.section import SurveyScope
 from checks.survey.survey_program import COMMAND, MOST, parse_answers, render_survey_program
 from rigwright.model.rig import Rig
@@ -19,14 +18,13 @@ class EntriesChanged(Exception):
     """Entries of a host are others than those that were reviewed: it has stored nothing. The text names them."""
 
 
-def store_accepted(target: Any, rig: Rig, accepted: AcceptedEntries, found: HostFingerprint) -> None:
+def store_accepted(target: Any, rig: Rig, accepted: AcceptedEntries) -> None:
     """Store serial, digest and copies on a host.
 
     Args:
         target: pyinfra's connected host.
         rig: Its rig.
         accepted: Its accepted entries.
-        found: The answer that was reviewed.
 
     Raises:
         EntriesChanged: the host has others by now, or knows a later acceptance.
@@ -35,7 +33,7 @@ def store_accepted(target: Any, rig: Rig, accepted: AcceptedEntries, found: Host
         roles.root_shell.ConnectionGone: the connection is gone.
     """
     scope = SurveyScope(rig, cast("TargetState", None))  # entries depend on no target state
-    entries = [one for one in found.entries if one.key in accepted.entries.get(one.kind, {})]
+    entries = [(kind, key, value) for kind, listed in accepted.entries.items() for key, value in listed.items()]
     question = acceptance_question(scope, accepted.serial, accepted.digest, entries)
     limit = ACCEPTED_COPIES.time_limit(scope)
     program = render_survey_program({ACCEPTED_COPIES.name: (limit, question)})
@@ -46,5 +44,5 @@ def store_accepted(target: Any, rig: Rig, accepted: AcceptedEntries, found: Host
         raise ValueError(f"{error}: {answer.complaint or f'exit status {answer.status}'}") from None
     if stored.changed:
         raise EntriesChanged(", ".join(f"{kind} {key}" for kind, key in stored.changed))
-    if (stored.accepted_serial, stored.accepted_digest) != (accepted.serial, accepted.digest):
-        raise EntriesChanged(f"it knows accepted entries {stored.accepted_serial} by now")
+    if (stored.serial, stored.digest) != (accepted.serial, accepted.digest):
+        raise EntriesChanged(f"it knows accepted entries {stored.serial} by now")

@@ -88,11 +88,11 @@ def review_host(accepted: AcceptedEntries | None, found: HostFingerprint, file: 
         return make("refused", f"the host knows other accepted entries {known} than {place} has")
     if not known:
         text = f"none on the host, {accepted.serial} in {place}: a rebuilt host has a new key and is reviewed anew"
-        return make("renewed", "", HostChange(ACCEPTANCE, "accepted entries", "changed", now=text))
+        return make("renewed", "", HostChange(ACCEPTANCE, ACCEPTANCE, "changed", now=text))
     changes = compare_entries(accepted, found)
     if known < accepted.serial:
         text = f"{known} on the host, {accepted.serial} in {place}: the host was restored, or did not store them"
-        changes.insert(0, HostChange(ACCEPTANCE, "accepted entries", "changed", now=text))
+        changes.insert(0, HostChange(ACCEPTANCE, ACCEPTANCE, "changed", now=text))
     return make("reviewed", "", *changes)
 
 

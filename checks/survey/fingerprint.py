@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
@@ -85,8 +86,6 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
         "folder": results_folder(roots),
         "nonce": run_nonce(),
         "deep": scene.deep,
-        "roots": [roots.software, roots.state, roots.config, roots.models],
-        "ledger": roots.ledger,
         "credentials": roots.credentials,
         "listeners": [],
         "state": roots.state,
@@ -102,3 +101,36 @@ FINGERPRINT: Section[HostFingerprint] = Section(
     blind="what root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in firmware",
     start_order=0,
 )
+
+
+@dataclass(frozen=True)
+class StoredCopies:
+    """Accepted entries as the host has stored them."""
+
+    serial: int
+    """Of what it has stored last; one that is not higher than that is not stored."""
+    digest: str
+    changed: list[tuple[str, str]]
+    """Class and key of entries that are others than those that were reviewed; then nothing is stored."""
+    copies: int
+    """Contents of which it keeps a copy for differences."""
+
+
+def acceptance_question(
+    scene: SurveyScope, serial: int, digest: str, entries: Iterable[Sequence[str]]
+) -> dict[str, object]:
+    """What a host is told of accepted entries.
+
+    Args:
+        scene: The host.
+        serial: Of the accepted entries; higher than the last one.
+        digest: SHA-256 of the file of them.
+        entries: Class, key and value of each.
+    """
+    return {**collection_question(scene), "serial": serial, "digest": digest, "entries": [[*one] for one in entries]}
+
+
+ACCEPTED_COPIES: Section[StoredCopies] = Section(
+    "accepted_copies", StoredCopies, lambda scene: None, 120.0, phase="separate", blind="what root replaces afterwards"
+)
+"""Its question is `acceptance_question`: an acceptance alone asks it."""

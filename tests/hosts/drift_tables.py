@@ -30,6 +30,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from checks.acceptance.class_checks import CLASS_CHECKS
 from checks.owned_ids import OWNED
 from rigwright.toml import tomllib
 
@@ -129,7 +130,9 @@ def load_harmless() -> dict[str, HarmlessRow]:
 
 def load_undrifted_checks() -> dict[str, UndriftedCheckRow]:
     """Check -> what shows it red."""
-    return load_table(ELSEWHERE, UndriftedCheckRow)  # type: ignore[return-value]
+    shown = "tests/hosts/test_host_changes.py: it is changed, and never red"
+    classes = {one.id: UndriftedCheckRow(shown=shown) for one in CLASS_CHECKS}
+    return classes | load_table(ELSEWHERE, UndriftedCheckRow)  # type: ignore[return-value]
 
 
 def make_batches(rows: dict[str, DriftRow]) -> list[dict[str, DriftRow]]:

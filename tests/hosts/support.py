@@ -71,7 +71,7 @@ def run_plan(inventory: Path) -> PyinfraRun:
     return run_deploy(inventory, "--dry")
 
 
-STATUS = {"as declared": 0, "not as declared": 1, "not reached": 3}
+STATUS = {"as declared": 0, "changed": 1, "not as declared": 1, "not reached": 3}
 
 
 def check_results(inventory: Path, *options: str) -> list[dict[str, Any]]:
@@ -89,13 +89,13 @@ def check_results(inventory: Path, *options: str) -> list[dict[str, Any]]:
 
 
 def check_verdicts(inventory: Path, *options: str) -> dict[str, str]:
-    """Run the checks; id -> "ok", "FAIL" or "skip"."""
+    """Run the checks; id -> "ok", "FAIL", "changed" or "skip"."""
     verdicts: dict[str, str] = {}
     for result in check_results(inventory, *options):
         word = {"fail": "FAIL"}.get(result["verdict"], result["verdict"])
         known = verdicts.get(result["id"], "skip")
         # of several instances, one that does not hold is what counts, and then one that does
-        verdicts[result["id"]] = min(word, known, key=("FAIL", "ok", "skip").index)
+        verdicts[result["id"]] = min(word, known, key=("FAIL", "changed", "ok", "skip").index)
     return verdicts
 
 

@@ -19,7 +19,9 @@ import click
 import pytest
 from _pytest._io import TerminalWriter
 
-from checks import Drift, pytest_frame, test_base
+from checks import Drift, pytest_frame, test_base, test_host_changes
+from checks.acceptance.class_checks import CLASS_CHECKS
+from checks.acceptance.host_changes import HostChange, UnacceptedChanges
 from checks.cause_facts import CauseFacts
 from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import group_failures
@@ -137,6 +139,40 @@ def _render_check() -> str:
         return printed()
 
 
+CLASSES = {one.name: one for one in CLASS_CHECKS}
+
+
+def _render_changes() -> str:
+    (mark,) = (one for one in vars(test_host_changes)["test_sudo"].pytestmark if one.name == "check")
+    rule = HostChange(
+        "sudo",
+        "/etc/sudoers.d/ops",
+        "new",
+        now="file 0440 root:root",
+        since="2027-01-15 06:12",
+        author="while alice was logged in",
+    )
+    job = HostChange("cron", "/etc/cron.d/nightly", "changed", *(f"file 0644 root:root {one * 32}" for one in "ab"))
+    with checks_reporter() as (reporter, printed):
+        for spec, change in ((CLASSES["sudo"], rule), (CLASSES["cron"], job)):
+            with pytest.raises(UnacceptedChanges) as changes:
+                raise UnacceptedChanges(spec.label, (change,))
+            result = pytest_frame.build_result(
+                mark.kwargs | {"identifier": spec.id},
+                "",
+                SimpleNamespace(duration=0.0, excinfo=changes),
+                "",
+                INVENTORY,
+                "box1",
+                several=True,
+            )  # type: ignore[arg-type]
+            reporter.print_changes("box1", result)
+        reporter._tw.line("box1: conforms, 2 changes are not accepted (197 ok, 0 failed, 2 changed, 65")
+        reporter._tw.line("  skipped)")
+        reporter._tw.line("box1: after a review: `rigwright check --limit box1 boxes/rig.py --accept`")
+        return printed()
+
+
 @contextmanager
 def checks_reporter() -> Iterator[tuple[ChecksReporter, Callable[[], str]]]:
     """The reporter of checks on a terminal; gives what it has printed."""
@@ -225,6 +261,7 @@ OUTPUT_MAKERS: dict[str, Callable[[], str]] = {
     "rolled-back": _render_rollback,
     "refused": _render_refusal,
     "check": _render_check,
+    "changes": _render_changes,
     "history": _render_history,
     "speed": _render_speed,
     "patch": _render_patch,

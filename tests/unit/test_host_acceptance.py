@@ -168,7 +168,7 @@ def test_older_and_other_entries_than_the_host_knows_are_refused(
 def test_entries_that_the_host_did_not_store_are_a_change() -> None:
     for host in (make_answer(SUDO), store(FIRST, SUDO)):
         (change,) = review_host(LATER, host, FILE).changes
-        assert change.describe().startswith(f"accepted entries: {host.accepted_serial or 'none'} on the host, 2 in ")
+        assert change.describe().startswith(f"{host.accepted_serial or 'none'} on the host, 2 in ")
 
 
 def test_options_leave_classes_out_and_make_all_count() -> None:

@@ -131,6 +131,14 @@ CASES = [
         {"box": "b", "check": "S01", "level": "high", "part": "chat"},
     ),
     AlertCase(
+        "HostChanged",
+        {'rigwright_check_changed{box="b",check="X08"}': "1x120", 'rigwright_check_changed{box="b",check="X24"}': "2x120"},
+        "b has changes that are not accepted, of accounts, programs or settings around Rigwright: 3. "
+        "`rigwright check` names them.",
+        {NODE: "1x120"},
+        {"box": "b"},
+    ),
+    AlertCase(
         "Slower",
         {'rigwright_check_failed{box="b",check="J01",level="low",part="chat"}': "1x120"},
         "b: chat was slower than its baseline when it was measured last.",

@@ -39,6 +39,12 @@ def test_advisories_are_a_figure_a_state_where_they_were_counted() -> None:
     assert "advisories" not in render_check_metrics(1.0, None, {}, [], {}) + render_check_metrics(1.0, None, {}, [])
 
 
+def test_changes_are_a_figure_a_check() -> None:
+    text = render_check_metrics(1.0, None, {}, [], changed={"X08": 2, "X24": 1})
+    assert text.splitlines()[-2:] == ['rigwright_check_changed{check="X08"} 2', 'rigwright_check_changed{check="X24"} 1']
+    assert "changed" not in render_check_metrics(1.0, None, {}, [])
+
+
 def test_a_part_of_any_name_is_one_label() -> None:
     text = render_check_metrics(1.0, None, {}, [("S01", "high", HOSTILE)])
     assert len([line for line in text.splitlines() if not line.startswith("#")]) == 2

@@ -30,8 +30,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         accepted = AcceptedEntries(asked["folder"], asked["classes"])
     collection.digests.save()
     return {
+        "serial": accepted.serial,
+        "digest": accepted.digest,
         "changed": [list(one) for one in changed],
         "copies": copies,
-        "accepted_serial": accepted.serial,
-        "accepted_digest": accepted.digest,
     }

@@ -88,6 +88,7 @@ class AcceptedEntries:
         elif not entry.mode & 0o004 and entry.kind not in self._private:
             return None
         else:
+            content = None
             with suppress(OSError, RuntimeError):
                 content = common.data(f"{entry_files.ROOT}{entry.path}", LONGEST_COPY)
         if not content or b"\0" in content or entry_digests.is_private_key(content):

@@ -34,9 +34,9 @@ class EntryCollection:
         ]
         self._churn_of: dict[str, list[tuple[re.Pattern[str], re.Pattern[str], str]]] = {}
         self.digests = EntryDigests(asked["folder"], deep=asked["deep"])
-        read = entry_readers.collect(asked, self._is_excluded)
+        read = entry_readers.collect(asked, self.is_excluded)
         taken = {entry.path for entry in read if entry.path}
-        files = entry_files.collect(asked, self.digests, self._is_excluded, taken)
+        files = entry_files.collect(asked, self.digests, self.is_excluded, taken)
         self.entries: list[HostEntry] = [*read, *files]
         known: dict[tuple[str, str], int] = {}
         for entry in self.entries:
@@ -45,7 +45,7 @@ class EntryCollection:
             entry.key = name[1] if known[name] == 1 else f"{name[1]} ({known[name]})"
             entry.state = printable(entry.state)
 
-    def _is_excluded(self, entry: HostEntry) -> bool:
+    def is_excluded(self, entry: HostEntry) -> bool:
         """Whether the churn table leaves out an entry; counts it."""
         if entry.kind not in self._churn_of:
             self._churn_of[entry.kind] = [row[1:] for row in self._churn if row[0].match(entry.kind)]

@@ -16,6 +16,7 @@ from checks.survey.host.entry_digests import EntryDigests
 from checks.survey.host.host_entry import HostEntry
 
 ROOT = ""  # a test has a folder for a host
+OWNER = 0  # a test's files are its user's
 MOST_ENTRIES = 20_000  # of one class
 MOST_NAMES = 20_000  # of one folder
 DEEPEST = 16  # folders below a pattern's own
@@ -38,13 +39,14 @@ ATTRIBUTES = {
 
 
 @lru_cache(maxsize=1)
-def _silent_mounts() -> tuple[str, ...]:
+def silent_mounts() -> tuple[str, ...]:
+    """Where file systems are mounted that do not answer."""
     return () if ROOT else tuple(fs_responsiveness.silent(fs_responsiveness.mounted()))
 
 
 def is_silent(path: str) -> bool:
     """Whether a path lies on a file system that does not answer."""
-    return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in _silent_mounts())
+    return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in silent_mounts())
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:
@@ -147,7 +149,7 @@ class FileCollector:
 
     def _folder(self, kind: str, path: str, status: os.stat_result) -> None:
         """A folder is an entry where others than root may write in it: what lies there has entries of its own."""
-        if status.st_uid or stat.S_IMODE(status.st_mode) & 0o022 or _attributes(path):
+        if status.st_uid != OWNER or stat.S_IMODE(status.st_mode) & 0o022 or _attributes(path):
             self._file(kind, path, status)
 
     def _file(self, kind: str, path: str, status: os.stat_result) -> None:
@@ -195,8 +197,8 @@ def describe_file(kind: str, path: str, status: os.stat_result) -> HostEntry:
             state = "link"
     else:
         word = KINDS.get(stat.S_IFMT(status.st_mode), f"device {status.st_rdev:x}")
-        owner = _names("passwd").get(status.st_uid, str(status.st_uid))
-        group = _names("group").get(status.st_gid, str(status.st_gid))
+        owner = account_names("passwd").get(status.st_uid, str(status.st_uid))
+        group = account_names("group").get(status.st_gid, str(status.st_gid))
         state = f"{word} {stat.S_IMODE(status.st_mode):04o} {owner}:{group}"
     entry = HostEntry(kind, path, state, path)
     entry.mode, entry.uid, entry.gid = status.st_mode, status.st_uid, status.st_gid
@@ -228,22 +230,24 @@ def list_files(folders: Iterable[str], depth: int, most: int) -> Iterator[tuple[
                         yield path, entry.stat(follow_symlinks=False)
 
 
-def privileged_files(kind: str, entries: Iterable[HostEntry], folders: Iterable[str]) -> Iterator[HostEntry]:
+def privileged_files(
+    kind: str, entries: Iterable[HostEntry], folders: Iterable[str], digests: EntryDigests
+) -> Iterator[HostEntry]:
     """Entries of files with setuid, setgid or capabilities: among files that have entries, and below other folders."""
     known = set()
     for entry in entries:
-        if stat.S_ISREG(entry.mode):
-            known.add(entry.path)
-            if is_privileged(entry.mode) or "capabilities " in entry.state:
-                found = describe_file(kind, entry.path, os.lstat(f"{ROOT}{entry.path}"))
-                found.package, found.unread = entry.package, entry.unread
-                describe_attributes(found)
-                yield found
+        known.add(entry.path)
+        if stat.S_ISREG(entry.mode) and (is_privileged(entry.mode) or "capabilities " in entry.state):
+            found = HostEntry(kind, entry.path, entry.state, entry.path)
+            for name in ("mode", "uid", "gid", "size", "ctime", "package", "unread", "md5", "sha256"):
+                setattr(found, name, getattr(entry, name))
+            yield found
     for path, status in list_files(folders, PRIVILEGED_DEPTH, MOST_SCANNED):
         if path not in known and stat.S_ISREG(status.st_mode) and status.st_mode & 0o111:
             entry = describe_file(kind, path, status)
             describe_attributes(entry)
             if is_privileged(status.st_mode) or "capabilities " in entry.state:
+                read_entry(entry, digests)
                 yield entry
 
 
@@ -313,7 +317,7 @@ def _attributes(path: str) -> list[tuple[str, str]]:
 
 
 @lru_cache(maxsize=2)
-def _names(database: str) -> dict[int, str]:
+def account_names(database: str) -> dict[int, str]:
     """Number -> name, of a file of accounts or groups: a directory service may not answer."""
     found: dict[int, str] = {}
     for line in common.lines(common.begin(f"{ROOT}/etc/{database}")):
@@ -349,7 +353,7 @@ def collect(
         entry
         for one in asked["classes"]
         if PRIVILEGED in one["readers"]
-        for entry in privileged_files(one["name"], collector.entries, SCANNED)
+        for entry in privileged_files(one["name"], collector.entries, SCANNED, digests)
         if not exclude(entry)
     ]
     find_packages([entry for entry in privileged if not entry.package])

@@ -186,13 +186,14 @@ def privileged_containers(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
         with suppress(ValueError, TypeError, AttributeError):
             host = json.loads(common.begin(f"{folder}/{name}/hostconfig.json"))
             config = json.loads(common.begin(f"{folder}/{name}/config.v2.json"))
-            state = "; ".join(_rights(host))
+            state = "; ".join(container_rights(host))
             if state:
                 image = config.get("Config", {}).get("Image", "")
                 yield text_entry(kind, f"container {config.get('Name', name)}", f"image {image}; {state}")
 
 
-def _rights(host: dict[str, Any]) -> Iterator[str]:
+def container_rights(host: dict[str, Any]) -> Iterator[str]:
+    """What a container may do on the host, by its settings."""
     if host.get("Privileged"):
         yield "privileged"
     yield from (f"{name} {host[name]}" for name in RIGHTS if str(host.get(name, "")).startswith(("host", "container:")))

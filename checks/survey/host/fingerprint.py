@@ -31,11 +31,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         if entry.origin and not entry.problem:
             explained[entry.kind] = explained.get(entry.kind, 0) + 1
     accepted = AcceptedEntries(asked["folder"], asked["classes"])
-    authors = entry_authors.describe(unexplained[:MOST_TOLD], asked["state"])
-    told = [
-        _describe(entry, collection, accepted, *authors.get(number, (0.0, "")))
-        for number, entry in enumerate(unexplained[:MOST_TOLD])
-    ]
+    told = [_describe(entry, collection, accepted) for entry in unexplained[:MOST_TOLD]]
+    new = [place for place, one in enumerate(told) if one["value"] != one["before"]]
+    for place, (since, author) in entry_authors.describe([unexplained[one] for one in new], asked["state"]).items():
+        told[new[place]] |= {"since": since, "author": author}
     if len(unexplained) > MOST_TOLD:
         bound = HostEntry("answer", "(bound reached)", f"too many entries: {len(unexplained)} of {MOST_TOLD}")
         told.append(_describe(bound, collection, accepted))
@@ -50,9 +49,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _describe(
-    entry: HostEntry, collection: EntryCollection, accepted: AcceptedEntries, since: float = 0.0, author: str = ""
-) -> dict[str, object]:
+def _describe(entry: HostEntry, collection: EntryCollection, accepted: AcceptedEntries) -> dict[str, object]:
     value, before = collection.value(entry), accepted.value(entry)
     return {
         "kind": entry.kind,
@@ -61,8 +58,8 @@ def _describe(
         "run_value": collection.run_value(entry),
         "problem": entry.problem,
         "expected_from": entry.expected_from,
-        "since": since,
-        "author": author,
+        "since": 0.0,
+        "author": "",
         "before": before,
         "difference": accepted.difference(entry) if before and before != value else [],
     }

@@ -120,16 +120,15 @@ def packet_filters(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     status, out, err = common.ended("nft", "--stateless", "list", "ruleset", limit=LIMIT)
     if status not in (0, 127):
         yield text_entry(kind, "rules of nftables (not readable)", err.strip()[:LONGEST])
-    yield from _nft_blocks(kind, out if status == 0 else "")
+    yield from nft_blocks(kind, out if status == 0 else "")
     for table, program in (("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")):
         if (common.read(f"{PROC}/1/net/{table}") or "").strip():
             status, out, err = common.ended(f"{program}-legacy-save", limit=LIMIT)
-            yield from _iptables_blocks(
-                kind, program, out if status == 0 else f"*(not readable)\n{err.strip()[:200]}\n"
-            )
+            yield from iptables_blocks(kind, program, out if status == 0 else f"*(not readable)\n{err.strip()[:200]}\n")
 
 
-def _nft_blocks(kind: str, text: str) -> Iterator[HostEntry]:
+def nft_blocks(kind: str, text: str) -> Iterator[HostEntry]:
+    """Entries of what `nft list ruleset` prints."""
     table, block, lines = "", "", list[str]()
     for line in common.lines(text):
         if line.startswith("table "):
@@ -145,7 +144,8 @@ def _nft_blocks(kind: str, text: str) -> Iterator[HostEntry]:
             lines.append(re.sub(r"\bcounter packets \d+ bytes \d+", "counter", line.strip()))
 
 
-def _iptables_blocks(kind: str, program: str, text: str) -> Iterator[HostEntry]:
+def iptables_blocks(kind: str, program: str, text: str) -> Iterator[HostEntry]:
+    """Entries of what iptables-save(8) prints."""
     table, chains = "", dict[str, list[str]]()
     for line in [*common.lines(text), "*"]:
         if line.startswith("*"):

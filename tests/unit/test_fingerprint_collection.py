@@ -1,0 +1,332 @@
+"""The fingerprint's entries of a host: hostile files, bounds, the cache, secrets, and accepted copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from checks.survey.host import (
+    accepted_copies,
+    accepted_entries,
+    dpkg,
+    entry_collection,
+    entry_digests,
+    entry_files,
+    entry_readers,
+)
+from checks.survey.host.host_entry import HostEntry
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    root = tmp_path.resolve() / "root"
+    (root / "state").mkdir(parents=True)
+    (root / "etc").mkdir()
+    modules = (entry_files, entry_readers, dpkg)
+    patches = [patch.object(module, "ROOT", str(root)) for module in modules]
+    # a test's files are from now, which the cache does not take for granted
+    patches.append(patch.object(entry_digests, "FRESH", -60.0))
+    entry_files.silent_mounts.cache_clear()
+    entry_files.account_names.cache_clear()
+    with patch.object(dpkg, "packages", list), patch.object(dpkg, "owners", lambda paths: {}):
+        for one in patches:
+            one.start()
+        yield root
+        for one in patches:
+            one.stop()
+    entry_files.silent_mounts.cache_clear()
+    entry_files.account_names.cache_clear()
+
+
+def question(root: Path, *paths: str, deep: bool = False, **values: Any) -> dict[str, Any]:
+    one = {"name": "cron", "paths": paths, "readers": (), "secret": False, "private_copies": False, **values}
+    return {
+        "classes": [one],
+        "churn": [],
+        "folder": str(root / "state"),
+        "nonce": "of a run",
+        "deep": deep,
+        "credentials": "/etc/rigwright/credentials",
+        "listeners": [],
+    }
+
+
+def write(root: Path, name: str | bytes, content: bytes = b"x", mode: int = 0o644) -> Path:
+    path = root / os.fsdecode(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def collect(asked: dict[str, Any]) -> entry_collection.EntryCollection:
+    found = entry_collection.EntryCollection(asked)
+    found.digests.save()
+    return found
+
+
+def states(asked: dict[str, Any]) -> dict[str, str]:
+    return {entry.key: entry.state.split(" ", 2)[0] for entry in collect(asked).entries}
+
+
+def test_hostile_names_are_printable_keys_of_their_own(root: Path) -> None:
+    names = [b"etc/cron.d/a\nb", b"etc/cron.d/\xff", b"etc/cron.d/\xfe", b"etc/cron.d/\x1b[31m", b"etc/cron.d/ c"]
+    for name in names:
+        write(root, name)
+    keys = [entry.key for entry in collect(question(root, "/etc/cron.d/**")).entries]
+    assert len({*keys}) == len(names)
+    assert all(key.isprintable() for key in keys)
+    assert json.dumps(keys).isascii()
+
+
+def test_pipes_sockets_and_loops_of_links_are_entries_that_nothing_reads(root: Path) -> None:
+    write(root, "etc/cron.d/job")
+    os.mkfifo(root / "etc/cron.d/pipe")
+    (root / "etc/cron.d/one").symlink_to("other")
+    (root / "etc/cron.d/other").symlink_to("one")
+    (root / "etc/cron.d/loop").symlink_to(".")
+    assert states(question(root, "/etc/cron.d/**")) == {
+        "/etc/cron.d/job": "file",
+        "/etc/cron.d/loop": "link",
+        "/etc/cron.d/one": "link",
+        "/etc/cron.d/other": "link",
+        "/etc/cron.d/pipe": "pipe",
+    }
+
+
+def test_a_link_brings_the_file_that_it_leads_to(root: Path) -> None:
+    target = write(root, "opt/job", b"one")
+    (root / "etc/cron.d").mkdir()
+    (root / "etc/cron.d/job").symlink_to("../../opt/job")
+    asked = question(root, "/etc/cron.d/**")
+    first = {entry.key: entry.sha256 for entry in collect(asked).entries}
+    target.write_bytes(b"two")
+    second = {entry.key: entry.sha256 for entry in collect(asked).entries}
+    assert first.keys() == {"/etc/cron.d/job", "/opt/job"}
+    assert first["/opt/job"] != second["/opt/job"]
+
+
+@pytest.mark.parametrize(("name", "bound"), [("MOST_ENTRIES", 3), ("MOST_NAMES", 3), ("DEEPEST", 1)])
+def test_a_bound_that_is_reached_is_an_entry(root: Path, name: str, bound: int) -> None:
+    for number in range(9):
+        write(root, f"etc/cron.d/{number}/a/b/job")
+    with patch.object(entry_files, name, bound):
+        keys = [*states(question(root, "/etc/cron.d/**"))]
+    assert any(entry_files.BOUND in key for key in keys)
+    assert not any(entry_files.BOUND in key for key in states(question(root, "/etc/cron.d/**")))
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_entry"), [(0o755, False), (0o777, True), (0o1777, True), (0o775, True), (0o700, False)]
+)
+def test_a_folder_is_an_entry_where_others_may_write(root: Path, mode: int, is_entry: bool) -> None:
+    write(root, "etc/cron.d/job")
+    (root / "etc/cron.d").chmod(mode)
+    # root's, as a test's files are their user's
+    with patch.object(entry_files, "OWNER", os.geteuid()):
+        assert ("/etc/cron.d" in states(question(root, "/etc/cron.d/*"))) is is_entry
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "fits"),
+    [
+        ("/etc/*.conf", "/etc/a.conf", True),
+        ("/etc/*.conf", "/etc/.conf", True),
+        ("/etc/a*a", "/etc/a", False),
+        ("/etc/rc?.d/**", "/etc/rc2.d/S01", True),
+        ("/home/*/.ssh/rc", "/home/a/.ssh/rc", True),
+        ("/etc/cron.d/*", "/etc/cron.d/a/b", False),
+    ],
+)
+def test_patterns_select_paths(root: Path, pattern: str, path: str, fits: bool) -> None:
+    write(root, path[1:])
+    assert (path in states(question(root, pattern))) is fits
+
+
+def test_unchanged_files_are_read_once(root: Path) -> None:
+    path = write(root, "etc/cron.d/job", b"one")
+    asked = question(root, "/etc/cron.d/**")
+    first = collect(asked)
+    again = collect(asked)
+    assert (first.digests.reads, again.digests.reads, again.digests.hits) == (1, 0, 1)
+    assert first.entries[0].sha256 == again.entries[0].sha256
+    assert first.value(first.entries[0]) != ""
+    assert collect({**asked, "deep": True}).digests.reads == 1
+    # an edit of the same size, whose time is set back
+    times = path.stat()
+    path.write_bytes(b"two")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    edited = collect(asked)
+    assert edited.digests.reads == 1
+    assert edited.entries[0].sha256 != first.entries[0].sha256
+
+
+def test_a_file_that_has_just_changed_is_read_again(root: Path) -> None:
+    write(root, "etc/cron.d/job")
+    asked = question(root, "/etc/cron.d/**")
+    with patch.object(entry_digests, "FRESH", 2.0):
+        assert [collect(asked).digests.reads for _ in range(2)] == [1, 1]
+
+
+def test_key_and_cache_are_roots_alone(root: Path) -> None:
+    write(root, "etc/cron.d/job")
+    asked = question(root, "/etc/cron.d/**")
+    first = collect(asked)
+    first.digests.make_key()
+    files = sorted((root / "state").iterdir())
+    assert [(one.name, stat.S_IMODE(one.stat().st_mode)) for one in files] == [
+        (entry_digests.KEY, 0o600),
+        (entry_digests.CACHE, 0o600),
+    ]
+    assert collect(asked).value(first.entries[0]) == first.value(first.entries[0])
+    for one in files:
+        one.chmod(0o644)
+    other = collect(asked)
+    assert other.digests.reads == 1, "a cache that others may read is none"
+    assert other.value(first.entries[0]) != first.value(first.entries[0])
+
+
+def test_files_of_packages_are_unread_until_they_change(root: Path) -> None:
+    write(root, "usr/bin/tool")
+    write(root, "etc/tool.conf")
+    info = root / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / "tool.list").write_text("")
+    package = dpkg.DpkgPackage("tool", "tool", "1", "install", "installed", "", {"/etc/tool.conf": "0" * 32})
+    owners = {"/usr/bin/tool": "tool", "/etc/tool.conf": "tool"}
+
+    def unread(slack: float) -> dict[str, bool]:
+        with (
+            patch.object(dpkg, "packages", lambda: [package]),
+            patch.object(dpkg, "owners", lambda paths: {one: owners[one] for one in paths}),
+            patch.object(dpkg, "SLACK", slack),
+        ):
+            entries = collect(question(root, "/usr/bin/*", "/etc/tool.conf")).entries
+        return {entry.key: entry.unread for entry in entries}
+
+    assert unread(60.0) == {"/usr/bin/tool": True, "/etc/tool.conf": False}
+    assert unread(-60.0) == {"/usr/bin/tool": False, "/etc/tool.conf": False}
+
+
+@pytest.mark.parametrize(
+    ("field", "state"),
+    [
+        ("", "empty"),
+        ("*", "none"),
+        ("!", "none"),
+        ("!!", "none"),
+        ("!*", "none"),
+        ("$y$j9T$salt$hash", "yescrypt"),
+        ("!$6$salt$hash", "locked, sha512crypt"),
+        ("$9$salt$hash", "another algorithm"),
+        ("abJnggxhB/yWI", "descrypt"),
+    ],
+)
+def test_passwords_are_told_by_state_and_algorithm(field: str, state: str) -> None:
+    assert entry_readers.describe_password(field) == state
+
+
+def test_secrets_are_in_no_value(root: Path) -> None:
+    write(root, "etc/passwd", b"root:x:0:0::/root:/bin/sh\nevil::0:0::/:/bin/sh\n")
+    write(root, "etc/shadow", b"root:$y$j9T$SALT$SECRET:1::::::\n")
+    write(root, "etc/rigwright/credentials/key", b"sk-SECRET-0123456789\n")
+    write(root, "srv/copy", b"key=sk-SECRET-0123456789\n")
+    write(root, "root/.ssh/authorized_keys", b'environment="TOKEN=SECRET" ssh-ed25519 AAAA me\n# SECRET\n')
+    write(root, "etc/cron.d/job", b"password=SECRET\n")
+    readers = ("accounts", "authorised_keys", "secret_copies", "account_database_files")
+    collection = collect(question(root, "/etc/cron.d/**", readers=readers, secret=True))
+    values = {entry.key: collection.value(entry) for entry in collection.entries}
+    assert values["user root"].startswith("uid=0 gid=0 home=/root shell=/bin/sh password=yescrypt ")
+    assert values["user evil"] == "uid=0 gid=0 home=/ shell=/bin/sh password=empty"
+    assert values["/srv/copy"].startswith("has the secret key")
+    told = json.dumps([values, [collection.run_value(entry) for entry in collection.entries]])
+    assert "SECRET" not in told
+    kept = b"".join(one.read_bytes() for one in (root / "state").iterdir())
+    assert b"SECRET" not in kept
+
+
+def test_values_of_a_run_are_equal_where_entries_are_and_secrets_are_equal_nowhere(root: Path) -> None:
+    write(root, "etc/cron.d/job")
+    plain = question(root, "/etc/cron.d/**")
+    hidden = question(root, "/etc/cron.d/**", secret=True)
+
+    def run_values(asked: dict[str, Any]) -> str:
+        found = collect({**asked, "folder": str(root / "nowhere")})
+        return found.run_value(found.entries[0])
+
+    assert run_values(plain) == run_values(plain)
+    assert run_values(plain) != run_values({**plain, "nonce": "of another"})
+    assert run_values(hidden) != run_values(hidden)
+
+
+def accept(asked: dict[str, Any], serial: int, values: dict[str, str] | None = None) -> dict[str, Any]:
+    found = collect(asked)
+    found.digests.make_key()
+    entries = [[one.kind, one.key, (values or {}).get(one.key, found.value(one))] for one in found.entries]
+    told: dict[str, Any] = accepted_copies.look({**asked, "serial": serial, "digest": "d", "entries": entries})
+    return told
+
+
+def test_what_is_accepted_is_what_was_shown_and_newer(root: Path) -> None:
+    write(root, "etc/cron.d/job")
+    asked = question(root, "/etc/cron.d/**")
+    assert accept(asked, 2) == {"serial": 2, "digest": "d", "changed": [], "copies": 1}
+    assert accept(asked, 1)["serial"] == 2
+    changed = accept(asked, 3, {"/etc/cron.d/job": "file 0600"})
+    assert (changed["serial"], changed["changed"]) == (2, [["cron", "/etc/cron.d/job"]])
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "values", "lines"),
+    [
+        (b"one\ntwo\n", 0o644, {}, ["-one", "+password=..."]),
+        (b"one\n", 0o600, {}, []),
+        (b"one\n", 0o600, {"private_copies": True}, ["-one", "+password=..."]),
+        (b"one\n", 0o644, {"secret": True}, []),
+        (b"-----BEGIN PRIVATE KEY-----\n", 0o644, {}, []),
+        (b"\0one\n", 0o644, {}, []),
+    ],
+)
+def test_differences_hide_secrets(
+    root: Path, content: bytes, mode: int, values: dict[str, Any], lines: list[str]
+) -> None:
+    path = write(root, "etc/cron.d/job", content, mode)
+    asked = question(root, "/etc/cron.d/**", **values)
+    assert accept(asked, 1)["copies"] == bool(lines)
+    path.write_bytes(content.replace(b"one", b"password=SECRET"))
+    accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
+    (entry,) = collect(asked).entries
+    assert accepted.value(entry)
+    assert accepted.difference(entry) == lines
+    copies = root / "state" / accepted_entries.COPIES
+    assert stat.S_IMODE(copies.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(one.stat().st_mode) for one in copies.iterdir()} <= {0o600}
+
+
+def test_a_difference_is_bounded(root: Path) -> None:
+    path = write(root, "etc/cron.d/job", b"".join(b"%d\n" % number for number in range(100)))
+    asked = question(root, "/etc/cron.d/**")
+    accept(asked, 1)
+    path.write_bytes(b"x" * 1000 + b"\n")
+    accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
+    told = accepted.difference(collect(asked).entries[0])
+    assert len(told) == accepted_entries.MOST_LINES
+    assert max(map(len, told)) <= accepted_entries.LONGEST_LINE
+
+
+def test_a_reader_that_fails_is_an_entry(root: Path) -> None:
+    def broken(kind: str, asked: dict[str, Any]) -> list[HostEntry]:
+        raise RuntimeError("broken")
+
+    with patch.dict(entry_readers.READERS, accounts=broken):
+        entries = collect(question(root, readers=("accounts", "groups"))).entries
+    assert [(one.key, one.state) for one in entries] == [("accounts (not readable)", "RuntimeError: broken")]
