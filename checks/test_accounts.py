@@ -24,7 +24,6 @@ from rigwright.monitoring.monitoring_units import unit_name
 from rigwright.plan.preflight import HOME
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
-WRITABLE = 0o022
 
 
 @check(

@@ -27,9 +27,7 @@ CLASS_CHECKS = (
     ClassCheck("X04", "accounts", "accounts", "a further account, password or shell is a way to log in"),
     ClassCheck("X05", "groups", "groups", "members of groups such as sudo, docker or disk can become root"),
     ClassCheck("X06", "account_files", "defaults of accounts", "other ranges of ids let a user become another one"),
-    ClassCheck(
-        "X07", "account_database_files", "account files", "a user that can write them makes itself root"
-    ),
+    ClassCheck("X07", "account_database_files", "account files", "a user that can write them makes itself root"),
     ClassCheck("X08", "sudo", "sudo rules", "a further rule lets its user become root"),
     ClassCheck("X09", "pam", "PAM services", "another module or option lets in without the password"),
     ClassCheck("X10", "name_service", "name service", "another source of accounts can add users and groups"),

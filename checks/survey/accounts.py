@@ -10,6 +10,9 @@ from rigwright.model.instance import Instance
 from rigwright.model.rig import account_names
 from rigwright.plan.preflight import HOME
 
+# Shell of accounts without a login
+NO_LOGIN = "/usr/sbin/nologin"
+
 
 @dataclass(frozen=True)
 class SurveyUser:

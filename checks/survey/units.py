@@ -151,7 +151,7 @@ UNITS: Section[UnitSurvey] = Section(
     "units",
     UnitSurvey,
     _asks,
-    blind="what a unit's program does once it runs; units of user managers that do not touch Rigwright's",
+    blind="what a unit's program does once it runs; programs that act on units without a unit",
     phase="probed",
     start_order=5,
 )

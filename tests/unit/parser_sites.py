@@ -44,7 +44,6 @@ CALLS = {
     "checks/survey/host/packages:policy": "packages.policy: origins",
     "checks/survey/host/programs:run_program": "it ends with a line of ours; checks read what is before it",
     "checks/survey/host/boot_settings:sshd": MESSAGE,
-    "checks/survey/host/sshd:shut": "sshd.shut",
     "checks/survey/host/foreign_proxies:activated": "JSON on one line",
     "checks/survey/host/trees:untouched": "it is compared by its digest",
     "checks/survey/host/units:_start": "manager.parse_call_groups",

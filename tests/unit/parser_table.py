@@ -16,7 +16,6 @@ from checks.survey.host import (
     health,
     kernel,
     packages,
-    sshd,
     systemd_properties,
     weights,
 )
@@ -208,20 +207,12 @@ PARSERS: dict[str, ParserRow] = {
     "packages.policy: origins": ParserRow(
         "indextargets.txt", program_parser(lambda: packages.policy(NAMES), "apt-get", apt_cache="policy.txt")
     ),
-    "packages.loose": ParserRow(
-        "apt-config.txt", program_parser(lambda: packages.loose(common.run("apt-config")), "apt-config")
-    ),
     "kernel.modinfo": ParserRow(
         "modinfo.txt",
         program_parser(lambda: kernel.modinfo("6.1", ("virtio_net", "overlay")), "modinfo"),
         allowed=frozenset({0, 1, 127}),
         end="\0",
         moves=None,
-    ),
-    "sshd.shut": ParserRow(
-        "sshd-T.txt",
-        program_parser(lambda: [one.split() for one in sshd.shut("root", "192.0.2.1")], "sshd"),
-        allowed=frozenset({0, 1, 2, 124, KILLED}),
     ),
     "dpkg.packages": ParserRow("status.txt", text_parser(_parse_status), cut=(0,), moves="\n\n", noisy=False),
     "cards.log": ParserRow("journal.txt", program_parser(_kernel_log, "journalctl"), allowed=frozenset({0, 1})),

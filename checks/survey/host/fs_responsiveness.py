@@ -16,7 +16,6 @@ PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes 
 BEGINS = 20.0  # seconds until a process is under way that looks; on a host that is busy it takes some
 GLANCE = 50  # milliseconds between two looks at how far it is
 SILENT = 3  # of them that do not answer, after which no more are waited for
-SYSTEMS_OWN = re.compile(r"/(?:usr|s?bin|lib\d*|etc|boot|proc|sys|dev|run)/")
 # What has no disk or server, or looks for one when it is looked at (autofs)
 KERNELS_OWN = re.compile(
     r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|dev(?:pts|tmpfs)|efivarfs|fusectl|hugetlbfs"
@@ -87,9 +86,6 @@ def look(folder: str) -> None:
     """Look into a folder."""
     with os.scandir(folder) as entries:
         any(entries)
-
-
-_heard: dict[str, bool] = {}
 
 
 def mounted() -> list[str]:

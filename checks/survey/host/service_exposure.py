@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
 from checks.survey.host import common, foreign_proxies, listener_probe, network_sockets
@@ -16,10 +15,6 @@ TUNNELS = re.compile(
     r"ssh|autossh|socat|ncat|nc|cloudflared|ngrok|frpc|bore|chisel|gost|rathole|tailscale|systemd-socket-proxyd|redir"
     r"|rinetd|simpleproxy|portfwd|sshuttle|lt|kubectl"
 )
-
-
-# Units that no package has brought
-UNITS = tuple(Path(place) / "systemd/system" for place in ("/etc", "/run", "/usr/local/lib"))
 
 
 def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
