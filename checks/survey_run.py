@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from testinfra.host import Host
 
-from checks.acceptance.accepted_entries import AcceptedEntries, accepted_path, load_accepted
+from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, load_accepted
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.inventory import find_foreign_data, load_rig
 from rigwright.model.rig import Rig
@@ -45,7 +45,7 @@ class SurveyedHost:
         self.waits: list[str] = []
         """Sections of its survey that take long."""
         self.accepted_file = PurePath()
-        self.accepted: AcceptedEntries | None = None
+        self.accepted: HostAcceptance | None = None
         """Its accepted entries; None without that file."""
 
     @cached_property

@@ -15,7 +15,7 @@ import click
 
 from checks import Drift, strip_control_characters
 from checks.acceptance.accepted_entries import (
-    AcceptedEntries,
+    HostAcceptance,
     accept_entries,
     accepted_path,
     restore_accepted,
@@ -133,7 +133,7 @@ def _propose(name: str, seen: SurveyedHost) -> Proposal | None:
     unacceptable = tuple(strip_control_characters(f"{one.key}: {one.problem}") for one in review.unacceptable)
     if review.state == "reviewed":
         return Proposal(seen, found, tuple(one.printable() for one in review.changes), 0, unacceptable)
-    changes = [one.printable() for one in compare_entries(AcceptedEntries(name, 0, "", "", {}, {}), found)]
+    changes = [one.printable() for one in compare_entries(HostAcceptance(name, 0, "", "", {}, {}), found)]
     entries = tuple(one for one in changes if one.entry_class != PACKAGES)
     return Proposal(seen, found, entries, max(1, len(changes) - len(entries)), unacceptable)
 
@@ -171,29 +171,24 @@ def _accept(name: str, proposal: Proposal, inventory: str, author: str) -> bool:
     accepted = accept_entries(proposal.found, name, previous, author, date)
     try:
         save_accepted(file, accepted)
-        try:
-            store_accepted(proposal.seen.target, proposal.seen.rig, accepted)
-        except EntriesChanged as error:
-            restore_accepted(file, proposal.seen.accepted)
-            changed = f"{name}: nothing is accepted, for the host has changed meanwhile: {error}; review it again"
-            print_prose(strip_control_characters(changed), err=True)
-            return False
-    except OSError as error:
-        if not isinstance(error, root_shell.ConnectionGone):
-            raise click.ClickException(f"{file} cannot be written: {error.strerror or error}") from None
-        return _report_unstored(name, error)
-    except (Drift, ValueError) as error:
-        return _report_unstored(name, error)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{file} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        store_accepted(proposal.seen.target, proposal.seen.rig, accepted)
+    except EntriesChanged as error:
+        restore_accepted(file, proposal.seen.accepted)
+        text = f"nothing is accepted, for the host has changed meanwhile: {error}; review it again"
+    except (Drift, ValueError, root_shell.ConnectionGone) as error:
+        # the host may have stored the entries, or not: the file stays, and the next check tells
+        text = f"the host does not answer that it has stored them: {error}; repeat this"
+    else:
+        text = ""
+    if text:
+        print_prose(strip_control_characters(f"{name}: {text}"), err=True)
+        return False
     number = sum(map(len, accepted.entries.values()))
     print_prose(
         f"{name}: accepted entries {accepted.serial} by {author} in {file.parent.name}/{file.name}: "
         f"{number} entries, {format_count(len(accepted.packages), 'package')}"
     )
     return True
-
-
-def _report_unstored(name: str, error: Exception) -> bool:
-    """The host may have stored the entries, or not: the file stays, and a check tells."""
-    text = f"{name}: the host does not answer that it has stored them: {error}; repeat this"
-    print_prose(strip_control_characters(text), err=True)
-    return False

@@ -108,6 +108,7 @@ HOST_COMMANDS: Final[dict[str, str]] = {
 
 RIG_COMMANDS: Final[dict[str, str]] = {
     "check": f"{NO_HOST}it only prints, for a check that reaches no verdict in a deploy",
+    "check --accept": f"{NO_HOST}tests/hosts/test_host_changes.py accepts changes with it",
     "deploy": "owned: a byte of weights, and a record that says it was verified",
     "deploy --reboot": f"{NO_HOST}the kernel modules of the lab's hosts are stand-ins, which a boot loads as declared",
     "keys bring --replace-newer": FOLLOWS,
@@ -192,6 +193,7 @@ INSTRUCTIONS: Final[dict[str, str]] = {
             "remove that",
             "remove that from docker.service, docker.socket or daemon.json",
             "remove that from the kernel command line",
+            "remove that from the unit that says so",
             "remove the directory from /etc/ld.so.conf.d, or the library from the directory",
             "remove the entry, or add nofail to it",
             "remove the files that come from neither a package nor DKMS",
@@ -226,8 +228,10 @@ INSTRUCTIONS: Final[dict[str, str]] = {
             "provide a new cert_file",
             "remove it from the inventory: this driver does not have it",
             "remove it, or declare driver.branch",
+            "remove or repair each of them; `check --accept` refuses them",
             "resolve each of these",
             "stop it, give it another card, or add the card to reserved_gpus",
+            "fetch the newer file; or remove this one, and review all entries with `check --accept`",
             "take the newer file from the controller that changed the keys last, or replace the host's keys with these",
         ),
         DECLARATION,

@@ -27,7 +27,7 @@ KEYS = ("schema", "host", "serial", "author", "date", "digest", "entries", "pack
 
 
 @dataclass(frozen=True)
-class AcceptedEntries:
+class HostAcceptance:
     """One host's."""
 
     host: str
@@ -59,7 +59,7 @@ class AcceptedEntries:
         return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
-def accept_entries(found: HostFingerprint, host: str, previous: int, author: str, date: str) -> AcceptedEntries:
+def accept_entries(found: HostFingerprint, host: str, previous: int, author: str, date: str) -> HostAcceptance:
     """All entries of a host that may be accepted, under the serial after both that of the file and the host's.
 
     Args:
@@ -73,8 +73,8 @@ def accept_entries(found: HostFingerprint, host: str, previous: int, author: str
     for one in found.entries:
         if not one.problem and one.kind in CLASS_NAMES:
             entries.setdefault(one.kind, {})[one.key] = one.value
-    packages = {one.name: tuple(sorted(one.classes)) for one in found.packages if one.archive}
-    made = AcceptedEntries(host, max(previous, found.accepted_serial) + 1, author, date, entries, packages)
+    packages = {one.name: tuple(sorted({*one.classes} & CLASS_NAMES)) for one in found.packages if one.archive}
+    made = HostAcceptance(host, max(previous, found.accepted_serial) + 1, author, date, entries, packages)
     return replace(made, digest=made.compute_digest())
 
 
@@ -83,7 +83,7 @@ def accepted_path(inventory: str, host: str) -> Path:
     return Path(inventory).absolute().parent / FOLDER / f"{host}.json"
 
 
-def load_accepted(file: Path, host: str) -> AcceptedEntries | None:
+def load_accepted(file: Path, host: str) -> HostAcceptance | None:
     """The entries in a file; None without one.
 
     Raises:
@@ -99,7 +99,7 @@ def load_accepted(file: Path, host: str) -> AcceptedEntries | None:
     return _parse(data, str(file), host)
 
 
-def restore_accepted(file: Path, accepted: AcceptedEntries | None) -> None:
+def restore_accepted(file: Path, accepted: HostAcceptance | None) -> None:
     """Give a file the entries that it had; None for no file.
 
     Raises:
@@ -111,14 +111,18 @@ def restore_accepted(file: Path, accepted: AcceptedEntries | None) -> None:
         file.unlink(missing_ok=True)
 
 
-def save_accepted(file: Path, accepted: AcceptedEntries) -> None:
+def save_accepted(file: Path, accepted: HostAcceptance) -> None:
     """Write a file, completely or not at all.
 
     Raises:
         OSError: it cannot be written; the file before is as it was.
+        ValueError: the host has more entries than a file may have.
     """
+    text = accepted.render()
+    if len(text.encode()) > MOST:
+        raise ValueError(f"has more than {MOST >> 20} MiB of entries")
     file.parent.mkdir(exist_ok=True)
-    write_atomically(file, accepted.render())
+    write_atomically(file, text)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,7 +134,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _parse(data: Any, file: str, host: str) -> AcceptedEntries:
+def _parse(data: Any, file: str, host: str) -> HostAcceptance:
     if not isinstance(data, dict):
         raise Invalid([Problem(file, "", "is refused: must be a table of keys")])
     problems = [Problem(file, key, f"unknown key{suggestion(key, KEYS)}") for key in data if key not in KEYS]
@@ -155,7 +159,7 @@ def _parse(data: Any, file: str, host: str) -> AcceptedEntries:
     if problems:
         raise Invalid(problems)
     packages = {name: tuple(classes.split()) for name, classes in data["packages"].items()}
-    made = AcceptedEntries(
+    made = HostAcceptance(
         **{name: data[name] for name in KEYS if name not in ("schema", "packages")}, packages=packages
     )
     if made.compute_digest() != made.digest:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from checks import strip_control_characters
-from checks.acceptance.accepted_entries import CLASS_NAMES, AcceptedEntries
+from checks.acceptance.accepted_entries import CLASS_NAMES, HostAcceptance
 from checks.acceptance.class_checks import PACKAGES
 from checks.drift_text import format_day
 from checks.survey.entry_classes import ENTRY_CLASSES
-from checks.survey.fingerprint import EntryPackage, FingerprintEntry, HostFingerprint
+from checks.survey.fingerprint import EntryPackage, HostFingerprint
 
 ACCEPTANCE = "acceptance"
 """Class of changes of the accepted entries themselves, and the key of one of all of them."""
@@ -63,7 +63,7 @@ class HostChange:
         elif self.change == "gone":
             word, details = "gone", [f"was {before}" if before else ""]
         elif self.change == "new" and not self.now and self.expected_from:
-            word, details = f"gone, {package}", []
+            word, details = f"gone, {self.expected_from} has it", []
         elif self.change == "new":
             word, details = "differs from that " + package if package else "new", [now]
         elif before == now:
@@ -88,20 +88,21 @@ def describe_value(value: str) -> str:
     return DIGEST.sub("", value).strip()
 
 
-def compare_entries(accepted: AcceptedEntries, found: HostFingerprint) -> list[HostChange]:
+def compare_entries(accepted: HostAcceptance, found: HostFingerprint) -> list[HostChange]:
     """What of a host is not accepted, by class and key. Entries that can never be accepted are failures, and left out.
 
     Args:
         accepted: The accepted entries.
         found: The host's answer.
     """
-    changes = [*_compare_listed(accepted, found.entries), *_compare_packages(accepted, found.packages)]
+    changes = [*_compare_listed(accepted, found), *_compare_packages(accepted, found.packages)]
     return sorted(changes, key=lambda one: (one.entry_class, one.key))
 
 
-def _compare_listed(accepted: AcceptedEntries, entries: Sequence[FingerprintEntry]) -> Iterator[HostChange]:
-    there = set[tuple[str, str]]()
-    for one in entries:
+def _compare_listed(accepted: HostAcceptance, found: HostFingerprint) -> Iterator[HostChange]:
+    # what a package or a deploy has taken over is not gone
+    there = {*found.accepted_explained}
+    for one in found.entries:
         there.add((one.kind, one.key))
         before = accepted.entries.get(one.kind, {}).get(one.key)
         if before != one.value and not one.problem:
@@ -125,11 +126,11 @@ def _compare_listed(accepted: AcceptedEntries, entries: Sequence[FingerprintEntr
                 yield HostChange(kind, key, "gone", before, counts=kind in REACHES_US)
 
 
-def _compare_packages(accepted: AcceptedEntries, packages: Sequence[EntryPackage]) -> Iterator[HostChange]:
+def _compare_packages(accepted: HostAcceptance, packages: Sequence[EntryPackage]) -> Iterator[HostChange]:
     """Packages that add entries to further classes; one that is gone is listed."""
     for one in packages:
         # entries of a package from no signed archive are listed one by one
-        added = {*one.classes} - {*accepted.packages.get(one.name, ())}
+        added = ({*one.classes} & CLASS_NAMES) - {*accepted.packages.get(one.name, ())}
         if one.archive and added:
             counts = ", ".join(f"{kind} {one.classes[kind]}" for kind in sorted(added))
             now = f"{one.version} of {one.archive}: {counts}"

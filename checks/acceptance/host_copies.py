@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from checks.acceptance.accepted_entries import AcceptedEntries
+from checks.acceptance.accepted_entries import HostAcceptance
 from checks.survey.answers import SurveyAnswers
 from checks.survey.fingerprint import ACCEPTED_COPIES, acceptance_question
 from checks.survey.section import SurveyScope
@@ -18,7 +18,7 @@ class EntriesChanged(Exception):
     """Entries of a host are others than those that were reviewed: it has stored nothing. The text names them."""
 
 
-def store_accepted(target: Any, rig: Rig, accepted: AcceptedEntries) -> None:
+def store_accepted(target: Any, rig: Rig, accepted: HostAcceptance) -> None:
     """Store serial, digest and copies on a host.
 
     Args:

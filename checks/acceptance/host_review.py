@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
-from checks.acceptance.accepted_entries import AcceptedEntries
+from checks.acceptance.accepted_entries import HostAcceptance
 from checks.acceptance.host_changes import ACCEPTANCE, HostChange, compare_entries
 from checks.remedy import rig_command
 from checks.survey.fingerprint import FingerprintEntry, HostFingerprint
@@ -61,7 +61,7 @@ class HostReview:
         return tuple(one for one in self.changes if one.entry_class == name)
 
 
-def review_host(accepted: AcceptedEntries | None, found: HostFingerprint, file: PurePath) -> HostReview:
+def review_host(accepted: HostAcceptance | None, found: HostFingerprint, file: PurePath) -> HostReview:
     """Compare accepted entries with a host's.
 
     Args:

@@ -13,6 +13,7 @@ from checks.survey.section import SurveyScope
 from rigwright.containers import container_files, daemon_json
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
 from rigwright.host.systemd import UNIT_FOLDER
+from rigwright.model.instance import SOCKET_FOLDER
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.self_check import render_self_check_rules
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
@@ -21,6 +22,7 @@ from rigwright.plan.preflight import HOME
 from rigwright.plan.self_check_declaration import render_standalone_units
 from rigwright.serving.instance_units import OWNED_HEADER
 
+INSTANCE_PREFIX = "rigwright-"
 TARGET = "rigwright.target"
 
 
@@ -45,6 +47,7 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
         "folders": dict.fromkeys((roots.config, roots.software, roots.state, roots.models), ""),
         "accounts": dict.fromkeys(account_names(rig), HOME),
         "groups": {},
+        "mounts": {SOCKET_FOLDER: INSTANCE_PREFIX},
     }
 
 

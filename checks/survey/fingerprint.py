@@ -69,6 +69,8 @@ class HostFingerprint:
     """Of the accepted entries that the host knows; 0 for none."""
     accepted_digest: str
     """SHA-256 of those; empty for none."""
+    accepted_explained: list[tuple[str, str]] = field(default_factory=list)
+    """Class and key of accepted entries that a package, a deploy or a derivation explains by now."""
 
 
 @cache

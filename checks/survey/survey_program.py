@@ -39,10 +39,26 @@ COMMON = (
         "overlayfs_layers",
         "python_import_paths",
     ),
-    *("host_entry", "entry_digests", "entry_files", "live_entries", "entry_readers", "entry_collection"),
+    *(
+        "host_entry",
+        "entry_digests",
+        "entry_files",
+        "entry_privileges",
+        "live_entries",
+        "entry_readers",
+        "entry_collection",
+    ),
     "accepted_entries",
-    *("entry_archives", "entry_packages", "entry_attribution", "entry_templates", "entry_accounts"),
-    *("entry_derivations", "entry_generators", "entry_origins", "entry_problems", "entry_authors"),
+    *("packaged_modes", "entry_archives", "entry_packages", "entry_attribution", "entry_templates", "entry_accounts"),
+    *(
+        "entry_derivations",
+        "entry_boot",
+        "entry_generators",
+        "entry_live",
+        "entry_origins",
+        "entry_problems",
+        "entry_authors",
+    ),
 )
 """Modules of the program that its sections may import; each may import those before it."""
 IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (\([^)]*\)|.+)$", re.MULTILINE)

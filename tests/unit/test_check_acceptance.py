@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from checks.acceptance.accepted_entries import (
-    AcceptedEntries,
+    HostAcceptance,
     accept_entries,
     accepted_path,
     load_accepted,
@@ -35,7 +35,7 @@ class FakeHosts:
         self.inventory = folder / "rig.py"
         self.inventory.touch()
         self.answers: dict[str, HostFingerprint] = {}
-        self.stored: dict[str, AcceptedEntries] = {}
+        self.stored: dict[str, HostAcceptance] = {}
         self.error: Exception | None = None
 
     def connect(self, inventory: str, limit: str | None, deep: bool) -> SimpleNamespace:
@@ -51,18 +51,18 @@ class FakeHosts:
             )
         return SimpleNamespace(hosts=hosts, several=len(hosts) > 1, is_out_of_reach=lambda name: name == "gone")
 
-    def store(self, target: str, rig: None, accepted: AcceptedEntries) -> None:
+    def store(self, target: str, rig: None, accepted: HostAcceptance) -> None:
         """A host stores what was accepted."""
         if self.error:
             raise self.error
         self.stored[target] = accepted
 
-    def load(self, name: str) -> AcceptedEntries | None:
+    def load(self, name: str) -> HostAcceptance | None:
         """The file of a host."""
         return load_accepted(accepted_path(str(self.inventory), name), name)
 
 
-def answer(*entries: FingerprintEntry, of: AcceptedEntries | None = None) -> HostFingerprint:
+def answer(*entries: FingerprintEntry, of: HostAcceptance | None = None) -> HostFingerprint:
     return HostFingerprint([*entries], [NGINX], {}, {}, of.serial if of else 0, of.digest if of else "")
 
 

@@ -32,12 +32,12 @@ def root(tmp_path: Path) -> Iterator[Path]:
     (root / "state").mkdir(parents=True)
     (root / "etc").mkdir()
     modules = (entry_files, entry_readers, dpkg)
-    patches = [patch.object(module, "ROOT", str(root)) for module in modules]
     # a test's files are from now, which the cache does not take for granted
-    patches.append(patch.object(entry_digests, "FRESH", -60.0))
+    fresh = patch.object(entry_digests, "FRESH", -60.0)
+    patches = [patch.object(module, "ROOT", str(root)) for module in modules]
     entry_files.silent_mounts.cache_clear()
     entry_files.account_names.cache_clear()
-    with patch.object(dpkg, "packages", list), patch.object(dpkg, "owners", lambda paths: {}):
+    with fresh, patch.object(dpkg, "packages", list), patch.object(dpkg, "owners", lambda paths: {}):
         for one in patches:
             one.start()
         yield root
@@ -205,6 +205,7 @@ def test_files_of_packages_are_unread_until_they_change(root: Path) -> None:
     owners = {"/usr/bin/tool": "tool", "/etc/tool.conf": "tool"}
 
     def unread(slack: float) -> dict[str, bool]:
+        (root / "state" / entry_digests.CACHE).unlink(missing_ok=True)
         with (
             patch.object(dpkg, "packages", lambda: [package]),
             patch.object(dpkg, "owners", lambda paths: {one: owners[one] for one in paths}),
@@ -330,3 +331,19 @@ def test_a_reader_that_fails_is_an_entry(root: Path) -> None:
     with patch.dict(entry_readers.READERS, accounts=broken):
         entries = collect(question(root, readers=("accounts", "groups"))).entries
     assert [(one.key, one.state) for one in entries] == [("accounts (not readable)", "RuntimeError: broken")]
+
+
+def test_privileged_files_outside_the_classes_are_known_once_all_disks_were_looked_at(root: Path) -> None:
+    write(root, "usr/lib/x/y/z/hidden", mode=0o4755)
+    write(root, "opt/tool/program", mode=0o2755)
+    write(root, "opt/tool/data", mode=0o4644)
+    write(root, "usr/bin/tool", mode=0o4755)
+    asked = question(root, "/usr/bin/*", readers=("privileged_files",))
+
+    def privileged(deep: bool) -> set[str]:
+        entries = collect({**asked, "deep": deep}).entries
+        return {one.key.partition(" ")[0] for one in entries if stat.S_IMODE(one.mode) & 0o6000}
+
+    assert privileged(deep=False) == {"/opt/tool/program", "/usr/bin/tool"}
+    assert privileged(deep=True) == {"/opt/tool/program", "/usr/bin/tool", "/usr/lib/x/y/z/hidden"}
+    assert privileged(deep=False) == {"/opt/tool/program", "/usr/bin/tool", "/usr/lib/x/y/z/hidden"}

@@ -13,7 +13,7 @@ import pytest
 
 from checks.survey.entry_churn import CHURN
 from checks.survey.entry_classes import ENTRY_CLASSES
-from checks.survey.host import entry_collection, entry_files, entry_readers, live_entries
+from checks.survey.host import entry_collection, entry_files, entry_privileges, entry_readers, live_entries
 from checks.survey.host.host_entry import HostEntry
 
 RULES = """table inet filter {
@@ -161,7 +161,7 @@ def test_the_table_of_classes_is_complete() -> None:
     names = [one.name for one in ENTRY_CLASSES]
     assert len({*names}) == len(names)
     readers = [reader for one in ENTRY_CLASSES for reader in one.readers]
-    assert sorted(readers) == sorted({*entry_readers.READERS, entry_files.PRIVILEGED})
+    assert sorted(readers) == sorted({*entry_readers.READERS, entry_privileges.PRIVILEGED})
     assert all(one.paths or one.readers for one in ENTRY_CLASSES)
     assert all(
         path.startswith("/") and "**" not in path.removesuffix("/**") for one in ENTRY_CLASSES for path in one.paths

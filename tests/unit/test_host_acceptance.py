@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from checks import test_host_changes
-from checks.acceptance.accepted_entries import AcceptedEntries, accept_entries, load_accepted, save_accepted
+from checks.acceptance.accepted_entries import HostAcceptance, accept_entries, load_accepted, save_accepted
 from checks.acceptance.change_groups import group_changes
 from checks.acceptance.class_checks import CLASS_CHECKS, PACKAGES
 from checks.acceptance.host_changes import HostChange, UnacceptedChanges, compare_entries
@@ -27,11 +27,11 @@ def make_answer(
     return HostFingerprint([*entries], [*packages], {}, {}, serial, "")
 
 
-def accept(*entries: FingerprintEntry, packages: tuple[EntryPackage, ...] = (NGINX,)) -> AcceptedEntries:
+def accept(*entries: FingerprintEntry, packages: tuple[EntryPackage, ...] = (NGINX,)) -> HostAcceptance:
     return accept_entries(make_answer(*entries, packages=packages), "box1", 0, "ana", "2026-11-28T06:12:00Z")
 
 
-def store(of: AcceptedEntries, *entries: FingerprintEntry) -> HostFingerprint:
+def store(of: HostAcceptance, *entries: FingerprintEntry) -> HostFingerprint:
     """The answer of a host that has stored accepted entries."""
     return replace(make_answer(*entries, serial=of.serial), accepted_digest=of.digest)
 
@@ -60,7 +60,7 @@ MORE = replace(NGINX, version="1.23-1", classes={"sudo": 1, "pam": 3, "accounts"
         ((SUDO,), (OPENED,), ["/etc/sudoers.d/ops: file 440 root root -> file 666 root root"]),
         ((SUDO,), (), ["/etc/sudoers.d/ops: gone (was file 440 root root)"]),
         ((), (PACKAGED,), ["/etc/sudoers: differs from that of sudo 1.9 (file 440 root root)"]),
-        ((), (replace(PACKAGED, value=""),), ["/etc/sudoers: gone, of sudo 1.9"]),
+        ((), (replace(PACKAGED, value=""),), ["/etc/sudoers: gone, sudo 1.9 has it"]),
         # entries that can never be accepted are failures
         ((), (replace(SUDO, problem="others can write it"),), []),
         ((SUDO,), (replace(OPENED, problem="others can write it"),), []),
@@ -70,6 +70,11 @@ def test_entries_are_compared_with_accepted_ones(
     before: tuple[FingerprintEntry, ...], now: tuple[FingerprintEntry, ...], described: list[str]
 ) -> None:
     assert [one.describe() for one in compare_entries(accept(*before), make_answer(*now))] == described
+
+
+def test_an_accepted_entry_that_a_package_has_taken_over_is_no_change() -> None:
+    answer = replace(make_answer(), accepted_explained=[(SUDO.kind, SUDO.key)])
+    assert compare_entries(accept(SUDO), answer) == []
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,18 @@ def test_a_file_is_read_as_it_was_written_an_entry_a_line(tmp_path: Path) -> Non
         '"packages"',
     ]
     assert load_accepted(tmp_path / "accepted" / "box2.json", "box2") is None
+
+
+def test_what_a_host_makes_up_spoils_no_file(tmp_path: Path) -> None:
+    place = tmp_path / "accepted" / "box1.json"
+    unknown = replace(SUDO, kind="answer"), replace(SUDO, key='"\n\x1b[2J')
+    save_accepted(place, accept(*unknown, packages=(replace(NGINX, name="a\nb", classes={"sudo": 1, "none": 2}),)))
+    made = load_accepted(place, "box1")
+    assert made is not None
+    assert ({*made.entries}, made.packages) == ({"sudo"}, {"a\nb": ("sudo",)})
+    with pytest.raises(ValueError, match="more than 4 MiB"):
+        save_accepted(place, accept(replace(SUDO, value="x" * (5 << 20))))
+    assert load_accepted(place, "box1") == made
 
 
 @pytest.mark.parametrize(
@@ -159,7 +176,7 @@ FIRST = accept(SUDO)
     ],
 )
 def test_older_and_other_entries_than_the_host_knows_are_refused(
-    file: AcceptedEntries | None, host: HostFingerprint, state: str, problem: str
+    file: HostAcceptance | None, host: HostFingerprint, state: str, problem: str
 ) -> None:
     review = review_host(file, host, FILE)
     assert (review.state, review.problem) == (state, problem)

@@ -132,10 +132,7 @@ CASES = [
     ),
     AlertCase(
         "HostChanged",
-        {
-            'rigwright_check_changed{box="b",check="X08"}': "1x120",
-            'rigwright_check_changed{box="b",check="X24"}': "2x120",
-        },
+        {f'rigwright_check_changed{{box="b",check="X0{number}"}}': f"{number}x120" for number in (1, 2)},
         "b has changes that are not accepted, of accounts, programs or settings around Rigwright: 3. "
         "`rigwright check` names them.",
         {NODE: "1x120"},

@@ -41,10 +41,8 @@ def test_advisories_are_a_figure_a_state_where_they_were_counted() -> None:
 
 def test_changes_are_a_figure_a_check() -> None:
     text = render_check_metrics(1.0, None, {}, [], changed={"X08": 2, "X24": 1})
-    assert text.splitlines()[-2:] == [
-        'rigwright_check_changed{check="X08"} 2',
-        'rigwright_check_changed{check="X24"} 1',
-    ]
+    lines = text.splitlines()[-2:]
+    assert lines == ['rigwright_check_changed{check="X08"} 2', 'rigwright_check_changed{check="X24"} 1']
     assert "changed" not in render_check_metrics(1.0, None, {}, [])
 
 

@@ -1,4 +1,4 @@
-"""Accounts and groups that packages and deploys make: rows of passwd(5) and group(5) that nothing else needs to explain."""
+"""Accounts and groups that packages and deploys make: rows of passwd(5) and group(5)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class AccountSources:
     def user_origin(self, row: list[str], password: str) -> str:
         """What explains a user: it has no password, and all else is as a package or a deploy made it."""
         name, _, uid, gid, _, home, shell = row
-        if (password and not password.startswith(("*", "!"))) or not password:
+        if not password.startswith(("*", "!")):
             return ""
         if password.startswith("!") and len(password.lstrip("!")) > 1:
             # a locked password may be unlocked again: it was somebody's

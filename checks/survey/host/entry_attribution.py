@@ -7,8 +7,8 @@ import os
 import stat
 from collections.abc import Mapping
 
-from checks.survey.host import common, dpkg, entry_packages
-from checks.survey.host.entry_packages import PackageIndex, has_packaged_mode
+from checks.survey.host import common, dpkg, entry_packages, packaged_modes
+from checks.survey.host.entry_packages import PackageRecords
 from checks.survey.host.host_entry import HostEntry
 
 
@@ -16,7 +16,7 @@ class Attribution:
     """Entries, and what explains them."""
 
     def __init__(
-        self, entries: list[HostEntry], index: PackageIndex, deployed: Mapping[str, Mapping[str, str]]
+        self, entries: list[HostEntry], index: PackageRecords, deployed: Mapping[str, Mapping[str, str]]
     ) -> None:
         self.entries, self.index, self.deployed = entries, index, deployed
         self.by_path = {entry.path: entry for entry in entries if entry.path and entry.key == entry.path}
@@ -30,7 +30,8 @@ class Attribution:
         """Whether the file at a path is a package's or ours: of an entry by its origin, of any other by its content."""
         for name in dpkg.names(path):
             if name in self.by_path:
-                return bool(self.by_path[name].origin)
+                origin = self.by_path[name].origin
+                return bool(origin) and not origin.startswith(entry_packages.UNLISTED)
         return self.packaged(path) is not None
 
     def packaged(self, path: str) -> bytes | None:
@@ -48,7 +49,7 @@ class Attribution:
             content, status = common.data(f"{dpkg.ROOT}{path}", most=64 << 20), os.lstat(f"{dpkg.ROOT}{path}")
         except (OSError, RuntimeError):
             return None
-        if content is None or not has_packaged_mode(path, status):
+        if content is None or not packaged_modes.has_packaged_mode(path, status):
             return None
         same = hashlib.md5(content, usedforsecurity=False).hexdigest() == owner.digest
         return content if same else None
@@ -59,7 +60,7 @@ class Attribution:
             status = os.lstat(f"{dpkg.ROOT}{entry.path}")
             if (
                 not stat.S_ISREG(status.st_mode)
-                or status.st_uid != entry_packages.OWNER
+                or status.st_uid != packaged_modes.OWNER
                 or stat.S_IMODE(status.st_mode) & 0o7022
             ):
                 return None
@@ -75,7 +76,7 @@ class Attribution:
         """The absolute path that a link of root's leads to in one step; empty where the entry is none."""
         try:
             found = os.readlink(f"{dpkg.ROOT}{entry.path}")
-            if os.lstat(f"{dpkg.ROOT}{entry.path}").st_uid != entry_packages.OWNER:
+            if os.lstat(f"{dpkg.ROOT}{entry.path}").st_uid != packaged_modes.OWNER:
                 return ""
         except OSError:
             return ""

@@ -118,7 +118,7 @@ class HostLogs:
         for line in self.journal:
             if entry.path and line.program == "sudo" and abs(line.moment - moment) < 60:
                 matched = re.match(r"\s*(\S+) : .*?COMMAND=(.*)", line.text)
-                if matched and re.search(rf"(?<![\w/]){re.escape(entry.path)}(?![\w/])", matched[2]):
+                if matched and re.search(rf"(?<![\w/]){re.escape(entry.path)}(?![\w/.-])", matched[2]):
                     return f"sudo of {matched[1]} at {clock(line.moment)}: {common.masked(matched[2])[:160]}"
             if (
                 name
@@ -148,9 +148,8 @@ class HostLogs:
                 break
             if matched := re.search(r"Accepted \S+ for (\S+) from (\S+)", line.text):
                 opened[matched[1]] = (matched[2], line.moment)
-            elif matched := re.search(r"session closed for user (\S+)", line.text):
-                if line.moment < moment - SLACK and line.program.startswith("sshd"):
-                    opened.pop(matched[1], None)
+            elif (ended := re.search(r"session closed for user (\S+)", line.text)) and line.program.startswith("sshd"):
+                opened.pop(ended[1], None)
         return [f"after {user} logged in by ssh from {place} at {clock(at)}" for user, (place, at) in opened.items()][
             :2
         ]
@@ -211,7 +210,7 @@ def parse_apt_history(text: str) -> list[Span]:
 
 def parse_dpkg_log(text: str) -> dict[str, tuple[float, str]]:
     """Package -> when dpkg last installed or upgraded it, and which of the two (dpkg.log)."""
-    found = {}
+    found: dict[str, tuple[float, str]] = {}
     for line in common.lines(text):
         if matched := re.match(r"(\S+ \S+) (install|upgrade|configure) ([^\s:]+)", line):
             word = {"install": "installation", "upgrade": "upgrade"}.get(matched[2], "configuration")
@@ -266,8 +265,5 @@ def read_journal(first: float, last: float, limit: float) -> list[LogLine]:
 
 def parse_journal(text: str) -> list[LogLine]:
     """Lines of `journalctl --output=short-unix`."""
-    found = []
-    for line in common.lines(text):
-        if matched := re.match(r"([0-9.]+) \S+ ([^\s\[:]+)(?:\[[0-9]+\])?: (.*)", line):
-            found.append(LogLine(float(matched[1]), matched[2], matched[3]))
-    return found
+    rows = (re.match(r"([0-9.]+) \S+ ([^\s\[:]+)(?:\[[0-9]+\])?: (.*)", line) for line in common.lines(text))
+    return [LogLine(float(row[1]), row[2], row[3]) for row in rows if row]

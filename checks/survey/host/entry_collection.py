@@ -8,7 +8,7 @@ import re
 from fnmatch import translate
 from typing import Any
 
-from checks.survey.host import entry_files, entry_readers
+from checks.survey.host import entry_files, entry_privileges, entry_readers
 from checks.survey.host.entry_digests import EntryDigests
 from checks.survey.host.host_entry import HostEntry, printable
 
@@ -37,7 +37,14 @@ class EntryCollection:
         read = entry_readers.collect(asked, self.is_excluded)
         taken = {entry.path for entry in read if entry.path}
         files = entry_files.collect(asked, self.digests, self.is_excluded, taken)
-        self.entries: list[HostEntry] = [*read, *files]
+        privileged = [
+            entry
+            for one in asked["classes"]
+            if entry_privileges.PRIVILEGED in one["readers"]
+            for entry in entry_privileges.collect(one["name"], files, self.digests)
+            if not self.is_excluded(entry)
+        ]
+        self.entries: list[HostEntry] = [*read, *files, *privileged]
         known: dict[tuple[str, str], int] = {}
         for entry in self.entries:
             name = entry.kind, printable(entry.key)

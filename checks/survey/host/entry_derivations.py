@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 
-from checks.survey.host import common, dpkg, entry_packages
+from checks.survey.host import common, dpkg, packaged_modes
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.host_entry import HostEntry
 
@@ -30,7 +30,7 @@ LOCAL_AUTHORITIES = "/usr/local/share/ca-certificates"
 CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 LIBRARIES = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/lib32", "/usr/lib32", "/libx32", "/usr/libx32")
 CACHE_MAGIC = b"glibc-ld.so.cache1.1"
-LINKS = {
+LINKS: dict[str, dict[str, tuple[str, ...]]] = {
     "/etc/resolv.conf": {
         "/run/systemd/resolve/stub-resolv.conf": ("systemd-resolved", "systemd"),
         "/run/systemd/resolve/resolv.conf": ("systemd-resolved", "systemd"),
@@ -115,7 +115,7 @@ def _maintainer_script(host: Attribution, entry: HostEntry) -> str:
         built = os.stat(f"{dpkg.ROOT}{dpkg.ADMIN}/info/{base}.md5sums").st_mtime
     except OSError:
         return ""
-    plain = status.st_uid == entry_packages.OWNER and not status.st_mode & 0o7022 and status.st_mtime <= built + 1
+    plain = status.st_uid == packaged_modes.OWNER and not status.st_mode & 0o7022 and status.st_mtime <= built + 1
     return f"package {base}" if plain and base in host.index.archives else ""
 
 
@@ -178,13 +178,17 @@ def expanded(word: str, unit: str) -> str:
 
 
 def _enablement(host: Attribution, target: str, scope: str, parent: str, kind: str, name: str) -> str:
-    """A link that `systemctl enable` makes: what the unit's own [Install] names."""
+    """A link that `systemctl enable` makes: what the unit's own [Install] names, where its package's scripts enable it.
+    A dormant unit, of which packages have many, is enabled by somebody else.
+    """
     places = UNITS if scope == "system" else USER_UNITS
     folder, _, unit = target.rpartition("/")
     if not any(place in dpkg.names(folder) for place in places):
         return ""
     install = unit_install(_unit_text(host, target))
-    if not install:
+    script = next((host.script(owner) for path in dpkg.names(target) if (owner := host.index.owner(path))), "")
+    names = "|".join(map(re.escape, {unit, re.sub(r"@\.", "@tty1.", unit)}))
+    if not install or not re.search(rf"(?m)\benable\b.*?(?<![\w.@-])(?:{names})(?![\w-])", script):
         return ""
     if not kind:
         aliases = [expanded(word, unit) for word in install.get("Alias", ())]
@@ -228,7 +232,7 @@ class AlternativeRecord:
 @lru_cache(maxsize=1)
 def alternative_records(root: str) -> dict[str, tuple[str, AlternativeRecord]]:
     """Name of a link in /etc/alternatives -> its group's name, and the group."""
-    found = {}
+    found: dict[str, tuple[str, AlternativeRecord]] = {}
     with suppress(OSError):
         for group in sorted(os.listdir(f"{root}{ADMIN}")):
             record = AlternativeRecord(common.begin(f"{root}{ADMIN}/{group}"))

@@ -10,6 +10,7 @@ import secrets
 import stat
 import time
 from contextlib import suppress
+from typing import Any
 
 from checks.survey.host import common
 
@@ -38,7 +39,11 @@ class EntryDigests:
         self.folder, self.deep = folder, deep
         self.hits = self.reads = 0
         self._now = time.time()
-        self._cache = {} if deep else self._load()
+        kept = self._load()
+        self._cache: dict[str, list[object]] = {} if deep else kept.get("files", {})
+        self.memory: dict[str, Any] = kept.get("memory", {})
+        """What other parts keep until the next run, by their names."""
+        self._memory_before = json.dumps(self.memory, sort_keys=True)
         self._used: dict[str, list[object]] = {}
         self.key = private_bytes(f"{folder}/{KEY}", KEY_BYTES) or b""
         """The host's key; empty while there is none."""
@@ -92,16 +97,18 @@ class EntryDigests:
 
     def save(self) -> None:
         """Keep the digests for the next run; a host without our folder keeps none."""
-        if self.reads or len(self._used) != len(self._cache):
-            text = json.dumps({"format": FORMAT, "files": self._used}, separators=(",", ":"))
+        changed = json.dumps(self.memory, sort_keys=True) != self._memory_before
+        if self.reads or changed or self._used.keys() != self._cache.keys():
+            kept = {"format": FORMAT, "files": self._used, "memory": self.memory}
             with suppress(OSError):
-                write_private(f"{self.folder}/{CACHE}", text.encode())
+                write_private(f"{self.folder}/{CACHE}", json.dumps(kept, separators=(",", ":")).encode())
 
-    def _load(self) -> dict[str, list[object]]:
-        with suppress(ValueError, TypeError, KeyError, RecursionError):
+    def _load(self) -> dict[str, Any]:
+        with suppress(ValueError, TypeError, KeyError, RecursionError, AttributeError):
             kept = json.loads(private_bytes(f"{self.folder}/{CACHE}", MOST_CACHE) or b"null")
-            files = kept["files"] if kept["format"] == FORMAT else {}
-            return {path: row for path, row in files.items() if isinstance(row, list) and len(row) == 6}
+            if kept["format"] == FORMAT and isinstance(kept["memory"], dict):
+                files = {path: row for path, row in kept["files"].items() if isinstance(row, list) and len(row) == 6}
+                return {"files": files, "memory": kept["memory"]}
         return {}
 
 

@@ -22,13 +22,6 @@ MOST_NAMES = 20_000  # of one folder
 DEEPEST = 16  # folders below a pattern's own
 MOST_FOLLOWED = 300  # entries for what links lead to
 BOUND = "(bound reached)"
-MOST_SCANNED = 20_000  # files outside the classes that are looked at for setuid, setgid and capabilities
-PRIVILEGED_DEPTH = 4  # folders
-SCANNED = (
-    *("/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt", "/srv", "/var/lib", "/usr/share"),  # noqa: S108 (places)
-    *("/run", "/mnt"),
-)
-PRIVILEGED = "privileged_files"  # the reader that this module is
 INFO = "/var/lib/dpkg/info/"
 KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 ATTRIBUTES = {
@@ -206,69 +199,43 @@ def describe_file(kind: str, path: str, status: os.stat_result) -> HostEntry:
     return entry
 
 
-def list_files(folders: Iterable[str], depth: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Paths of files below folders, so many folders deep and so many of them, with what lstat(2) has of each."""
-    for folder in folders:
-        waiting = [(folder, 0)]
-        while waiting and most > 0:
-            place, level = waiting.pop()
-            if is_silent(place):
-                continue
-            with suppress(OSError), os.scandir(f"{ROOT}{place}") as entries:
-                for entry in entries:
-                    path = f"{place}/{entry.name}"
-                    if is_silent(path):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        if level < depth:
-                            waiting.append((path, level + 1))
-                        continue
-                    most -= 1
-                    if most < 0:
-                        break
-                    with suppress(OSError):
-                        yield path, entry.stat(follow_symlinks=False)
-
-
-def privileged_files(
-    kind: str, entries: Iterable[HostEntry], folders: Iterable[str], digests: EntryDigests
-) -> Iterator[HostEntry]:
-    """Entries of files with setuid, setgid or capabilities: among files that have entries, and below other folders."""
-    known = set()
-    for entry in entries:
-        known.add(entry.path)
-        if stat.S_ISREG(entry.mode) and (is_privileged(entry.mode) or "capabilities " in entry.state):
-            found = HostEntry(kind, entry.path, entry.state, entry.path)
-            for name in ("mode", "uid", "gid", "size", "ctime", "package", "unread", "md5", "sha256"):
-                setattr(found, name, getattr(entry, name))
-            yield found
-    for path, status in list_files(folders, PRIVILEGED_DEPTH, MOST_SCANNED):
-        if path not in known and stat.S_ISREG(status.st_mode) and status.st_mode & 0o111:
-            entry = describe_file(kind, path, status)
-            describe_attributes(entry)
-            if is_privileged(status.st_mode) or "capabilities " in entry.state:
-                read_entry(entry, digests)
-                yield entry
-
-
-def is_privileged(mode: int) -> bool:
-    """Whether a program runs as its owner or group, whoever starts it."""
-    return bool(mode & (stat.S_ISUID | stat.S_ISGID)) and bool(mode & 0o111)
-
-
-def find_packages(entries: list[HostEntry]) -> None:
+def find_packages(entries: list[HostEntry], digests: EntryDigests) -> None:
     """Set which package lists each file, and whether it is the same since that was unpacked, so that none reads it."""
     places = {entry.path: entry for entry in entries if entry.mode}
-    owners = dpkg.owners(path for path in places if not path.startswith(INFO))
-    owners |= {path: _script_package(path) for path in places if path.startswith(INFO)}
-    if not owners:
-        return
-    moments = _unpacked({*owners.values()})
-    conffiles = {path for one in dpkg.packages() for path in one.conffiles}
+    owners, moments = _packages_of(places, digests)
+    conffiles = {path for one in dpkg.packages() for path in one.conffiles} if owners else set()
     for path, package in owners.items():
         entry = places[path]
         entry.package = package
-        entry.unread = entry.ctime <= moments.get(package, 0.0) and not conffiles & {*dpkg.names(path)}
+        unchanged = entry.ctime <= moments.get(package, 0.0)
+        entry.unread = unchanged and not any(name in conffiles for name in dpkg.names(path))
+
+
+def _packages_of(paths: Iterable[str], digests: EntryDigests) -> tuple[dict[str, str], dict[str, float]]:
+    """Path -> the package that lists it, without others; and package -> when all of it was there.
+
+    dpkg's lists are read for paths that no earlier run has asked for, and for all once a package has changed.
+    """
+    key = [_identity(f"{dpkg.ROOT}{dpkg.ADMIN}/{name}") for name in ("status", "info")]
+    kept = digests.memory.get("dpkg")
+    if not isinstance(kept, dict) or kept.get("key") != key or digests.deep:
+        kept = digests.memory["dpkg"] = {"key": key, "owners": {}, "moments": {}}
+    known, moments = kept["owners"], kept["moments"]
+    if missing := [path for path in paths if path not in known]:
+        found = dpkg.owners(path for path in missing if not path.startswith(INFO))
+        known |= dict.fromkeys(missing, "") | found
+        known |= {path: _script_package(path) for path in missing if path.startswith(INFO)}
+    owners = {path: known[path] for path in paths if known[path]}
+    if unknown := {*owners.values()} - moments.keys():
+        moments |= dict.fromkeys(unknown, 0.0) | _unpacked(unknown)
+    return owners, moments
+
+
+def _identity(path: str) -> list[int]:
+    with suppress(OSError):
+        status = os.stat(path)
+        return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return []
 
 
 def _script_package(path: str) -> str:
@@ -341,20 +308,12 @@ def collect(
     collector = FileCollector(exclude, taken)
     for one in asked["classes"]:
         collector.collect_class(one["name"], one["paths"])
-    find_packages(collector.entries)
+    find_packages(collector.entries, digests)
     known = len(collector.entries)
     collector.follow_links()
-    find_packages(collector.entries[known:])
+    find_packages(collector.entries[known:], digests)
     for entry in collector.entries:
         if asked["deep"] or not entry.unread:
             describe_attributes(entry)
             read_entry(entry, digests)
-    privileged = [
-        entry
-        for one in asked["classes"]
-        if PRIVILEGED in one["readers"]
-        for entry in privileged_files(one["name"], collector.entries, SCANNED, digests)
-        if not exclude(entry)
-    ]
-    find_packages([entry for entry in privileged if not entry.package])
-    return [*collector.entries, *privileged]
+    return collector.entries

@@ -10,16 +10,19 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from checks.survey.host import dpkg
+from checks.survey.host import dpkg, packaged_modes
 from checks.survey.host.entry_accounts import attribute_accounts
 from checks.survey.host.entry_attribution import Attribution
+from checks.survey.host.entry_boot import attribute_boot
 from checks.survey.host.entry_derivations import attribute_derivations
 from checks.survey.host.entry_generators import attribute_generated
+from checks.survey.host.entry_live import attribute_live
 from checks.survey.host.entry_packages import (
-    PackageIndex,
+    PackageRecords,
+    add_missing_files,
+    add_unlisted_packages,
     attribute_links,
     attribute_packages,
-    has_packaged_mode,
     list_packages,
 )
 from checks.survey.host.entry_templates import attribute_templates
@@ -35,10 +38,11 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
         entries: All of them.
         asked: `folder`, root's folder for what is kept between runs, empty for none; `ours`, what a deploy wrote:
             `files`, path -> SHA-256, empty where the controller does not know the content; `links`, path -> target;
-            `linked_folders`, folder -> folder of ours that links there with the same names lead to; `folders`, those whose content other checks compare; `accounts`, name -> home; `groups`, name -> groups
-            that it is put into, by commas.
+            `linked_folders`, folder -> folder of ours that its links lead to, by the same names; `folders`, those whose
+            content other checks compare; `accounts`, name -> home; `groups`, name -> groups that it is put into, by
+            commas; `mounts`, folder of file systems in memory -> beginning of their sources.
     """
-    index = PackageIndex(str(asked.get("folder", "")))
+    index = PackageRecords(str(asked.get("folder", "")))
     index.load({entry.path for entry in entries if entry.path and entry.key == entry.path})
     host = Attribution(entries, index, asked.get("ours", {}))
     attribute_deployed(host)
@@ -48,7 +52,11 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
     attribute_accounts(host)
     attribute_derivations(host)
     attribute_generated(host)
+    attribute_live(host)
+    attribute_boot(host)
     packages = list_packages(entries, index)
+    add_missing_files(entries, index)
+    add_unlisted_packages(entries, index)
     index.save()
     return packages
 
@@ -59,6 +67,9 @@ def attribute_deployed(host: Attribution) -> None:
     linked = host.deployed.get("linked_folders", {})
     folders = tuple(f"{folder}/" for folder in host.deployed.get("folders", {}))
     for entry in host.entries:
+        if entry.path.startswith(folders) or f"{entry.path}/" in folders:
+            host.explain(entry, OURS)
+            continue
         if not entry.path or entry.key != entry.path:
             continue
         folder, _, name = entry.path.rpartition("/")
@@ -74,15 +85,13 @@ def attribute_deployed(host: Attribution) -> None:
             wanted = files[entry.path]
             same = not wanted or _sha256(host, entry) == wanted
             try:
-                mode = has_packaged_mode(entry.path, os.lstat(f"{dpkg.ROOT}{entry.path}"))
+                mode = packaged_modes.has_packaged_mode(entry.path, os.lstat(f"{dpkg.ROOT}{entry.path}"))
             except OSError:
                 mode = False
             if same and mode and host.content(entry) is not None:
                 host.explain(entry, OURS)
             else:
                 entry.expected_from = OURS
-        elif entry.path.startswith(folders) or f"{entry.path}/" in folders:
-            host.explain(entry, OURS)
 
 
 def _sha256(host: Attribution, entry: HostEntry) -> str:

@@ -10,78 +10,22 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from checks.survey.host import common, dpkg, entry_archives
+from checks.survey.host import common, dpkg, entry_archives, packaged_modes
 from checks.survey.host.host_entry import HostEntry
 
 CACHE = "fingerprint_packages.json"
-OWNER = 0  # a test's files are its user's
 SCHEMA = 1
 MOST = 64 << 20
-PROGRAMS = ("/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/")
-PRIVILEGED: dict[str, tuple[int, str, bool]] = {
-    **{
-        f"/usr/bin/{name}": (0o4755, "root", False)
-        for name in (
-            *("chfn", "chsh", "gpasswd", "mount", "newgrp", "ntfs-3g", "passwd", "pkexec", "su", "sudo", "umount"),
-            *("fusermount", "fusermount3", "bwrap", "doas", "newuidmap", "newgidmap", "nvidia-modprobe", "at"),
-        )
-    },
-    **{
-        f"/usr/sbin/{name}": (0o4755, "root", False)
-        for name in ("mount.nfs", "mount.cifs", "mount.ecryptfs_private", "exim4", "pppd")
-    },
-    "/usr/bin/chage": (0o2755, "shadow", False),
-    "/usr/bin/expiry": (0o2755, "shadow", False),
-    "/usr/sbin/unix_chkpwd": (0o2755, "shadow", False),
-    "/usr/bin/crontab": (0o2755, "crontab", False),
-    "/usr/bin/ssh-agent": (0o2755, "_ssh", False),
-    "/usr/bin/wall": (0o2755, "tty", False),
-    "/usr/bin/write": (0o2755, "tty", False),
-    "/usr/bin/bsd-write": (0o2755, "tty", False),
-    "/usr/bin/dotlockfile": (0o2755, "mail", False),
-    "/usr/lib/openssh/ssh-keysign": (0o4755, "root", False),
-    "/usr/lib/dbus-1.0/dbus-daemon-launch-helper": (0o4754, "messagebus", False),
-    "/usr/lib/polkit-1/polkit-agent-helper-1": (0o4755, "root", False),
-    "/usr/libexec/polkit-agent-helper-1": (0o4755, "root", False),
-    "/usr/lib/xorg/Xorg.wrap": (0o4755, "root", False),
-    "/usr/lib/snapd/snap-confine": (0o4755, "root", True),
-    **{
-        f"/usr/bin/{name}": (0o755, "root", True)
-        for name in ("ping", "arping", "clockdiff", "mtr-packet", "dumpcap", "fping", "prometheus-blackbox-exporter")
-    },
-    "/usr/lib/x86_64-linux-gnu/gstreamer1.0/gstreamer-1.0/gst-ptp-helper": (0o755, "root", True),
-}
-"""Program -> mode, group and whether it has capabilities, as Debian's and Ubuntu's packages install it: dpkg records no
-modes."""
-OTHER_MODES = {
-    "/usr/bin/ping": (0o4755,),
-    "/usr/bin/fusermount": (0o4754,),
-    "/usr/bin/at": (0o6755,),
-    "/usr/bin/crontab": (0o2755, 0o4755),
-    "/usr/bin/newuidmap": (0o755,),
-    "/usr/bin/newgidmap": (0o755,),
-    "/usr/bin/mtr-packet": (0o4755,),
-}
-"""Modes of other releases' packages."""
-FOLDERS = {
-    **dict.fromkeys(("/tmp", "/var/tmp"), (0o1777, 0, 0)),
-    **dict.fromkeys(
-        (
-            "/var/local",
-            *(f"/usr/local{one}" for one in ("", "/bin", "/sbin", "/lib", "/etc", "/share", "/src", "/games")),
-        ),
-        (0o2775, 0, 50),
-    ),
-    "/var/mail": (0o2775, 0, 8),
-    "/var/spool/cron/crontabs": (0o1730, 0, -1),
-}
-"""Folders of packages in which others than root may write: mode, owner and group."""
+DIGITS = 32  # of an MD5
+EXCLUDED = tuple(f"/usr/share/{name}/" for name in ("doc", "man", "locale", "info", "groff", "lintian", "linda"))
+"""Folders that images leave out when they install packages (dpkg(1), --path-exclude)."""
+SHOWN = 4  # names of files
+UNLISTED = "unlisted package"
 MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-GROUPS = {"/usr/bin/crontab": ("crontab", "_crontab", "root"), "/usr/bin/ssh-agent": ("_ssh", "ssh")}
 
 
 class PathOwner:
@@ -97,7 +41,7 @@ class PathOwner:
         """When the package was built, in seconds since 1970: no link of it is newer. 0 where it has no sums."""
 
 
-class PackageIndex:
+class PackageRecords:
     """The owners of paths, and the archives of packages; kept between runs in a folder of root's."""
 
     def __init__(self, folder: str) -> None:
@@ -110,10 +54,12 @@ class PackageIndex:
         self.versions: dict[str, str] = {}
         self.installed: set[str] = set()
         """Names of packages that an archive has."""
+        self.forged: set[str] = set()
+        """Packages whose records in dpkg's database were others once, for the same version."""
 
     def load(self, paths: set[str]) -> None:
         """Know the owners of these paths, and the archives of all packages."""
-        key = [_identity(f"{dpkg.ROOT}{dpkg.ADMIN}/{name}") for name in ("status", "info", "diversions")]
+        key: list[object] = [_identity(f"{dpkg.ROOT}{dpkg.ADMIN}/{name}") for name in ("status", "info", "diversions")]
         known = self.cache.get("owners", {}) if self.cache.get("key") == key else {}
         missing = {path for path in paths if path not in known}
         archived = self._load_archives(key)
@@ -121,11 +67,13 @@ class PackageIndex:
             packages = [one for one in dpkg.packages() if one.state == "installed"]
             if not archived:
                 self._find_archives(packages)
-            known = known | self._find_owners(missing, packages)
+            folders = {path.rpartition("/")[0] for path in paths} if self.cache.get("key") != key else set()
+            known = known | self._find_owners(missing, packages, folders)
             self.cache["key"], self.cache["owners"] = key, known
             self.changed = True
         self.versions = dict(self.cache.get("versions", {}))
         self.archives = {name: archive for name, archive in self.cache.get("archives", {}).items() if archive}
+        self.forged = {*self.cache.get("forged", ())}
         self.installed = {base.partition(":")[0] for base in self.archives}
         self.owners = {path: PathOwner(*row) for path in paths if (row := known.get(path))}
 
@@ -171,9 +119,32 @@ class PackageIndex:
             for one in packages
             if (row := remembered.get(keys[one.base])) and row[1] == records[one.base]
         }
+        self.cache["forged"] = [
+            one.base for one in packages if (row := remembered.get(keys[one.base])) and row[1] != records[one.base]
+        ]
 
-    def _find_owners(self, paths: set[str], packages: list[dpkg.DpkgPackage]) -> dict[str, list[object] | None]:
-        """Path -> owner, version, digest, time of the build; None where no package has it."""
+    def missing_files(self, paths: Collection[str]) -> dict[str, PathOwner]:
+        """Packaged files that lie beside these paths by dpkg's records, and are not there."""
+        return {
+            path: PathOwner(*row)
+            for path, row in self.cache.get("owners", {}).items()
+            if row
+            and len(row[2]) == DIGITS
+            and path not in paths
+            and not path.startswith(EXCLUDED)
+            and not any(os.path.lexists(f"{dpkg.ROOT}{name}") for name in dpkg.names(path))
+        }
+
+    def _find_owners(
+        self, paths: set[str], packages: list[dpkg.DpkgPackage], folders: Collection[str] = ()
+    ) -> dict[str, list[object] | None]:
+        """Path -> owner, version, digest, time of the build; None where no package has it.
+
+        Args:
+            paths: Those that are asked.
+            packages: All that are installed.
+            folders: All packaged files there are wanted, too.
+        """
         moved = dpkg.diversions()
         found: dict[str, list[object] | None] = dict.fromkeys(paths)
         names: dict[bytes, set[str]] = {}
@@ -183,18 +154,23 @@ class PackageIndex:
         for one in packages:
             info = f"{dpkg.ROOT}{dpkg.ADMIN}/info/{one.base}"
             listed = common.data(f"{info}.list", most=MOST) or b""
-            ours = names.keys() & set(listed.split(b"\n"))
-            if not ours:
+            lines = set(listed.split(b"\n"))
+            ours = names.keys() & lines
+            if not ours and not folders:
                 continue
             sums = common.data(f"{info}.md5sums", most=MOST) or b""
             digests = {b"/" + line[34:]: line[:32].decode() for line in sums.split(b"\n") if len(line) > 34}
             digests |= {path.encode(errors="surrogateescape"): md5 for path, md5 in one.conffiles.items()}
             made = os.stat(f"{info}.md5sums").st_mtime if sums else 0.0
-            for name in ours:
-                listed_as = name.decode(errors="surrogateescape")
-                for path in names[name]:
+            for row in ours:
+                listed_as = row.decode(errors="surrogateescape")
+                for path in names[row]:
                     if _lies_there(listed_as, path, one.name, moved):
-                        found[path] = [one.base, one.version, digests.get(name, ""), made]
+                        found[path] = [one.base, one.version, digests.get(row, ""), made]
+            for row in digests.keys() & lines - ours if folders else ():
+                for path in dpkg.names(row.decode(errors="surrogateescape")):
+                    if path.rpartition("/")[0] in folders and path not in moved:
+                        found.setdefault(path, [one.base, one.version, digests[row], made])
         return found
 
 
@@ -255,68 +231,33 @@ def save_cache(path: str, value: dict[str, Any]) -> None:
             os.unlink(new)
 
 
-def has_packaged_mode(path: str, status: os.stat_result) -> bool:
-    """Whether owner, group and mode are as a package installs a file: root's, and writable by root alone."""
-    extended: list[str] = []
-    with suppress(OSError):
-        extended = os.listxattr(f"{dpkg.ROOT}{path}", follow_symlinks=False)
-    listed, capable = any("posix_acl" in one for one in extended), "security.capability" in extended
-    return not listed and fits_package(path, status.st_mode, status.st_uid, status.st_gid, capable=capable)
-
-
-def fits_package(path: str, mode: int, uid: int, gid: int, *, capable: bool) -> bool:
-    """The same of a file without an access list.
-
-    Args:
-        path: Of the file.
-        mode: As lstat(2) has it.
-        uid: Its owner.
-        gid: Its group.
-        capable: Whether it has capabilities.
-    """
-    mode = stat.S_IMODE(mode)
-    if uid != OWNER or mode & 0o022:
-        return False
-    if name := next((one for one in dpkg.names(path) if one in PRIVILEGED), ""):
-        wanted, group, may = PRIVILEGED[name]
-        fits = mode == wanted and common.named(_groups, gid) in (group, *GROUPS.get(name, ()))
-        plain = mode == 0o755 and gid == 0
-        return (fits or plain or mode in OTHER_MODES.get(name, ())) and (may or not capable)
-    if capable or mode & 0o7000:
-        return False
-    return mode & 0o111 == 0o111 if path.startswith(PROGRAMS) else True
-
-
-def _groups(number: int) -> tuple[str]:
-    """A group's name, by the host's own file."""
-    for row in common.rows(f"{dpkg.ROOT}/etc/group", 4):
-        if row[2] == str(number):
-            return (row[0],)
-    raise KeyError(number)
-
-
 PackagedLink = tuple[HostEntry, PathOwner, os.stat_result]
 
 
-def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[PackagedLink]:
+def attribute_packages(entries: list[HostEntry], index: PackageRecords) -> list[PackagedLink]:
     """Set the origin of entries that are as a package of a declared archive brought them; returns links of packages,
     which count with what they lead to.
     """
     links = []
+    digests = {entry.path: entry.md5 for entry in entries if entry.md5}
     for entry in entries:
         owner = index.owners.get(entry.path) if entry.path else None
         if not owner or entry.origin or entry.key != entry.path:
             continue
         entry.expected_from = f"package {owner.package} {owner.version}"
-        if owner.package not in index.archives:
-            entry.expected_from += ", which no declared, signed archive has"
+        if owner.package in index.forged:
+            entry.expected_from += ", whose records in dpkg's database have changed"
             continue
         if stat.S_ISREG(entry.mode):
             # its state has what collect has read of capabilities and access lists; none came since it was unpacked
             capable, listed = ", capabilities " in entry.state, " access list " in entry.state
-            same = bool(owner.digest) and (entry.unread or entry.md5 == owner.digest) and not listed
-            if same and fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):
-                _explain(entry, owner.package)
+            same = (
+                bool(owner.digest)
+                and not listed
+                and (entry.unread or (entry.md5 or digests.get(entry.path)) == owner.digest)
+            )
+            if same and packaged_modes.fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):
+                _explain(entry, owner.package, index)
             continue
         try:
             status = os.lstat(f"{dpkg.ROOT}{entry.path}")
@@ -324,13 +265,14 @@ def attribute_packages(entries: list[HostEntry], index: PackageIndex) -> list[Pa
             continue
         if stat.S_ISLNK(status.st_mode):
             links.append((entry, owner, status))
-        elif stat.S_ISDIR(status.st_mode):
-            if FOLDERS.get(entry.path) == (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid):
-                _explain(entry, owner.package)
+        else:
+            there = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+            if packaged_modes.FOLDERS.get(entry.path) == there:
+                _explain(entry, owner.package, index)
     return links
 
 
-def attribute_links(links: list[PackagedLink], index: PackageIndex, is_entry: Callable[[str], bool]) -> None:
+def attribute_links(links: list[PackagedLink], index: PackageRecords, is_entry: Callable[[str], bool]) -> None:
     """Set the origin of links that packages brought, and that lead to a package's file, or to an entry.
 
     Args:
@@ -341,7 +283,7 @@ def attribute_links(links: list[PackagedLink], index: PackageIndex, is_entry: Ca
     ends = {entry.path: _end(entry.path) for entry, _, _ in links if not entry.origin}
     index.load_more({end for end in ends.values() if end})
     for entry, owner, status in links:
-        if entry.origin or owner.digest or status.st_uid != OWNER:
+        if entry.origin or owner.digest or status.st_uid != packaged_modes.OWNER:
             continue
         # a package's links have the time of its build, as its sums have: a later one was made here
         if entry.path not in MERGED and status.st_mtime > owner.made + 1:
@@ -349,7 +291,7 @@ def attribute_links(links: list[PackagedLink], index: PackageIndex, is_entry: Ca
         end = ends[entry.path]
         known = end in ("", "/dev/null") or index.owner(end) or is_entry(end) or os.path.isdir(f"{dpkg.ROOT}{end}")
         if known:
-            _explain(entry, owner.package)
+            _explain(entry, owner.package, index)
 
 
 def _end(path: str) -> str:
@@ -358,11 +300,44 @@ def _end(path: str) -> str:
     return real.removeprefix(dpkg.ROOT) if os.path.exists(real) else ""
 
 
-def _explain(entry: HostEntry, package: str) -> None:
-    entry.origin, entry.expected_from = f"package {package}", ""
+def _explain(entry: HostEntry, package: str, index: PackageRecords) -> None:
+    entry.origin = f"package {package}" if package in index.archives else f"{UNLISTED} {package}"
+    entry.expected_from = ""
 
 
-def list_packages(entries: list[HostEntry], index: PackageIndex) -> list[dict[str, object]]:
+def add_missing_files(entries: list[HostEntry], index: PackageRecords) -> None:
+    """Add an entry without a state for each packaged file that is gone from a folder with entries."""
+    paths = {entry.path for entry in entries}
+    kinds: dict[str, str] = {}
+    for entry in entries:
+        if entry.key == entry.path:
+            kinds.setdefault(entry.path.rpartition("/")[0], entry.kind)
+    for path, owner in sorted(index.missing_files(paths).items()):
+        if kind := kinds.get(path.rpartition("/")[0]):
+            gone = HostEntry(kind, path, "", path)
+            gone.expected_from = f"package {owner.package} {owner.version}"
+            entries.append(gone)
+
+
+def add_unlisted_packages(entries: list[HostEntry], index: PackageRecords) -> None:
+    """Add an entry for each package that no declared, signed archive has, and each class: it stands for the files that
+    are as dpkg's records have them. Those are forged as easily as the files.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        if entry.origin.startswith(f"{UNLISTED} "):
+            owner = index.owners[entry.path]
+            found.setdefault((owner.package, entry.kind), []).append(f"{entry.path} {owner.digest}")
+    for (package, kind), rows in sorted(found.items()):
+        rows.sort()
+        names = ", ".join(row.rpartition(" ")[0] for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
+        state = f"{index.versions.get(package, '')}, of no declared, signed archive; {len(rows)} files: {names}"
+        entry = HostEntry(kind, f"package {package}", state)
+        entry.sha256 = hashlib.sha256("\n".join(rows).encode(errors="surrogateescape")).hexdigest()
+        entries.append(entry)
+
+
+def list_packages(entries: list[HostEntry], index: PackageRecords) -> list[dict[str, object]]:
     """Packages that bring entries, with the number of entries in each class."""
     counts: dict[str, dict[str, int]] = {}
     for entry in entries:

@@ -12,7 +12,10 @@ from checks.survey.host import common, dpkg
 from checks.survey.host.entry_archives import UNSIGNED
 from checks.survey.host.host_entry import HostEntry
 
-PRIVATE = ("/home/", "/var/spool/", "/srv/", "/mnt/", "/media/", "/tmp/", "/var/tmp/", "/dev/", "/run/user/")
+PRIVATE = (
+    *("/home/", "/var/spool/", "/srv/", "/mnt/", "/media/", "/dev/", "/run/user/"),
+    *("/tmp/", "/var/tmp/"),  # noqa: S108 (names of places)
+)
 """Folders whose files are their owners': root runs none of them as its own."""
 ORDINARY = ("etc", "ordinary_settings", "logging", "host_names", "top_folder", "tls_keys", "account_database_files")
 """Classes with files of services' own users: there, only what every user may write is a problem."""

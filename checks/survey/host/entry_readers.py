@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from checks.survey.host import common, entry_files, live_entries
+from checks.survey.host import common, entry_files, entry_privileges, live_entries
 from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
 from checks.survey.host.thread_pool import Pool
 
@@ -211,7 +211,7 @@ def secret_copies(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
             needles.setdefault(needle, name)
     homes = [row[5] for row in _rows("passwd") if len(row) == 7 and row[5].startswith("/home/")]
     left = MOST_SCANNED if needles else 0
-    for path, status in entry_files.list_files([*COPY_FOLDERS, *homes], 3, left):
+    for path, status in entry_privileges.list_files([*COPY_FOLDERS, *homes], 3, left):
         if status.st_mode & 0o044 and SHORTEST <= status.st_size <= SECRET_LENGTH and stat.S_ISREG(status.st_mode):
             with suppress(OSError, RuntimeError):
                 text = common.data(f"{ROOT}{path}", SECRET_LENGTH) or b""
@@ -262,7 +262,7 @@ def collect(asked: dict[str, Any], exclude: Callable[[HostEntry], bool]) -> list
             pool.submit(_read_class, one["name"], reader, asked)
             for one in asked["classes"]
             for reader in one["readers"]
-            if reader != entry_files.PRIVILEGED
+            if reader != entry_privileges.PRIVILEGED
         ]
         found = [entry for call in calls for entry in call.result()]
     return [entry for entry in found if not exclude(entry)]

@@ -22,6 +22,7 @@ COPIES = {
     "/etc/rsyslog.conf": ("/usr/share/rsyslog/rsyslog.conf",),
     "/etc/apt/apt.conf.d/20auto-upgrades": ("/usr/share/unattended-upgrades/20auto-upgrades",),
     "/etc/apt/apt.conf.d/50unattended-upgrades": ("/usr/share/unattended-upgrades/50unattended-upgrades",),
+    "/etc/initramfs-tools/modules": ("/usr/share/initramfs-tools/modules",),
     "/etc/nanorc": ("/usr/share/nano/nanorc",),
     "/etc/vim/vimrc": ("/usr/share/vim/vimrc",),
     "/etc/cron.d/popularity-contest": ("/usr/share/popularity-contest/cron.d",),
@@ -44,6 +45,7 @@ WRITTEN = {
     "/etc/hosts.deny": "libwrap0",
     "/etc/python3/debian_config": "python3",
     "/etc/networks": "netbase",
+    "/etc/modules": "kmod",
     "/etc/default/locale": "locales",
 }
 """Files whose text the scripts of a package write."""

@@ -46,6 +46,11 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "excluded": collection.excluded,
         "accepted_serial": accepted.serial,
         "accepted_digest": accepted.digest,
+        "accepted_explained": [
+            (entry.kind, entry.key)
+            for entry in collection.entries
+            if entry.origin and not entry.problem and accepted.value(entry)
+        ],
     }
 
 

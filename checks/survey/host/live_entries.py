@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -36,6 +38,14 @@ PARAMETERS = (
     *("net.ipv6.conf.all.disable_ipv6", "net.core.bpf_jit_enable", "net.core.bpf_jit_harden", "net.core.somaxconn"),
 )
 """Parameters of the kernel that decide about access, isolation or memory (Documentation/admin-guide/sysctl)."""
+NOT_INSTALLED = 127
+# linux/netfilter/nfnetlink.h, nf_tables.h
+NETLINK_NETFILTER, NFTABLES = 12, 10
+GETCHAIN, GETRULE = 4, 7
+CHAIN_TABLE, CHAIN_NAME, CHAIN_WORDS = 1, 3, {4: "hook", 5: "policy", 7: "type"}
+RULE_TABLE, RULE_CHAIN, RULE_EXPRESSIONS = 1, 2, 4
+EXPRESSION_NAME, EXPRESSION_DATA = 1, 2
+FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}
 UDP_TABLES = (f"{PROC}/1/net/udp", f"{PROC}/1/net/udp6")
 UNCONNECTED = "07"
 FOREIGN_SCOPES = re.compile(r"/(?:docker-|libpod-|cri-containerd-|crio-|lxc[./]|machine[.-]|kubepods)|/user[.]slice/")
@@ -118,9 +128,12 @@ def security_modules(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
 def packet_filters(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per chain and set of nftables, and per table of iptables' older form."""
     status, out, err = common.ended("nft", "--stateless", "list", "ruleset", limit=LIMIT)
-    if status not in (0, 127):
+    if status == NOT_INSTALLED:
+        yield from kernel_chains(kind)
+    elif status:
         yield text_entry(kind, "rules of nftables (not readable)", err.strip()[:LONGEST])
-    yield from nft_blocks(kind, out if status == 0 else "")
+    else:
+        yield from nft_blocks(kind, out)
     for table, program in (("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")):
         if (common.read(f"{PROC}/1/net/{table}") or "").strip():
             status, out, err = common.ended(f"{program}-legacy-save", limit=LIMIT)
@@ -142,6 +155,45 @@ def nft_blocks(kind: str, text: str) -> Iterator[HostEntry]:
         elif block:
             # counters are no part of a rule
             lines.append(re.sub(r"\bcounter packets \d+ bytes \d+", "counter", line.strip()))
+
+
+def kernel_chains(kind: str) -> Iterator[HostEntry]:
+    """The same of a host without nft(8): names of chains, and expressions of their rules as the kernel has them."""
+    chains: dict[str, list[str]] = {}
+    for family, raw in _netfilter(GETCHAIN):
+        found = dict(network_sockets.attributes(raw))
+        lines = chains.setdefault(_chain_key(family, found[CHAIN_TABLE], found[CHAIN_NAME]), [])
+        lines += [f"{word} {found[number].hex()}" for number, word in CHAIN_WORDS.items() if number in found]
+    for family, raw in _netfilter(GETRULE):
+        found = dict(network_sockets.attributes(raw))
+        words = []
+        for _, expression in network_sockets.attributes(found.get(RULE_EXPRESSIONS, b"")):
+            parts = dict(network_sockets.attributes(expression))
+            name = parts.get(EXPRESSION_NAME, b"").rstrip(b"\0").decode(errors="replace")
+            words.append(name if name == "counter" else f"{name} {parts.get(EXPRESSION_DATA, b'').hex()}")
+        chains.setdefault(_chain_key(family, found[RULE_TABLE], found[RULE_CHAIN]), []).append(", ".join(words))
+    for key, lines in chains.items():
+        yield text_entry(kind, key, "\n".join(lines))
+
+
+def _chain_key(family: int, table: bytes, chain: bytes) -> str:
+    names = (one.rstrip(b"\0").decode(errors="replace") for one in (table, chain))
+    return "table {} {} chain {}".format(FAMILIES.get(family, family), *names)
+
+
+def _netfilter(question: int) -> Iterator[tuple[int, bytes]]:
+    """Family and attributes of the kernel's chains or rules; nothing where it has no nftables."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
+        asking.settimeout(LIMIT)
+        content = struct.pack("=BBH", 0, 0, 0)
+        asking.send(
+            struct.pack("=IHHII", 16 + len(content), NFTABLES << 8 | question, network_sockets.DUMP, 1, 0) + content
+        )
+        for _ in range(MOST_ROWS):
+            for answer, one in network_sockets.messages(asking.recv(1 << 18)):
+                if answer in (network_sockets.DONE, network_sockets.FAILED):
+                    return
+                yield one[0], one[4:]
 
 
 def iptables_blocks(kind: str, program: str, text: str) -> Iterator[HostEntry]:

@@ -1,0 +1,285 @@
+"""Files of the boot and of kernel modules, made anew from their inputs: initramfs, grub.cfg, lists of depmod, DKMS.
+
+Each is expensive, and done once for a file: the answer is kept with the file's digest. What an initramfs has from
+hooks (settings, caches) is compared by name alone, and a module of DKMS with DKMS's own copy of what it built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import IO
+
+from checks.survey.host import common, dpkg
+from checks.survey.host.entry_attribution import Attribution
+from checks.survey.host.host_entry import HostEntry
+
+LIMIT = 40.0  # s for all
+SCRATCH = "/run/rw-check-boot"
+GRUB = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
+HARDWARE = "/usr/lib/udev/hwdb.bin"
+KERNEL_LINK = re.compile(r"(?:/boot)?/(vmlinuz|initrd\.img)(?:\.old)?")
+INPUTS = ("modules.order", "modules.builtin", "modules.builtin.modinfo")
+"""Lists of a kernel's package, from which depmod makes others."""
+INITRD = re.compile(r"/boot/initrd\.img-(.+)")
+LISTS = re.compile(r"/usr/lib/modules/([^/]+)/modules\.[\w.]+")
+MODULE = re.compile(r"/usr/lib/modules/([^/]+)/updates/(?:dkms/)?([^/]+\.ko(?:\.\w+)?)")
+UNPACKERS = {
+    b"\x1f\x8b": ("gzip", "-dc"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "-dcq"),
+    b"\xfd7zX": ("xz", "-dc"),
+    b"\x02\x21": ("lz4", "-dc"),
+}
+PLACES = (
+    "",
+    "/usr",
+    "/usr/share/initramfs-tools",
+    "/etc/initramfs-tools",
+    "/usr/lib/initramfs-tools",
+    "/usr/lib/klibc",
+)
+"""Folders whose files an initramfs has at its top."""
+GENERATED = re.compile(
+    r"(?:conf/(?:arch\.conf|initramfs\.conf|conf\.d/.*|modules|param\.conf)|scripts/.*/ORDER|cryptroot/.*|etc/(?:fstab|mtab|"
+    r"ld\.so\.cache|modprobe\.d/.*|udev/.*|default/.*|console-setup/.*|passwd|group|nsswitch\.conf|machine-id|hostname)|"
+    r"(?:usr/)?lib/modules/[^/]+/modules\..*|(?:usr/)?lib/udev/hwdb\.bin|kernel/x86/microcode/.*|var/.*|dev/.*|"
+    r"TRAILER!!!)"
+)
+"""What hooks write into an initramfs, or change there."""
+
+
+def attribute_boot(host: Attribution) -> None:
+    """Explain entries of the boot and of modules that are what their inputs come to."""
+    if not (os.path.isdir(f"{dpkg.ROOT}/boot") or os.path.isdir(f"{dpkg.ROOT}/usr/lib/modules")):
+        return
+    known: dict[str, list[str]] = host.index.cache.setdefault("boot", {})
+    until = time.monotonic() + LIMIT
+    lists: dict[str, dict[str, str]] = {}
+    for entry in host.entries:
+        if entry.origin or entry.key != entry.path or not _is_derived(entry.path):
+            continue
+        if stat.S_ISLNK(entry.mode):
+            if found := _derive(host, entry, lists):
+                host.explain(entry, found)
+            continue
+        if not entry.sha256:
+            continue
+        row = known.get(entry.path)
+        if (not row or row[0] != entry.sha256) and time.monotonic() < until:
+            known[entry.path] = row = [entry.sha256, _derive(host, entry, lists)]
+            host.index.changed = True
+        if row and row[0] == entry.sha256 and row[1] and host.content(entry, 1 << 30) is not None:
+            host.explain(entry, row[1])
+
+
+def _is_derived(path: str) -> bool:
+    return path in (*GRUB, HARDWARE) or any(pattern.fullmatch(path) for pattern in (INITRD, LISTS, MODULE, KERNEL_LINK))
+
+
+def _derive(host: Attribution, entry: HostEntry, lists: dict[str, dict[str, str]]) -> str:
+    if entry.path in GRUB:
+        return _grub(host, entry)
+    if matched := INITRD.fullmatch(entry.path):
+        foreign = next(foreign_files(host, f"{dpkg.ROOT}{entry.path}"), "")
+        if foreign:
+            entry.expected_from = f"files of the host (in the initramfs, {foreign} is another one)"[:300]
+        return "" if foreign else f"derived from packages for kernel {matched[1]}"
+    if matched := LISTS.fullmatch(entry.path):
+        version = matched[1]
+        if version not in lists:
+            lists[version] = depmod_lists(version)
+        same = lists[version].get(entry.path) == entry.sha256
+        return "derived by depmod(8)" if same else ""
+    if entry.path == HARDWARE:
+        return "derived by systemd-hwdb(8)" if hardware_database().get(HARDWARE) == entry.sha256 else ""
+    if matched := KERNEL_LINK.fullmatch(entry.path):
+        target = host.target(entry)
+        known = re.fullmatch(rf"/boot/{re.escape(matched[1])}-(.+)", target)
+        return f"derived from {target}" if known and host.index.owner(f"/boot/vmlinuz-{known[1]}") else ""
+    if matched := MODULE.fullmatch(entry.path):
+        return _dkms(host, entry, matched[1], matched[2])
+    return ""
+
+
+def _grub(host: Attribution, entry: HostEntry) -> str:
+    """grub.cfg as grub-mkconfig(8) makes it now, from explained scripts; not where that mounts other systems' disks."""
+    program = "/usr/sbin/grub-mkconfig"
+    folder = "/etc/grub.d"
+    scripts = (
+        [f"{folder}/{name}" for name in sorted(os.listdir(f"{dpkg.ROOT}{folder}"))] if os.path.isdir(folder) else []
+    )
+    settings = common.begin(f"{dpkg.ROOT}/etc/default/grub")
+    probes = re.search(r"(?m)^\s*GRUB_DISABLE_OS_PROBER=[\"']?(?:false|no)", settings)
+    if probes or not all(map(host.is_explained, [program, *scripts])):
+        return ""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([program], capture_output=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL)
+        if not done.returncode and done.stdout and done.stdout == host.content(entry):
+            return "derived by grub-mkconfig(8)"
+    return ""
+
+
+def depmod_lists(version: str) -> dict[str, str]:
+    """Path -> SHA-256 of the lists that depmod(8) makes of a kernel's modules now; none where it fails."""
+    place = f"/usr/lib/modules/{version}"
+
+    def prepare(scratch: str) -> list[str]:
+        os.makedirs(f"{scratch}/lib/modules/{version}")
+        for name in os.listdir(f"{dpkg.ROOT}{place}"):
+            if not LISTS.fullmatch(f"{place}/{name}") or name in INPUTS:
+                os.symlink(f"{dpkg.ROOT}{place}/{name}", f"{scratch}/lib/modules/{version}/{name}")
+        return ["/usr/sbin/depmod", "-b", scratch, version]
+
+    return _made(prepare, {f"lib/modules/{version}/": f"{place}/"}) if re.fullmatch(r"[\w.+~-]+", version) else {}
+
+
+def hardware_database() -> dict[str, str]:
+    """The same of udev's hardware database, as systemd-hwdb(8) makes it."""
+
+    def prepare(scratch: str) -> list[str]:
+        shutil.copytree(f"{dpkg.ROOT}/usr/lib/udev/hwdb.d", f"{scratch}/usr/lib/udev/hwdb.d")
+        if os.path.isdir(f"{dpkg.ROOT}/etc/udev/hwdb.d"):
+            shutil.copytree(f"{dpkg.ROOT}/etc/udev/hwdb.d", f"{scratch}/etc/udev/hwdb.d")
+        return ["/usr/bin/systemd-hwdb", "update", "--usr", "--root", scratch]
+
+    return _made(prepare, {"usr/lib/udev/": "/usr/lib/udev/"})
+
+
+def _made(prepare: Callable[[str], list[str]], places: dict[str, str]) -> dict[str, str]:
+    """Path -> SHA-256 of files that a command makes in a scratch folder.
+
+    Args:
+        prepare: Fills the folder, and returns the command.
+        places: Folder there, with a slash -> the host's.
+    """
+    scratch = f"{SCRATCH}-{os.getpid()}"
+    found: dict[str, str] = {}
+    try:
+        os.mkdir(scratch, 0o700)
+        words = prepare(scratch)
+        done = subprocess.run(words, capture_output=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL)
+        for place, real in places.items() if not done.returncode else ():
+            for name in os.listdir(f"{scratch}/{place}"):
+                if not os.path.islink(f"{scratch}/{place}{name}") and os.path.isfile(f"{scratch}/{place}{name}"):
+                    content = common.data(f"{scratch}/{place}{name}", most=256 << 20) or b""
+                    found[f"{real}{name}"] = hashlib.sha256(content).hexdigest()
+    except (OSError, RuntimeError, shutil.Error, subprocess.TimeoutExpired):
+        return {}
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return found
+
+
+def _dkms(host: Attribution, entry: HostEntry, version: str, name: str) -> str:
+    """A module that DKMS built from a packaged source: its own copy has the same bytes."""
+    base = f"{dpkg.ROOT}/var/lib/dkms"
+    with suppress(OSError):
+        for module in sorted(os.listdir(base)):
+            for release in sorted(os.listdir(f"{base}/{module}")):
+                source = f"/usr/src/{module}-{release}"
+                copy = f"{base}/{module}/{release}/{version}/{os.uname().machine}/module/{name}"
+                if os.path.isfile(copy) and host.is_explained(f"{source}/dkms.conf"):
+                    with open(copy, "rb") as file:
+                        if hashlib.sha256(file.read()).hexdigest() == entry.sha256:
+                            return f"derived from {source}"
+    return ""
+
+
+def foreign_files(host: Attribution, path: str) -> Iterator[str]:
+    """Names in an initramfs that are neither the host's explained files nor what hooks make; why it cannot be read."""
+    try:
+        for name, mode, digest in initramfs_files(path):
+            if stat.S_ISREG(mode) and not GENERATED.fullmatch(name) and not _is_copy(host, name, digest):
+                yield name
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        yield f"({error})"
+
+
+def _is_copy(host: Attribution, name: str, digest: str) -> bool:
+    """Whether a file of an initramfs is an explained file of the host."""
+    short = name.removeprefix("usr/")
+    for path in (os.path.realpath(f"{dpkg.ROOT}{place}/{part}") for place in PLACES for part in {name, short}):
+        try:
+            with open(path, "rb") as file:
+                same = hashlib.md5(file.read(), usedforsecurity=False).hexdigest() == digest
+        except OSError:
+            continue
+        real = path.removeprefix(dpkg.ROOT)
+        if same and (host.index.owner(real) or host.is_explained(real)):
+            return True
+    return False
+
+
+def initramfs_files(path: str) -> Iterator[tuple[str, int, str]]:
+    """Name, mode and MD5 of each file of an initramfs: archives of cpio, of which the last one is packed.
+
+    Raises:
+        ValueError: it is none.
+        OSError: it cannot be read, or no program unpacks it.
+    """
+    # without a buffer, what a program reads begins where this has stopped
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            start = file.tell()
+            begin = file.read(6)
+            if not begin.strip(b"\0"):
+                if len(begin) < 6:
+                    return
+                continue
+            if begin.startswith(b"0707"):
+                file.seek(start)
+                yield from cpio_files(file)
+                # archives begin at whole words of four bytes
+                file.seek(-(-file.tell() // 4) * 4)
+                continue
+            # zeros before it belong to no archive
+            offset = len(begin) - len(begin.lstrip(b"\0"))
+            file.seek(start + offset)
+            magic = file.read(4)
+            file.seek(start + offset)
+            words = next((words for mark, words in UNPACKERS.items() if magic.startswith(mark)), None)
+            if words is None:
+                raise ValueError("packed in an unknown way")
+            with subprocess.Popen(words, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as unpacking:
+                if unpacking.stdout:
+                    yield from cpio_files(unpacking.stdout)
+                    while unpacking.stdout.read(1 << 20):
+                        pass
+            if unpacking.returncode:
+                raise ValueError("its packed part is broken")
+            return
+
+
+def cpio_files(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
+    """The same of one archive of cpio, as the kernel reads it (Documentation/driver-api/early-userspace/buffer-format).
+
+    Raises:
+        ValueError: it is none.
+    """
+    while True:
+        head = stream.read(110)
+        if len(head) < 110 or head[:6] not in (b"070701", b"070702"):
+            raise ValueError("no archive of cpio")
+        fields = [int(head[at : at + 8], 16) for at in range(6, 110, 8)]
+        mode, size, length = fields[1], fields[6], fields[11]
+        name = os.fsdecode(stream.read(length).rstrip(b"\0"))
+        stream.read(-(110 + length) % 4)
+        digest = hashlib.md5(usedforsecurity=False)
+        left = size
+        while left:
+            piece = stream.read(min(left, 1 << 20))
+            if not piece:
+                raise ValueError("its end is missing")
+            left -= len(piece)
+            digest.update(piece)
+        stream.read(-size % 4)
+        if name == "TRAILER!!!":
+            return
+        yield name.removeprefix("./"), mode, digest.hexdigest()

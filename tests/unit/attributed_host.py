@@ -1,0 +1,120 @@
+"""A folder that stands in for a host with packages, and its entries, attributed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks.survey.host import dpkg, entry_archives, entry_derivations, entry_files, entry_origins, packaged_modes
+from checks.survey.host.host_entry import HostEntry
+
+BUILT = 1_700_000_000.0
+"""When all packages were built, in seconds since 1970."""
+ARCHIVE = "archive stable"
+
+
+class AttributedHost:
+    """A host in a folder."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.signed: dict[str, str] = {}
+        """Package -> the archive that has its version."""
+        self._status: dict[str, str] = {}
+        for module in (dpkg, entry_files):
+            monkeypatch.setattr(module, "ROOT", str(root))
+        monkeypatch.setattr(packaged_modes, "OWNER", os.getuid())
+        monkeypatch.setattr(
+            entry_archives,
+            "find_archives",
+            lambda versions: {name: self.signed[name] for name in versions if name in self.signed},
+        )
+        self.write("/var/lib/rigwright/self_check/x", "")
+        self.write("/var/lib/dpkg/status", "")
+
+    def place(self, path: str) -> Path:
+        """Where a path of the host lies."""
+        return self.root / path.lstrip("/")
+
+    def write(self, path: str, text: str | bytes, mode: int = 0o644) -> None:
+        """Write a file."""
+        place = self.place(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.write_bytes(text.encode() if isinstance(text, str) else text)
+        place.chmod(mode)
+
+    def link(self, path: str, target: str, made: float = BUILT) -> None:
+        """Make a link; one to an absolute path leads there on the host."""
+        place = self.place(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.symlink_to(target)
+        os.utime(place, (made, made), follow_symlinks=False)
+
+    def package(
+        self,
+        name: str,
+        files: dict[str, str],
+        *,
+        conffiles: tuple[str, ...] = (),
+        links: tuple[str, ...] = (),
+        version: str = "1",
+        signed: bool = True,
+        **scripts: str,
+    ) -> None:
+        """Install a package; programs below /usr/bin get mode 755."""
+        for path, text in files.items():
+            self.write(path, text, 0o755 if path.startswith("/usr/bin/") else 0o644)
+        sums = {path: hashlib.md5(text.encode()).hexdigest() for path, text in files.items()}
+        info = f"/var/lib/dpkg/info/{name}"
+        rows = "".join(f"{sums[path]}  {path[1:]}\n" for path in files if path not in conffiles)
+        self.write(f"{info}.md5sums", rows)
+        self.write(f"{info}.list", "/.\n" + "".join(f"{path}\n" for path in (*files, *links)))
+        for kind, text in scripts.items():
+            self.write(f"{info}.{kind}", text, 0o755)
+            os.utime(self.place(f"{info}.{kind}"), (BUILT, BUILT))
+        os.utime(self.place(f"{info}.md5sums"), (BUILT, BUILT))
+        kept = "".join(f"\n {path} {sums[path]}" for path in conffiles)
+        self._status[name] = (
+            f"Package: {name}\nStatus: install ok installed\nArchitecture: all\nVersion: {version}\n"
+            + (f"Conffiles:{kept}\n" if kept else "")
+        )
+        self.write("/var/lib/dpkg/status", "\n".join(self._status.values()))
+        if signed:
+            self.signed[name] = ARCHIVE
+
+    def entries(self) -> list[HostEntry]:
+        """An entry for each file and link but dpkg's own records, and for each user and group."""
+        found = []
+        for folder, folders, names in os.walk(self.root):
+            for name in (*names, *(one for one in folders if Path(folder, one).is_symlink())):
+                path = f"{folder}/{name}".removeprefix(str(self.root))
+                if path.startswith(("/var/lib/rigwright", "/var/lib/dpkg/status")) or path.endswith(
+                    (".md5sums", ".list")
+                ):
+                    continue
+                status = os.lstat(f"{self.root}{path}")
+                entry = entry_files.describe_file("programs", path, status)
+                if stat.S_ISREG(status.st_mode):
+                    content = self.place(path).read_bytes()
+                    entry.md5 = hashlib.md5(content).hexdigest()
+                    entry.sha256 = hashlib.sha256(content).hexdigest()
+                found.append(entry)
+        for database, kind, word in (("passwd", "accounts", "user"), ("group", "groups", "group")):
+            place = self.place(f"/etc/{database}")
+            names = [line.split(":")[0] for line in place.read_text().splitlines()] if place.exists() else []
+            found += [HostEntry(kind, f"{word} {name}", "", f"/etc/{database}") for name in names]
+        return found
+
+    def attribute(self, **ours: dict[str, str]) -> tuple[dict[str, HostEntry], list[dict[str, Any]]]:
+        """Key -> entry, attributed; and packages."""
+        entry_derivations.alternative_records.cache_clear()
+        entries = self.entries()
+        packages = entry_origins.attribute(entries, {"folder": "/var/lib/rigwright/self_check", "ours": ours})
+        return {entry.key: entry for entry in entries}, packages

@@ -1,0 +1,119 @@
+"""Since when an entry is as it is, and by whom, as far as logs tell."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from checks.survey.host import dpkg, entry_authors
+from checks.survey.host.entry_authors import UTMP, parse_apt_history, parse_dpkg_log, parse_journal, parse_wtmp
+from checks.survey.host.host_entry import HostEntry
+
+MOMENT = 1_790_000_000.0
+
+
+def _local(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def _login(line: bytes, user: bytes, host: bytes, moment: float, kind: int = 7) -> bytes:
+    return UTMP.pack(kind, 1, line, b"", user, host, 0, 0, 0, int(moment), 0, b"", b"")
+
+
+JOURNAL = (
+    f"{MOMENT - 100:.6f} h sshd[1]: Accepted publickey for alice from 10.0.0.5 port 1 ssh2\n"
+    f"{MOMENT - 5:.6f} h sudo[2]:    alice : TTY=pts/0 ; PWD=/ ; USER=root ; COMMAND=/usr/bin/tee /etc/x.conf\n"
+)
+AUDIT = (
+    f'type=SYSCALL msg=audit({MOMENT:.3f}:7): arch=c000003e uid=0 auid=1000 ses=3 exe="/usr/bin/vim" key=(null)\n'
+    f'type=PATH msg=audit({MOMENT:.3f}:7): item=1 name="/etc/x.conf" inode=1 nametype=CREATE\n'
+)
+BEGIN, END = f"\nStart-Date: {_local(MOMENT - 60)}\n", f"End-Date: {_local(MOMENT + 1)}\n"
+HISTORY = f"{BEGIN}Commandline: apt install tool\nRequested-By: alice (1000)\n{END}"
+UNATTENDED = f"{BEGIN}Commandline: /usr/bin/unattended-upgrade\n{END}"
+SESSION = _login(b"pts/0", b"alice", b"10.0.0.5", MOMENT - 50) + _login(b"pts/0", b"", b"", MOMENT + 50, 8)
+CLOCK = entry_authors.clock
+INSTALLATION = "apt install tool, requested by alice (1000)"
+
+
+def _author(
+    root: Path, monkeypatch: pytest.MonkeyPatch, moment: float, journal: str = "", **logs: str | bytes
+) -> tuple[float, str]:
+    monkeypatch.setattr(dpkg, "ROOT", str(root))
+    monkeypatch.setattr(entry_authors, "read_journal", lambda first, last, limit: parse_journal(journal))
+    monkeypatch.setattr(entry_authors, "BUDGET", 30.0)
+    places = {"history": "apt/history.log", "audit": "audit/audit.log", "wtmp": "wtmp", "dpkg": "dpkg.log"}
+    (root / "etc").mkdir()
+    (root / "etc/passwd").write_text("alice:x:1000:1000::/home/alice:/bin/bash\n")
+    for name, content in logs.items():
+        place = root / "var/log" / places[name]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content.encode() if isinstance(content, str) else content)
+    job = root / "var/lib/rigwright/jobs/rw-job-packages"
+    job.mkdir(parents=True)
+    for name, at in (("script", MOMENT + 1000), ("log", MOMENT + 1100)):
+        (job / name).touch()
+        os.utime(job / name, (at, at))
+    entry = HostEntry("etc", "/etc/x.conf", "file", "/etc/x.conf")
+    entry.ctime = moment
+    return entry_authors.describe([entry])[0]
+
+
+@pytest.mark.parametrize(
+    ("moment", "journal", "logs", "author"),
+    [
+        (MOMENT, "", {}, ""),
+        (MOMENT, JOURNAL, {"audit": AUDIT}, "audit log: /usr/bin/vim in the login of alice"),
+        (MOMENT, JOURNAL, {}, f"sudo of alice at {CLOCK(MOMENT - 5)}: /usr/bin/tee /etc/x.conf"),
+        (
+            MOMENT,
+            JOURNAL.replace("x.conf", "x.conf.old"),
+            {},
+            f"after alice logged in by ssh from 10.0.0.5 at {CLOCK(MOMENT - 100)}",
+        ),
+        (MOMENT - 200, JOURNAL.replace("x.conf", "y"), {}, ""),
+        (
+            MOMENT,
+            "",
+            {"history": HISTORY},
+            f"while apt ran at {CLOCK(MOMENT - 60)}: {INSTALLATION}",
+        ),
+        (MOMENT, "", {"history": UNATTENDED}, f"while apt ran at {CLOCK(MOMENT - 60)} (unattended)"),
+        (MOMENT + 100, "", {"history": HISTORY}, ""),
+        (MOMENT + 1050, "", {}, "while a deploy of Rigwright ran its job packages"),
+        (
+            MOMENT,
+            "",
+            {"wtmp": SESSION},
+            "while alice was logged in by ssh from 10.0.0.5",
+        ),
+        (
+            MOMENT + 60,
+            "",
+            {"wtmp": SESSION},
+            "",
+        ),
+    ],
+)
+def test_authors(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: float,
+    journal: str,
+    logs: dict[str, str | bytes],
+    author: str,
+) -> None:
+    """The strongest evidence there is; what only ran at that time is no author."""
+    assert _author(tmp_path, monkeypatch, moment, journal, **logs) == (moment, author)
+
+
+def test_parsers() -> None:
+    """Logs that are cut off or foreign have no rows."""
+    assert parse_apt_history("Commandline: x\n\nnonsense") == []
+    assert parse_wtmp(b"x" * (UTMP.size - 1)) == []
+    log = f"{_local(MOMENT)} install tool:amd64 <none> 1\n{_local(MOMENT + 1)} configure tool:amd64 1 <none>\n"
+    assert parse_dpkg_log(log) == {"tool": (MOMENT + 1, "installation")}
+    assert parse_journal("no line\n") == []

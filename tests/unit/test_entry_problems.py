@@ -1,0 +1,156 @@
+"""Entries that can never be accepted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from checks.survey.host import dpkg, entry_problems
+from checks.survey.host.host_entry import HostEntry
+
+PASSWD = "root:x:0:0::/root:/bin/bash\nalice:x:1000:1000::/home/alice:/bin/bash\n"
+SHADOW = "root:*:1::::::\nalice:$y$x:1::::::\n"
+GROUP = "root:x:0:\nstaff:x:50:\nadm:x:4:alice\nalice:x:1000:\n"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for a host."""
+    monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
+    for name, text in {"passwd": PASSWD, "shadow": SHADOW, "group": GROUP}.items():
+        (tmp_path / "etc").mkdir(exist_ok=True)
+        (tmp_path / "etc" / name).write_text(text)
+    return tmp_path
+
+
+def _problem(kind: str, key: str, path: str) -> str:
+    entry = HostEntry(kind, key, "", path)
+    entry_problems.judge([entry])
+    return entry.problem
+
+
+@pytest.mark.parametrize(
+    ("passwd", "shadow", "key", "problem"),
+    [
+        (PASSWD, SHADOW, "user root", ""),
+        (PASSWD, SHADOW, "user alice", ""),
+        (PASSWD + "toor:x:0:0::/root:/bin/sh\n", SHADOW, "user toor", "a second user with root's number"),
+        (PASSWD + "toor:x:00:0::/root:/bin/sh\n", SHADOW, "user toor", "a second user with root's number"),
+        (PASSWD, SHADOW.replace("$y$x", ""), "user alice", "a user with an empty password"),
+        (PASSWD.replace("alice:x", "alice:"), SHADOW, "user alice", "a user with an empty password"),
+    ],
+)
+def test_accounts(host: Path, passwd: str, shadow: str, key: str, problem: str) -> None:
+    """A twin of root, and a user without a password."""
+    (host / "etc/passwd").write_text(passwd)
+    (host / "etc/shadow").write_text(shadow)
+    assert _problem("accounts", key, "/etc/passwd") == problem
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "problem"),
+    [
+        ("/etc/ld.so.preload", "/lib/x.so\n", "the loader puts a library into every program"),
+        ("/etc/ld.so.preload", "\n", ""),
+        (
+            "/etc/apt/sources.list",
+            "deb [trusted=yes] http://a s main\n",
+            "apt takes packages that no key has signed: trusted=yes",
+        ),
+        ("/etc/apt/sources.list", "# deb [trusted=yes] http://a s main\n", ""),
+        (
+            "/etc/apt/sources.list.d/a.sources",
+            "Types: deb\nTrusted: yes\n",
+            "apt takes packages that no key has signed: Trusted: yes",
+        ),
+        (
+            "/etc/apt/apt.conf.d/99x",
+            'Acquire::AllowInsecureRepositories "true";\n',
+            'apt takes packages that no key has signed: AllowInsecureRepositories "true";',
+        ),
+        ("/etc/apt/apt.conf.d/99x", 'Acquire { AllowInsecureRepositories "false"; };\n', ""),
+    ],
+)
+def test_contents(host: Path, path: str, text: str, problem: str) -> None:
+    """What the loader and apt are told."""
+    place = host / path[1:]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    os.chown(place, 0, 0) if os.getuid() == 0 else None
+    found = _problem("loader", path, path)
+    assert found == problem or (os.getuid() and not problem and found.startswith("user"))
+
+
+ROOT, ALICE = 0, 1000
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "gid", "folder_mode", "kind", "problem"),
+    [
+        (0o644, ROOT, 0, 0o755, "units", ""),
+        (0o666, ROOT, 0, 0o755, "units", "every user can write it"),
+        (0o664, ROOT, 4, 0o755, "units", "group adm can write it"),
+        (0o664, ROOT, 50, 0o755, "units", ""),
+        (0o664, ROOT, 1000, 0o755, "units", "group alice can write it"),
+        (0o644, ALICE, 0, 0o755, "units", "user 1000 can write it"),
+        (0o644, ROOT, 0, 0o777, "units", "every user can write its folder /etc/x"),
+        (0o644, ROOT, 0, 0o1777, "units", ""),
+        (0o640, ALICE, 0, 0o755, "etc", ""),
+        (0o666, ROOT, 0, 0o755, "etc", "every user can write it"),
+    ],
+)
+def test_writers(
+    host: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: int,
+    uid: int,
+    gid: int,
+    folder_mode: int,
+    kind: str,
+    problem: str,
+) -> None:
+    """A group without members writes nothing; a sticky folder protects what is root's."""
+
+    def stat_of(path: str) -> SimpleNamespace:
+        place = path.removeprefix(str(host))
+        if place == "/etc/x/file":
+            return SimpleNamespace(st_mode=0o100000 | mode, st_uid=uid, st_gid=gid)
+        return SimpleNamespace(st_mode=0o040000 | (folder_mode if place == "/etc/x" else 0o755), st_uid=0, st_gid=0)
+
+    writers = entry_problems.Writers()
+    monkeypatch.setattr(entry_problems.os, "lstat", stat_of)
+    monkeypatch.setattr(entry_problems.os, "stat", stat_of)
+    entry = HostEntry(kind, "/etc/x/file", "", "/etc/x/file")
+    assert entry_problems.file_problem(entry, writers) == problem
+
+
+def _listed(*rows: tuple[int, int, int]) -> Callable[..., bytes]:
+    import struct
+
+    return lambda path, name: struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (((0x02, 6, 1000),), "user 1000, by an access list, can write it"),
+        (((0x08, 6, 4),), "group adm, by an access list, can write it"),
+        (((0x02, 4, 1000),), ""),
+        (((0x08, 6, 50),), ""),
+    ],
+)
+def test_access_lists(
+    host: Path, monkeypatch: pytest.MonkeyPatch, rows: tuple[tuple[int, int, int], ...], problem: str
+) -> None:
+    """Users and groups that a list lets write (acl(5))."""
+    writers = entry_problems.Writers()
+    status = SimpleNamespace(st_mode=0o100664, st_uid=0, st_gid=0)
+    above = SimpleNamespace(st_mode=0o040755, st_uid=0, st_gid=0)
+    monkeypatch.setattr(entry_problems.os, "lstat", lambda path: status)
+    monkeypatch.setattr(entry_problems.os, "stat", lambda path: above)
+    monkeypatch.setattr(entry_problems.os, "getxattr", _listed(*rows))
+    assert writers.describe("/etc/x", strict=True) == problem
