@@ -277,7 +277,7 @@ STARTED: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "interpreter_start",
-        "files that Python, Perl, Ruby and Node read when they start",
+        "files that Python, Perl, Ruby, Node and Lua read when they start",
         words(
             """
             /usr/lib/python3*/sitecustomize.py /usr/lib/python3*/usercustomize.py /etc/python3*/**
@@ -286,7 +286,7 @@ STARTED: tuple[EntryClass, ...] = (
             /root/.local/lib/python*/site-packages/* /root/.pythonrc* /root/.pythonstartup* /etc/perl/**
             /root/.perldb /etc/node* /root/.node* /root/.irbrc /usr/lib/python3/dist-packages/*.so
             /usr/lib/python3/dist-packages/*.py /usr/local/lib/site_perl/** /usr/local/share/perl/**
-            /usr/local/lib/ruby/** /etc/lua/**
+            /usr/local/lib/ruby/** /etc/lua/** /usr/local/share/lua/** /usr/local/lib/lua/**
             """
         ),
     ),
