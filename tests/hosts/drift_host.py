@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checks.acceptance.class_checks import CLASS_CHECKS
 from checks.owned_ids import OWNED
 from lab.hosts import LabHost
-from tests.hosts.drift_tables import DriftRow, HarmlessRow, load_drifts
+from tests.hosts.drift_tables import CHANGED_ONLY, DriftRow, HarmlessRow, load_drifts
 from tests.hosts.support import describe_result, results_with_verdict, run_deploy
 from tests.remedy_table import HOST_COMMANDS, command_pattern
 
 SECOND = 8021
 """The port of the second instance of a host that serves."""
-CLASSES = frozenset({"X02", *(one.id for one in CLASS_CHECKS)})
+CLASSES = CHANGED_ONLY | {"X02"}
 """Checks of changes, and that of what is never accepted. Beside the check that a row names, a change of a file may
 turn them red, too; what a cure leaves is accepted before the next drifts."""
 SETTLES = 20.0  # seconds; a unit that fails again and again is never at rest
