@@ -34,8 +34,7 @@ from checks.failure_causes import CauseRule, Consequence
 
 # Checks of what a deploy neither makes nor needs: the hardware, what surrounds Rigwright, and what should not be there.
 SURROUNDINGS = (
-    r"M[0-9]{2}|P01|N(0[1-7]|2[3467]|3[489]|4[1-35])|A(05|10|11)|B03|F12|O(03|08|09|10)|R(0[234789]|10)|U0[568]"
-    r"|S(09|10|23|24)|K0[68]|C09|H09|Q07"
+    r"[MX][0-9]{2}|P01|N(0[1-7]|2[3467]|39|4[125])|B03|O(03|08|09)|R0[4789]|U0[56]|S(09|10|24)|K0[68]|H09|Q07"
 )
 NO_SUCCESS = r"(?:(?!\b2[0-9]{2}\b).)*"
 """A text without the HTTP status of an answer."""

@@ -1,7 +1,5 @@
 """The services' users: each is nobody else, and nobody else is one of them."""
 
-from collections import Counter
-
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
 from checks.remedy import (
@@ -9,7 +7,6 @@ from checks.remedy import (
     host_command,
     instruction,
     kill_processes,
-    reinstall_packages,
     remove_paths,
     restart_units,
 )
@@ -27,7 +24,6 @@ from rigwright.monitoring.monitoring_units import unit_name
 from rigwright.plan.preflight import HOME
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
-WRITABLE = 0o022
 
 
 @check(
@@ -132,49 +128,6 @@ def test_home(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
 
 
 @check(
-    "A05",
-    "the nologin shell is the distribution's",
-    severity="critical",
-    why="a replaced nologin gives a shell to every account that must not log in",
-)
-def test_shell(survey: SurveyAnswers) -> None:
-    shell = survey.read(ACCOUNTS).shell
-    expect(
-        shell.found or "no regular file",
-        " or ".join(shell.listed) or "a packaged file",
-        reinstall_packages("login"),
-        holds=shell.found in shell.listed,
-    )
-
-
-@check(
-    "A06",
-    "no sudo, polkit or similar rule names a service user",
-    severity="critical",
-    why="such a rule lets a service become root, or a local user become the service",
-)
-def test_rules(survey: SurveyAnswers) -> None:
-    found = sorted({str(one) for one in survey.read(ACCOUNTS).rules})
-    expect(
-        format_first_lines(found) or "none",
-        "none",
-        instruction("remove the line from that file; visudo edits those of sudo"),
-    )
-
-
-@check(
-    "A07",
-    "nothing but its unit runs anything as a service user",
-    severity="high",
-    why="cron, at and user managers run outside the unit's sandbox",
-)
-def test_spools(survey: SurveyAnswers) -> None:
-    found = sorted(survey.read(ACCOUNTS).spools)
-    cure = instruction("remove that file, or the line from it")
-    expect(format_first_lines(found) or "nothing", "nothing", cure)
-
-
-@check(
     "A08",
     "only its unit's processes run under a service user's UID",
     severity="critical",
@@ -205,55 +158,6 @@ def test_processes(
         if not units.get(one.user, set()) & set(one.unit.split("/")) and not one.unit.startswith(f"/system.slice/{TRY}")
     }
     expect(format_first_lines(sorted(found.values())) or "none", "none", kill_processes(found))
-
-
-@check(
-    "A09",
-    "no subordinate ID range includes a service user",
-    severity="high",
-    why="the owner of such a range can become the service user inside a container",
-)
-def test_subordinate(survey: SurveyAnswers) -> None:
-    found = sorted(map(str, survey.read(ACCOUNTS).subordinate))
-    cure = instruction("remove that range from that file")
-    expect(format_first_lines(found) or "none", "none", cure)
-
-
-@check(
-    "A10",
-    "only root can change account files and what root runs",
-    severity="critical",
-    why="write access to the account files makes a user root at the next login",
-)
-def test_files(survey: SurveyAnswers) -> None:
-    accounts = survey.read(ACCOUNTS)
-    secret = ("/etc/shadow", "/etc/gshadow")
-    # Debian has its daemon own the rules that it decides by
-    deciding = {one.uid for one in accounts.users if one.name == "polkitd"}
-    found = {
-        one.path: f"{one.path} {one.mode & 0o7777:o} of user {one.uid}"
-        for one in accounts.files
-        if (one.uid != 0 and not (one.uid in deciding and one.path.startswith("/etc/polkit-1/")))
-        or one.mode & WRITABLE
-        or (one.path in secret and one.mode & 0o007)
-    }
-    cure = host_command("chown root {0}; chmod go-w {0}", [*found])
-    if opened := [path for path in secret if path in found]:
-        cure += host_command("chmod o= {}", opened)
-    expect(format_first_lines([*found.values()]) or "files owned by root", "files owned by root", cure)
-
-
-@check(
-    "A11",
-    "only root has UID 0",
-    severity="critical",
-    why="any other account with UID 0 is root under another name and password",
-)
-def test_root(survey: SurveyAnswers) -> None:
-    accounts = survey.read(ACCOUNTS)
-    names = Counter(one.name for one in accounts.users if one.uid == 0)
-    found = sorted(names.elements())
-    expect(", ".join(found), "root", instruction("delete every such account but root"))
 
 
 @check(

@@ -1,25 +1,19 @@
-"""Docker's daemon: who reaches it, and what its containers have and publish."""
+"""Docker's daemon: access to it, and cards of its containers."""
 
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Any
-
-import pytest
 
 from checks import Drift, check, expect
 from checks.container_expectations import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
 from checks.nvidia import expect_no_items
-from checks.packets.reachability import FilteredHost, listening_addresses
 from checks.remedy import instruction, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.containers import CONTAINERS
-from checks.survey.firewall import FIREWALL
 from rigwright.containers import daemon_json
 from rigwright.containers.daemon_json import UnreadableDaemonConfig
 from rigwright.containers.dockerd_flags import parse_daemon_flags
 from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
-from rigwright.model.rig import Rig
 
 ROOTS = (0o660, 0o600)  # modes of the socket
 METRICS = "metrics-addr"  # its figures, and no way in
@@ -87,27 +81,3 @@ def _daemon_rows(survey: SurveyAnswers, what: str) -> list[list[str]]:
     if rows is None:
         raise Drift("Docker's list of running containers", "none", RESTART)
     return rows
-
-
-@check(
-    "C09",
-    "no container publishes a port past the host's firewall",
-    severity="low",
-    why="Docker's rules come before the host's: ufw reports a port as closed while it is open to everyone",
-    blind="ports of podman containers, which belong to podman's own process: a firewall covers them like any other",
-)
-def test_published(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
-    skip_without_docker(rig.containers)
-    ports = [row for row in _daemon_rows(survey, "published") if not row[1] or not ip_address(row[1]).is_loopback]
-    if not ports:
-        return
-    try:
-        closed = FilteredHost(rig, survey.read(FIREWALL)).find_default_drop()
-    except ValueError as error:
-        raise Drift("readable rules", str(error), instruction("`nft list ruleset` shows them")) from None
-    if not closed:
-        pytest.skip("no firewall protects this host")
-    declared = {one.address for one in listening_addresses(rig)}
-    open_ = [f"{name} publishes {port} on {at or 'all addresses'}" for name, at, port in ports if at not in declared]
-    cure = instruction("publish it on 127.0.0.1 only, or drop others in the chain DOCKER-USER")
-    expect_no_items(f"none, as {closed} protects this host", open_, cure)

@@ -18,15 +18,9 @@ from checks.nvidia import (
 from checks.nvidia.driver_presence import REBOOT
 from checks.remedy import Remedy, host_command, instruction, reinstall_packages
 from checks.survey.answers import SurveyAnswers
-from checks.survey.boot_settings import SETTINGS, SettingLine
 from checks.survey.kernel import BOOT, KERNEL
-from rigwright.containers.container_files import UDEV
 from rigwright.model.catalog_schema import Card
-from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.inventory_schema import DriverEntry
-from rigwright.monitoring import self_check
-from rigwright.nvidia.cards.card_setting_files import SYSCTL
-from rigwright.nvidia.driver.driver_facts import MODPROBE
 
 # Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")
 DEVICE_MODE = 0o666
@@ -35,28 +29,6 @@ AGAINST = re.compile(
     r"(?:rd\.driver\.|modprobe\.|module_)(?:blacklist|denylist)=(?:.*,)?nvidia|nvidia\.[A-Za-z]+=|nouveau\.modeset=1|"
     r"vfio-pci\.ids=.*10de|initcall_blacklist=.*nv"
 )
-# An operator's own driver has an operator's own options, but no line for modprobe that keeps it from the cards
-AWAY = re.compile(r"blacklist nvidia|install nvidia\S* (?!.*modprobe)|alias nvidia\S* off|vfio")
-
-
-def foreign(rows: list[SettingLine], *kinds: str) -> list[SettingLine]:
-    """Lines in files that are neither ours nor as a package brought them."""
-    return [row for row in rows if row.kind in kinds and not row.brought and row.path not in (MODPROBE, SYSCTL)]
-
-
-def describe_rows(rows: list[SettingLine]) -> list[str]:
-    """Lines with their files."""
-    return [f"{row.path}: {row.line}" for row in rows]
-
-
-def harmless(line: str) -> bool:
-    """Whether a line for modprobe, or of modules to load, asks for what is in force anyway."""
-    return re.fullmatch(r"nvidia[_-]?[a-z]*", line) is not None or line in (
-        "blacklist nouveau",
-        "options nouveau modeset=0",
-        "install nouveau /bin/false",
-        "alias nouveau off",
-    )
 
 
 @check(
@@ -139,9 +111,9 @@ def test_modules_closed(survey: SurveyAnswers, declared_cards: tuple[Card, ...])
 
 @check(
     "N32",
-    "DKMS builds the driver from its packaged source and settings",
+    "DKMS builds the driver from its packaged source",
     severity="high",
-    why="the next kernel's module is built from any other source or settings that it finds",
+    why="the next kernel's module is built from any other source that it finds",
 )
 def test_dkms_source(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     skip_without_cards(declared_cards)
@@ -153,9 +125,8 @@ def test_dkms_source(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) ->
         for one in kernel.dkms
         if one.source != f"/usr/src/{one.name}-{one.version}" and one.state != "broken"
     ]
-    wrong += describe_rows(foreign(survey.read(SETTINGS).rows, "dkms", "hidden dkms", "depmod"))
     expect_no_items(
-        "only packaged DKMS sources and settings",
+        "only packaged DKMS sources",
         sorted(set(wrong)),
         instruction("remove it") + host_command("dkms autoinstall --force"),
     )
@@ -183,77 +154,24 @@ def test_headers(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver
 
 
 @check(
-    "N34",
-    "no other modprobe configuration affects the cards",
-    severity="critical",
-    why="an option, blacklist or alias in another file applies from the next boot: other settings, or no cards",
-)
-def test_modprobe(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
-    skip_without_cards(declared_cards)
-    rows = [
-        row
-        for row in foreign(survey.read(SETTINGS).rows, "modprobe", "hidden modprobe", "modules-load")
-        if not harmless(row.line)
-    ]
-    if not driver_entry.managed:
-        rows = [row for row in rows if AWAY.search(row.line)]
-    expect_no_items(
-        "no line about the cards in other modprobe files",
-        describe_rows(rows),
-        instruction("declare it in driver.module_options or remove it") + host_command("update-initramfs -u"),
-    )
-
-
-@check(
     "N35",
     "the next boot's initramfs has the same modules and modprobe settings as the disk",
     severity="critical",
     why="the initramfs comes before the disk's files: nouveau takes the cards, or other options apply",
 )
-def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
-    """Modules of the driver's, scripts and lines for modprobe are compared; other programs in it are not."""
+def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
+    """Modules of the driver's, scripts and files for modprobe are compared; other programs in it are not."""
     skip_without_cards(declared_cards)
-    boot, settings = survey.read(BOOT), survey.read(SETTINGS)
+    boot = survey.read(BOOT)
     releases = relevant_kernels(survey)
     if not releases or not boot.makes:
         pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
-    wrong = []
-    disk = {row.line for row in settings.rows if row.kind == "modprobe"}
-    own = {row.line for row in settings.rows if row.kind == "modprobe" and (row.brought or row.path == MODPROBE)}
     # what cannot be read to its end is M11's
-    for one in (one for one in boot.initrds if one.release in releases and one.files and not one.problem):
-        packed = {line for path, line in one.lines if "modprobe.d" in path}
-        lacking = [] if boot.dracut else sorted(own - packed)
-        wrong += [f"{one.release}: lacks `{line}`" for line in lacking]
-        more = (line for line in packed - disk if driver_entry.managed or AWAY.search(line))
-        wrong += [f"{one.release}: has `{line}`" for line in sorted(more)]
-        wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
+    there = [one for one in boot.initrds if one.release in releases and one.files and not one.problem]
+    wrong = [f"{one.release}: {path} {how}" for one in there for path, how in one.differs if "mod" in path]
+    wrong += [f"{one.release}: lacks {path}" for one in there if not boot.dracut for path in one.lacking]
     pack = host_command("for kernel in {}; do update-initramfs -u -k $kernel; done", releases)
-    expect_no_items("the same modules and modprobe lines as on disk", wrong, pack + DEPLOY)
-
-
-@check(
-    "N36",
-    "no other file overrides the declared sysctl settings at boot",
-    severity="low",
-    why="files are applied in the order of their names: the last one wins at each boot",
-)
-def test_sysctl_at_boot(survey: SurveyAnswers, driver_entry: DriverEntry) -> None:
-    if not driver_entry.sysctl:
-        pytest.skip("none are declared")
-    settings = survey.read(SETTINGS)
-    wrong = []
-    for name, value in sorted(driver_entry.sysctl.items()):
-        last: SettingLine | None = None
-        for row in settings.rows:
-            key = row.line.lstrip("-").partition("=")[0].strip().replace("/", ".")
-            if row.kind == "sysctl" and (key == name or (last is None and "*" in key)):
-                last = row
-        there = last.line.partition("=")[2].strip() if last else ""
-        if last is None or " ".join(there.split()) != str(value):
-            wrong.append(f"{last.path} says {last.line}" if last else f"no file sets {name}")
-    cure = instruction("remove the line from that file") if any(" says " in one for one in wrong) else DEPLOY
-    expect_no_items("the declared settings to be applied last", wrong, cure)
+    expect_no_items("the same modules and modprobe files as on disk", wrong, pack + DEPLOY)
 
 
 @check(
@@ -281,27 +199,6 @@ def test_device_modes(survey: SurveyAnswers, declared_cards: tuple[Card, ...], d
         f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
         wrong,
         cure,
-    )
-
-
-@check(
-    "N38",
-    "no udev rule but packaged ones affects the cards",
-    severity="high",
-    why="a udev rule can give a card to another driver, or its device files to another user, at each boot",
-)
-def test_udev(
-    survey: SurveyAnswers, declared_cards: tuple[Card, ...], containers_entry: ContainersEntry | None
-) -> None:
-    skip_without_cards(declared_cards)
-    settings = survey.read(SETTINGS)
-    # K07 and Y02 have that the files are ours, and as they are rendered
-    own = {self_check.UDEV, *([UDEV] if containers_entry else [])}
-    rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if row.kind != "udev" or row.path not in own]
-    expect_no_items(
-        "no such rule",
-        describe_rows(rows),
-        instruction("remove it") + host_command("udevadm control --reload") + REBOOT,
     )
 
 

@@ -131,30 +131,14 @@ def test_diversions(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> 
 )
 def test_loader(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
     skip_unless_managed(declared_cards, driver_entry)
-    kernel, settings = survey.read(KERNEL), survey.read(SETTINGS)
+    kernel = survey.read(KERNEL)
     wrong = [f"{name} at {path}, not from a package" for name, path, _, package in kernel.libraries if not package]
-    own = {path.rpartition("/")[0] for _, path, _, package in kernel.libraries if package}
-    own |= {f"/usr{folder}" for folder in own} | {folder.removeprefix("/usr") for folder in own}
-    wrong += [f"{name} in {folder}, which {file} names" for folder, file, name in settings.loader if folder not in own]
     expect_no_items(
         "only packaged driver libraries on the loader's path",
         list(dict.fromkeys(wrong)),
         instruction("remove the directory from /etc/ld.so.conf.d, or the library from the directory")
         + host_command("ldconfig"),
     )
-
-
-@check(
-    "N43",
-    "no program shadows one of the driver's",
-    severity="high",
-    why="/usr/local comes first for root and for units: an nvidia-smi there is the one that runs",
-)
-def test_shadows(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
-    skip_without_cards(declared_cards)
-    shadows = survey.read(SETTINGS).shadows
-    wrong = [f"{path} before {own}" for path, own in shadows if re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    expect_no_items("no driver program's name in /usr/local", wrong, instruction("remove it"))
 
 
 @check(

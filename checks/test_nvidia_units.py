@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from checks import DEPLOY, Drift, check
-from checks.nvidia import expect_no_items, skip_unless_managed, skip_without_cards
-from checks.remedy import host_command, instruction, restart_units
+from checks.nvidia import expect_no_items, skip_unless_managed
+from checks.remedy import host_command, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import SETTINGS, BootSettings
 from rigwright.model.catalog_schema import Card
@@ -82,18 +82,4 @@ def test_persistence_unit(survey: SurveyAnswers, declared_cards: tuple[Card, ...
         f"{PERSISTENCE_UNIT} as declared",
         wrong,
         host_command("systemctl revert {}", PERSISTENCE_UNIT) + DEPLOY,
-    )
-
-
-@check(
-    "N49",
-    "nothing else sets up the cards at boot or on a schedule",
-    severity="high",
-    why="a job that sets a limit or ends persistence mode undoes the declared settings, some time after every check",
-)
-def test_setters(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
-    skip_without_cards(declared_cards)
-    wrong = [f"{path}: {what}" for path, what in survey.read(SETTINGS).setters]
-    expect_no_items(
-        "nothing else that sets up cards", wrong, instruction("remove it, or declare what it sets under driver")
     )

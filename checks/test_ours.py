@@ -274,17 +274,6 @@ def test_journal(survey: SurveyAnswers) -> None:
 
 
 @check(
-    "O10",
-    "no scheduled job of the host's changes Rigwright's files",
-    severity="high",
-    why="cron, logrotate, tmpfiles and the like run as root, and undo at night what was checked by day",
-)
-def test_jobs(survey: SurveyAnswers) -> None:
-    found = sorted({str(one) for one in survey.read(GROUND).jobs})
-    expect(format_first_lines(found) or "none", "none", instruction("remove the line from that file"))
-
-
-@check(
     "O11",
     "only Rigwright's own runs hold its locks",
     severity="high",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from checks import check
 from checks.drift_text import expect_none
 from checks.effective_units import ExpectedProperties
-from checks.remedy import Remedy, host_command, kill_processes, remove_paths
+from checks.remedy import Remedy, host_command, kill_processes
 from checks.services import (
     Services,
     describe_process,
@@ -243,16 +243,6 @@ def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
             wrong.append(f"{describe_process(one, unit, process)} is traced by process {process.status['TracerPid']}")
             cure += kill_processes([int(process.status["TracerPid"])])
     expect_none(wrong, "processes that are neither stopped nor traced", cure)
-
-
-@check(
-    "S23",
-    "/etc/ld.so.preload is empty",
-    severity="critical",
-    why="a library listed there is in every process that starts next, root's too",
-)
-def test_preload(survey: SurveyAnswers) -> None:
-    expect_none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", remove_paths("/etc/ld.so.preload"))
 
 
 @check(

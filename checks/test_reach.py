@@ -5,6 +5,7 @@ from ipaddress import ip_address
 from checks import Drift, check, expect
 from checks.remedy import STOP_LISTENER, Remedy, host_command, instruction, restart_units
 from checks.survey.answers import SurveyAnswers
+from checks.survey.client_routes import CLIENT_ROUTES
 from checks.survey.service_exposure import REACH, private_folders, socket_units
 from rigwright.gateway.secrets_distribution import ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.model.accounts import ServiceAccounts
@@ -173,3 +174,19 @@ def test_addresses(
 def _local(address: str) -> bool:
     """Whether an address is one that every host has."""
     return ip_address(address).is_loopback or ip_address(address).is_unspecified
+
+
+@check(
+    "R09",
+    "replies to clients are routed",
+    severity="high",
+    why="clients wait for answers that never leave this host",
+)
+def test_answers_are_routed(survey: SurveyAnswers) -> None:
+    lost = survey.read(CLIENT_ROUTES).unrouted
+    found = "; ".join(f"the route to {client} is {why}" for client, why in lost.items())
+    expect(
+        found or "replies are routed", "replies are routed", instruction("`ip route` and `ip rule` show it: delete it")
+    )
+    shaped = ", ".join(survey.read(CLIENT_ROUTES).shaped)
+    expect(shaped or "no lossy queue", "no lossy queue", instruction("delete it with `tc qdisc del` on that interface"))

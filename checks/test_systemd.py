@@ -32,16 +32,6 @@ CLOSED = {
     ),
     "SliceOf": re.compile(r".*\.slice"),
 }
-# Lines of others' units that stop ours, hold them back, or get into them.
-ACTS = re.compile(
-    "(Conflicts|Before|Requisite|PropagatesStopTo|PropagatesReloadTo|JoinsNamespaceOf|Slice|Sockets|Service|Unit|Alias|User"
-    "|Group|SupplementaryGroups|DynamicUser|Also)"
-)
-ORDERS = re.compile(
-    r"\b(stop|kill|mask|disable|restart|try-restart|reload|freeze|set-property|revert|edit|isolate|clean|pkill|killall)\b"
-)
-# What units say for people, or of how they themselves stand to ours.
-SAYS = frozenset({"Description", "Documentation", "After", "Wants", "Requires", "PartOf", "BindsTo", "X-Description"})
 # What the manager comes with (systemd-system.conf(5)); of others a deploy and its units do not depend.
 MANAGER = {
     **dict.fromkeys(("DefaultTimeoutStartUSec", "DefaultTimeoutStopUSec", "DefaultTimeoutAbortUSec"), "1min 30s"),
@@ -117,25 +107,15 @@ def _defaults(units: UnitSurvey) -> Iterable[str]:
     "no other unit stops, delays or alters the rig's",
     severity="high",
     why="a unit that conflicts with the rig's, or that they wait for, decides whether anybody is served",
-    blind="programs that act on units without naming them, or that are not scripts",
 )
 def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
-    wrong = [f"{one.path}: {one.line}" for one in units.mentions if _acts(one.line)]
-    wrong += [f"{one.path}: {one.line}" for one in units.presets]
-    wrong += [text for one in ours.values() for text in _involved(units, one, ours)]
+    wrong = [text for one in ours.values() for text in _involved(units, one, ours)]
     expect_none(
         wrong,
         "no other units that act on the rig's",
-        instruction("remove that from the unit or the script that says so") + host_command("systemctl daemon-reload"),
+        instruction("remove that from the unit that says so") + host_command("systemctl daemon-reload"),
     )
-
-
-def _acts(line: str) -> bool:
-    name, equals, _ = line.partition("=")
-    if equals and name.strip() in SAYS:
-        return False
-    return ACTS.fullmatch(name.strip()) is not None or ORDERS.search(line) is not None
 
 
 def _involved(units: UnitSurvey, one: ExpectedUnit, ours: dict[str, ExpectedUnit]) -> Iterable[str]:
@@ -181,14 +161,3 @@ def test_shadows(survey: SurveyAnswers, scope: SurveyScope) -> None:
         if other != name
     ]
     expect_none(wrong, f"the rig's units only in {UNIT_FOLDER}", remove_drop_ins(paths) + DEPLOY)
-
-
-@check(
-    "U08",
-    "no unpackaged systemd generator is installed",
-    severity="high",
-    why="a generator runs as root before everything else, and can mask or add any unit",
-)
-def test_generators(survey: SurveyAnswers) -> None:
-    generators = survey.read(UNITS).generators
-    expect_none(generators, "only packaged generators", remove_drop_ins(generators))

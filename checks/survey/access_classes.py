@@ -277,7 +277,7 @@ STARTED: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "interpreter_start",
-        "files that Python, Perl, Ruby and Node read when they start",
+        "files that Python, Perl, Ruby, Node and Lua read when they start",
         words(
             """
             /usr/lib/python3*/sitecustomize.py /usr/lib/python3*/usercustomize.py /etc/python3*/**
@@ -289,6 +289,7 @@ STARTED: tuple[EntryClass, ...] = (
             /usr/local/lib/ruby/** /etc/lua/** /usr/lib/python3*/*.py /usr/lib/python3*/*/*.py
             /usr/lib/python3/dist-packages/*/*.py /usr/lib/python3*/lib-dynload/* /usr/share/perl5/*.pm
             /usr/share/perl5/*/*.pm /usr/share/perl5/Debconf/** /usr/share/perl/*/*.pm
+            /usr/local/share/lua/** /usr/local/lib/lua/**
             """
         ),
     ),

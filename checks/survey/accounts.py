@@ -1,4 +1,4 @@
-"""Users, groups and root's rights on a host."""
+"""Users and groups of a host."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rigwright.model.instance import Instance
 from rigwright.model.rig import account_names
 from rigwright.plan.preflight import HOME
 
+# Shell of accounts without a login
 NO_LOGIN = "/usr/sbin/nologin"
 
 
@@ -50,27 +51,6 @@ class ServiceAccount:
 
 
 @dataclass(frozen=True)
-class NologinShell:
-    """The program that refuses logins."""
-
-    found: str
-    """MD5 of the file; empty where there is none of its own."""
-    listed: list[str]
-    """What its package says that this is; empty where no package says so."""
-
-
-@dataclass(frozen=True)
-class AccountFileLine:
-    """A line of a file."""
-
-    file: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.text}"
-
-
-@dataclass(frozen=True)
 class AccountProcess:
     """A process of a service's user."""
 
@@ -100,13 +80,7 @@ class Accounts:
     ours: list[ServiceAccount]
     home: bool
     """Whether something lies at the home that they have and that nobody makes."""
-    shell: NologinShell
-    subordinate: list[AccountFileLine]
-    rules: list[AccountFileLine]
-    spools: list[str]
     processes: list[AccountProcess]
-    files: list[OwnedFile]
-    """What accounts are kept in."""
     folders: list[OwnedFile]
     """Those of ours that systemd has made for them, as far as they are there."""
 
@@ -127,7 +101,7 @@ def socket_folder(instance: Instance) -> str:
 def _asks(scene: SurveyScope) -> object:
     rig = scene.rig
     folders = [socket_folder(one) for one in rig.instances]
-    return {"users": list(account_names(rig)), "home": HOME, "shell": NO_LOGIN, "folders": folders}
+    return {"users": list(account_names(rig)), "home": HOME, "folders": folders}
 
 
 ACCOUNTS: Section[Accounts] = Section(
@@ -136,29 +110,4 @@ ACCOUNTS: Section[Accounts] = Section(
     _asks,
     blind="accounts in a directory service that does not list them (LDAP, or SSSD without enumeration)",
     start_order=15,
-)
-
-
-@dataclass(frozen=True)
-class Rights:
-    """All of it."""
-
-    open: list[AccountFileLine]
-    """Rules that ask nobody for anything."""
-    loose: list[AccountFileLine]
-    """Programs that root starts, and others than root can change or put there, with how."""
-    changed: list[AccountFileLine]
-    """Scripts of packages that root runs, and that are not as they were brought."""
-    ways: list[AccountFileLine]
-    """Settings of sshd's that let others in, or shut out who asks."""
-    programs: list[AccountFileLine]
-    """Programs of no package that run as root, whoever starts them."""
-
-
-RIGHTS: Section[Rights] = Section(
-    "privilege_escalation",
-    Rights,
-    lambda scene: {},
-    blind="rules that ask and accept any answer; setuid programs in unusual places, or past an owner's 5,000 files",
-    start_order=4,
 )

@@ -57,8 +57,6 @@ class DockerDaemon:
     carded: list[list[str]] | None
     """(name, how) of containers that run and have asked for cards: "cdi", or the name of the runtime or driver;
     None where it does not say what runs on it."""
-    published: list[list[str]] | None
-    """(name, address or nothing for every one, port and protocol) of what they have published; None likewise."""
 
 
 @dataclass(frozen=True)

@@ -136,10 +136,10 @@ class Initrd:
     problem: str
     """Why it cannot be read to its end; empty where it can."""
     files: int
-    lines: list[list[str]]
-    """(file, line) for modprobe, about the cards."""
+    lacking: list[str]
+    """Files of modprobe's on the disk that it does not have."""
     differs: list[list[str]]
-    """(file, how) of modules and scripts that are not the disk's."""
+    """(file, how) of modules, scripts and files of modprobe's that are not the disk's."""
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,6 @@ class PackageSurvey:
     record: str
     kept: list[StoredDriver]
     pins: list[AptPin]
-    loose: list[list[str]]
-    """(where, what) lets apt install what nobody has signed."""
-    hooks: list[list[str]]
-    """(file, what) has apt run commands, of no package."""
 
 
 @dataclass(frozen=True)

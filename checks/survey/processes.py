@@ -91,7 +91,6 @@ class Processes:
     """The host's first process, without its words."""
     code: dict[str, str]
     """File that a service runs code from -> what is wrong with it."""
-    preload: list[str]
     """What the loader puts into every program."""
     others: list[ForeignProcess]
     shared: list[str]

@@ -99,7 +99,7 @@ SYSTEM: tuple[EntryClass, ...] = (
         "kernels, initramfs and boot loader",
         words(
             """
-            /boot/** /efi/** /etc/default/grub /etc/default/grub.d/** /etc/grub.d/** /etc/lilo.conf
+            /boot/** /efi/** /run/nextroot/** /etc/default/grub /etc/default/grub.d/** /etc/grub.d/** /etc/lilo.conf
             /etc/default/u-boot /etc/u-boot*/** /etc/extlinux* /etc/systemd/boot/**
             """
         ),

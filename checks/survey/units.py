@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from checks.survey.section import TRY, Section, SurveyScope
+from checks.survey.section import Section, SurveyScope
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.plan.self_check_declaration import render_standalone_units
 
@@ -107,13 +107,8 @@ class UnitSurvey:
     """The unit that a boot starts."""
     command_line: list[str]
     """What the kernel was told for systemd."""
-    mentions: list[UnitFileLine]
-    """Lines of others' unit files, and of scripts that they start, in which ours are named."""
-    generators: list[str]
-    """Programs that make units at a boot, of no package."""
     configured: list[UnitFileLine]
     """The manager's own settings."""
-    presets: list[UnitFileLine]
     bare: dict[str, dict[str, str]]
     """Kind of unit -> the properties of one that nobody has."""
     shown: dict[str, dict[str, str | None]]
@@ -149,14 +144,14 @@ def _asks(scene: SurveyScope) -> object:
     ours = expected_units(scene)
     paths = [one.path for one in ours.values() if one.path]
     others = [*BOOT, *PARENTS]
-    return {"units": sorted(ours), "others": others, "files": sorted(paths), "word": [WORD], "except": [TRY]}
+    return {"units": sorted(ours), "others": others, "files": sorted(paths), "word": [WORD]}
 
 
 UNITS: Section[UnitSurvey] = Section(
     "units",
     UnitSurvey,
     _asks,
-    blind="what a unit's program does once it runs; units of user managers that do not touch Rigwright's",
+    blind="what a unit's program does once it runs; programs that act on units without a unit",
     phase="probed",
     start_order=5,
 )

@@ -12,12 +12,15 @@ from typing import Any
 
 from checks.owned_ids import OWNED
 from lab.hosts import LabHost
-from tests.hosts.drift_tables import DriftRow, HarmlessRow, load_drifts
-from tests.hosts.support import describe_result, failed_results, run_deploy
+from tests.hosts.drift_tables import CHANGED_ONLY, DriftRow, HarmlessRow, load_drifts
+from tests.hosts.support import describe_result, results_with_verdict, run_deploy
 from tests.remedy_table import HOST_COMMANDS, command_pattern
 
 SECOND = 8021
 """The port of the second instance of a host that serves."""
+CLASSES = CHANGED_ONLY | {"X02"}
+"""Checks of changes, and that of what is never accepted. Beside the check that a row names, a change of a file may
+turn them red, too; what a cure leaves is accepted before the next drifts."""
 SETTLES = 20.0  # seconds; a unit that fails again and again is never at rest
 
 
@@ -142,8 +145,29 @@ class DriftHost:
             time.sleep(0.1)
 
     def failed(self) -> dict[str, list[dict[str, Any]]]:
-        """The checks that are red. What is never accepted is red beside the check that a row names for the same."""
-        return {name: found for name, found in failed_results(self.inventory).items() if name != "X02"}
+        """The checks that are red: failures, and changes that are not accepted."""
+        return results_with_verdict(self.inventory, "fail", "changed")
+
+    def accept_changes(self) -> None:
+        """Accept all that is there, as an operator does.
+
+        Raises:
+            HostDamaged: it is refused for another reason than entries that are never accepted.
+        """
+        command = [sys.executable, "-m", "cli", "check", str(self.inventory), "--accept", "--yes", "--author=tests"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode and "is never accepted" not in done.stderr:
+            raise HostDamaged(f"{done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+    def assert_no_change(self, rows: Sequence[DriftRow]) -> None:
+        """Assert that no class of changes that drifts are to turn red is red before them.
+
+        Raises:
+            UnexpectedDrift: one is.
+        """
+        wanted = {one for row in rows for one in row.red} & CLASSES
+        if red := wanted & set(self.failed() if wanted else {}):
+            raise UnexpectedDrift(f"red before it happens: {' '.join(sorted(red))}")
 
     def assert_red(self, rows: Sequence[DriftRow], when: str) -> dict[str, list[dict[str, Any]]]:
         """Assert that checks are red for these drifts, and no others; returns their results.
@@ -153,7 +177,8 @@ class DriftHost:
         """
         self.wait_until_settled()
         found, wanted = self.failed(), {one for row in rows for one in row.red}
-        lacking, more = wanted - set(found), set(found) - wanted - {one for row in rows for one in row.may}
+        lacking = wanted - set(found)
+        more = set(found) - wanted - {one for row in rows for one in row.may} - CLASSES
         if not lacking and not more:
             return found
         lines = [f"{when}:"]
@@ -175,7 +200,7 @@ class DriftHost:
         self.wait_until_settled()
         found = self.failed()
         lines = [f"  heals what turns {' '.join(row.red)} red" for row in rows if not set(row.red) & set(found)]
-        more = sorted(set(found) - {one for row in rows for one in (*row.red, *row.may)})
+        more = sorted(set(found) - {one for row in rows for one in (*row.red, *row.may)} - CLASSES)
         lines += [f"  red, too: {describe_result(one)}" for name in more for one in found[name]]
         owned = OWNED & set(found)
         lines += [f"  does not name {name}" for name in sorted(owned) if not re.search(rf"\b{name}\b", printed)]
@@ -193,6 +218,8 @@ class DriftHost:
         """
         if any(row.earlier for row in rows):
             self.add_earlier_generation()
+        self.accept_changes()
+        self.assert_no_change(rows)
         for row in rows:
             self.run_script(row.do)
         found = self.assert_red(rows, "once it has happened")
@@ -232,7 +259,9 @@ class DriftHost:
             names = [name for name in row.red if name != "P01"] or row.red
             steps = [(one["where"], one["text"]) for name in names for result in found[name] for one in result["steps"]]
             assert_named_commands(row, [text for _, text in steps])
-            if any(where == "person" or text.startswith(BEYOND_LAB) for where, text in steps):
+            # the command of a change accepts it
+            by_hand = set(row.red) & CLASSES or any(where == "person" for where, _ in steps)
+            if by_hand or any(text.startswith(BEYOND_LAB) for _, text in steps):
                 self.run_script(row.cure)
             else:
                 print(f"as printed by {' '.join(row.red)}: {'; '.join(text for _, text in steps)}", flush=True)
@@ -294,6 +323,24 @@ class DriftHost:
             return str(error)
         return ""
 
+    def assert_changed(self, rows: Sequence[HarmlessRow]) -> None:
+        """Assert that no check fails for what is harmless, and that changes that count are the ones of its rows.
+
+        Raises:
+            UnexpectedDrift: it is otherwise.
+        """
+        self.wait_until_settled()
+        found, wanted = self.failed(), {one for row in rows for one in row.changed}
+        counting = {
+            name
+            for name, results in found.items()
+            if any(one["verdict"] == "fail" or any(change["counts"] for change in one["changes"]) for one in results)
+        }
+        lines = [f"  not changed: {name}" for name in sorted(wanted - set(found))]
+        lines += [f"  red: {describe_result(one)}" for name in sorted(counting - wanted) for one in found[name]]
+        if lines:
+            raise UnexpectedDrift("\n".join(["with what is harmless:", *lines]))
+
     def run_harmless(self, rows: dict[str, HarmlessRow]) -> dict[str, str]:
         """Have what is harmless, all of it together, but what does not outlive a reboot not with one.
 
@@ -305,10 +352,11 @@ class DriftHost:
         return {name: said for some in (rest, boots) if some for name, said in self._run_harmless_rows(some).items()}
 
     def _run_harmless_rows(self, rows: dict[str, HarmlessRow]) -> dict[str, str]:
+        self.accept_changes()
         for row in rows.values():
             self.run_script(row.do)
         try:
-            self.assert_red((), "with what is harmless")
+            self.assert_changed([*rows.values()])
             failed = ""
         except UnexpectedDrift as error:
             failed = str(error)

@@ -5,7 +5,8 @@ tests/hosts/drifts/AREA.toml has them, a table each, called what has happened:
     ["somebody changes the process's limits"]
     box = "serving"       # a host of tests/hosts/drift_boxes.py
     do = "prlimit ..."    # shell, as root on it
-    red = ["S16"]         # exactly the checks that turn red
+    red = ["S16"]         # exactly the checks that turn red: failures, and classes of changes that are not accepted;
+                          # further classes of changes may turn red beside them
     deploy = "heals"      # or "refuses"; "names" it and fails; "leaves" it as it is, for it is not a deploy's
     may = []              # checks that may turn red, too, as the row says why (default)
     cure = ""             # shell: what puts it right where a deploy does not, and a red line is an instruction
@@ -17,7 +18,8 @@ Where all red lines of a drift print commands, these are run as printed, and `cu
 the host right for the next drift.
 
 In `do` and `cure` a line that is `reboot` or `deploy` and nothing else is that, done from outside.
-harmless.toml has what no check may mind: `box`, `do`, `undo`. elsewhere.toml says which checks no host here can turn
+harmless.toml has what no check may mind: `box`, `do`, `undo`, and `changed`, the classes of changes that it is reported
+in as an operator's own. elsewhere.toml says which checks no host here can turn
 red, and what shows them red instead: `shown`.
 
 By hand, against a throwaway host that is up: `python -m tests.hosts.drift_boxes INVENTORY [AREA] [-k WORDS]`.
@@ -83,6 +85,7 @@ class HarmlessRow(DriftTableRow):
     box: BoxName
     do: str
     undo: str
+    changed: list[Identifier] = []
 
 
 class UndriftedCheckRow(DriftTableRow):

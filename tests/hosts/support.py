@@ -106,9 +106,14 @@ def red_checks(inventory: Path, *options: str) -> set[str]:
 
 def failed_results(inventory: Path) -> dict[str, list[dict[str, Any]]]:
     """The checks that do not hold, with the results of each."""
+    return results_with_verdict(inventory, "fail")
+
+
+def results_with_verdict(inventory: Path, *verdicts: str) -> dict[str, list[dict[str, Any]]]:
+    """The checks with one of some verdicts, with the results of each."""
     found: dict[str, list[dict[str, Any]]] = {}
     for result in check_results(inventory):
-        if result["verdict"] == "fail":
+        if result["verdict"] in verdicts:
             found.setdefault(result["id"], []).append(result)
     return found
 

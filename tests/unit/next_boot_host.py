@@ -3,11 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from checks.survey.accounts import Rights
-from checks.survey.base_system import BaseSystem, Loader
-from checks.survey.boot_settings import BootSettings, SettingLine
+from checks.survey.boot_settings import BootSettings
 from checks.survey.kernel import Device, DkmsBuild, Grub, Initrd, Kernels, KernelThere, Module, NextBoot, SeparateMount
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
 from rigwright.model.instance import POWER_UNIT
@@ -15,12 +11,9 @@ from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, progr
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.nvidia.driver.driver_files import PERSISTENCED
 from tests.unit.nvidia_host import MANAGED, VERSION
-from tests.unit.survey_samples import empty_answer
 
 RELEASE = "6.1-amd64"
 UPDATES = f"/lib/modules/{RELEASE}/updates/dkms"
-OPTIONS = "options nvidia NVreg_EnableResizableBar=1"
-OURS = "/etc/modprobe.d/rigwright-nvidia.conf"
 HELD = f"{'0' * 64}  a.deb\n"
 
 
@@ -56,7 +49,7 @@ KERNEL = Kernels(
     peers=[],
 )
 BOOT = NextBoot(
-    initrds=[Initrd(RELEASE, True, "", 9, [[OURS, OPTIONS]], [])],
+    initrds=[Initrd(RELEASE, True, "", 9, [], [])],
     dracut=False,
     makes=True,
     grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"], False),
@@ -81,23 +74,11 @@ UNITS = {
         "ActiveState": "active",
     },
     "ssh.service": {"LoadState": "loaded", "UnitFileState": "enabled"},
-    "systemd-sysctl.service": {"LoadState": "loaded"},
 }
 SETTINGS = BootSettings(
-    rows=[
-        SettingLine("modprobe", OURS, OPTIONS, "", False),
-        SettingLine("sysctl", "/etc/sysctl.d/60-rigwright.conf", "vm.swappiness = 10", "", False),
-        SettingLine("udev", "/usr/lib/udev/rules.d/60-nvidia.rules", "nvidia", "nvidia-kernel-support", True),
-    ],
-    setters=[],
-    shadows=[],
     sshd=[],
-    risky=[],
-    loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
     files=[],
     units=UNITS,
-    masked=[],
-    kept_down=[],
     applied=power_digest(MANAGED.roots, MANAGED.cards, MANAGED.driver),
 )
 PACKAGES = PackageSurvey(
@@ -120,20 +101,9 @@ PACKAGES = PackageSurvey(
     record="",
     kept=[StoredDriver(VERSION, HELD, [KeptFile("SHA256SUMS", 9, ""), KeptFile("a.deb", 9, "")])],
     pins=[AptPin("/etc/apt/preferences.d/rigwright-nvidia", "libcuda1", "version 580.*", "990")],
-    loose=[],
-    hooks=[],
 )
 FILES = PackageFiles([], 9, ["libcuda1", "linux-image-1"], [], [])
 SOUND = {"kernel": KERNEL, "boot": BOOT, "boot_settings": SETTINGS, "packages": PACKAGES, "package_file_changes": FILES}
-SOUND |= {
-    "privilege_escalation": Rights([], [], [], [], []),
-    "dynamic_loader": Loader([], []),
-    "base_system": TypeAdapter(BaseSystem).validate_python(empty_answer(BaseSystem)),
-}
-
-
-def settings_with_line(kind: str, path: str, line: str, package: str = "", brought: bool = False) -> dict[str, Any]:
-    return {"rows": [*SETTINGS.rows, SettingLine(kind, path, line, package, brought)]}
 
 
 def boot_with_initrd(**changes: Any) -> dict[str, Any]:

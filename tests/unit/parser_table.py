@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from checks.packets import iptables_save
-from checks.packets.ruleset_decoding import Ruleset
 from checks.survey.host import (
     apt,
     cards,
     common,
     containers,
     dpkg,
-    firewall,
     health,
     kernel,
     packages,
-    sshd,
     systemd_properties,
     weights,
 )
@@ -102,22 +98,6 @@ def _kernel_log() -> list[str]:
     if found["blind"]:
         raise RuntimeError(found["blind"])
     return list(found["messages"])  # type: ignore[call-overload]
-
-
-def _chain_rules(text: str | None) -> dict[tuple[Any, ...], object]:
-    """Chain -> its policy, and how many rules it has."""
-    if text is None:
-        raise RuntimeError("its rules cannot be read")
-    rules = Ruleset({}, {})
-    iptables_save.add_saved_rules(rules, {"iptables": text})
-    return {key: (one.policy, [repr(rule) for rule in one.rules]) for key, one in rules.chains.items()}
-
-
-def _parse_iptables() -> dict[tuple[Any, ...], object]:
-    with patch.object(
-        firewall.common, "read", lambda path, *_: "filter\n" if path.endswith("/ip_tables_names") else ""
-    ):
-        return _chain_rules(firewall.legacy()["iptables"])
 
 
 def _parse_status(text: str) -> list[Any]:
@@ -227,9 +207,6 @@ PARSERS: dict[str, ParserRow] = {
     "packages.policy: origins": ParserRow(
         "indextargets.txt", program_parser(lambda: packages.policy(NAMES), "apt-get", apt_cache="policy.txt")
     ),
-    "packages.loose": ParserRow(
-        "apt-config.txt", program_parser(lambda: packages.loose(common.run("apt-config")), "apt-config")
-    ),
     "kernel.modinfo": ParserRow(
         "modinfo.txt",
         program_parser(lambda: kernel.modinfo("6.1", ("virtio_net", "overlay")), "modinfo"),
@@ -237,16 +214,8 @@ PARSERS: dict[str, ParserRow] = {
         end="\0",
         moves=None,
     ),
-    "sshd.shut": ParserRow(
-        "sshd-T.txt",
-        program_parser(lambda: [one.split() for one in sshd.shut("root", "192.0.2.1")], "sshd"),
-        allowed=frozenset({0, 1, 2, 124, KILLED}),
-    ),
     "dpkg.packages": ParserRow("status.txt", text_parser(_parse_status), cut=(0,), moves="\n\n", noisy=False),
     "cards.log": ParserRow("journal.txt", program_parser(_kernel_log, "journalctl"), allowed=frozenset({0, 1})),
-    "firewall.legacy": ParserRow(
-        "iptables-save.txt", program_parser(_parse_iptables, "iptables-legacy-save"), moves=None
-    ),
     "simulation.parse": ParserRow(
         "simulate.txt", text_parser(_parse_simulation), ValueError, complete=True, nul=False, cut=(0,), words=SUMMARY
     ),

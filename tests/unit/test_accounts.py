@@ -35,10 +35,6 @@ class AccountsFixture:
         self.write("etc/shadow", f"root:*:1:0::::\n{NAME}:!:1::::::\n").chmod(0o640)
         self.write("etc/gshadow", f"{NAME}:!::\n").chmod(0o640)
         self.write("etc/passwd", "")
-        self.write("etc/sudoers", "Defaults env_reset\nroot ALL=(ALL:ALL) ALL\n%sudo ALL=(ALL:ALL) ALL\n").chmod(0o440)
-        self.write("etc/subuid", "bob:100000:65536\n")
-        self.write("usr/sbin/nologin", "no")
-        self.write("var/lib/dpkg/info/login.md5sums", "7fa3b767c460b54a2be4d49030b349c7  usr/sbin/nologin\n")
         self.process(10, "llama-server", f"0::/rigwright.slice/{RIG.instances[0].unit}")
 
     def write(self, name: str, text: str) -> Path:
@@ -53,9 +49,7 @@ class AccountsFixture:
 
     def check_messages(self) -> dict[str, object]:
         asked: Any = ACCOUNTS.asks(SurveyScope(RIG, None))  # type: ignore[arg-type]
-        return accounts.look(
-            asked | {"shell": str(self.folder / "usr/sbin/nologin"), "home": str(self.folder / "home")}
-        )
+        return accounts.look(asked | {"home": str(self.folder / "home")})
 
     def red(self) -> dict[str, str]:
         survey = SurveyAnswers(
@@ -75,19 +69,13 @@ NOLOGIN = "/usr/sbin/nologin"
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountsFixture:
     made = AccountsFixture(tmp_path)
-    for name in ("PROC", "ETC", "VAR", "RUN", "USR"):
+    for name in ("PROC", "ETC"):
         monkeypatch.setattr(accounts, name, tmp_path / name.lower())
     (tmp_path / "proc/self").mkdir(parents=True)
     monkeypatch.setattr(pwd, "getpwall", lambda: [pwd.struct_passwd(one) for one in made.users])
     monkeypatch.setattr(grp, "getgrall", lambda: [grp.struct_group(one) for one in made.groups])
     monkeypatch.setattr(os, "getgrouplist", lambda name, gid: [gid, *made.beside])
-    # the list names what lies in the folder
-    monkeypatch.setattr(accounts, "_shell", lambda path, real=accounts._shell: real(path) | {"listed": [_md5(path)]})
     return made
-
-
-def _md5(path: str) -> str:
-    return "7fa3b767c460b54a2be4d49030b349c7"  # of "no"
 
 
 def test_accounts_that_are_in_order_are(world: AccountsFixture) -> None:
@@ -111,10 +99,6 @@ def file(name: str, text: str) -> Callable[[AccountsFixture], object]:
     return lambda world: world.write(name, text)
 
 
-def owned(world: AccountsFixture) -> None:
-    os.chown(world.write("var/spool/cron/atjobs/a1", "id"), UID, -1)
-
-
 DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
     "no user": (lambda world: world.users.pop(), {"B01"}, f"found no user {NAME}"),
     "a shell": (change_user(6, "/bin/sh"), {"B01"}, "with shell /bin/sh"),
@@ -135,28 +119,6 @@ DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
     "a hash for all to read": (change_user(1, "$6$x$y"), {"A03"}, f"found {NAME}: set"),
     "a group's password": (file("etc/gshadow", f"{NAME}:$6$x$y::\n"), {"A03"}, f"group {NAME}: set"),
     "a home that is there": (file("home/.ssh/authorized_keys", "x"), {"A04"}, "something at /nonexistent"),
-    "another program": (file("usr/sbin/nologin", "#!/bin/sh\nexec sh\n"), {"A05"}, "--force-confmiss login"),
-    "sudo": (file("etc/sudoers", f"{NAME} ALL=(ALL) NOPASSWD: ALL\n"), {"A06"}, "NOPASSWD"),
-    "sudo by number": (file("etc/sudoers", f"#{UID} ALL=(ALL) ALL\n"), {"A06"}, f"#{UID}"),
-    "sudo of a group": (file("etc/sudoers", f"%{NAME} ALL=(ALL) ALL\n"), {"A06"}, f"%{NAME}"),
-    "sudo for all": (file("etc/sudoers", "ALL ALL=(ALL) ALL\n"), {"A06"}, "ALL ALL"),
-    "sudo in a file that is included": (
-        lambda world: (
-            world.write("etc/sudoers", "@includedir sudoers.d\n"),
-            world.write("etc/sudoers.d/x", f"User_Alias X = \\\n {NAME}\nX ALL=ALL\n"),
-        ),
-        {"A06"},
-        "User_Alias",
-    ),
-    "sudo as it": (file("etc/sudoers", f"eve ALL=({NAME}) ALL\n"), {"A06"}, f"({NAME})"),
-    "polkit": (file("etc/polkit-1/rules.d/1.rules", f'if (s.user == "{NAME}")\n'), {"A06"}, "1.rules"),
-    "a login": (file("etc/ssh/sshd_config.d/x.conf", f"Match User {NAME}\n"), {"A06"}, "x.conf"),
-    "a user of a record": (file("etc/userdb/x.user", f'{{"userName": "{NAME}"}}\n'), {"A06"}, "x.user"),
-    "cron": (file(f"var/spool/cron/crontabs/{NAME}", ""), {"A07"}, "crontabs"),
-    "cron's own table": (file("etc/cron.d/x", f"* * * * * {NAME} id\n"), {"A07"}, "cron.d/x"),
-    "cron's word": (file("etc/crontab", f"@daily {NAME} id\n"), {"A07"}, "@daily"),
-    "at": (owned, {"A07"}, "atjobs/a1"),
-    "linger": (file(f"var/lib/systemd/linger/{NAME}", ""), {"A07"}, "linger"),
     "a process": (lambda world: world.process(11, "sh", "0::/user.slice"), {"A08"}, "sh (pid 11) in /user.slice"),
     "a process that was it": (
         lambda world: world.process(11, "sh", "0::/x.service", f"0 0 {UID} 0"),
@@ -168,16 +130,6 @@ DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
         {"A08"},
         "sh (pid 11)",
     ),
-    "a range of numbers": (file("etc/subgid", "eve:900:100\n"), {"A09"}, "eve:900:100"),
-    "numbers for it": (file("etc/subuid", f"{NAME}:100000:9\n"), {"A09"}, f"{NAME}:100000:9"),
-    "a list for all": (lambda world: (world.folder / "etc/passwd").chmod(0o666), {"A10"}, "passwd 666"),
-    "a list of somebody's": (lambda world: os.chown(world.folder / "etc/shadow", 7, -1), {"A10"}, "of user 7"),
-    "a folder of cron's for all": (
-        lambda world: (world.folder / "etc/cron.d").mkdir() or (world.folder / "etc/cron.d").chmod(0o777),
-        {"A10"},
-        "cron.d 777",
-    ),
-    "a second root": (user(0, 0, "", "", ""), {"A11"}, "found eve, root"),
 }
 
 
@@ -193,10 +145,6 @@ def test_what_drifts_is_seen(world: AccountsFixture, drift: str) -> None:
 
 HARMLESS: dict[str, Callable[[AccountsFixture], object]] = {
     "an operator's account": user(1000, 1000, "", "/home/eve", "/bin/bash"),
-    "an operator's rule": file("etc/sudoers", "# rigwright-x\n%admin ALL=(ALL) ALL\neve ALL=(ALL) NOPASSWD: ALL\n"),
-    "an operator's cron": file("etc/cron.d/backup", "0 3 * * * root backup\n"),
-    "a list that is not there": lambda world: (world.folder / "etc/subuid").unlink(),
-    "a file that is none": lambda world: os.mkfifo(world.folder / "etc/doas.conf"),
     "another run of checks": lambda world: world.process(11, "sh", "0::/system.slice/rw-check-1-x.service"),
     "a process of root's": lambda world: world.process(12, "sh", "0::/user.slice", "0 0 0 0"),
     "control groups of before": lambda world: world.process(
@@ -209,14 +157,6 @@ HARMLESS: dict[str, Callable[[AccountsFixture], object]] = {
 def test_what_is_harmless_is_no_reason_for_alarm(world: AccountsFixture, what: str) -> None:
     HARMLESS[what](world)
     assert world.red() == {}
-
-
-def test_a_shell_is_what_its_package_says(world: AccountsFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(accounts, "VAR", world.folder / "var")
-    assert accounts._shell("/usr/sbin/none") == {"found": "", "listed": []}
-    world.write("var/lib/dpkg/info/login.md5sums", "aa  usr/sbin/nologin\nbb  usr/share/nologin\n")
-    assert accounts._shell("/usr/sbin/nologin")["listed"] == ["aa"]
 
 
 def test_the_folders_of_an_instance_are_its_users(world: AccountsFixture) -> None:

@@ -20,7 +20,6 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.host.main import MARK, WAITING
 from checks.survey.section import Section, SurveyScope
 from checks.survey.sections import list_sections
-from rigwright.project_root import ROOT
 from tests.unit.samples import sample_instance, sample_rig
 
 
@@ -37,9 +36,9 @@ def run(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, objec
 
 
 def test_it_finds_root() -> None:
-    found = SurveyAnswers(
-        run({"accounts": (20.0, {"users": [], "home": "/nonexistent", "shell": "/usr/sbin/nologin", "folders": []})})
-    ).read(ACCOUNTS)
+    found = SurveyAnswers(run({"accounts": (20.0, {"users": [], "home": "/nonexistent", "folders": []})})).read(
+        ACCOUNTS
+    )
     assert (user := found.user("root")) is not None
     assert (user.uid, user.home) == (0, "/root")
 
@@ -216,36 +215,6 @@ def test_a_section_that_waits_for_a_dead_server_says_where_one_is(sections) -> N
     assert found["answers"]["told"] == 1
 
 
-DEAD = """import ctypes, json, os, subprocess, sys
-from checks.survey import survey_program
-server = os.open("/dev/fuse", os.O_RDWR)  # which nobody ever answers by
-how = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
-if ctypes.CDLL(None).mount(b"dead", b"/home", b"fuse", 0, how):
-    sys.exit(77)
-program = survey_program.render_survey_program({"privilege_escalation": (60.0, {})})
-done = subprocess.run(["sh", "-c", survey_program.COMMAND], input=program, text=True, capture_output=True)
-os.write(1, json.dumps(survey_program.parse_answers(done.stdout.encode())).encode())
-os._exit(0)
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts something over /home")
-def test_a_dead_mount_at_home_hangs_no_look_and_is_named() -> None:
-    done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", DEAD],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
-    if not Path("/dev/fuse").exists() or done.returncode == 77:
-        pytest.skip("this machine has no FUSE")
-    told = json.loads(done.stdout)["privilege_escalation"]["told"]
-    assert {"file": "/home", "text": "its file system does not answer: nobody knows what lies there"} in told[
-        "programs"
-    ]
-
-
 def test_a_section_that_is_ended_while_it_speaks_takes_no_other_along(sections) -> None:  # type: ignore[no-untyped-def]
     program = survey_program.HOST / "main.py"
     program.write_text(
@@ -323,24 +292,11 @@ def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
     modules = {
         name: (survey_program.HOST / f"{name}.py").read_text()
-        for name in (*survey_program.COMMON, "service_exposure", "host_summary", "privilege_escalation")
+        for name in (*survey_program.COMMON, "service_exposure", "host_summary", "package_file_changes")
     }
     assert survey_program.shared_modules(modules, ["host_summary"]) == ("common", "fs_responsiveness")
-    rights = (
-        "common",
-        "fs_responsiveness",
-        "dpkg",
-        "command_write_targets",
-        "command_effects",
-        "scheduled_jobs",
-        "unit_root_commands",
-        "root_started_programs",
-        "sshd",
-        "pam",
-        "polkit_dbus",
-        "program_paths",
-    )
-    assert survey_program.shared_modules(modules, ["privilege_escalation"]) == rights
+    taken = ("common", "fs_responsiveness", "dpkg")
+    assert survey_program.shared_modules(modules, ["package_file_changes"]) == taken
     assert {"network_sockets", "bounded_http", "listener_probe", "foreign_proxies"} <= {
         *survey_program.shared_modules(modules, ["service_exposure"])
     }

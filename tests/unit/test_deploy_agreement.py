@@ -107,9 +107,9 @@ def test_new_repairs_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_surrounds_ours_is_listed_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, agreement("M15"))
+    run = Run(monkeypatch, agreement("M01"))
     assert run.settle() == 0
-    assert run.lines == ["box: not part of this deploy: M15 chat: its title: expected this, found that; do so"]
+    assert run.lines == ["box: not part of this deploy: M01 chat: its title: expected this, found that; do so"]
     assert run.agreement.results["box"].remains == []
     assert run.sealed == ["box"]
 
@@ -139,7 +139,7 @@ def test_a_host_that_could_not_be_surveyed_is_not_said_to_hold(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("identifier", "managed", "owned"),
-    [("U02", False, True), ("N29", True, True), ("N05", False, False), ("M15", True, False)],
+    [("U02", False, True), ("N29", True, True), ("N05", False, False), ("M01", True, False)],
 )
 def test_a_driver_is_a_deploys_where_it_is_managed(identifier: str, managed: bool, owned: bool) -> None:
     assert owned_checks.is_owned(identifier, managed) is owned

@@ -6,22 +6,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from checks import test_docker
-from checks.survey.answers import SurveyAnswers
-from checks.survey.firewall import Firewall
 from checks.survey.host import containers, docker, systemd_properties
-from rigwright.model.inventory_schema import ShareEntry
-from tests.unit.check_runner import red_checks
-from tests.unit.container_samples import container_rig
-from tests.unit.test_container_checks import host_answers
-from tests.unit.test_packets import AT
 
 INFO = {"ServerVersion": "28.5.2", "Swarm": {"LocalNodeState": "active"}, "Secret": "x"}
 PORT = {"IP": "0.0.0.0", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"}
@@ -66,7 +57,7 @@ def test_what_it_listens_on_is_seen_whatever_its_words_are(tmp_path: Path) -> No
     assert any(one.startswith("127.0.0.1:") for one in found["listens"])  # type: ignore[attr-defined]
     assert found["sockets"][str(path)]["mode"] == 0o666  # type: ignore[index]
     assert (found["info"], found["swarm"]) == ({"ServerVersion": '"28.5.2"'}, True)
-    assert (found["carded"], found["published"]) == ([["web", "cdi"]], [["web", "0.0.0.0", "8080/tcp"]])
+    assert found["carded"] == [["web", "cdi"]]
 
 
 @pytest.mark.parametrize("answers", [{}, {"/info": [], "/containers/json": {"message": "no"}}])
@@ -74,7 +65,7 @@ def test_one_that_says_nothing_has_said_nothing_of_what_runs_on_it(tmp_path: Pat
     with daemon(tmp_path, answers) as path:
         found = docker.running(str(path))
     assert found
-    assert (found["info"], found["carded"], found["published"]) == ({}, None, None)
+    assert (found["info"], found["carded"]) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -91,31 +82,3 @@ def test_a_spec_is_known_in_whatever_way_it_is_written(tmp_path: Path, text: str
     (tmp_path / "x.json").write_text(text)
     (found,) = containers.specs([str(tmp_path)])
     assert found["kind"] == kind
-
-
-CLOSED = "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT"
-OPEN = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT"
-
-
-@pytest.mark.parametrize(
-    ("rules", "published", "said"),
-    [
-        (CLOSED, ["web", "0.0.0.0", "8080/tcp"], "web publishes 8080/tcp on 0.0.0.0"),
-        (CLOSED, ["web", "", "53/udp"], "web publishes 53/udp on all addresses"),
-        (CLOSED, ["web", "10.77.4.11", "80/tcp"], "web publishes 80/tcp on 10.77.4.11"),
-        (CLOSED, ["web", "127.0.0.1", "8080/tcp"], ""),
-        (CLOSED, ["web", "10.77.4.12", "80/tcp"], ""),
-        # what everybody reaches anyhow surprises nobody
-        (OPEN, ["web", "0.0.0.0", "8080/tcp"], ""),
-        ("", ["web", "0.0.0.0", "8080/tcp"], ""),
-    ],
-)
-def test_what_is_published_past_a_firewall_is_said(rules: str, published: list[str], said: str) -> None:
-    one = replace(container_rig(), share=ShareEntry(address="10.77.4.12", port=8090, allow=("10.77.4.0/24",)))
-    seen = host_answers(one)
-    seen["daemon"]["published"] = [published]
-    firewall = Firewall([], [], [], [], AT, {"iptables": rules}, ["eth0"], {}, [], None)
-    survey = SurveyAnswers({"containers": {"told": seen}, "firewall": {"told": asdict(firewall)}})
-    found = red_checks(test_docker, survey, rig=one, containers=None)
-    assert set(found) == ({"C09"} if said else set())
-    assert said in found.get("C09", "")

@@ -80,10 +80,7 @@ def units(**changed: str | None) -> UnitSurvey:
         lying=[],
         default="multi-user.target",
         command_line=[],
-        mentions=[],
-        generators=[],
         configured=[],
-        presets=[],
         bare={"service": BARE},
         shown={NAME: {**SHOWN, **changed}},
         manager={"DefaultLimitNOFILE": "524288"},
@@ -218,7 +215,6 @@ def red(found: UnitSurvey) -> dict[str, str]:
         "U05": lambda: test_systemd.test_manager(survey, FACTS),
         "U06": lambda: test_systemd.test_others(survey, SurveyScope(RIG, WANTED)),
         "U07": lambda: test_systemd.test_shadows(survey, SurveyScope(RIG, WANTED)),
-        "U08": lambda: test_systemd.test_generators(survey),
         "U09": lambda: test_units.test_up(survey, RIG.instances, SurveyScope(RIG, WANTED)),
     }
     told = {}
@@ -237,10 +233,6 @@ def with_(found: UnitSurvey, unit: str, **changed: str) -> UnitSurvey:
 
 def test_a_sound_host_is_green() -> None:
     assert red(sound()) == {}
-
-
-def mention(line: str) -> UnitSurvey:
-    return replace(sound(), mentions=[UnitFileLine(f"{FOLDER}/other.service", line)])
 
 
 def lying(path: str, link: str = "") -> UnitSurvey:
@@ -276,14 +268,10 @@ SICK: dict[str, tuple[UnitSurvey, str]] = {
         "U05",
     ),
     "another default in force": (replace(sound(), manager={"DefaultTimeoutStopUSec": "1s"}), "U05"),
-    "a conflict": (mention(f"Conflicts={CHAT}"), "U06"),
-    "a timer that stops": (mention(f"ExecStart=/usr/bin/systemctl stop {CHAT}"), "U06"),
-    "a script that stops": (mention(f"systemctl stop {CHAT}"), "U06"),
     "who is in the way": (with_(sound(), CHAT, ConflictedBy="other.service"), "U06"),
     "who has to be there first": (with_(sound(), CHAT, After="other.service"), "U06"),
     "a shadow": (lying(f"/run/systemd/system/{CHAT}"), "U07"),
     "another name": (lying(f"{FOLDER}/chat.service", f"{FOLDER}/{CHAT}"), "U07"),
-    "a generator": (replace(sound(), generators=["/etc/systemd/system-generators/x"]), "U08"),
     "a frozen unit": (with_(sound(), CHAT, FreezerState="frozen"), "U09"),
     "a socket that is down": (with_(sound(), "rigwright_listener-8020.socket", ActiveState="failed"), "U09"),
 }
@@ -293,19 +281,6 @@ SICK: dict[str, tuple[UnitSurvey, str]] = {
 def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
     found, check = SICK[what]
     assert list(red(found)) == [check]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"After={CHAT}",
-        "Wants=rigwright.target",
-        "Description=stop rigwright",
-        f"ExecStart=/usr/bin/logger {CHAT} is up",
-    ],
-)
-def test_who_only_waits_for_ours_harms_nobody(line: str) -> None:
-    assert red(mention(line)) == {}
 
 
 def test_settings_of_the_manager_that_touch_no_service_are_the_operators() -> None:

@@ -25,7 +25,7 @@ from tests.unit.test_process_checks import FIRST
 def test_a_morning_has_its_cause_first_and_hides_nothing_else(name: str, tmp_path: Path) -> None:
     morning = MORNINGS[name]
     facts, failures = morning.make(tmp_path.resolve())
-    own = FOREIGN if facts.is_deployed else failure("M16", "root starts /usr/local/bin/x, which ana can change")
+    own = FOREIGN if facts.is_deployed else failure("M01", "/usr/bin/x has another content")
     causes = group_failures(facts, [own, *failures], CAUSE_RULES)
     assert causes[0].headline == morning.headline
     assert morning.cure in causes[0].cure
@@ -62,7 +62,7 @@ def test_what_is_of_another_subject_stays_a_failure(name: str, tmp_path: Path) -
         failure("S04", "0.0.0.0:8020", "127.0.0.1:8020, and [::1]", "code"),
         failure("S25", "rigwright-code.service's process 7 has the variable LD_PRELOAD"),
         failure("S13", "another-model", "the model small", "code"),
-        failure("M16", "root starts /usr/local/bin/x, which ana can change"),
+        failure("M01", "/usr/bin/x has another content"),
         CheckFailure(
             "U09", "", (("all active", f"{UNIT} has failed"), ("all active", "rigwright-x.socket is inactive"))
         ),

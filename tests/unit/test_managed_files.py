@@ -15,7 +15,7 @@ import pytest
 from checks import test_base, test_ours
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND
-from checks.survey.host import base_system, dpkg, managed_files, scheduled_jobs
+from checks.survey.host import base_system, dpkg, managed_files
 from checks.survey.managed_files import OURS
 from checks.survey.section import SurveyScope
 from rigwright.model.rig import Rig, account_names
@@ -105,15 +105,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ManagedFilesFixtur
     tmp_path.chmod(0o755)
     before = os.umask(0o022)
     made = ManagedFilesFixture(tmp_path)
-    for name in ("ETC", "VAR", "RUN", "USR"):
-        for module in (base_system, scheduled_jobs):
-            monkeypatch.setattr(module, name, tmp_path / "host" / name.lower(), raising=False)
-    monkeypatch.setattr(scheduled_jobs, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(scheduled_jobs, "TIMED", (tmp_path / "host" / "cron.d",))
+    for name in ("ETC", "RUN", "USR"):
+        monkeypatch.setattr(base_system, name, tmp_path / "host" / name.lower())
     monkeypatch.setattr(base_system, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(
-        scheduled_jobs, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
-    )
     monkeypatch.setattr(base_system.common, "run", made.run)  # type: ignore[attr-defined]
     monkeypatch.setattr(base_system.common, "ended", made.ended)  # type: ignore[attr-defined]
     monkeypatch.setattr(dpkg, "packages", made.packages)
@@ -143,10 +137,6 @@ def without(world: ManagedFilesFixture) -> None:
 
 def setting(line: str, name: str = "journald.conf.d/x.conf") -> Callable[[ManagedFilesFixture], object]:
     return drop(f"host/etc/systemd/{name}", f"[Other]\nStorage=auto\n[Journal]\n#Storage=auto\n{line}\n")
-
-
-def job(line: str) -> Callable[[ManagedFilesFixture], object]:
-    return lambda world: world.write("host/cron.d/x", line.format(world=world, models=world.rig.roots.models) + "\n")
 
 
 def lock(group: str) -> Callable[[ManagedFilesFixture], object]:
@@ -217,31 +207,6 @@ DRIFTS: dict[str, tuple[Callable[[ManagedFilesFixture], object], set[str], str]]
     "a journal of nothing": (setting("Storage=none"), {"O09"}, "Storage=none"),
     "a journal of what is worst": (setting("MaxLevelStore=err", "journald.conf"), {"O09"}, "MaxLevelStore=err"),
     "a journal without the kernel": (setting("ReadKMsg=no"), {"O09"}, "ReadKMsg=no"),
-    "cron that stops an instance": (job("0 3 * * * root systemctl stop rigwright-chat"), {"O10"}, "cron.d/x"),
-    "cron that empties weights": (job("0 3 * * * root rm -rf {models}"), {"O10"}, "rm -rf"),
-    "cron that writes to weights": (job("0 3 * * * root cat x > {models}/x"), {"O10"}, "cat x"),
-    "cron that runs a program of ours": (
-        lambda world: world.write("host/cron.d/x", f"@daily root {world.rig.roots.software}/engines/a/bin/x\n"),
-        {"O10"},
-        "@daily",
-    ),
-    "cron with a pattern": (job("0 3 * * * root systemctl --quiet restart 'rigw*'"), {"O10"}, "rigw*"),
-    "cron that copies there and says nothing": (
-        job("0 3 * * * root cp /root/x {models}/a/b.gguf > /dev/null 2>&1"),
-        {"O10"},
-        "cp /root/x",
-    ),
-    "cron that copies there, among others": (
-        job("0 3 * * * root true; rsync -a /root/x {models}/; true # weekly"),
-        {"O10"},
-        "rsync",
-    ),
-    "cron that copies over a file": (job("0 3 * * * root cp /root/x {models}/a/b.gguf"), {"O10"}, "cp /root/x"),
-    "a rotation of weights": (
-        lambda world: world.write("host/logrotate.d/x", f"{world.rig.roots.models}/*/*.gguf {{\n"),
-        {"O10"},
-        "gguf {",
-    ),
     "a journal that no boot starts": (
         lambda world: (
             world.path("host/etc/systemd/system").mkdir(parents=True),
@@ -249,11 +214,6 @@ DRIFTS: dict[str, tuple[Callable[[ManagedFilesFixture], object], set[str], str]]
         ),
         {"O09"},
         "found systemd-journald.socket",
-    ),
-    "a boot that opens weights": (
-        lambda world: world.write("host/tmpfiles.d/x.conf", f"Z {world.folder}/mod* 0777 - - -\n"),
-        {"O10"},
-        "tmpfiles.d/x.conf",
     ),
     "a lock of somebody's": (lock("/system.slice/x.service"), {"O11"}, "rehash by flock (pid 99)"),
     "a package half done": (lambda world: world.said.update(dpkg="x is\nbroken"), {"B03"}, "x is broken"),
@@ -295,13 +255,6 @@ HARMLESS: dict[str, Callable[[ManagedFilesFixture], object]] = {
     "a user of plugins' doctors": lambda world: ledger(f"user {world.rig.accounts.doctor}")(world),
     "what was cut off": drop("etc/current.rigwright-new", ""),
     "a file that is hashed again later": lambda world: set_future_mtime("var/weights/deep")(world),
-    "cron that copies weights": job("0 3 * * * root cp -al {models} /backup && rsync -a {models}/ nas:"),
-    "cron that looks": job(
-        "0 3 * * * root journalctl -u rigwright-chat | mail -s log me; systemctl status rigwright-chat"
-    ),
-    "a backup of others": job("0 3 * * * root rm -rf /var/tmp/x # once"),
-    "a comment": job("# systemctl stop rigwright-chat"),
-    "what a boot makes for others": drop("host/tmpfiles.d/x.conf", "d /srv 0755 - - -\nx\n"),
     "a rehash that runs": lock("/system.slice/rigwright_rehash.service"),
     "a fetch that runs": lock("/system.slice/rw-job-weights-abc.service"),
     "a build of somebody's in a folder of root's alone": lambda world: (
@@ -344,18 +297,3 @@ def test_mounts_are_told_with_what_a_boot_makes_of_them(world: ManagedFilesFixtu
     ).stdout.strip()
     world.write(f"host/run/systemd/generator/{name}", "")
     assert [one["boot"] for one in base_system._mounts(models)] == [True]
-
-
-@pytest.mark.parametrize(
-    ("line", "seen"),
-    [
-        ("d /srv/models 0777", True),
-        ("R! /srv/models/*", True),
-        ("Z /srv/* 0777", True),
-        ("z /srv 0777", False),
-        ("d /srv/models-of-others", False),
-        ("x", False),
-    ],
-)
-def test_what_tmpfiles_are_about(line: str, seen: bool) -> None:
-    assert base_system._cleans(line, ["/srv/models"]) is seen

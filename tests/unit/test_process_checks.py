@@ -199,7 +199,6 @@ def declared_host() -> Processes:
         groups={"/system.slice": {"cgroup.freeze": "0"}, GROUPS[CHAT]: {"cpu.max": "max 100000", "memory.high": "max"}},
         first=FIRST,
         code={},
-        preload=[],
         others=[],
         shared=[],
     )
@@ -238,7 +237,6 @@ def red(found: Processes, notes: list[str] | None = None) -> dict[str, str]:
         ),
         "S25": lambda: test_code.test_words(survey, RIG.instances, SurveyScope(RIG, WANTED)),
         "S22": lambda: test_process.test_running(survey, SurveyScope(RIG, WANTED)),
-        "S23": lambda: test_process.test_preload(survey),
         "S24": lambda: test_process.test_others(survey),
     }
     told = {}
@@ -324,7 +322,6 @@ SICK: dict[str, tuple[Processes, set[str]]] = {
     "another program": (with_process(declared_host(), exe="/srv/llama-server"), {"S12", "S21"}),
     "stopped": (status(declared_host(), State="T (stopped)"), {"S22"}),
     "traced": (status(declared_host(), TracerPid="77"), {"S22"}),
-    "a library for all": (replace(declared_host(), preload=["/x.so"]), {"S23"}),
     "somebody inside": (
         replace(declared_host(), others=[ForeignProcess(9, "runs as a user of ours", ["sh"])]),
         {"S24"},

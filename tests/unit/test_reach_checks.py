@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,11 @@ from dataclasses import asdict, replace
 import pytest
 
 import checks.test_answers
-import checks.test_firewall
 import checks.test_reach
 from checks.survey.answers import SurveyAnswers
-from checks.survey.firewall import FIREWALL, Firewall, NextBootRules
+from checks.survey.client_routes import ClientRoutes
 from checks.survey.frontend_services import Gates, GateUnit, ShareProcess
-from checks.survey.host import foreign_proxies, network_sockets, service_exposure
+from checks.survey.host import client_routes, foreign_proxies, network_sockets, service_exposure
 from checks.survey.service_exposure import ForeignLead, PathFacts, ReachSurvey, TcpListener, Tunnel
 from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import listener_units
@@ -174,8 +174,7 @@ def host_with_change(change: str = "", value: object = None) -> SurveyAnswers:
     )
     active = GateUnit("active", "linked", "", "", False, 0, "", 1)
     gates = Gates({service: active, socket_unit: active}, {}, 0, {}, [], [], ShareProcess(0, False, []))
-    rules = Firewall([], [], [], [], [], {}, [], {}, [], None)
-    answers = {"service_exposure": told, "frontend_services": gates, "firewall": rules}
+    answers = {"service_exposure": told, "frontend_services": gates, "client_routes": ClientRoutes({}, [])}
     if change:
         section, _, field = change.partition(".")
         answers[section] = replace(answers[section], **{field: value})  # type: ignore[type-var]
@@ -185,7 +184,7 @@ def host_with_change(change: str = "", value: object = None) -> SurveyAnswers:
 def red(survey: SurveyAnswers, of: Rig | None = None) -> dict[str, str]:
     declared = of or sample_rig(sample_instance())
     given = {"rig": declared, "instance": declared.instances[0], "gateway": declared.gateway}
-    modules = {checks.test_reach: (), checks.test_firewall: (), checks.test_answers: ("S13",)}
+    modules = {checks.test_reach: (), checks.test_answers: ("S13",)}
     every = [red_checks(module, survey, unsupplied=names, **given) for module, names in modules.items()]
     # nobody was asked anything here
     return {name: said for part in every for name, said in part.items() if name not in ("S05", "S06")}
@@ -239,10 +238,7 @@ def folder(
         ),
         ("service_exposure.listening", {SOCKET: {"own": [], "host": []}}, "R05", "no listener"),
         ("service_exposure.routed", ["eth0"], "R07", "net.ipv4.conf.eth0.route_localnet=0"),
-        ("firewall.unrouted", {"10.0.0.6": "a blackhole"}, "R09", "10.0.0.6 is a blackhole"),
-        ("firewall.legacy", {"iptables": None}, "R10", "iptables"),
-        ("firewall.planned", NextBootRules([], [], [], [], "rules: line 3", judged=False), "R10", "rules: line 3"),
-        ("firewall.planned", NextBootRules([], [], [], [], "", judged=False), "R10", "modprobe dummy"),
+        ("client_routes.unrouted", {"10.0.0.6": "a blackhole"}, "R09", "10.0.0.6 is a blackhole"),
         ("service_exposure.listeners", [], "S04", "nothing"),
         (
             "service_exposure.listeners",
@@ -267,8 +263,9 @@ def test_an_address_that_is_lost_is_missed() -> None:
     assert "10.0.0.9 missing" in red(host_with_change(), declared)["R08"]
 
 
-@pytest.mark.parametrize("judged", [True, False])
-def test_rules_of_the_next_boot_that_could_not_be_read_are_not_taken_for_none(judged: bool) -> None:
-    rules = NextBootRules([], [], [], [], "", judged=judged)
-    found = host_with_change("firewall.planned", rules).read(FIREWALL)
-    assert (found.after_a_boot() is not None) == judged
+def test_a_queue_that_loses_packets_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def queue(kind: bytes) -> bytes:
+        return struct.pack("=BxHiIIIHH", 0, 0, 1, 0, 0, 0, len(kind) + 5, 1) + kind + bytes(4)
+
+    monkeypatch.setattr(client_routes, "dump_netlink", lambda *_: [queue(b"fq_codel"), queue(b"netem")])
+    assert client_routes.shaped() == ["netem on lo"]

@@ -33,13 +33,20 @@ def packed(**inside: str) -> bytes:
     return first + b"\0" * (-len(first) % 512) + gzip.compress(cpio(**inside))
 
 
-def test_an_initial_file_system_says_what_modprobe_is_told_and_what_the_disk_has_not(write: WriteFile) -> None:
+def test_an_initial_file_system_is_compared_with_the_disk(write: WriteFile) -> None:
     write("usr/share/initramfs-tools/scripts/init-top/a", "a\n")
     write("usr/share/initramfs-tools/init", "init\n")
     write("lib/modules/6.1/updates/nvidia.ko", "the module")
+    write("etc/modprobe.d/ours.conf", OURS)
+    write("lib/modprobe.d/packaged.conf", OURS)
+    write("etc/modprobe.d/changed.conf", f"{OURS}#\n")
+    write("etc/modprobe.d/lacking.conf", OURS)
     inside = {
         "init": "init\n",
         "etc/modprobe.d/ours.conf": OURS,
+        "usr/lib/modprobe.d/packaged.conf": OURS,
+        "etc/modprobe.d/changed.conf": OURS,
+        "etc/modprobe.d/gone.conf": OURS,
         "scripts/init-top/a": "a\n",
         "scripts/init-top/b": "b\n",
         "scripts/init-top/ORDER": "made\n",
@@ -48,11 +55,10 @@ def test_an_initial_file_system_says_what_modprobe_is_told_and_what_the_disk_has
     write("boot/initrd.img-6.1", packed(**inside))
     found = boot.initrd("6.1")
     assert found["problem"] == ""
-    assert found["lines"] == [
-        ["/etc/modprobe.d/ours.conf", "blacklist nouveau"],
-        ["/etc/modprobe.d/ours.conf", "options nvidia a=1"],
-    ]
+    assert found["lacking"] == ["/etc/modprobe.d/lacking.conf"]
     assert found["differs"] == [
+        ["etc/modprobe.d/changed.conf", "has another content than on the disk"],
+        ["etc/modprobe.d/gone.conf", "is not on the disk"],
         ["scripts/init-top/b", "is not on the disk"],
         ["usr/lib/modules/6.1/updates/nvidia.ko", "has another content than on the disk"],
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import boot_settings, cards, dpkg, kernel, package_file_changes, packages
+from checks.survey.host import cards, dpkg, kernel, package_file_changes, packages
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.survey_root import WriteFile
 
@@ -103,68 +103,6 @@ def test_modes_that_are_in_the_way_or_too_wide_are_said(write: WriteFile, mode: 
     made = os.stat_result((seen.st_mode, *seen[1:4], 0, 0, *seen[6:10]))
     assert package_file_changes.wrong("/usr/bin/nvidia-smi", made, strict=True).startswith(said)
     assert bool(package_file_changes.wrong("/usr/bin/nvidia-smi", made, strict=True)) == bool(said)
-
-
-def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path, write: WriteFile) -> None:
-    write("usr/lib/modprobe.d/nvidia.conf", "options nvidia a=1\n")
-    write("etc/modprobe.d/nvidia.conf", "# nothing\n")
-    write("run/modprobe.d/x.conf", "install nvidia \\\n /bin/false\nblacklist pcspkr\n")
-    write("usr/lib/sysctl.d/99-z.conf", "-net.ipv4.tcp_fin_timeout = 1\nvm.swappiness=5\n")
-    write("etc/sysctl.d/10-a.conf", "net/ipv4/tcp_fin_timeout=2\n")
-    write("etc/tmpfiles.d/x.conf", "R! /opt/rigwright\nd /run/other\n")
-    (root / "etc/udev/rules.d").mkdir(parents=True)
-    (root / "etc/udev/rules.d/60-nvidia.rules").symlink_to("/dev/null")
-    write("usr/lib/udev/rules.d/60-nvidia.rules", 'KERNEL=="nvidia", RUN+="x"\n')
-    asked = {"sysctl": ["net.ipv4.tcp_fin_timeout"], "paths": ["/opt/rigwright"]}
-    assert [(row["kind"], row["path"], row["line"]) for row in boot_settings.rows(asked)] == [
-        ("hidden modprobe", "/etc/modprobe.d/nvidia.conf", "/usr/lib/modprobe.d/nvidia.conf"),
-        ("modprobe", "/run/modprobe.d/x.conf", "install nvidia /bin/false"),
-        ("sysctl", "/etc/sysctl.d/10-a.conf", "net/ipv4/tcp_fin_timeout=2"),
-        ("sysctl", "/usr/lib/sysctl.d/99-z.conf", "-net.ipv4.tcp_fin_timeout = 1"),
-        ("hidden udev", "/etc/udev/rules.d/60-nvidia.rules", "/usr/lib/udev/rules.d/60-nvidia.rules"),
-        ("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"),
-    ]
-
-
-def test_a_packages_own_line_counts_as_such_until_somebody_changes_it(write: WriteFile) -> None:
-    write_package(write, "kmod", {"/usr/lib/modprobe.d/nvidia.conf": "options nvidia a=1\n"})
-    asked: dict[str, list[str]] = {"sysctl": [], "paths": []}
-    assert [(row["package"], row["brought"]) for row in boot_settings.rows(asked)] == [("kmod", True)]
-    write("usr/lib/modprobe.d/nvidia.conf", "options nvidia a=2\n")
-    assert [(row["package"], row["brought"]) for row in boot_settings.rows(asked)] == [("kmod", False)]
-
-
-@pytest.mark.parametrize(
-    ("line", "sets"),
-    [
-        ("0 3 * * * root nvidia-smi -pl 350", True),
-        ("ExecStart=/usr/bin/nvidia-smi -i 0 --lock-gpu-clocks=300,900", True),
-        ("ExecStart=modprobe -r nvidia", True),
-        ("* * * * * root nvidia-smi --query-gpu=power.draw --format=csv", False),
-        ("# nvidia-smi -pl 350", False),
-    ],
-)
-def test_who_sets_cards_is_told_from_who_reads_them(write: WriteFile, line: str, sets: bool) -> None:
-    write("etc/crontab", f"{line}\n")
-    assert bool(boot_settings.setters()) == sets
-
-
-def test_what_lets_apt_install_unsigned_packages_is_named(root: Path, write: WriteFile) -> None:
-    write("etc/apt/sources.list", "deb [arch=amd64 trusted=yes] http://a ./\n# deb [trusted=yes] http://b ./\n")
-    write("etc/apt/sources.list.d/a.sources", "Types: deb\nTrusted: yes\n\nEnabled: no\nTrusted: yes\n")
-    write("etc/apt/apt.conf.d/99", 'DPkg::Pre-Invoke { "x"; };\n')
-    write("etc/apt/apt.conf.d/98", '// DPkg::Pre-Invoke { "x"; };\n')
-    config = 'APT::Get::AllowUnauthenticated "true";\nAcquire::AllowInsecureRepositories "0";\n'
-    assert packages.loose(config) == [
-        ["apt's configuration", 'APT::Get::AllowUnauthenticated "true"'],
-        ["/etc/apt/sources.list", "[arch=amd64 trusted=yes"],
-        ["/etc/apt/sources.list.d/a.sources", "Trusted: yes"],
-    ]
-    write("etc/dpkg/dpkg.cfg.d/hook", "# post-invoke=x\nno-debsig\npost-invoke=/bin/evil\n")
-    assert packages.hooks() == [
-        ["/etc/apt/apt.conf.d/99", "DPkg::Pre-Invoke"],
-        ["/etc/dpkg/dpkg.cfg.d/hook", "post-invoke"],
-    ]
 
 
 POLICY = """\

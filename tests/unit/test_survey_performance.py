@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import common, dpkg, fs_responsiveness, mapped_code, package_file_changes
+from checks.survey.host import dpkg, fs_responsiveness, mapped_code, package_file_changes
 from rigwright.plan import host_facts
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.survey_root import WriteFile
@@ -41,23 +41,6 @@ PATTERNS = ["apt", "grub-*", "libc6", "python3.*", "*-headers", "lib?ttr1", "g[+
 )
 def test_names_of_packages_fit_patterns_as_a_shells_do(name: str) -> None:
     assert package_file_changes.Matching(PATTERNS).has(name) == any(fnmatchcase(name, one) for one in PATTERNS)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "path", "said"),
-    [
-        ("/srv/models", "/srv/models/a", True),
-        ("/srv/models/a/b", "/srv/models", True),
-        ("/srv/model", "/srv/models", False),
-        ("/srv/[lm]odels", "/srv/models", True),
-        ("/srv/*", "/srv/models/a", True),
-        ("/srv/?odels/b", "/srv/models/a", False),
-        # a name that is a pattern by its bytes fits itself, as the file that has it
-        ("/srv/[m]", "/srv/[m]", True),
-    ],
-)
-def test_a_shells_pattern_meets_a_path(pattern: str, path: str, said: bool) -> None:
-    assert bool(common.meets(pattern, path)) is said
 
 
 def status(write: WriteFile, *names: str) -> Path:

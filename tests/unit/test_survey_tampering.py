@@ -1,7 +1,6 @@
 """What a host's users, services and files say to fool the survey, or to keep it from saying anything."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from checks.survey.host import accounts, common, foreign_proxies, frontend_services, network_sockets, processes, units
-from checks.survey.section import TRY
+from checks.survey.host import common, foreign_proxies, frontend_services, network_sockets, processes, units
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as nobody")
 
@@ -111,19 +109,6 @@ def test_a_users_slice_is_not_ours_whatever_it_is_called(group: str, ours: bool)
     assert bool(processes.OURS.search(f"1:name=x:/\n{group}\n")) == ours
 
 
-@pytest.mark.parametrize("command", ["{}", "-{} --now", '/bin/sh -c "{}"', "/bin/sh -c 'test -e /x && {}; true'"])
-def test_a_script_that_a_unit_starts_by_a_shell_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    script, folder = tmp_path / "night", tmp_path / "system"
-    script.write_text("#!/bin/sh\nsystemctl stop rigwright.target\n")
-    folder.mkdir()
-    (folder / "x.service").write_text(f"[Service]\nExecStart={command.format(script)}\n")
-    for name, value in {"FOLDERS": (str(folder),), "USERS": (), "SCRIPTS": ()}.items():
-        monkeypatch.setattr(units, name, value)
-    assert units._mentions([], "rigwright", TRY) == [{"path": str(script), "line": "systemctl stop rigwright.target"}]
-
-
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
@@ -144,24 +129,6 @@ def test_what_is_harmless_hides_nothing_by_its_number() -> None:
     assert units.few(["x"] * units.MANY)
     with pytest.raises(RuntimeError, match="more than"):
         units.few(["x"] * (units.MANY + 1))
-
-
-def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unit = tmp_path / "x.service"
-    unit.write_text(
-        "# a remark \\\nConflicts=rigwright.target\n; one more \\\nBefore=other \\\n# within\n rigwright.target\n"
-    )
-    found = [one["line"] for one in units._lines(str(unit), re.compile("rigwright"))]
-    assert [" ".join(line.split()) for line in found] == ["Conflicts=rigwright.target", "Before=other rigwright.target"]
-    (tmp_path / "sudoers").write_text('# a remark \\\nrigwright-chat ALL=(ALL) ALL\n@include "more"\n')
-    (tmp_path / "more").write_text("Defaults x\nrigwright-chat \\\n ALL=/bin/sh\n")
-    monkeypatch.setattr(accounts, "ETC", tmp_path)
-    monkeypatch.setattr(accounts, "USR", tmp_path)
-    monkeypatch.setattr(accounts, "RUN", tmp_path)
-    assert [one["text"] for one in accounts._rules(["rigwright-chat"], {})] == [
-        "rigwright-chat ALL=(ALL) ALL",
-        "rigwright-chat ALL=/bin/sh",
-    ]
 
 
 def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The host around Rigwright: disks, mounts, journal, scheduled jobs and packages."""
+"""The host around Rigwright: disks, mounts, journal and packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import command_effects, common, dpkg, scheduled_jobs, script_relative_paths
+from checks.survey.host import common, dpkg
 
 PROC = Path("/proc")
 ETC = Path("/etc")
@@ -21,15 +21,11 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
     Args:
-        asked: `models`, their root; `guarded`, folders that nothing of the host's is to clean; `locks`, a folder;
-            `about`, an expression for words about what is ours, `software`, the folder of engines, and `quiet`, files
-            in which both may stand; `room`, paths whose file systems are looked at; `packages` that have to be
-            installed.
+        asked: `models`, their root; `locks`, a folder; `room`, paths whose file systems are looked at; `packages` that
+            have to be installed.
     """
     return {
         "held": list(_held(Path(asked["locks"]))),
-        "jobs": list(_jobs(re.compile(asked["about"]), asked["software"], asked["quiet"], asked["guarded"])),
-        "ends": list(scheduled_jobs.ends()),
         "disks": [_disk(path) for path in asked["room"]],
         "mounts": list(_mounts(asked["models"])),
         "journal": _journal(),
@@ -59,50 +55,6 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
             group = common.read(PROC / words[4] / "cgroup") or ""
             name = (common.read(PROC / words[4] / "comm") or "").strip()
             yield {"lock": names[inode], "pid": int(words[4]), "name": name, "groups": group.split()}
-
-
-def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list[str]) -> Iterator[dict[str, str]]:
-    """Lines that change what is ours, where something of the host's obeys them, and in scripts that those start."""
-    started: set[str] = set()
-    own: set[str] = set()
-    for path, text in script_relative_paths.meant(scheduled_jobs.lines(), about):
-        if str(path) in quiet:
-            continue
-        started.update(scheduled_jobs.named(text))
-        own.add(str(path))
-        # what is named to logrotate is rotated
-        rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
-        if (
-            command_effects.touches(text, about, software)
-            or rotated
-            or ("tmpfiles.d" in path.parts and _cleans(text, guarded))
-        ):
-            yield scheduled_jobs.describe_line(path, text)
-    within = [*script_relative_paths.meant(scheduled_jobs.within(started), about)]
-    yield from (
-        scheduled_jobs.describe_line(path, text)
-        for path, text in within
-        if command_effects.touches(text, about, software)
-    )
-    # what cron.daily and the like have is scripts itself
-    further = script_relative_paths.find_relative_changes(
-        (*within, *script_relative_paths.meant(scheduled_jobs.within(own), about)), about
-    )
-    yield from (
-        scheduled_jobs.describe_line(path, text)
-        for path, text in further
-        if not command_effects.touches(text, about, software)
-    )
-
-
-def _cleans(line: str, guarded: list[str]) -> bool:
-    """Whether a line of tmpfiles.d(5) is about a folder of ours, a pattern that it fits among them."""
-    words = line.split()
-    if len(words) < 2:
-        return False
-    pattern = words[1].rstrip("/") or "/"
-    depth = pattern.count("/")
-    return any(common.meets(pattern, path) and depth >= path.count("/") for path in guarded)
 
 
 def _disk(path: str) -> dict[str, object]:
@@ -166,9 +118,34 @@ def _journal() -> dict[str, object]:
     return {
         "runs": runs,
         "files": sorted(files),
-        "settings": scheduled_jobs.settings("journald.conf", "[Journal]"),
+        "settings": _settings("journald.conf", "[Journal]"),
         "masked": masked,
     }
+
+
+def _settings(name: str, section: str) -> dict[str, str]:
+    """What files of settings of a daemon of systemd's come to: the main one, then others by name, of which one in /etc
+    hides others of its name (systemd-system.conf(5)).
+    """
+    folders = [ETC / "systemd", RUN / "systemd", USR / "local/lib/systemd", USR / "lib/systemd"]
+    main = next((one for folder in folders if (one := folder / name).is_file()), None)
+    others: dict[str, Path] = {}
+    for folder in folders:
+        with suppress(OSError):
+            for path in sorted((folder / f"{name}.d").iterdir()):
+                if path.suffix == ".conf":
+                    others.setdefault(path.name, path)
+    found = {}
+    for path in [*([main] if main else []), *(others[one] for one in sorted(others))]:
+        within_it = ""
+        for line in common.lines(common.read(path) or ""):
+            text = line.strip()
+            if text.startswith("["):
+                within_it = text
+            elif within_it == section and "=" in text and text[0] not in "#;":
+                key, _, value = text.partition("=")
+                found[key.strip()] = value.strip()
+    return found
 
 
 def _read_audit() -> str:

@@ -29,7 +29,7 @@ MODPROBE = re.compile(r"(?:usr/)?(?:etc|lib)/modprobe\.d/[^/]+\.conf")
 MODULE = re.compile(r"(?:usr/)?(lib/modules/[^/]+/.*/(?:nvidia|nouveau)[^/]*\.ko)(\.[a-z0-9]+)?")
 SCRIPT = re.compile(r"(?:init|scripts/.*(?<!/ORDER))")
 PLACES = ("/usr/share/initramfs-tools", "/etc/initramfs-tools")
-ABOUT = re.compile(r"nvidia|nouveau|nova_core|10de|vfio", re.IGNORECASE)
+SETTINGS = ("/etc/modprobe.d", "/lib/modprobe.d")  # all of what they have is in an initramfs
 GRUB = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
 ASSIGNED = re.compile(r"""^\s*(?:export\s+)?(GRUB_[A-Z_]+)\+?=\s*(?:"([^"]*)"|'([^']*)'|(\S*))""", re.MULTILINE)
 
@@ -65,7 +65,7 @@ def walk(data: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 def needs_content(name: str) -> bool:
     """Whether a file's bytes are looked at."""
-    return any(one.fullmatch(name) for one in (MODPROBE, MODULE, SCRIPT)) or name == "conf/modules"
+    return any(one.fullmatch(name) for one in (MODPROBE, MODULE, SCRIPT))
 
 
 def expanded(program: str, data: bytes) -> bytes:
@@ -111,17 +111,20 @@ def as_on_disk(name: str, inside: bytes) -> str:
             if there is not None:
                 return "" if there == inside else "has another content than on the disk"
         return "is not on the disk"
-    found = [there for place in PLACES if (there := disk(f"{ROOT}{place}/{name}")) is not None]
+    if MODPROBE.fullmatch(name):
+        own = name.removeprefix("usr/")
+        found = [there for place in ("", "/usr") if (there := disk(f"{ROOT}{place}/{own}")) is not None]
+    else:
+        found = [there for place in PLACES if (there := disk(f"{ROOT}{place}/{name}")) is not None]
     if inside in found:
         return ""
     return "has another content than on the disk" if found else "is not on the disk"
 
 
 def initrd(release: str) -> dict[str, object]:
-    """A kernel's initial file system: what it says to modprobe of the cards, and what differs from the disk's."""
+    """A kernel's initial file system: what it lacks of modprobe's files, and what differs from the disk's."""
     path = f"{ROOT}/boot/initrd.img-{release}"
     found: dict[str, object] = {"release": release, "there": os.path.isfile(path), "problem": ""}
-    lines: list[list[str]] = []
     differs: list[list[str]] = []
     names: set[str] = set()
     try:
@@ -129,24 +132,16 @@ def initrd(release: str) -> dict[str, object]:
             names.add(name)
             if not stat.S_ISREG(mode) or not needs_content(name):
                 continue
-            if MODPROBE.fullmatch(name) or name == "conf/modules":
-                where = f"/{name.removeprefix('main/')}"
-                lines += [[where, line] for line in statements(inside.decode(errors="replace"))]
-            elif said := as_on_disk(name, inside):
+            if said := as_on_disk(name, inside):
                 differs.append([name, said])
     except (RuntimeError, ValueError, subprocess.SubprocessError, OSError) as error:
         found["problem"] = str(error)
     if names and "init" not in names and not found["problem"]:
         found["problem"] = "has no init: its last part is missing"
-    return {**found, "files": len(names), "lines": lines, "differs": differs[:50]}
-
-
-def statements(text: str) -> list[str]:
-    """Lines for modprobe that are about the cards, without remarks."""
-    joined = text.replace("\\\n", " ")
-    return [
-        " ".join(line.split()) for line in common.lines(joined) if ABOUT.search(line) and line.strip()[:1] not in "#;"
-    ]
+    files = (path for place in SETTINGS for path in sorted(glob.glob(f"{ROOT}{place}/*.conf")))
+    own = {name.removeprefix("usr/") for name in names}
+    lacking = [path.removeprefix(ROOT) for path in files if path.removeprefix(f"{ROOT}/") not in own]
+    return {**found, "files": len(names), "lacking": lacking, "differs": differs[:50]}
 
 
 def grub() -> dict[str, object] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import fnmatch
 import grp
 import os
 import pwd
@@ -167,11 +166,6 @@ def lying(path: str) -> dict[str, object]:
     }
 
 
-def login_environment() -> dict[str, str]:
-    """Variables that who logged in to look was given, by sshd, PAM, sudo and a shell; none of them is in force here."""
-    return dict(one.partition("=")[::2] for one in begin("/proc/self/environ").split("\0") if "=" in one)
-
-
 def stuck(path: str | Path) -> bool:
     """Whether a file system lets nobody, root included, change or remove a file or folder (chattr(1), +i and +a)."""
     with contextlib.suppress(OSError):
@@ -181,13 +175,6 @@ def stuck(path: str | Path) -> bool:
         finally:
             os.close(opened)
     return False
-
-
-def meets(pattern: str, path: str) -> bool:
-    """Whether what a shell's pattern fits may be a path, lie below it, or be a folder that it lies in."""
-    ours, theirs = path.strip("/").split("/"), [one for one in pattern.split("/") if one]
-    # most are words: to make a pattern of one takes a hundred times as long as to compare it
-    return all(own == one or (WILD.search(one) and fnmatch.fnmatchcase(own, one)) for own, one in zip(ours, theirs))  # noqa: B905 (of Python 3.10)
 
 
 def masked(line: str) -> str:

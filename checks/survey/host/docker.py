@@ -1,4 +1,4 @@
-"""Docker's daemon: what it says, what it listens on, and which of what runs on it has cards or is published."""
+"""Docker's daemon: what it says, what it listens on, and which of its containers have cards."""
 
 from __future__ import annotations
 
@@ -62,14 +62,6 @@ def carded(path: str, row: dict[str, Any]) -> Iterator[list[str]]:
         yield [name, "the runtime nvidia"]
 
 
-def published(row: dict[str, Any]) -> Iterator[list[str]]:
-    """(name, address, port and protocol) of what a container has published."""
-    name = str((row.get("Names") or [row["Id"]])[0]).lstrip("/")
-    for one in row.get("Ports") or []:
-        if one.get("PublicPort"):
-            yield [name, str(one.get("IP") or ""), f"{int(one['PublicPort'])}/{one.get('Type') or 'tcp'}"]
-
-
 def of_each(rows: Any, read: Callable[[Any], Iterator[list[str]]]) -> list[list[str]] | None:
     """What is read of each container; None where the daemon has told of none."""
     if not isinstance(rows, list):
@@ -121,5 +113,4 @@ def running(path: str) -> dict[str, object] | None:
         "sockets": sockets(pid),
         "swarm": isinstance(swarm, dict) and swarm.get("LocalNodeState") == "active",
         "carded": of_each(rows, lambda row: carded(path, row)),
-        "published": of_each(rows, published),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -156,28 +155,6 @@ def owners(paths: Iterable[str]) -> dict[str, str]:
             # a box with cards has 300,000 lines in these files: none is made text, or put into a set
             for line in asked.keys() & data.split(b"\n"):
                 found[asked[line]] = package
-    return found
-
-
-def unchanged(paths: Iterable[str]) -> set[str]:
-    """Those of packages' settings and other files that are what the package has brought."""
-    asked, found = set(paths), set()
-    packages_ = packages() if asked else []
-    sums: dict[str, set[str]] = {}
-    for one in packages_:
-        for path in asked & one.conffiles.keys():
-            sums.setdefault(path, set()).add(one.conffiles[path])
-    owned = owners(asked - sums.keys())
-    for one in (one for one in packages_ if one.name in owned.values()):
-        text = common.read(f"{ROOT}{ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
-        rows = {f"/{line[34:]}": line[:32] for line in common.lines(text)}
-        for path in asked:
-            sums.setdefault(path, set()).update(rows[name] for name in names(path) if name in rows)
-    for path in asked:
-        # as it lies there: text of another encoding would be other bytes once it was read
-        content = common.data(f"{ROOT}{path}")
-        if content is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() in sums.get(path, ()):
-            found.add(path)
     return found
 
 

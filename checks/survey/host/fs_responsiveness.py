@@ -16,7 +16,6 @@ PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes 
 BEGINS = 20.0  # seconds until a process is under way that looks; on a host that is busy it takes some
 GLANCE = 50  # milliseconds between two looks at how far it is
 SILENT = 3  # of them that do not answer, after which no more are waited for
-SYSTEMS_OWN = re.compile(r"/(?:usr|s?bin|lib\d*|etc|boot|proc|sys|dev|run)/")
 # What has no disk or server, or looks for one when it is looked at (autofs)
 KERNELS_OWN = re.compile(
     r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|dev(?:pts|tmpfs)|efivarfs|fusectl|hugetlbfs"
@@ -87,19 +86,6 @@ def look(folder: str) -> None:
     """Look into a folder."""
     with os.scandir(folder) as entries:
         any(entries)
-
-
-def is_unresponsive(path: str) -> bool:
-    """Whether a file lies where no file system answers, so that nobody can look at it; the system's own does."""
-    folder = os.path.dirname(path)
-    if SYSTEMS_OWN.match(path):
-        return False
-    if folder not in _heard:
-        _heard[folder] = not silent([folder])
-    return not _heard[folder]
-
-
-_heard: dict[str, bool] = {}
 
 
 def mounted() -> list[str]:

@@ -17,27 +17,6 @@ NVIDIA = re.compile(r"/(?:cuda/repos/([a-z]+[0-9]+)/|cuda-repo-([a-z]+[0-9]+)-)"
 OFF = re.compile(r"^enabled:[ \t]*(?:no|false|without|off|disable|0)[ \t]*$", re.IGNORECASE | re.MULTILINE)
 # Address and origin of a list; the address has its scheme (sources.list(5))
 ORIGIN = re.compile(r"([a-z][a-z0-9+-]*:/\S*) (\S.*)")
-# What lets apt install what nobody has signed (apt-secure(8), apt-transport-https(1)), in apt-config's words
-LOOSE = re.compile(
-    r"^((?:APT::Get::AllowUnauthenticated|Acquire::AllowInsecureRepositories|Acquire::AllowWeakRepositories|"
-    r"Acquire::AllowDowngradeToInsecureRepositories) \"(?:true|yes|1|on|with|enable)\"|"
-    r"Acquire::https(?:::[^ ]*)?::Verify-(?:Peer|Host) \"(?:false|no|0|off|without|disable)\"|"
-    r"Acquire::Check-(?:Valid-Until|Date) \"(?:false|no|0|off|without|disable)\");",
-    re.IGNORECASE | re.MULTILINE,
-)
-TRUSTED = re.compile(
-    r"\[[^]]*\b(?:trusted=yes|allow-insecure=yes)\b|^(?:trusted|allow-insecure):\s*yes\s*$", re.IGNORECASE
-)
-HOOK = re.compile(
-    r"DPkg::(?:Pre-Invoke|Post-Invoke|Pre-Install-Pkgs|Path)|APT::Update::(?:Pre-|Post-)Invoke(?:-Success)?|Dir::Bin::\S*",
-    re.IGNORECASE,
-)
-
-# The same of dpkg itself (dpkg(1)), which has its settings from files of its own
-# What people read may be left out; what programs do may not
-DPKG = re.compile(
-    r"^\s*((?:pre|post)-invoke|status-logger|path-exclude(?:=|\s+)(?!/usr/share/(?!lua|perl|nginx))\S*)", re.MULTILINE
-)
 
 
 def matches(name: str, patterns: list[str]) -> bool:
@@ -76,39 +55,6 @@ def parts(path: str) -> list[str]:
     if not path.endswith(".sources"):
         return common.lines(text)
     return [one for one in re.split(r"\n[ \t]*\n", text) if one.strip() and not OFF.search(one)]
-
-
-def loose(config: str) -> list[list[str]]:
-    """(where, what) lets apt install what nobody has signed."""
-    found = [["apt's configuration", one[0] if isinstance(one, tuple) else one] for one in LOOSE.findall(config)]
-    for path in apt.sources():
-        found += [
-            [path, said[0].strip()]
-            for part in parts(path)
-            for line in common.lines(part)
-            if (said := TRUSTED.search(line))
-        ]
-    return found
-
-
-def hooks() -> list[list[str]]:
-    """(file, what) of apt's or dpkg's configuration has it run commands, and is of no package."""
-    paths = [
-        "/etc/apt/apt.conf",
-        *(path.removeprefix(ROOT) for path in sorted(glob.glob(f"{ROOT}/etc/apt/apt.conf.d/*"))),
-    ]
-    said = {}
-    for path in paths:
-        text = re.sub(r"(?m)^\s*(?://|#(?!clear)).*$", "", common.read(f"{ROOT}{path}") or "")
-        flat = re.sub(r"\{\s*", "::", re.sub(r"\s+", " ", text)).replace(" ::", "::")
-        if matched := HOOK.search(text) or HOOK.search(flat):
-            said[path] = matched[0]
-    for path in ("/etc/dpkg/dpkg.cfg", *sorted(glob.glob(f"{ROOT}/etc/dpkg/dpkg.cfg.d/*"))):
-        place = path.removeprefix(ROOT) if ROOT else path
-        if matched := DPKG.search(common.read(f"{ROOT}{place}") or ""):
-            said[place] = matched[1]
-    owned = dpkg.owners(said)
-    return [[path, what] for path, what in said.items() if path not in owned]
 
 
 def pins() -> list[dict[str, str]]:
@@ -180,6 +126,4 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "record": common.read(f"{ROOT}{asked['record']}") or "",
             "kept": files.result(),
             "pins": pins(),
-            "loose": loose(config),
-            "hooks": hooks(),
         }

@@ -80,7 +80,6 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "groups": {path: _knobs(path) for path in sorted({one for _, path in groups.values() for one in _above(path)})},
         "first": _process(1, files, told=False),
         "code": files.find_problems(),
-        "preload": (common.read("/etc/ld.so.preload") or "").split(),
         "others": others.find_intruders(own)[:MANY],
         "shared": [*_shared(ids - {"0"})][:MANY],
     }

@@ -6,20 +6,15 @@ import itertools
 import os
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common, foreign_proxies, listener_probe, network_sockets, scheduled_jobs
+from checks.survey.host import common, foreign_proxies, listener_probe, network_sockets
 
 LISTENS = "00010000"  # a flag of /proc/net/unix
 TUNNELS = re.compile(
     r"ssh|autossh|socat|ncat|nc|cloudflared|ngrok|frpc|bore|chisel|gost|rathole|tailscale|systemd-socket-proxyd|redir"
     r"|rinetd|simpleproxy|portfwd|sshuttle|lt|kubectl"
 )
-
-
-# Units that no package has brought
-UNITS = tuple(Path(place) / "systemd/system" for place in ("/etc", "/run", "/usr/local/lib"))
 
 
 def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
@@ -98,28 +93,6 @@ def naming(asked: dict[str, Any]) -> re.Pattern[str]:
     return re.compile(rf"(?:{local}|(?:^|[\s=]):?)(?:{ports})(?![0-9.:]){paths}")
 
 
-def planned(asked: dict[str, Any]) -> list[dict[str, str]]:
-    """The same of what a boot or the clock starts, whether or not it runs: lines that do, and web servers' settings."""
-    names_us, own = naming(asked), {*asked["units"]}
-    found = []
-    for path, text in scheduled_jobs.lines([*UNITS, *scheduled_jobs.TIMED]):
-        if path.name in own or path.parent.name.removesuffix(".d") in own:
-            continue
-        words = re.split(r"[\s=]+[-+!@:|]*", text)
-        carries = [number for number, word in enumerate(words) if TUNNELS.fullmatch(os.path.basename(word))]
-        if carries and names_us.search(" ".join(words[carries[0] + 1 :])):
-            found.append({"program": str(path), "words": common.masked(text)[:200]})
-    for program, folder in foreign_proxies.SERVERS.items():
-        if any(one.exists() for one in UNITS[0].glob(f"*.wants/{program}.service")):
-            files = (
-                one
-                for one in foreign_proxies.configured(folder)
-                if names_us.search(common.begin(one, foreign_proxies.SIZE))
-            )
-            found += [{"program": f"{program}.service", "words": f"{path} names us"} for path in files]
-    return found
-
-
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
@@ -160,5 +133,5 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "mounted": mounted(asked["folders"]),
         "routed": routed(),
         "addresses": addresses(),
-        "tunnels": [*tunnels(asked, processes), *planned(asked)],
+        "tunnels": tunnels(asked, processes),
     }

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from checks.survey.host import common, dpkg, root_started_programs, scheduled_jobs, systemd_properties
+from checks.survey.host import common, dpkg, systemd_properties
 
 # Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
 TRANSIENT = "/run/systemd/transient"
@@ -21,13 +21,8 @@ FOLDERS = (
     *("/run/systemd/system.attached", "/run/systemd/generator", "/usr/local/lib/systemd/system"),
     *("/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late"),
 )
-# Units of root's own manager, and what runs at a boot without being one.
-USERS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user", "/root/.config/systemd/user")
-SCRIPTS = ("/etc/init.d", "/etc/rc.local")
-STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(.*)$", re.MULTILINE)
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 T = TypeVar("T")
-GENERATORS = ("system-generators", "system-environment-generators")
 LONGEST = 4096  # characters that are told of a value or a line of somebody else's
 MANY = 5000  # entries that are told of a list; of more, nobody knows what the others are
 
@@ -37,7 +32,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
 
     Args:
         asked: `units`, names of ours; `others`, of units that a boot goes by; `files`, paths of unit files of ours;
-            `word`, what names of ours begin with; `except`, what transient units of checks begin with.
+            `word`, what names of ours begin with.
     """
     units, others, word = asked["units"], asked["others"], asked["word"][0]
     kinds = sorted({name.rpartition(".")[2] for name in units})
@@ -51,10 +46,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "lying": [{"path": path, **_lies(path)} for path in few(_lying(units, word))],
         "default": _default(),
         "command_line": re.findall(r"\S*\bsystemd\.\S+", common.read("/proc/cmdline") or ""),
-        "mentions": few(_mentions(units, word, asked["except"][0])),
-        "generators": few(_generators()),
         "configured": few(_configured()),
-        "presets": few(_presets(word)),
     }
     blocks = systemd_properties.parse_blocks(_end(shows))
     names = [*units, *others, *bare]
@@ -161,7 +153,6 @@ def _lying(units: list[str], word: str) -> list[str]:
     for folder in _folders():
         for entry in _entries(folder):
             if entry.name in added:
-                found += [entry.path] if root_started_programs.others(entry.path) else []
                 found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")]
             elif (
                 entry.name in units
@@ -176,50 +167,11 @@ def _lying(units: list[str], word: str) -> list[str]:
     return found
 
 
-def _mentions(units: list[str], word: str, own: str) -> list[dict[str, str]]:
-    """Lines of others' unit files, of what is added to those, and of scripts that they start, in which units of ours
-    are named.
-    """
-    added, found = _added(units), []
-    wanted = re.compile(re.escape(word))
-    scripts: set[str] = set()
-    for folder in [*_folders(), *USERS]:
-        for entry in _entries(folder):
-            if entry.name in added or entry.name.startswith(word) or _leads(entry) in units:
-                continue
-            if folder == TRANSIENT and entry.name.startswith(own):
-                continue
-            files = [entry] if not entry.is_dir() else _entries(entry.path) if entry.name.endswith(".d") else []
-            for file in files:
-                found += _lines(file.path, wanted)
-                if not folder.startswith(("/usr/lib/", "/lib/")):
-                    started = STARTED.findall(common.begin(file.path).replace("\\\n", " "))
-                    # a shell's words are in quotes
-                    scripts |= {
-                        path for words in started for path in (words.split(" ")[0], *scheduled_jobs.named(words))
-                    }
-    for place in SCRIPTS:
-        scripts |= {place} if Path(place).is_file() else {entry.path for entry in _entries(place)}
-    for path in few(sorted(scripts)):
-        # what is no script begins otherwise
-        if common.begin(path, 2) == "#!":
-            found += _lines(path, wanted)
-    return found
-
-
 def _lines(path: str, wanted: re.Pattern[str]) -> list[dict[str, str]]:
     # a remark ends with its line, whatever that ends with (systemd.syntax(7))
     said = (line for line in common.lines(common.begin(path)) if not line.lstrip().startswith(("#", ";")))
     lines = "\n".join(said).replace("\\\n", " ").split("\n")
     return [{"path": path, "line": common.masked(line.strip())[:LONGEST]} for line in lines if wanted.search(line)]
-
-
-def _generators() -> list[str]:
-    """Programs that make units at each boot and that no package has brought."""
-    places = [f"{root}/{kind}" for root in CONFIGURED for kind in GENERATORS]
-    found = [entry for place in places for entry in _entries(place)]
-    packaged = dpkg.owners(one.path for one in found)
-    return [one.path for one in found if one.path not in packaged]
 
 
 def _configured() -> list[dict[str, str]]:
@@ -235,10 +187,3 @@ def _foreign(found: Iterable[dict[str, str]]) -> list[dict[str, str]]:
     lines = list(found)
     own = dpkg.owners({one["path"] for one in lines if one["path"].startswith("/usr/lib/")})
     return [one for one in lines if one["path"] not in own]
-
-
-def _presets(word: str) -> list[dict[str, str]]:
-    """Lines by which units of ours would not be enabled."""
-    paths = [entry.path for root in CONFIGURED for entry in _entries(f"{root}/system-preset")]
-    wanted = re.compile(rf"\s*disable\s+({re.escape(word)}|\*)")
-    return _foreign(line for path in paths for line in _lines(path, wanted))
