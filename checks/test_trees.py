@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from checks import DEPLOY, check, expect
 from checks.remedy import Remedy, host_command, instruction, remove_access_lists, remove_paths
 from checks.survey.answers import SurveyAnswers
+from checks.survey.base_system import PYTHON
 from checks.survey.managed_files import OURS
 from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, WAYS, InstalledTree, ParentFolder, Trees
 from checks.tree_expectations import expect_as_recorded, expect_no_changes
@@ -162,6 +163,21 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: Targe
 def test_programs_for_weights(survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...]) -> None:
     if loaded_weights(declared_instances):
         expect_as_recorded(survey.read(TREES).tree(f"{weights_program_folder(roots)}/{PACKAGE}"), DEPLOY)
+
+
+@check(
+    "F12",
+    "the host's Python runs no unpackaged startup code",
+    severity="critical",
+    why="root runs Python for weights and deploys: a sitecustomize, .pth or shadowing module would run as root",
+)
+def test_python_starts_with_its_own(survey: SurveyAnswers) -> None:
+    foreign = survey.read(PYTHON).foreign
+    cure = remove_paths(*foreign)
+    expect(", ".join(foreign[:3]), "only packaged files", cure, holds=not foreign)
+    other = survey.read(PYTHON).other
+    cure = remove_paths(*other)
+    expect(", ".join(other[:3]), "bytecode of its own modules", cure, holds=not other)
 
 
 def _expect_no_changes_of(survey: SurveyAnswers, what: str) -> None:

@@ -67,7 +67,7 @@ ACCESS: tuple[EntryClass, ...] = (
             """
             /etc/nsswitch.conf /usr/lib/*/libnss_* /etc/nscd.conf /etc/nslcd.conf /etc/sssd/** /etc/ldap/**
             /etc/ldap.conf /etc/libnss-* /etc/samba/smb.conf /etc/winbind* /etc/yp.conf /etc/default/nss
-            /etc/host.conf /etc/gai.conf
+            /etc/host.conf /etc/gai.conf /etc/hosts
             """
         ),
     ),

@@ -105,6 +105,25 @@ GROUND: Section[BaseSystem] = Section(
 
 
 @dataclass(frozen=True)
+class HostPython:
+    """The distribution's interpreters."""
+
+    foreign: list[str]
+    """Absolute paths of what they run or import first, and no package has."""
+    other: list[str]
+    """The same of what was compiled of their modules, and is other code than those have."""
+
+
+PYTHON: Section[HostPython] = Section(
+    "python_shadowing",
+    HostPython,
+    lambda scene: {},
+    blind="a packaged module that was changed: M01 finds those",
+    start_order=12,
+)
+
+
+@dataclass(frozen=True)
 class About:
     """A host in a few words."""
 

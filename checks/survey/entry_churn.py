@@ -113,7 +113,8 @@ CHURN: tuple[ChurnRule, ...] = (
         for number, state in ((0, "from all lookup local"), (32766, "from all lookup main"))
     ),
     ChurnRule("network_hooks", ("routing rule ? 32767",), "the kernel's own routing rules", "from all lookup default"),
-    ChurnRule("host_names", ("/etc/resolv.conf", "/etc/resolv.conf.*"), "the resolver, which DHCP writes"),
+    ChurnRule("host_names", ("/etc/resolv.conf.*",), "the resolver, which DHCP writes"),
+    ChurnRule("host_names", ("/etc/resolv.conf",), "the resolver, which DHCP writes", "link to *run/*"),
     ChurnRule("network_hooks", ("/etc/resolvconf/run/**",), "the resolver, which DHCP writes"),
     ChurnRule(
         "root_tools",

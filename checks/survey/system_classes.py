@@ -218,10 +218,10 @@ ORDINARY: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "host_names",
-        "host name, known hosts and resolver",
+        "host name and resolver",
         words(
             """
-            /etc/hosts /etc/hostname /etc/resolv.conf /etc/networks /etc/mailname /etc/machine-info /etc/machine-id
+            /etc/hostname /etc/resolv.conf /etc/networks /etc/mailname /etc/machine-info /etc/machine-id
             /etc/hostid /etc/dnsmasq.conf /etc/dnsmasq.d/** /etc/unbound/** /etc/bind/** /etc/avahi/** /etc/services
             /etc/protocols /etc/rpc
             """

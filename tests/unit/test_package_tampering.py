@@ -1,6 +1,9 @@
-"""Changes to packages' files and lists that hide from the survey."""
+"""Changes to packages' files and lists, and to Python's own modules, that hide from the survey."""
 
+import marshal
 import os
+import py_compile
+import sys
 import time
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 
 from checks import test_machine
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host import common, dpkg, package_file_changes, packages
+from checks.survey.host import common, dpkg, package_file_changes, packages, python_shadowing
 from tests.unit.check_runner import red_checks
 from tests.unit.nvidia_host import MANAGED
 from tests.unit.samples import sample_instance, sample_rig
@@ -75,6 +78,46 @@ def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
     (host / "usr/bin/named").unlink()
     (host / "usr/bin/named").symlink_to("curl")
     assert changed() == set()
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a Python's own modules, in a host that got it long ago."""
+    monkeypatch.setattr(python_shadowing, "ROOT", tmp_path)
+    name = f"python3.{sys.version_info[1]}"
+    folder = tmp_path / f"usr/lib/{name}/json"
+    folder.mkdir(parents=True)
+    info = tmp_path / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / f"lib{name}-stdlib:amd64.list").write_text(f"/usr/lib/{name}/json\n")
+    os.utime(info / f"lib{name}-stdlib:amd64.list", (1, 1))
+    for module in ("a", "b"):
+        text = f"{module} = (2, 'x', frozenset({{3, 4}}))\ndef f(): return {module}\n"
+        (folder / f"{module}.py").write_text(text)
+        py_compile.compile(str(folder / f"{module}.py"), optimize=0)
+        py_compile.compile(str(folder / f"{module}.py"), optimize=2)
+    return folder
+
+
+def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: Path) -> None:
+    assert python_shadowing.look({}) == {"foreign": [], "other": []}
+    first, *_ = sorted((library / "__pycache__").glob("a.*[0-9].pyc"))
+    evil = compile("import os\n", str(library / "a.py"), "exec")
+    first.write_bytes(first.read_bytes()[:16] + marshal.dumps(evil))
+    (library / "__pycache__" / f"b.{sys.implementation.cache_tag}.opt-2.pyc").write_bytes(b"x")
+    (library / "__pycache__" / f"nobodys.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    (library / "b.cpython-313-x86_64-linux-gnu.so").touch()
+    made = f"/{library.relative_to(tmp_path)}/__pycache__"
+    assert python_shadowing.look({}) == {
+        "foreign": [f"/{library.relative_to(tmp_path)}/b.cpython-313-x86_64-linux-gnu.so"],
+        "other": [f"{made}/{first.name}", f"{made}/b.{sys.implementation.cache_tag}.opt-2.pyc"],
+    }
+
+
+def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_shadowing, "INSTALLED", time.time())
+    (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    assert python_shadowing.look({})["other"] == []
 
 
 def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:

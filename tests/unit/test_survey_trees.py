@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host import common, compile_caches, generations, path_permissions, trees
+from checks.survey.base_system import PYTHON
+from checks.survey.host import common, compile_caches, generations, path_permissions, python_shadowing, trees
 from checks.survey.programs import COMPILED, PROGRAMS
 from checks.survey.serving import GENERATIONS
 from checks.survey.trees import TREES, WAYS, TreeChange, Trees
@@ -241,6 +242,25 @@ def test_programs_are_run_to_a_bounded_end(tmp_path: Path) -> None:
     found = SurveyAnswers(run({"programs": (20.0, asked)})).read(PROGRAMS)
     assert (found["says"].status, set(found["says"].text.split())) == (3, {"a", "b"})
     assert len(found["floods"].text) < 70_000
+
+
+def test_what_python_runs_first_is_a_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, site = tmp_path / "usr/lib/python3.13", tmp_path / "usr/local/lib/python3.13/dist-packages"
+    for folder in (library / "__pycache__", site, tmp_path / "var/lib/dpkg/info"):
+        folder.mkdir(parents=True)
+    (library / "json.py").touch()
+    (tmp_path / "var/lib/dpkg/info/python.list").write_text("/usr\n/usr/lib/python3.13/json.py\n")
+    (site / "paths.pth").write_text("/somewhere\n")
+    (site / "module.py").touch()
+    monkeypatch.setattr(python_shadowing, "ROOT", tmp_path)
+    assert SurveyAnswers({"python_shadowing": {"told": python_shadowing.look({})}}).read(PYTHON).foreign == []
+    (library / "json").mkdir()
+    (library / ODD).touch()
+    (site / "more.pth").write_text("/somewhere\nimport os\n")
+    (site / "sitecustomize.py").touch()
+    (tmp_path / "usr/lib/python313.zip").touch()
+    found = SurveyAnswers({"python_shadowing": {"told": python_shadowing.look({})}}).read(PYTHON).foreign
+    assert len(found) == 5
 
 
 def test_whose_compiled_code_is(tmp_path: Path) -> None:

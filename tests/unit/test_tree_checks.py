@@ -83,6 +83,7 @@ def answers() -> Answers:
             "mounts": [mount("/")],
             "waiting": [],
         },
+        "python_shadowing": {"foreign": [], "other": []},
         "managed_files": {
             **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
             "certificates": {},
@@ -209,6 +210,11 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "an earlier one that was changed": (lambda a: tree_row(a, EARLIER).update(change("other")), {"G03"}),
     "an earlier one that nobody wrote": (lambda a: tree_row(a, EARLIER).update(unrecorded="no record of it"), {"G03"}),
     "an earlier one that leads nowhere": (lambda a: a["generations"]["kept"][0].update(lost=["/opt/x"]), {"G04"}),
+    "a module that comes first": (lambda a: a["python_shadowing"]["foreign"].append("/usr/lib/python3.zip"), {"F12"}),
+    "a module that was compiled from another text": (
+        lambda a: a["python_shadowing"]["other"].append("/usr/lib/x.pyc"),
+        {"F12"},
+    ),
     "an unknown setting": (lambda a: a["generations"]["beside"].append("override.conf"), {"G05"}),
     "a record of a stop, while all instances run": (lambda a: a["generations"]["beside"].append("stopped"), {"G05"}),
 }

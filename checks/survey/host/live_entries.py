@@ -228,11 +228,29 @@ def traffic_programs(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
         for line in sorted(" ".join(one.split()) for one in common.lines(out)[:MOST_ROWS]):
             if not re.search(r" proto (?:kernel|dhcp|ra)\b", line):
                 yield text_entry(kind, f"route {family[1]} {line}"[:LONGEST], "route")
+    for family in ("-4", "-6"):
+        for line in common.lines(_output("ip", family, "-o", "neigh", "show", "nud", "permanent"))[:MOST_ROWS]:
+            yield text_entry(kind, f"permanent neighbour {' '.join(line.split())}"[:LONGEST], "neighbour")
+    for line in common.lines(_output("tc", "qdisc", "show"))[:MOST_ROWS]:
+        # the kernel's own queues have no handle
+        if not re.match(r"qdisc \S+ 0: ", line):
+            yield text_entry(kind, f"queue {' '.join(line.split())}"[:LONGEST], "queue")
+    yield from _packet_sockets(kind)
     out = _output("ip", "-d", "-o", "link", "show")
     for line in common.lines(out)[:MOST_ROWS]:
         if "prog/xdp" in line:
             name = line.split(": ")[1] if line.count(": ") > 1 else "?"
             yield HostEntry(kind, f"program at interface {name}", "xdp")
+
+
+def _packet_sockets(kind: str) -> Iterator[HostEntry]:
+    """A row per program that reads packets of interfaces past the rules for them (packet(7))."""
+    rows = (line.split() for line in common.lines(common.read(f"{PROC}/1/net/packet") or "")[1:MOST_ROWS])
+    inodes = {int(words[8]) for words in rows if len(words) > 8 and words[8].isdecimal()}
+    holders = network_sockets.holders(inodes) if inodes else {}
+    pids = {pid for inode in inodes for pid in holders.get(inode, set())}
+    for name in sorted({f"{_program(pid)} of {_unit(pid)}" for pid in pids}):
+        yield text_entry(kind, f"packet socket of {name}"[:LONGEST], "socket")
 
 
 def _unit(pid: int | str) -> str:

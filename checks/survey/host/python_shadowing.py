@@ -1,0 +1,134 @@
+"""Unpackaged code that the host's Python, used by root and services, would run or import first."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from checks.survey.host import common, dpkg
+
+ROOT = Path("/")
+INFO = "var/lib/dpkg/info"
+LONGEST = 1 << 26  # bytes of a package's list
+# A folder, or a library, is imported before a module of the same name beside it: nothing else may lie there.
+OWN = ("usr/lib/python3.*",)
+SITES = (
+    *(
+        "usr/lib/python3/dist-packages",
+        "usr/local/lib/python3.*/dist-packages",
+        "usr/local/lib/python3.*/site-packages",
+    ),
+    *("usr/lib/python3.*/site-packages", "root/.local/lib/python3.*/site-packages"),
+)
+# before the library's own folder, where there is one (sys.path)
+ARCHIVES = ("usr/lib/python3*.zip",)
+FIRST = re.compile(r"(site|user)customize(\..*)?")
+MADE = "__pycache__"
+# Its libraries are imported before what is written in Python, in a folder of modules as well
+LIBRARY = ".so"
+INSTALLED = 600.0  # s: from when a package's list is written to when all of it is compiled
+HEAD = 16  # bytes of what was compiled before its code (PEP 552)
+
+
+def look(asked: dict[str, str]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: Nothing.
+    """
+    found = sorted(set(candidates()))
+    known = owned() if found else set()
+    return {"foreign": [plain(path) for path in found if path not in known], "other": sorted(map(plain, compiled()))}
+
+
+def candidates() -> Iterator[str]:
+    """What would be run or imported first."""
+    for pattern in ARCHIVES:
+        yield from map(below, ROOT.glob(pattern))
+    for pattern in OWN:
+        for folder in ROOT.glob(pattern):
+            names = folder.iterdir() if folder.is_dir() else iter(())
+            yield from (below(path) for path in names if path.name != MADE)
+            yield from map(below, libraries(folder))
+    for pattern in SITES:
+        for folder in ROOT.glob(pattern):
+            names = folder.iterdir() if folder.is_dir() else iter(())
+            yield from (below(path) for path in names if first(path))
+
+
+def below(path: Path) -> str:
+    """What the host itself calls it."""
+    return str(path).removeprefix(str(ROOT).rstrip("/"))
+
+
+def libraries(folder: Path) -> Iterator[Path]:
+    """Those in folders of modules."""
+    for top, _, names in os.walk(folder):
+        yield from (Path(top, name) for name in names if name.endswith(LIBRARY))
+
+
+def compiled() -> Iterator[str]:
+    """What is run in place of a module's text and is not that: of this Python's own, where a package's coming does not
+    explain it.
+    """
+    # by its own word, which a test's folder may stand in for
+    library = ROOT / f"usr/lib/python3.{sys.version_info[1]}"
+    own = re.compile(rf"(?:lib)?python3\.{sys.version_info[1]}(?:-minimal|-stdlib)?(?::[a-z0-9]+)?")
+    bases = [str(path.with_suffix("")) for path in (ROOT / INFO).glob("*.list") if own.fullmatch(path.stem)]
+    born = common.born(f"{base}.{kind}" for base in bases for kind in ("list", "md5sums"))
+    since = max((dpkg.unpacked(base, born) or 0.0 for base in bases), default=0.0) + INSTALLED
+    for top, _, names in os.walk(library):
+        if not top.endswith(f"/{MADE}"):
+            continue
+        for path, state in _states(f"{top}/{name}" for name in names if f".{sys.implementation.cache_tag}." in name):
+            if state.st_ctime > since and not same(Path(path)):
+                yield f"/{Path(path).relative_to(ROOT)}"
+
+
+def _states(paths: Iterator[str] | list[str]) -> Iterator[tuple[str, os.stat_result]]:
+    for path in paths:
+        with suppress(OSError):
+            yield path, os.lstat(path)
+
+
+def same(path: Path) -> bool:
+    """Whether what was compiled is the code of the text that it is named after; where there is none, nobody runs it."""
+    name, _, kind = path.name.partition(f".{sys.implementation.cache_tag}")
+    source = path.parent.parent / f"{name}.py"
+    level = re.fullmatch(r"(?:\.opt-([12]))?\.pyc", kind)
+    if not source.is_file() or not level:
+        return True
+    try:
+        code = compile(source.read_bytes(), str(source), "exec", dont_inherit=True, optimize=int(level[1] or 0))
+        # nothing of it is run
+        return bool(marshal.loads(path.read_bytes()[HEAD:]) == code)  # noqa: S302
+    except (OSError, SyntaxError, ValueError, EOFError, TypeError):
+        return False
+
+
+def first(path: Path) -> bool:
+    """Whether it is run at every start: customisations, and `.pth` files with a line of code."""
+    if FIRST.fullmatch(path.name):
+        return True
+    lines = common.lines(common.read(path) or "") if path.suffix == ".pth" else []
+    return any(line.startswith(("import ", "import\t")) for line in lines)
+
+
+def owned() -> set[str]:
+    """What packages have of it."""
+    found: set[str] = set()
+    for path in (ROOT / INFO).glob("*.list"):
+        text = common.read(path, LONGEST) or ""
+        if "/python3" in text:
+            found.update(line for line in common.lines(text) if "/python3" in line)
+    return found
+
+
+def plain(name: str) -> str:
+    """A name that JSON can have."""
+    return name.encode("utf-8", "backslashreplace").decode()
