@@ -224,7 +224,7 @@ def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
         ("listeners", "udp 0.0.0.0:53", True),
         ("root_tools", "/root/.viminfo", False),
         ("root_tools", "/root/.vimrc", True),
-        ("host_names", "/etc/resolv.conf", False),
+        ("host_names", "/etc/resolv.conf", True),
         ("boot", "/boot/grub/grub.cfg", True),
         ("units", "/run/systemd/transient/docker-0a1b.scope.d/50-x.conf", False),
         ("units", "/etc/systemd/system/a.service.d/x.conf.dpkg-old", False),
