@@ -40,7 +40,7 @@ CALLS = {
     "checks/survey/host/main:main": "a probe of templates/",
     "checks/survey/host/systemd_properties:read_exposure": "manager.read_exposure",
     "checks/survey/host/systemd_properties:read_properties": "manager.read_properties: units of containers",
-    "checks/survey/host/packages:look": "packages.loose",
+    "checks/survey/host/packages:look": LINES,
     "checks/survey/host/packages:policy": "packages.policy: origins",
     "checks/survey/host/programs:run_program": "it ends with a line of ours; checks read what is before it",
     "checks/survey/host/boot_settings:sshd": MESSAGE,
