@@ -18,8 +18,23 @@ OURS = "it starts a program of ours, which answers in JSON or not at all"
 TYPED = "each value is of a type of the channel, or refused"
 ONE_WORD = "systemctl answers with one word, which is compared"
 LINES = "lines are filtered by a pattern that is whole, and a program that is cut off prints nothing that fits"
+SIGNED = "apt and gpgv are asked for a signed archive: without their own words there is none"
+COMPARED = "its output is compared as it is: other output is a change, or explains nothing"
 # file:function -> rows of tests/unit/parser_table.py, or why there is none
 CALLS = {
+    "checks/survey/host/entry_archives:_content": SIGNED,
+    "checks/survey/host/entry_archives:read_lists": SIGNED,
+    "checks/survey/host/entry_archives:verified_release": SIGNED,
+    "checks/survey/host/entry_authors:read_journal": "it names an author for people, and decides nothing",
+    "checks/survey/host/entry_boot:_grub": COMPARED,
+    "checks/survey/host/entry_boot:_made": COMPARED,
+    "checks/survey/host/entry_boot:initramfs_files": COMPARED,
+    "checks/survey/host/entry_generators:run_generators": NO_OUTPUT,
+    "checks/survey/host/entry_readers:_sshd_rows": COMPARED,
+    "checks/survey/host/entry_readers:manager_environment": COMPARED,
+    "checks/survey/host/live_entries:_output": COMPARED,
+    "checks/survey/host/live_entries:packet_filters": COMPARED,
+    "cli/check_acceptance:find_author": "git names an author, who confirms it with the file",
     "checks/survey/host/apt:read_policies": "apt.parse_policies",
     "checks/survey/host/apt:update": "its status counts, and checks look for apt's own words in what it says",
     "checks/survey/host/boot:expanded": "bytes of a file, which are compared",
