@@ -15,6 +15,8 @@ ORDINARY_GROUPS = ("1", "65534")
 """Groups of daemons without one of their name: daemon and nogroup."""
 MASTERS = ("/usr/share/base-passwd/passwd.master", "/usr/share/base-passwd/group.master")
 SYSUSERS = ("/usr/lib/sysusers.d", "/etc/sysusers.d")
+PLAIN_GROUP = re.compile(r"gid=\d+ members=\S*")
+"""State of a group without password, administrators or members of gshadow(5) alone: packages set none."""
 MAKERS = re.compile(r"\b(?:adduser|useradd|addgroup|groupadd|systemd-sysusers|dpkg-statoverride)\b")
 
 
@@ -32,7 +34,7 @@ def attribute_accounts(host: Attribution) -> None:
         name = entry.key.partition(" ")[2]
         if entry.kind == "accounts" and name in users:
             found = declared.user_origin(users[name], shadow.get(name, users[name][1]), groups)
-        elif entry.kind == "groups" and name in groups:
+        elif entry.kind == "groups" and name in groups and PLAIN_GROUP.fullmatch(entry.state):
             found = declared.group_origin(groups[name], users)
         else:
             continue

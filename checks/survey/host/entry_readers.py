@@ -105,7 +105,9 @@ def account_database_files(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     for name in (*DATABASES, *(f"{one}-" for one in (*DATABASES, "subuid", "subgid"))):
         with suppress(OSError):
             path = f"/etc/{name}"
-            yield entry_files.describe_file(kind, path, os.lstat(f"{ROOT}{path}"))
+            entry = entry_files.describe_file(kind, path, os.lstat(f"{ROOT}{path}"))
+            entry_files.describe_attributes(entry)
+            yield entry
 
 
 @lru_cache(maxsize=2)
