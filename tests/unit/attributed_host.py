@@ -108,8 +108,12 @@ class AttributedHost:
                 found.append(entry)
         for database, kind, word in (("passwd", "accounts", "user"), ("group", "groups", "group")):
             place = self.place(f"/etc/{database}")
-            names = [line.split(":")[0] for line in place.read_text().splitlines()] if place.exists() else []
-            found += [HostEntry(kind, f"{word} {name}", "", f"/etc/{database}") for name in names]
+            rows = [line.split(":") for line in place.read_text().splitlines()] if place.exists() else []
+            states = [f"gid={row[2]} members={row[3]}" if kind == "groups" else "" for row in rows]
+            found += [
+                HostEntry(kind, f"{word} {row[0]}", state, f"/etc/{database}")
+                for row, state in zip(rows, states, strict=True)
+            ]
         return found
 
     def attribute(self, **ours: dict[str, str]) -> tuple[dict[str, HostEntry], list[dict[str, Any]]]:

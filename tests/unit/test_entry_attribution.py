@@ -448,3 +448,17 @@ def test_a_folder_of_ours_explains_no_foreign_program(host: AttributedHost, kind
     entry = HostEntry(kind, "/etc/rigwright/models/sh", "file 4755 root:root", "/etc/rigwright/models/sh")
     entry_origins.attribute([entry], {"ours": DEPLOYED})
     assert entry.origin == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "origin"),
+    [("", "package base-passwd"), (" password=yescrypt", ""), (" administrators=a", ""), (" shadow members=a", "")],
+)
+def test_a_group_with_hidden_rights_is_no_packages(host: AttributedHost, more: str, origin: str) -> None:
+    """gshadow(5) may give a group a password, administrators and members that /etc/group does not show."""
+    name, number = "disk", "6"
+    entry = HostEntry("groups", f"group {name}", f"gid={number} members={more}", "/etc/group")
+    host.write("etc/group", f"{name}:x:{number}:\n")
+    host.package("base-passwd", {"/usr/share/base-passwd/group.master": f"{name}:*:{number}:\n"})
+    entry_origins.attribute([entry], {"folder": "/var/lib/rigwright/self_check", "ours": {}})
+    assert entry.origin == origin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import glob
 import hashlib
 import json
 import os
@@ -214,15 +215,20 @@ def container_rights(host: dict[str, Any]) -> Iterator[str]:
 
 
 def secret_copies(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
-    """Files that others may read and that have a line of one of our secrets."""
+    """Files that others may read and that have a line of one of our secrets, or of the host's private keys."""
     folder = asked["credentials"]
     needles: dict[bytes, str] = {}
-    for name in sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []:
-        if needle := _needle(common.data(f"{ROOT}{folder}/{name}", 1 << 20) or b""):
-            needles.setdefault(needle, name)
+    names = sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []
+    keys = [path.removeprefix(ROOT) for path in sorted(glob.glob(f"{ROOT}/etc/ssh/ssh_host_*_key"))]
+    for path in [*(f"{folder}/{name}" for name in names), *keys]:
+        if needle := _needle(common.data(f"{ROOT}{path}", 1 << 20) or b""):
+            needles.setdefault(needle, path.rpartition("/")[2])
     homes = [row[5] for row in _rows("passwd") if len(row) == 7 and row[5].startswith("/home/")]
     left = MOST_SCANNED if needles else 0
     for path, status in entry_privileges.list_files([*COPY_FOLDERS, *homes], 3, left):
+        # systemd opens a folder below it to its service alone
+        if path.startswith("/run/credentials/"):
+            continue
         if status.st_mode & 0o044 and SHORTEST <= status.st_size <= SECRET_LENGTH and stat.S_ISREG(status.st_mode):
             with suppress(OSError, RuntimeError):
                 text = common.data(f"{ROOT}{path}", SECRET_LENGTH) or b""
