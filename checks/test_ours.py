@@ -6,7 +6,15 @@ from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_day, format_first_lines
-from checks.remedy import host_command, instruction, kill_processes, remove_paths, restart_units
+from checks.remedy import (
+    Remedy,
+    host_command,
+    instruction,
+    kill_processes,
+    remove_access_lists,
+    remove_paths,
+    restart_units,
+)
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
@@ -144,6 +152,13 @@ def test_secrets(
         "files of mode 600 of user 0",
         DEPLOY,
     )
+    listed = own.secrets_listed
+    unlist = sum((remove_access_lists(path) for path in listed), Remedy(()))
+    expect(format_first_lines(listed) or "no access list", "no access list", unlist)
+    cure = host_command(
+        "command -v chattr > /dev/null || apt-get install --yes e2fsprogs; chattr -ia -- {}", own.secrets_stuck
+    )
+    expect(format_first_lines(own.secrets_stuck) or "files that can be replaced", "files that can be replaced", cure)
     wanted = {one.key_name for one in declared_instances} | {*own.needed}
     if gateway_entry:
         wanted |= {keys_path(roots).rpartition("/")[2]}

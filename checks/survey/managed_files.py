@@ -60,6 +60,10 @@ class ManagedFiles:
     folders: list[ManagedFolder]
     ledger: LedgerFile
     secrets: list[ManagedEntry]
+    secrets_listed: list[str]
+    """Secrets, and their folder, with an access list."""
+    secrets_stuck: list[str]
+    """Those that not even root can replace (chattr(1), +i and +a)."""
     needed: list[str]
     """Names that generations have of secrets, among other names."""
     config: list[str]

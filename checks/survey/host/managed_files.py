@@ -30,17 +30,21 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """
     now = time.time()
     loose, ahead = _walked(asked["roots"], asked["late"], set(asked["apart"]), now)
+    secrets = _in(Path(asked["credentials"]))
+    guarded = [Path(asked["credentials"]), *secrets]
     return {
         "loose": loose,
         "ahead": ahead,
         "folders": [_folder(Path(path)) for path in asked["folders"]],
         "ledger": _ledger(Path(asked["ledger"])),
-        "secrets": [_entry(path) for path in _in(Path(asked["credentials"]))],
+        "secrets": [_entry(path) for path in secrets],
+        "secrets_listed": [str(path) for path in guarded if _has_access_list(path)],
+        "secrets_stuck": [str(path) for path in guarded if not path.is_symlink() and common.stuck(path)],
         "needed": sorted(_needed(Path(asked["generations"]))),
         "config": [path.name for path in _in(Path(asked["config"]))],
         "files": {path: _sha256(Path(path)) for path in asked["files"]},
         "keys_version": _keys_version(Path(asked["keys"])) if asked["keys"] else "",
-        "certificates": {str(path): _certificate(path) for path in _in(Path(asked["credentials"]))},
+        "certificates": {str(path): _certificate(path) for path in secrets},
     }
 
 
@@ -104,6 +108,12 @@ def _entry(path: Path) -> dict[str, object]:
         return _describe_entry(str(path), path.lstat())
     except OSError:
         return {"path": str(path), "kind": "none", "mode": 0, "uid": 0, "gid": 0, "mtime": 0.0}
+
+
+def _has_access_list(path: Path) -> bool:
+    with suppress(OSError):
+        return any("posix_acl" in name for name in os.listxattr(path, follow_symlinks=False))
+    return False
 
 
 def _folder(path: Path) -> dict[str, object]:
