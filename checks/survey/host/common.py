@@ -33,7 +33,8 @@ MASKS = (
     # a variable whose name has such a word, where its value is no path and no plain setting
     (
         re.compile(
-            r"([\w.-]*(?:pass|pwd|psk|key|secret|token|credential)[\w.-]*[\"']?\s*[:=]\s*[\"']?)"
+            # from where a name begins, and bounded: a line of a million letters takes as long as it is
+            r"((?<![\w.-])[\w.-]{0,100}?(?:(?<![Nn][Oo])pass|pwd|psk|key|secret|token|credential)[\w.-]{0,100}[\"']?\s*[:=]\s*[\"']?)"
             r"(?!(?:yes|no|true|false|none|[0-9]{1,6})(?:\W|$))(?=[^\s\"'/$])[^\s\"',;]+",
             re.IGNORECASE,
         ),
