@@ -194,3 +194,27 @@ def test_software_of_a_user_is_no_failure(host: Path, path: str, kind: str, fail
     place.write_text("x")
     place.chmod(0o777)
     assert bool(_problem(kind, path, path)) is fails
+
+
+@pytest.mark.parametrize(
+    ("package", "mode", "uid", "problem"),
+    [
+        ("at", 0o106755, 1, ""),
+        ("", 0o106755, 1, "user 1 can write it"),
+        ("at", 0o100755, 1, "user 1 can write it"),
+        ("at", 0o106755, 1001, "user 1001 can write it"),
+    ],
+)
+def test_a_packaged_program_may_be_its_system_users(
+    host: Path, package: str, mode: int, uid: int, problem: str
+) -> None:
+    """Debian's at is daemon's, and runs as that user."""
+    (host / "usr/bin").mkdir(parents=True)
+    program = host / "usr/bin/at"
+    program.touch()
+    os.chown(program, uid, uid)
+    program.chmod(mode & 0o7777)
+    entry = HostEntry("programs", "/usr/bin/at", "", "/usr/bin/at")
+    entry.package, entry.mode, entry.uid = package, mode, uid
+    entry_problems.judge([entry])
+    assert entry.problem == problem

@@ -26,6 +26,8 @@ LOOSE_SETTINGS = re.compile(
     r"\s+\"?(?:true|yes|1|on|with|enable)\"?\s*;",
     re.IGNORECASE,
 )
+PEOPLE = 1000
+"""The first user that is a person's (login.defs(5), SYS_UID_MAX)."""
 ROOT_NUMBER = re.compile(r"uid=\s*[+-]?0+ ")
 """In the state of a user, as the C library reads numbers."""
 ACL = "system.posix_acl_access"
@@ -65,6 +67,9 @@ def file_problem(entry: HostEntry, writers: Writers) -> str:
         if matched := LOOSE_SETTINGS.search(text):
             return f"apt takes packages that no key has signed: {' '.join(matched[0].split())}"
     if path.startswith(PRIVATE) or (entry.kind == "programs" and OPTIONAL.match(path)):
+        return ""
+    if entry.package and entry.mode & stat.S_ISUID and 0 < entry.uid < PEOPLE:
+        # such as Debian's at, which is daemon's: another mode or content than the package's is a change
         return ""
     return writers.describe(path, strict=entry.kind not in ORDINARY)
 
