@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -186,10 +186,13 @@ def test_check_ends_with_their_numbers() -> None:
     written.fullwidth = 80
     reporter = ChecksReporter.__new__(ChecksReporter)
     counts = {"open": 2, "unknown": 0, "closed": 5}
-    frame = SimpleNamespace(gone=[], unleft={}, advisories={"box1": counts}, deployed=lambda target: True)
+    frame = SimpleNamespace(
+        gone=[], unleft={}, advisories={"box1": counts}, deployed=lambda target: True, results=defaultdict(list)
+    )
     config = SimpleNamespace(option=SimpleNamespace(verbose=0))
     tally = {"box1": Counter(ok=3), "box2": Counter(ok=3)}
     reporter.__dict__.update(_tw=written, config=config, frame=frame, tally=tally, left_out={"box1": {}, "box2": {}})
+    reporter.__dict__["print_acceptance"] = lambda *_: None
     reporter.short_test_summary()
     assert written._file.getvalue().splitlines() == [
         "box1: conforms (3 ok, 0 failed, 0 skipped)",

@@ -117,7 +117,8 @@ def _cpio(files: dict[str, bytes]) -> bytes:
         ({"bin/tool": b"tool", "scripts/local": b"script"}, []),
         ({"usr/bin/tool": b"evil"}, ["usr/bin/tool"]),
         ({"scripts/init-top/evil": b"x"}, ["scripts/init-top/evil"]),
-        ({"conf/arch.conf": b"x", "scripts/init-top/ORDER": b"x"}, []),
+        ({"conf/arch.conf": b"x", "scripts/init-top/ORDER": b'/scripts/init-top/udev "$@"\n'}, []),
+        ({"scripts/init-top/ORDER": b"x"}, ["scripts/init-top/ORDER"]),
     ],
 )
 def test_an_initramfs_of_packages(host: AttributedHost, files: dict[str, bytes], foreign: list[str]) -> None:

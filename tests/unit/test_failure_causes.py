@@ -222,7 +222,7 @@ def test_a_process_follows_from_an_edit_only_where_the_hosts_generation_starts_i
     processes = None
     if change is not None:
         service = ServiceProcesses(100, "", words[0], [replace(main, **change)], [], [])
-        processes = Processes({unit: service}, {}, FIRST, {}, [], [], [])
+        processes = Processes({unit: service}, {}, FIRST, {}, [], [])
     desired = rig_target_state(new, sample_facts(), sample_build())
     edit = find_edit(stored(old), None, started, new, desired, processes)
     assert edit

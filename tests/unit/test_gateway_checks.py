@@ -68,7 +68,7 @@ def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
     entry = ManagedEntry(box.roots.ledger, "file", 0o644, 0, 0, 0.0)
     told_files = {keys_path(box.roots): managed_files._sha256(lying)}
     version = managed_files._keys_version(lying)
-    own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], told_files, version, {})
+    own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], [], [], told_files, version, {})
     return SurveyAnswers({"managed_files": {"told": asdict(own)}})
 
 
