@@ -85,7 +85,19 @@ def answers() -> Answers:
         },
         "python_shadowing": {"foreign": [], "other": []},
         "managed_files": {
-            **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
+            **{
+                name: []
+                for name in (
+                    "loose",
+                    "ahead",
+                    "folders",
+                    "secrets",
+                    "secrets_listed",
+                    "secrets_stuck",
+                    "needed",
+                    "config",
+                )
+            },
             "certificates": {},
             "keys_version": "",
             "files": {},
