@@ -1,4 +1,4 @@
-"""Classes of the fingerprint: who gets access, and what root starts."""
+"""Classes of the fingerprint: access to a host, and programs that root starts."""
 
 from __future__ import annotations
 
