@@ -1,4 +1,4 @@
-"""The checks' questions and `check` itself on hosts whose instance is in each state: seconds, and the first lines.
+"""Time of the checks' questions and of `check` for each state of an instance, and the first lines that it prints.
 
 "questions" is the time from the load of an inventory to the last host's answer, connections included. Seconds of the
 wall are those of a machine that does nothing else: the hosts share its processors with the controller.

@@ -193,7 +193,7 @@ def describe_failure(result: Result) -> str:
 
 
 def describe_changes(result: Result) -> str:
-    """What is said of a check that finds changes, on one line."""
+    """A line for a check that finds changes."""
     return f"[changed] not accepted: {result.found}; {result.cure}"
 
 
@@ -327,7 +327,7 @@ class ChecksPlugin:
         return self._causes[target]
 
     def count_unreviewed(self, target: str) -> int | None:
-        """Entries of a host whose check of accepted entries was left out for want of them; None of any other host."""
+        """Number of unreviewed entries of a host without accepted entries; None for any other host."""
         acceptance = next((one for one in self.results.get(target, []) if one.id == ACCEPTANCE_CHECK), None)
         if acceptance is None or acceptance.verdict != "skip":
             return None

@@ -26,7 +26,7 @@ from rigwright.weights.weight_server import SHARE_UNIT
 
 UNIT = re.compile(r"(?<![/\w.:@-])rigwright[-_][A-Za-z0-9:_.\\@-]*\.service")
 CHANGED_FILE = re.compile(r"\S+ runs /.*: .+", re.DOTALL)
-"""What S21 finds of a file whose bytes are not those of its package: a process that starts again runs the same ones."""
+"""S21's text for a file whose bytes differ from its package's: a restart runs the same bytes."""
 DEVICE = re.compile(r"/dev/nvidia[a-z0-9-]*")
 WEIGHT_FOLDER, SECRET = "755", "600"
 ROOT = "root:root"
@@ -93,7 +93,7 @@ def _restart_named(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedChe
 
 
 def _restart_for_code(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
-    """The services whose code a start replaces."""
+    """Services whose running code differs from the files on disk: a restart replaces it."""
     services = {name for name, one in expected_units(scope).items() if one.kind == "service"}
     stale = [found for _, found in failed.drift.items if not CHANGED_FILE.fullmatch(found)]
     named = {unit for found in stale for unit in UNIT.findall(found)} & services

@@ -31,7 +31,7 @@ ACCESS: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "account_database_files",
-        "who may read and write the files of accounts and passwords",
+        "modes, owners and access lists of the files of accounts and passwords",
         readers=("account_database_files",),
         secret=True,
     ),

@@ -61,7 +61,7 @@ def _enablement(path: str, text: str) -> dict[str, str]:
 
 
 def _observed_files(rig: Rig) -> tuple[str, ...]:
-    """Files whose content depends on what the host has, too: checks of driver and containers compare it."""
+    """Files whose content depends on the host as well; checks of the driver and of containers compare it."""
     driver = (*driver_files.PATHS, driver_files.COMPONENT) if rig.driver.managed else ()
     containers = (*container_files.managed_paths(rig.roots), daemon_json.PATH) if rig.containers else ()
     return (*driver, *containers)

@@ -23,9 +23,9 @@ class FingerprintEntry:
     kind: str
     """The name of its class."""
     key: str
-    """What it is called within its class: a path, or the name that a reader gives (`user alice`)."""
+    """Its name within its class: a path, or the name that a reader gives (`user alice`)."""
     value: str
-    """What it is now: kind, mode, owner, group and a digest keyed by the host, or a reader's words; empty for a
+    """Its present state: kind, mode, owner, group and a digest keyed by the host, or a reader's words; empty for a
     packaged entry that is gone."""
     run_value: str
     """The same, keyed by this run's nonce: equal on hosts where the entry is equal."""
@@ -75,12 +75,12 @@ class HostFingerprint:
 
 @cache
 def run_nonce() -> str:
-    """By what equal entries of several hosts have equal values in this run, and in no other."""
+    """A key of this run alone, by which equal entries of several hosts have equal values."""
     return secrets.token_hex(16)
 
 
 def collection_question(scene: SurveyScope) -> dict[str, object]:
-    """What a host is asked to collect its entries."""
+    """The question by which a host collects its entries."""
     roots = scene.rig.roots
     return {
         "classes": [asdict(one) for one in ENTRY_CLASSES],
@@ -89,7 +89,6 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
         "nonce": run_nonce(),
         "deep": scene.deep,
         "credentials": roots.credentials,
-        "listeners": [],
         "state": roots.state,
         "ours": deployed_entries(scene),
     }
@@ -121,7 +120,7 @@ class StoredCopies:
 def acceptance_question(
     scene: SurveyScope, serial: int, digest: str, entries: Iterable[Sequence[str]]
 ) -> dict[str, object]:
-    """What a host is told of accepted entries.
+    """The question by which a host stores accepted entries.
 
     Args:
         scene: The host.

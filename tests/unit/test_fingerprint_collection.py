@@ -63,7 +63,6 @@ def question(root: Path, *paths: str, deep: bool = False, **values: Any) -> dict
         "nonce": "of a run",
         "deep": deep,
         "credentials": "/etc/rigwright/credentials",
-        "listeners": [],
     }
 
 

@@ -1,6 +1,6 @@
 """Origins of entries: what a package of a declared archive, a deploy or a derivation explains.
 
-Root can forge each record that this reads. `check --deep` compares with package files of the archive instead.
+Root can forge each record that this reads. `check --deep` reads every byte, and compares with the same records.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ PEOPLE = 1000
 ROOT_NUMBER = re.compile(r"uid=\s*[+-]?0+ ")
 """In the state of a user, as the C library reads numbers."""
 ACL = "system.posix_acl_access"
-ACL_USER, ACL_GROUP, ACL_MASK, ACL_WRITE = 0x02, 0x08, 0x10, 0x02
+ACL_USER, ACL_GROUP, ACL_WRITE = 0x02, 0x08, 0x02
 
 
 def judge(entries: list[HostEntry]) -> None:

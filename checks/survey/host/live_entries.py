@@ -265,7 +265,7 @@ def _program(pid: int | str) -> str:
     return "the kernel"
 
 
-def listeners(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
+def listeners(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per listening socket, with its program and unit."""
     low, high = _ephemeral_ports()
     rows = [("tcp", local, inode) for local, _, _, inode in network_sockets.rows(network_sockets.LISTENING)]
@@ -288,7 +288,7 @@ def listeners(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
             ours.add(key)
     for key, programs in sorted(found.items()):
         entry = text_entry(kind, key, "; ".join(sorted(programs)))
-        entry.origin = "rigwright" if key in ours or key in asked["listeners"] else ""
+        entry.origin = "rigwright" if key in ours else ""
         yield entry
 
 
