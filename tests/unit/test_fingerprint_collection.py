@@ -1,4 +1,4 @@
-"""The fingerprint's entries of a host: hostile files, bounds, the cache, secrets, and accepted copies."""
+"""The fingerprint's entries of a host: hostile files, bounds, the cache and secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,73 +15,18 @@ from unittest.mock import patch
 import pytest
 
 from checks.survey.host import (
-    accepted_copies,
-    accepted_entries,
-    common,
     dpkg,
-    entry_archives,
-    entry_collection,
     entry_digests,
     entry_files,
-    entry_origins,
     entry_readers,
     fingerprint,
 )
 from checks.survey.host.host_entry import HostEntry
+from tests.unit.fingerprinted_host import collect, question, states, write
+from tests.unit.fingerprinted_host import root as root
 
 Ask = Callable[..., dict[str, Any]]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files to users")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    root = tmp_path.resolve() / "root"
-    (root / "state").mkdir(parents=True)
-    (root / "etc").mkdir()
-    modules = (entry_files, entry_readers, dpkg)
-    # a test's files are from now, which the cache does not take for granted
-    fresh = patch.object(entry_digests, "FRESH", -60.0)
-    patches = [patch.object(module, "ROOT", str(root)) for module in modules]
-    entry_files.silent_mounts.cache_clear()
-    entry_files.account_names.cache_clear()
-    with fresh, patch.object(dpkg, "packages", list), patch.object(dpkg, "owners", lambda paths: {}):
-        for one in patches:
-            one.start()
-        yield root
-        for one in patches:
-            one.stop()
-    entry_files.silent_mounts.cache_clear()
-    entry_files.account_names.cache_clear()
-
-
-def question(root: Path, *paths: str, deep: bool = False, **values: Any) -> dict[str, Any]:
-    one = {"name": "cron", "paths": paths, "readers": (), "secret": False, "private_copies": False, **values}
-    return {
-        "classes": [one],
-        "churn": [],
-        "folder": str(root / "state"),
-        "nonce": "of a run",
-        "deep": deep,
-        "credentials": "/etc/rigwright/credentials",
-    }
-
-
-def write(root: Path, name: str | bytes, content: bytes = b"x", mode: int = 0o644) -> Path:
-    path = root / os.fsdecode(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    path.chmod(mode)
-    return path
-
-
-def collect(asked: dict[str, Any]) -> entry_collection.EntryCollection:
-    found = entry_collection.EntryCollection(asked)
-    found.digests.save()
-    return found
-
-
-def states(asked: dict[str, Any]) -> dict[str, str]:
-    return {entry.key: entry.state.split(" ", 2)[0] for entry in collect(asked).entries}
 
 
 def test_hostile_names_are_printable_keys_of_their_own(root: Path) -> None:
@@ -290,63 +235,6 @@ def test_values_of_a_run_are_equal_where_entries_are_and_secrets_are_equal_nowhe
     assert run_values(hidden) != run_values(hidden)
 
 
-def accept(asked: dict[str, Any], serial: int, values: dict[str, str] | None = None) -> dict[str, Any]:
-    found = collect(asked)
-    found.digests.make_key()
-    entries = [[one.kind, one.key, (values or {}).get(one.key, found.value(one))] for one in found.entries]
-    told: dict[str, Any] = accepted_copies.look({**asked, "serial": serial, "digest": "d", "entries": entries})
-    return told
-
-
-def test_what_is_accepted_is_what_was_shown_and_newer(root: Path) -> None:
-    write(root, "etc/cron.d/job")
-    asked = question(root, "/etc/cron.d/**")
-    assert accept(asked, 2) == {"serial": 2, "digest": "d", "changed": [], "copies": 1}
-    assert accept(asked, 1)["serial"] == 2
-    changed = accept(asked, 3, {"/etc/cron.d/job": "file 0600"})
-    assert (changed["serial"], changed["changed"]) == (2, [["cron", "/etc/cron.d/job"]])
-
-
-@pytest.mark.parametrize(
-    ("content", "mode", "values", "lines"),
-    [
-        (b"one\ntwo\n", 0o644, {}, ["-one", "+password=..."]),
-        (b"one\n", 0o600, {}, []),
-        (b"one\n", 0o600, {"private_copies": True}, ["-one", "+password=..."]),
-        (b"one\n", 0o644, {"secret": True}, []),
-        (b"-----BEGIN PRIVATE KEY-----\n", 0o644, {}, []),
-        (b"\0one\n", 0o644, {}, []),
-    ],
-)
-def test_differences_hide_secrets(
-    root: Path, content: bytes, mode: int, values: dict[str, Any], lines: list[str]
-) -> None:
-    path = write(root, "etc/cron.d/job", content, mode)
-    asked = question(root, "/etc/cron.d/**", **values)
-    assert accept(asked, 1)["copies"] == bool(lines)
-    path.write_bytes(content.replace(b"one", b"password=SECRET"))
-    accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
-    (entry,) = collect(asked).entries
-    assert accepted.value(entry)
-    assert accepted.difference(entry) == lines
-    copies = root / "state" / accepted_entries.COPIES
-    assert stat.S_IMODE(copies.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(one.stat().st_mode) for one in copies.iterdir()} <= {0o600}
-
-
-@pytest.mark.parametrize(("new", "lines"), [(b"", accepted_entries.MOST_LINES), (b"x" * 1000 + b"\n", 1)])
-def test_a_difference_is_bounded(root: Path, new: bytes, lines: int) -> None:
-    old = b"".join(b"%d\n" % number for number in range(100))
-    path = write(root, "etc/cron.d/job", old)
-    asked = question(root, "/etc/cron.d/**")
-    accept(asked, 1)
-    path.write_bytes(new + old if new else b"0\n")
-    accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
-    told = accepted.difference(collect(asked).entries[0])
-    assert len(told) == lines
-    assert max(map(len, told)) <= accepted_entries.LONGEST_LINE
-
-
 def test_a_reader_that_fails_is_an_entry(root: Path) -> None:
     def broken(kind: str, asked: dict[str, Any]) -> list[HostEntry]:
         raise RuntimeError("broken")
@@ -372,52 +260,6 @@ def test_privileged_files_outside_the_classes_are_known_once_all_disks_were_look
     assert privileged(deep=False) == {"/opt/tool/program", "/usr/bin/tool", "/usr/lib/x/y/z/hidden"}
 
 
-def test_a_package_of_no_archive_is_accepted_as_it_was_shown(root: Path) -> None:
-    write(root, "usr/bin/tool")
-    info = root / "var/lib/dpkg/info"
-    info.mkdir(parents=True)
-    (info / "tool.list").write_text("/usr/bin/tool\n")
-    (info / "tool.md5sums").write_text(f"{hashlib.md5(b'x').hexdigest()}  usr/bin/tool\n")
-    (root / "usr/bin/tool").chmod(0o755)
-    package = dpkg.DpkgPackage("tool", "tool", "1", "install", "installed", "", {})
-    asked = question(root, "/usr/bin/*")
-    with (
-        patch.object(dpkg, "packages", lambda: [package]),
-        patch.object(entry_archives, "find_archives", lambda versions: {}),
-    ):
-        found = collect(asked)
-        found.digests.make_key()
-        entry_origins.attribute(found.entries, asked)
-        entries = [[one.kind, one.key, found.value(one)] for one in found.entries if not one.origin]
-        assert [one[1] for one in entries] == ["package tool"]
-        told = accepted_copies.look({**asked, "serial": 1, "digest": "d", "entries": entries})
-    assert (told["serial"], told["changed"]) == (1, [])
-
-
-@AS_ROOT
-def test_a_users_link_brings_no_file_of_another(root: Path) -> None:
-    write(root, "root/credentials", b"SECRET\n", 0o600)
-    write(root, "home/alice/dotfiles/rc")
-    for name, target in (("rc", "../../root/credentials"), ("environment", "dotfiles/rc")):
-        link = root / "home/alice" / name
-        link.symlink_to(target)
-        os.lchown(link, 1000, 1000)
-    os.chown(root / "home/alice/dotfiles/rc", 1000, 1000)
-    found = states(question(root, "/home/*/rc", "/home/*/environment"))
-    assert sorted(found) == ["/home/alice/dotfiles/rc", "/home/alice/environment", "/home/alice/rc"]
-
-
-def test_a_copy_is_of_the_content_that_was_read(root: Path) -> None:
-    path = write(root, "home/alice/rc")
-    write(root, "root/credentials", b"SECRET\n", 0o600)
-    asked = question(root, "/home/*/rc", private_copies=True)
-    (entry,) = collect(asked).entries
-    path.unlink()
-    path.symlink_to(root / "root/credentials")
-    accepted = accepted_entries.AcceptedEntries(asked["folder"], asked["classes"])
-    assert accepted.store(1, "d", {}, [entry]) == 0
-
-
 @AS_ROOT
 @pytest.mark.parametrize(("owner", "complete"), [(0, True), (1000, False)])
 def test_a_users_file_is_read_as_far_as_it_may_cost(root: Path, owner: int, complete: bool) -> None:
@@ -436,25 +278,6 @@ def test_a_folder_of_too_many_names_is_an_entry_where_a_pattern_passes_it(root: 
     with patch.object(entry_files, "MOST_NAMES", 2):
         found = states(question(root, "/usr/lib/*/security/**"))
     assert "/usr/lib (bound reached)" in found
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("AWS_SECRET_ACCESS_KEY=wJalrXUtn", "AWS_SECRET_ACCESS_KEY=..."),
-        ("* * * * * root MYSQL_PWD=hunter2 dump", "* * * * * root MYSQL_PWD=... dump"),
-        ("0 1 * * * root curl -u me:hunter2 https://a", "0 1 * * * root curl -u ... https://a"),
-        ("http_proxy=http://me:hunter2@proxy:3128", "http_proxy=http://...@proxy:3128"),
-        ("Environment=HF=hf_abcdefghijklmnop0123456789", "Environment=HF=hf_..."),
-        ("PresharedKey = hunter2", "PresharedKey = ..."),
-        ("PasswordAuthentication=yes", "PasswordAuthentication=yes"),
-        ("HostKey=/etc/ssh/key", "HostKey=/etc/ssh/key"),
-        ("ExecStart=/usr/bin/python3 /opt/x2.py --port 8080", "ExecStart=/usr/bin/python3 /opt/x2.py --port 8080"),
-        ("UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4", "UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4"),
-    ],
-)
-def test_a_line_is_told_without_its_secrets(line: str, told: str) -> None:
-    assert common.masked(line) == told
 
 
 @AS_ROOT
