@@ -141,7 +141,9 @@ def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(plac
         made = build_unit(rig, instance, samples.sample_installation())
         right = sample(len(instance.cards))
         assert directives(made.text) == directives(right)
-        assert characters(made.text) <= characters(right) | set(string.ascii_letters + string.digits + "._+@-/,")
+        # a slice has the dashes of an instance escaped (systemd.slice(5))
+        text = made.text.replace(r"\x2d", "-")
+        assert characters(text) <= characters(right) | set(string.ascii_letters + string.digits + "._+@-/,")
 
 
 @pytest.mark.parametrize("injected", ["a\nExecStartPre=/bin/id", "a\rb", "a%n", "a\\b", "é"], ids=ascii)
