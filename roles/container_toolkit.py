@@ -34,10 +34,9 @@ from roles.operations.containers import (
     require_undisturbed_containers,
 )
 from roles.operations.files import (
-    PathEntriesFact,
-    PathEntry,
     TextFile,
     make_directories,
+    missing_paths,
     remove_files,
     texts_differ,
     write_text_files,
@@ -99,7 +98,7 @@ def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerP
     needed = [
         store_folder(rig.roots),
         *managed_folders(rig.roots, files),
-        *_missing_paths([*system_folders(files), *([DOCKER] if plan.options else [])]),
+        *missing_paths([*system_folders(files), *([DOCKER] if plan.options else [])]),
     ]
     make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger)
     changed = texts_differ(written)
@@ -142,12 +141,6 @@ def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerP
         _apply_daemon_options(rig, facts, plan, missing)
     if any(group.name == TOOLKIT_ARCHIVE for group in plan.groups):
         refresh_cdi_spec(name="CDI spec", rig=rig, facts=facts, changed=changed or missing)
-
-
-def _missing_paths(paths: list[str]) -> list[str]:
-    """Those that are not there: a folder of the system's stays as its operator has it."""
-    found = host.get_fact(PathEntriesFact, paths=paths) if paths else {}
-    return [path for path in paths if found.get(path, PathEntry()).kind == "absent"]
 
 
 def _apply_daemon_options(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, missing: bool) -> None:

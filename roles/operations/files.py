@@ -130,6 +130,12 @@ def texts_differ(files: Sequence[TextFile]) -> bool:
     return any(found.get(file.path) != file.expected_entry for file in files)
 
 
+def missing_paths(paths: Sequence[str]) -> list[str]:
+    """Those that the host of the running deploy lacks: a folder of the system keeps the mode and owner that it has."""
+    entries = host.get_fact(PathEntriesFact, paths=list(paths)) if paths else {}
+    return [path for path in paths if entries.get(path, PathEntry()).kind == "absent"]
+
+
 def show_diff(path: str, present: list[str], text: str) -> None:
     """Show the operator how a file changes; not who it says that a proxy or another server is to be asked as."""
     old, new = (

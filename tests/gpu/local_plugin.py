@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import testinfra
 
@@ -68,6 +69,7 @@ def run_local_survey(
 
 ((_name, _data),) = declare_this_machine()
 collection.take_survey = run_local_survey
-testinfra_backend.load_hosts = lambda _inventory, _limit: (None, {_name: ThisMachineTarget(_data)})
+_targets = {_name: ThisMachineTarget(_data)}
+testinfra_backend.load_hosts = lambda _inventory, _limit: (SimpleNamespace(inventory=_targets), _targets)
 testinfra_backend.connect_targets = lambda _state, _targets: {}
 testinfra_backend.testinfra_host = lambda _target: testinfra.get_host("local://")
