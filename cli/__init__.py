@@ -34,7 +34,10 @@ COMMAND_SECTIONS = {
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "upgrade", "rollback", "remove"), "deploy_verbs"),
     **dict.fromkeys(("start", "stop", "restart"), "start_stop_restart"),
-    **dict.fromkeys(("tunnel", "ssh", "run"), "remote_access"),
+    **dict.fromkeys(("tunnel", "ssh", "run"), "ssh"),
+    **{verb: f"show_{verb}" for verb in ("models", "patches", "variants", "advisories", "url", "report")},
+    **{"render": "show_compose", "verify": "check_serving", "diagnose": "host_evidence"},
+    **{verb: f"bench_{verb}" for verb in ("stress", "load")},
     **dict.fromkeys(("logs", "generations"), "generations_and_logs"),
     "completion": "install",
 }

@@ -24,10 +24,10 @@ from cli import exit_codes, safe_output, shell_completion
 from cli.exit_codes import NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
-from cli.remote_access import instance_selector, open_port_channel
 from cli.shell_completion import LIMIT_OPTION
+from cli.show_url import find_access_paths
+from cli.ssh import instance_selector, open_port_channel
 from cli.tables import print_prose
-from cli.url import find_access_paths
 from rigwright.gateway import certificate_authority
 from rigwright.gateway.client_setup import NO_KEY, VARIABLE, ClientEndpoint
 from rigwright.model.instance import Instance

@@ -12,6 +12,7 @@ import click
 
 from checks.connections import ConnectedHost, connect_inventory
 from cli import shell_completion
+from cli.check_serving import verify_box
 from cli.deploy_verbs import RunRequest, run_request
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.instance_access import ClientAccess, InterruptHandler
@@ -19,10 +20,9 @@ from cli.inventory_edit import edit_inventory_text, print_diff, replace_file, re
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts, require_complete_bundle
 from cli.plan import HostPlan, plan_box
 from cli.shell_completion import LIMIT_OPTION
+from cli.show_variants import card_names
 from cli.tables import format_size, print_prose, print_table
-from cli.variants import card_names
 from cli.verdict_report import print_finding
-from cli.verify import verify_box
 from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.declaration.variant_selection import (
     ANY,

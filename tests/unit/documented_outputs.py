@@ -28,12 +28,12 @@ from checks.failure_causes import group_failures
 from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser
 from cli import bench_speed, check_history, generations_and_logs
-from cli.advisories import print_finding
 from cli.deploy_run import print_line
 from cli.plan import HostPlan, _print_plans
+from cli.show_advisories import print_finding
+from cli.show_variants import variants
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph
-from cli.variants import variants
 from rigwright.advisories.audit import audit
 from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig

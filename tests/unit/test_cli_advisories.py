@@ -17,8 +17,8 @@ from sarif_pydantic import Sarif
 
 from checks import result_metrics as counting
 from checks.report import ChecksReporter
-from cli import advisories as verb
 from cli import main
+from cli import show_advisories as verb
 from rigwright.advisories import osv_records
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import bundled_files

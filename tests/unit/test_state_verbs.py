@@ -14,7 +14,7 @@ from checks.connections import ConnectedHost
 from checks.results import STATUS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH, observe_state
-from cli import chat, doctor, health, observed_box, plan, status, verify
+from cli import chat, check_serving, doctor, health, observed_box, plan, status
 from cli.instance_access import ClientAccess
 from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts
 from rigwright.operate.instance_state import GenerationObservation
@@ -84,7 +84,7 @@ def lose_client(*_: object) -> Iterator[Any]:
 
 def verify_state(box: ConnectedHost) -> tuple[str, int]:
     interrupt: Any = SimpleNamespace(asked=False, open_client=lose_client, describe_error=str)
-    (told,) = verify.verify_box(box, [INSTANCE], ClientAccess(), interrupt, lambda *_: None, "rig.py")
+    (told,) = check_serving.verify_box(box, [INSTANCE], ClientAccess(), interrupt, lambda *_: None, "rig.py")
     # whether an instance that may answer does is not this test's
     return told.state, STATUS[replace(told, ended="").verdict] if told.state else 0
 

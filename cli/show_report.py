@@ -18,8 +18,8 @@ from bench.speed_protocol import RATES
 from checks.check_catalogue import list_checks
 from checks.connections import ConnectedHost
 from checks.results import STATUS, HostReport, Report
-from cli.diagnose import collect_evidence
 from cli.exit_codes import InvalidRequest
+from cli.host_evidence import collect_evidence
 from cli.instance_access import connect_boxes
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.option_types import OutputFile
