@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from bench.load_ladder import QUESTIONS, WARM_UP, load_prompts
 from checks.connections import ConnectedHost
-from cli import instance_access, main
+from cli import bench_load, instance_access, main
 from cli.bench_load import render_bars
 from cli.instance_access import ClientAccess, InterruptHandler
 from rigwright.operate.client_target import ClientTarget

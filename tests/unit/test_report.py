@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from checks.connections import ConnectedHost
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
-from cli import main, show_report
+from cli import host_evidence, main, show_report
 from rigwright import speed_baselines
 from rigwright.engines.vllm import log_patterns
 from rigwright.operate import instance_health
