@@ -26,8 +26,8 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
 from cli.shell_completion import LIMIT_OPTION
 from cli.show_url import find_access_paths
-from cli.ssh import instance_selector, open_port_channel
 from cli.tables import print_prose
+from cli.tunnel import instance_selector, open_port_channel
 from rigwright.gateway import certificate_authority
 from rigwright.gateway.client_setup import NO_KEY, VARIABLE, ClientEndpoint
 from rigwright.model.instance import Instance
@@ -94,10 +94,11 @@ class _ChannelHTTPConnection(http.client.HTTPConnection):
 @click.option("--gateway", is_flag=True, help="Ask at the gateway's address, with the key in RIGWRIGHT_API_KEY.")
 @LIMIT_OPTION
 def chat(inventory: str, model: str | None, message: str | None, gateway: bool, limit: str | None) -> None:
-    """Talk to an instance of INVENTORY's hosts (MODEL: its name), or with --gateway to a model; answers as they come.
+    """Talk to a model.
 
-    Without --gateway over SSH, with the instance's own key, which stays in this process. An empty line ends it.
-    Exit status 1: there was no answer. 3: the host cannot be reached.
+    MODEL is an instance, reached over SSH with its own key; with --gateway it is a model's name or alias. An empty line
+    ends the chat.
+    Exit status: 0, answered. 1, no answer. 2, the command or the inventory is refused. 3, the host was not reached.
     Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
     """
     exit_codes.exit_on_interrupt(lambda: "\n")

@@ -22,7 +22,11 @@ from rigwright.validated_types import PciId
 @click.option("--name", default="lab", show_default=True, help="Lab name; several can be up at once.")
 @click.pass_context
 def lab(context: click.Context, name: str) -> None:
-    """Throwaway Debian hosts on this machine: real systemd, sshd and apt, gone without a trace after `lab down`."""
+    """Manage throwaway hosts.
+
+    Debian hosts on this machine with their own systemd, sshd and apt; `lab down` removes them and their network.
+    Example: rigwright lab up 2
+    """
     try:
         context.obj = ThrowawayLab(name)
     except ValueError as error:

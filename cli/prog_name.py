@@ -47,8 +47,9 @@ class SentenceGroup(click.Group):
 
 
 def localise_help(command: click.Command) -> click.Command:
-    """A command, and those below it, whose help names it as it was called."""
-    command.help = with_prog_name(command.help) if command.help else command.help
+    """A command, and its own commands, whose help names it as it was called; exit status and example are paragraphs."""
+    text = re.sub(r"\s*\n *Example: ", "\n\n\b\nExample: ", with_prog_name(command.help or ""))
+    command.help = re.sub(r"\s+(?=Exit status:)", "\n\n", text) or None
     for one in command.commands.values() if isinstance(command, click.Group) else ():
         localise_help(one)
     return command

@@ -1,4 +1,4 @@
-"""`rigwright advisories`: which published advisories are open on the rigs of an inventory."""
+"""`rigwright show advisories`: published advisories that are open on the rigs of an inventory."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def advisories(
     as_json: bool,
     sarif: str | None,
 ) -> None:
-    """Which published advisories cover what the rigs of INVENTORY are made of, and whether each is open there.
+    """List published advisories, open or closed.
 
-    Open: through which listener, with or without a key. Closed: by which option, sandbox, gateway rule or absent
-    feature. Unknown: data are missing. Shipped data are about vLLM, llama.cpp and NVIDIA's bulletins; --db, or a file
-    in the rig's bundle, is about all other packages. No host is contacted without --installed.
-    Exit status 1: by --fail-on alone. 2: the inventory or a file is refused. 3: a host was not reached.
-    Example: rigwright advisories ~/boxes/rig.py --db PyPI.zip --fail-on open
+    Open names the listener and whether it needs a key; closed names the option, sandbox, gateway rule or missing
+    feature that closes it; unknown means missing data. Shipped data cover vLLM, llama.cpp and NVIDIA's bulletins; --db
+    adds data for other packages. Contacts no host without --installed.
+    Exit status: 0, listed. 1, --fail-on applies. 2, the inventory or a file is refused. 3, a host was not reached.
+    Example: rigwright show advisories rig.py --db PyPI.zip --fail-on open
     """
     found: dict[str, tuple[str, tuple[HostPackage, ...]]] | None = None
     gone: Mapping[str, str] = {}

@@ -1,4 +1,4 @@
-"""`rigwright models`: which weights lie on hosts, how they are known to be right, and who uses them."""
+"""`rigwright show models`: weights on hosts, their verification and their users."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from cli.exit_codes import NotAsDeclared, exit_if_unreached, unreached_rows
-from cli.generations_and_logs import JSON_OPTION
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import JSON_OPTION
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
 from rigwright.host.deploy_lock_state import LOCKS, render_holder_record
@@ -48,16 +48,16 @@ def _read_host_models(box: ConnectedHost) -> HostModels:
 @click.option("--remove", metavar="NAME@VERSION", help="Remove this version if nothing needs it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def models(inventory: str, limit: str | None, as_json: bool, remove: str | None, yes: bool) -> None:
-    """The models that lie on every host of INVENTORY, verified or not, and what uses each.
+    """List the models on each host, their state and their users.
 
-    Nothing is removed without --remove, and nothing at all that the inventory or a generation on the host refers to.
-    Example: rigwright models ~/boxes/rig.py --remove org/name@0123456789ab
+    --remove refuses a version that the inventory or a generation on the host refers to.
+    Example: rigwright show models rig.py --remove org/name@0123456789ab
     """
     if remove is not None and as_json:
         raise click.UsageError("--json conflicts with --remove")
     if remove is not None and not re.fullmatch(r"[^@]+@[^@]+", remove):
         raise click.UsageError(
-            f"--remove: {format_value(remove)} is refused: must be NAME@VERSION, as `models` lists them"
+            f"--remove: {format_value(remove)} is refused: must be NAME@VERSION, as `show models` lists them"
         )
     found, gone = connect_inventory(inventory, limit)
     seen = map_hosts(found, _read_host_models)

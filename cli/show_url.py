@@ -1,4 +1,4 @@
-"""`rigwright url`: the API addresses of a rig's models, and configuration for clients."""
+"""`rigwright show url`: the API addresses of a rig's models, and configuration for clients."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def find_access_paths(inventory: str, limit: str | None, model: str | None) -> d
 @click.option("--for", "client", type=SuggestingChoice([*CLIENTS]), help="Print configuration for this client.")
 @LIMIT_OPTION
 def url(inventory: str, model: str | None, client: str | None, limit: str | None) -> None:
-    """Print the API addresses of MODEL or an instance, or of all in INVENTORY. No host is contacted.
+    """Print API addresses, or a client's configuration.
 
-    With --for, a configuration of that program for the first way there is: a gateway's where there is one. Keys are in
-    none: programs take them from RIGWRIGHT_API_KEY, and elsewhere YOUR-KEY stands for one.
-    Example: rigwright url ~/boxes/rig.py qwen3.6-27b --for openwebui > env
+    Without MODEL, of all models. --for prints the configuration for the first address, a gateway's if there is one. It
+    contains no key: programs read RIGWRIGHT_API_KEY; elsewhere replace YOUR-KEY. Contacts no host.
+    Example: rigwright show url rig.py qwen3.6-27b --for openwebui > env
     """
     found = find_access_paths(inventory, limit, model)
     if not found:
@@ -68,7 +68,7 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
         if any(one.instance for one in found):
             file = shlex.quote(inventory)
             print_prose(
-                with_prog_name(f"127.0.0.1 is the box's own: `rigwright tunnel {file} INSTANCE` brings it here")
+                with_prog_name(f"127.0.0.1 is the box's own: `rigwright ssh --tunnel INSTANCE {file}` forwards it")
             )
         return
     way, rig = next(iter(found.items()))
@@ -91,18 +91,19 @@ def client_notes(
     found = [f"{asked.where}; {way.model} on {way.host}"]
     if way.instance:
         (instance,) = (one for one in instances if one.name == way.instance)
+        tunnel = f"rigwright ssh --tunnel {way.instance} --limit {way.host} {file}"
         others = "declare a gateway that offers it"
         if any(one.name == way.model for one in offers_of(instances, gateway)):
-            others = f"the gateway, as of `rigwright url --limit {way.host} --for {client} {file} {way.model}`"
-        found.append(f"while `rigwright tunnel --limit {way.host} {file} {way.instance}` runs; for others: {others}")
+            others = f"the gateway, as of `rigwright show url --limit {way.host} --for {client} {file} {way.model}`"
+        found.append(f"while `{tunnel}` runs; for others: {others}")
         kept = shlex.quote(credential_path(roots, instance))
-        found.append(f"key: `rigwright run --limit {way.host} {file} cat {kept}`")
+        found.append(f"key: `rigwright ssh --sudo --limit {way.host} {file} cat {kept}`")
     elif way.keyed:
-        found.append(f"key: `rigwright keys {file} make NAME`; then export {VARIABLE}=...")
+        found.append(f"key: `rigwright key make {file} NAME`; then export {VARIABLE}=...")
     if asked.contained and way.is_local:
         found.append("in a container 127.0.0.1 is the container itself: start it with `--network host`")
     if way.base.startswith("https:"):
-        found.append(f"to trust the certificate, see `rigwright ca {file}`")
+        found.append(f"to trust the certificate, see `rigwright key ca {file}`")
     if client == "page-assist" and EXTENSION_ORIGIN not in (gateway.origins if gateway else ()):
         found.append(f'it is a page: "origins": ["{EXTENSION_ORIGIN}"] lets it ask, in the gateway of {way.host}')
     return found

@@ -1,21 +1,26 @@
-"""`rigwright status`: what every host serves now, a line an instance, and whether that is what is declared."""
+"""`rigwright status`: the state of every instance, what it serves and whether that is declared, once or repeatedly."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from typing import Any
 
 import click
 
 from checks.connections import ConnectedHost, UnreachableHosts, map_hosts
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts
+from cli import exit_codes
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import observe_box, observe_host
+from cli.option_types import JSON_OPTION
 from cli.prog_name import with_typed_inventory
-from cli.shell_completion import LIMIT_OPTION
+from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph, print_prose
 from rigwright.engines import kind_of
@@ -28,10 +33,12 @@ from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.operate.instance_state import StateFacts, assess_state
-from rigwright.problems import Invalid, Problem, printable
+from rigwright.problems import Invalid, Problem, describe_unknown, printable
 from rigwright.serving.activation import goal_for
 from rigwright.serving.serving_state import INSTANCE, ObservedServing, ObservedUnit
 from roles.connection_failures import describe_unreachable_host
+
+WATCH_INTERVAL_S = 5.0  # seconds between two looks
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,8 @@ class UndeclaredHost:
     target: Any
 
 
-def _box_status(box: ConnectedHost) -> HostStatus:
+def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatus:
+    """Observe a box; with names, these instances alone."""
     try:
         observed = observe_box(box, "served", "use", "holder")
         box, look = observed.box, observed.look
@@ -59,7 +67,8 @@ def _box_status(box: ConnectedHost) -> HostStatus:
     runs = {unit: _with_served_variant(box, one, found) for unit, one in declared.items()}
     there = {n for n, p in found.processes.items() if INSTANCE.fullmatch(n) and p.state != "inactive"}
     rows = []
-    for name in sorted({*declared, *there}):
+    listed = {unit for unit, one in declared.items() if one.name in names} if names else {*declared, *there}
+    for name in sorted(listed):
         instance = runs.get(name)
         process, held = found.processes.get(name), found.held_state(name)
         capacity = instance.variant.capacity if instance else None
@@ -84,8 +93,12 @@ def _box_status(box: ConnectedHost) -> HostStatus:
                 kv_tokens=begun.kv_tokens,
                 kv_used=one.metrics.kv_used,
                 tokens_a_second=one.tokens_a_second,
+                tokens=one.metrics.tokens,
                 running=one.metrics.running,
                 waiting=one.metrics.waiting,
+                accept_length=one.metrics.accept_length(),
+                prefix_hits=one.metrics.hit_rate(),
+                preemptions=one.metrics.preemptions,
                 backend=begun.backend,
                 load_seconds=begun.load_seconds,
                 current=bool(instance and unit and unit.runs_declared(observed.declared.get(name))),
@@ -173,52 +186,99 @@ def _process_state(process: ObservedUnit | None) -> str:
 
 
 def connect_hosts(
-    inventory: str, limit: str | None
+    inventory: str, limit: str | None, names: Collection[str] = ()
 ) -> tuple[list[ConnectedHost], list[UndeclaredHost], UnreachableHosts, list[Problem]]:
-    """Hosts whose declaration can be read, those whose cannot, those out of reach, and what is wrong.
+    """Connected hosts with a valid declaration, those with an invalid one, unreachable hosts, and the problems.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        names: Instances that these hosts must declare.
 
     Raises:
-        InvalidRequest: it is not even known which hosts there are, or how they are reached.
+        InvalidRequest: the inventory lists no hosts, their connections are refused, or an instance is unknown.
     """
-    boxes, faulty, problems = [], [], []
+    rigs, problems = {}, []
     with tolerate_problems() as wrong:
         try:
             state, targets = load_hosts(inventory, limit)
         except (UnknownHost, SystemExit) as error:
             raise InvalidRequest(str(error)) from None
-        gone = connect_targets(state, targets)
         for name, target in targets.items():
-            if name in gone:
-                continue
             try:
-                boxes.append(ConnectedHost(name, load_rig(target.data.get("rig")), target))
+                rigs[name] = load_rig(target.data.get("rig"))
             except Invalid as error:
-                faulty.append(UndeclaredHost(name, target))
                 problems += error.problems
-    return boxes, faulty, gone, sorted({*wrong, *problems})
+        known = {one.name for rig in rigs.values() for one in rig.instances}
+        if unknown := [f"--instance: {describe_unknown('instance', one, known)}" for one in names if one not in known]:
+            raise InvalidRequest("\n".join(unknown))
+        gone = connect_targets(state, targets)
+    reached = {name: target for name, target in targets.items() if name not in gone}
+    boxes = [ConnectedHost(name, rigs[name], target) for name, target in reached.items() if name in rigs]
+    invalid = [UndeclaredHost(name, target) for name, target in reached.items() if name not in rigs]
+    return boxes, invalid, gone, sorted({*wrong, *problems})
 
 
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def status(inventory: str, limit: str | None, as_json: bool) -> None:
-    """What every host of INVENTORY serves now, and whether that is what the inventory declares.
+@INSTANCE_OPTION
+@click.option("--watch", is_flag=True, help=f"Repeat every {WATCH_INTERVAL_S:g} s until interrupted.")
+@click.option("--verbose", "-v", is_flag=True, help="Also print what engines reported at their start.")
+@JSON_OPTION
+def status(
+    inventory: str, limit: str | None, instance: tuple[str, ...], watch: bool, verbose: bool, as_json: bool
+) -> None:
+    """Show what hosts serve.
 
-    Of an inventory that is refused, what runs is told all the same. Exit status 0: all is ready and as declared. 1: it
-    is not. 2: the inventory is refused. 3: a host cannot be reached. `rigwright health` says more of each instance,
-    and `rigwright check` proves more.
+    The state of each instance, its variant, whether it runs as declared, and the cause and next command if not. Each
+    engine is asked for one token: a look takes less than a second. Also works with an invalid inventory.
+    Exit status: 0, all instances are ready and as declared. 1, one is not, or a card is faulty. 2, the command or the
+    inventory is refused. 3, a host was not reached.
+    Example: rigwright status rig.py --watch
     """
-    boxes, faulty, gone, problems = connect_hosts(inventory, limit)
-    seen = [*map_hosts(boxes, _box_status), *map(_undeclared_status, faulty)]
-    seen += [HostStatus(name, False, describe_unreachable_host(why)) for name, why in gone.items()]
-    if as_json:
-        click.echo(json.dumps([asdict(one) for one in seen], indent=2))
-    else:
-        print_status_table(seen)
-        for line in describe_hosts(seen, inventory):
-            print_paragraph(line)
+    boxes, invalid, gone, problems = connect_hosts(inventory, limit, instance)
+    if watch:
+        exit_codes.exit_on_interrupt()
+    earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
+    for number in count():
+        began = time.monotonic()
+        seen = [*map_hosts(boxes, lambda box: collect_status(box, instance)), *map(_undeclared_status, invalid)]
+        seen += [HostStatus(name, False, describe_unreachable_host(why)) for name, why in gone.items()]
+        seen = [with_token_rates(one, earlier, began) for one in seen]
+        if as_json:
+            click.echo(json.dumps([asdict(one) for one in seen], indent=None if watch else 2))
+        else:
+            if watch:
+                click.echo(f"{chr(10) * (number > 0)}{time.strftime('%H:%M:%S')}")
+            print_status_table(seen)
+            for line in describe_hosts(seen, inventory, verbose=verbose):
+                print_paragraph(line)
+        if not watch:
+            break
+        time.sleep(max(0.0, WATCH_INTERVAL_S - (time.monotonic() - began)))
     for problem in problems:
         print_prose(with_typed_inventory(str(problem), click.get_current_context()), err=True)
     verdicts = {one.exit_status for one in seen}
     sys.exit(3 if 3 in verdicts else 2 if problems else max(verdicts, default=0))
+
+
+def with_token_rates(
+    host: HostStatus, earlier: dict[tuple[str, str], tuple[float, float | None]], now: float
+) -> HostStatus:
+    """A host with tokens a second since the previous look, if there was one; a look itself is shorter.
+
+    Args:
+        host: The host.
+        earlier: Host and instance -> time in s and token count of the previous look; gets this one's.
+        now: Time of this look in s.
+    """
+    rows = []
+    for one in host.instances:
+        then, before = earlier.get((host.host, one.instance), (0.0, None))
+        if one.tokens is not None and before is not None:
+            rate = (one.tokens - before) / (now - then) if one.tokens >= before else None
+            one = replace(one, tokens_a_second=rate)
+        earlier[host.host, one.instance] = (now, one.tokens)
+        rows.append(one)
+    return replace(host, instances=rows)

@@ -1,4 +1,4 @@
-"""How `rigwright status` is told: a row an instance, and a line for what no row says."""
+"""The table of `rigwright status`, and the lines under it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,15 @@ class InstanceStatus:
     kv_used: float | None = None
     """Of it, 0 to 1."""
     tokens_a_second: float | None = None
+    tokens: float | None = None
+    """Generated since its start."""
     running: float | None = None
     waiting: float | None = None
+    accept_length: float | None = None
+    """Tokens that a step of speculative decoding yields."""
+    prefix_hits: float | None = None
+    """Of prompt tokens, 0 to 1."""
+    preemptions: float | None = None
     backend: str = ""
     """What computes attention, likewise."""
     load_seconds: float | None = None
@@ -94,11 +101,38 @@ class HostStatus:
 
 # Columns in their order, and which of them go first where there is no room for all.
 COLUMNS = (
-    *("host", "instance", "variant", "state", "up", "port", "GPUs", "context", "GPU memory", "temp", "power", "KV"),
+    *(
+        "host",
+        "instance",
+        "variant",
+        "state",
+        "declared",
+        "up",
+        "port",
+        "GPUs",
+        "context",
+        "GPU memory",
+        "temp",
+        "power",
+        "KV",
+    ),
     *("tokens/s", "queue", "restarts", "memory"),
 )
 OPTIONAL_COLUMNS = (
-    *("context", "restarts", "memory", "queue", "variant", "power", "temp", "port", "GPUs", "GPU memory", "KV"),
+    *(
+        "context",
+        "restarts",
+        "memory",
+        "queue",
+        "declared",
+        "variant",
+        "power",
+        "temp",
+        "port",
+        "GPUs",
+        "GPU memory",
+        "KV",
+    ),
     *("tokens/s", "up"),
 )
 
@@ -127,6 +161,7 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
         "instance": one.instance,
         "variant": one.variant,
         "state": one.state,
+        "declared": _describe_conformity(one),
         "up": format_duration(one.since_s) if one.assessed.is_ready or one.state == "other generation" else "",
         "port": str(one.port or ""),
         "GPUs": ",".join(map(str, one.cards)),
@@ -142,6 +177,13 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
     }
 
 
+def _describe_conformity(one: InstanceStatus) -> str:
+    """Whether a running process is the declared one."""
+    if one.assessed.is_down:
+        return ""
+    return "yes" if one.current and one.declared in ("", one.variant) else "no"
+
+
 def print_status_table(seen: list[HostStatus]) -> None:
     """Print a row for each instance, no wider than the terminal."""
     cells = [_status_cells(host, one) for host in seen for one in host.instances]
@@ -150,13 +192,13 @@ def print_status_table(seen: list[HostStatus]) -> None:
         print_table(*fit_columns(cells, width))
 
 
-def describe_hosts(seen: list[HostStatus], inventory: str) -> list[str]:
-    """What no column says, each with its host."""
-    return [f"{host.host}: {printable(line)}" for host in seen for line in _describe_host(host, inventory)]
+def describe_hosts(seen: list[HostStatus], inventory: str, *, verbose: bool = False) -> list[str]:
+    """The lines under the table, each with its host."""
+    return [f"{host.host}: {printable(line)}" for host in seen for line in _describe_host(host, inventory, verbose)]
 
 
 def _describe_startup(one: InstanceStatus) -> str:
-    """What its engine has said of itself when it started; empty where it has said nothing."""
+    """What its engine reported at its start; empty if nothing."""
     whole = one.context_per_sequence
     times = f", {one.kv_tokens / whole:.1f} requests of {whole}" if one.kv_tokens and whole else ""
     said = [
@@ -167,7 +209,7 @@ def _describe_startup(one: InstanceStatus) -> str:
     return "; ".join(filter(None, said))
 
 
-def _describe_host(host: HostStatus, inventory: str) -> list[str]:
+def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]:
     """What no column says."""
     if not host.reached:
         return [host.why]
@@ -184,7 +226,7 @@ def _describe_host(host: HostStatus, inventory: str) -> list[str]:
         if not one.assessed.is_ready:
             found.append(describe_state(one.assessed, inventory, host.host))
         found += [f"{one.instance}: {error}" for error in one.errors]
-        found += [f"{one.instance}: {said}"] if (said := _describe_startup(one)) else []
+        found += [f"{one.instance}: {said}"] if verbose and (said := _describe_startup(one)) else []
     if host.gateway:
         found.append(f"gateway {host.gateway}")
     if host.gpus_say:

@@ -33,7 +33,7 @@ from rigwright.operate.instance_state import (
 from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import STOPPED, credential_path
 
-PARTIAL = "the journal was searched in part, as its lines take long: `rigwright report` searches all of it"
+PARTIAL = "the journal was searched in part, as its lines take long: `rigwright show report` searches all of it"
 CARD_FIELDS = (
     "index",
     "memory.used",
