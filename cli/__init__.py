@@ -69,7 +69,10 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
             lines = []
             for title in titles:
                 lines.append(click.style(f"{title}:", bold=True))
-                lines += [f"  {name:8}  {self.lazy_commands.read_summary(name)}" for name in COMMAND_SECTIONS[title]]
+                lines += [
+                    f"  {name:8}  {self.lazy_commands.read_summary(name).removesuffix('.')}"
+                    for name in COMMAND_SECTIONS[title]
+                ]
             columns.append(lines)
         width = max(len(click.unstyle(line)) for line in columns[0]) + 1
         formatter.write_paragraph()

@@ -21,7 +21,7 @@ SILENT = "/run/rigwright/silent/chat"
 
 
 def health(inventory: Path) -> tuple[int, dict[str, Any], float]:
-    done = run_rigwright("health", str(inventory), "--json")
+    done = run_rigwright("status", str(inventory), "--json")
     assert done.stdout, done.stderr
     (host,) = json.loads(done.stdout)
     assert host["instances"], host
@@ -86,7 +86,7 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
     wait_until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
     code, one, _ = health(inventory)
     assert (code, any("is not a GGUF" in error for error in one["errors"])) == (1, True), one
-    told = run_rigwright("diagnose", str(inventory), "--json", "--no-checks")
+    told = run_rigwright("doctor", str(inventory), "--json", "--no-checks")
     (host,) = json.loads(told.stdout)
     assert (told.returncode, host["causes"][0]["id"]) == (1, "invalid-magic-characters"), host
     assert "state-failed" in {cause["id"] for cause in host["causes"]}
@@ -99,7 +99,7 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
 @pytest.mark.all_only
 def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: LabHost, inventory: Path) -> None:
     before = converged.run("systemctl show -P InvocationID rigwright-chat")
-    done = run_rigwright("verify", str(inventory), "--json")
+    done = run_rigwright("check", "--serving", str(inventory), "--json")
     (host,) = json.loads(done.stdout)["hosts"]
     found = {one["check"]: (one["verdict"], one["detail"]) for one in host["instances"][0]["checks"]}
     # a model of 0.8 MB says one sentence, whatever it is asked
@@ -119,7 +119,7 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Lab
 
 @pytest.mark.all_only
 def test_what_it_bears_is_seen_under_the_deploy_lock(converged: LabHost, inventory: Path) -> None:
-    done = run_rigwright("stress", str(inventory), "--json")
+    done = run_rigwright("bench", "stress", str(inventory), "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     found = {check["check"]: check for check in one["checks"]}
     # one sentence is no code, and a context of 1,024 tokens has room for no needle and no conversation
@@ -130,7 +130,7 @@ def test_what_it_bears_is_seen_under_the_deploy_lock(converged: LabHost, invento
     lease = "/run/rigwright/locks/lease"
     converged.run(f"mkdir -p /run/rigwright/locks; systemd-run --quiet flock -n {lease} sleep 60")
     wait_until(lambda: converged.run(f"flock -n {lease} true || echo held").strip() == "held", "held by somebody else")
-    held = run_rigwright("stress", str(inventory), "--json")
+    held = run_rigwright("bench", "stress", str(inventory), "--json")
     assert held.returncode == 2, held.stdout
 
 
@@ -144,17 +144,17 @@ def test_clients_of_a_gateway_come_through_it(lab: ThrowawayLab, converged: LabH
     inventory = write_inventory(tmp_path, lab, converged, instances=CHAT, gateway={"listeners": listeners})
     run = run_deploy(inventory)
     assert run.status == 0, run.said
-    made = run_rigwright("keys", str(inventory), "make", "verifier")
+    made = run_rigwright("key", "make", str(inventory), "verifier")
     assert made.returncode == 0, made.stderr
     (tmp_path / "client.key").write_text(made.stdout)
     key = ("--key-file", str(tmp_path / "client.key"))
     for options in (("--listener", "lan"), ("--listener", "office", *key)):
-        done = run_rigwright("verify", str(inventory), "--json", "--gateway", *options)
+        done = run_rigwright("check", "--serving", str(inventory), "--json", "--gateway", *options)
         (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
         found = {check["check"]: check["verdict"] for check in one["checks"]}
         assert (one["ended"], one["gateway"], found["server"], found["completion"]) == ("", True, "ok", "skip"), one
     (tmp_path / "client.key").write_text("wrong\n")
-    done = run_rigwright("verify", str(inventory), "--json", "--gateway", "--listener", "office", *key)
+    done = run_rigwright("check", "--serving", str(inventory), "--json", "--gateway", "--listener", "office", *key)
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     assert (one["checks"][0]["verdict"], "401" in one["checks"][0]["detail"]) == ("fail", True)
     assert health(inventory)[1]["state"] == "ready"

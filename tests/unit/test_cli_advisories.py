@@ -33,7 +33,7 @@ FLEET = ROOT / "inventory/fleet.py"
 
 
 def run_verb(*options: str | Path, inventory: Path = FLEET) -> Result:
-    return CliRunner().invoke(main, ["advisories", str(inventory), *map(str, options)])
+    return CliRunner().invoke(main, ["show", "advisories", str(inventory), *map(str, options)])
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def write_inventory(box: OperatorFolder, **changes: object) -> Path:
 
 
 def run(inventory: Path) -> Result:
-    return CliRunner().invoke(main, ["ca", str(inventory)])
+    return CliRunner().invoke(main, ["key", "ca", str(inventory)])
 
 
 def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path) -> None:

@@ -55,7 +55,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
         with engine.running_at(tmp_path / "socket") as at:
             place = ClientTarget("chat", at, "m", credential=str(tmp_path / "key"))
             monkeypatch.setattr(ClientAccess, "resolve_endpoint", lambda *_: place)
-            return CliRunner().invoke(main, ["load", __file__, "--seconds=1", *words])
+            return CliRunner().invoke(main, ["bench", "load", __file__, "--seconds=1", *words])
 
     return run
 

@@ -88,7 +88,7 @@ def test_no_lock_is_needed_for_what_the_catalogue_says(box: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rig3090", "rig2080ti", "rig5090"])
 def test_a_shipped_inventory_says_what_it_carries(name: str) -> None:
-    done = CliRunner().invoke(main, ["patches", "--all", str(ROOT / f"inventory/{name}.py")])
+    done = CliRunner().invoke(main, ["show", "patches", "--all", str(ROOT / f"inventory/{name}.py")])
     assert done.exit_code == 0, done.output
     assert "mamba-prefix-cache-mtp" in done.stdout
 

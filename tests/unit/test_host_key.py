@@ -192,7 +192,7 @@ def test_without_a_declared_key_known_hosts_is_believed(box, host, home, connect
 
 
 def run_host_key(box: OperatorFolder, home: Path) -> subprocess.CompletedProcess[str]:
-    return run(box, home, sys.executable, "-m", "cli", "host-key", str(box.inventory))
+    return run(box, home, sys.executable, "-m", "cli", "key", "host", str(box.inventory))
 
 
 def test_host_key_shows_what_to_declare_and_logs_in_nowhere(box, host, home, monkeypatch):

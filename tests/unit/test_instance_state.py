@@ -52,7 +52,7 @@ STATES: list[tuple[StateFacts, InstanceState, str, str]] = [
     (StateFacts(), "not deployed", "", "deploy rig.py"),
     (replace(READY, unit=replace(UNIT, load="not-found", active="inactive")), "not deployed", "", "deploy rig.py"),
     (replace(READY, engine=MUTE), "silent", "no step was seen; look again", "health rig.py --instance chat"),
-    (replace(READY, engine=replace(MUTE, counts=False, silent_s=WEDGED)), "silent", "does not count", "health"),
+    (replace(READY, engine=replace(MUTE, counts=False, silent_s=WEDGED)), "silent", "does not count", "doctor"),
     (replace(READY, engine=replace(MUTE, silent_s=WEDGED)), "wedged", "no step for 120 s", "restart rig.py chat"),
     (replace(READY, engine=MUTE, gateway_out="late"), "wedged", "taken it out: late", "restart rig.py chat"),
     (replace(READY, engine=replace(MUTE, error="Connection refused")), "failing", "refused", "logs"),

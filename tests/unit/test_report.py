@@ -154,7 +154,7 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
             {}, {}, {}, {}, instance_health.CommandResult(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True
         )
         monkeypatch.setattr(host_evidence, "read_health", lambda *_: seen)
-        return CliRunner().invoke(main, ["report", str(inventory), *words], **more)
+        return CliRunner().invoke(main, ["show", "report", str(inventory), *words], **more)
 
     return tell
 
@@ -265,7 +265,7 @@ def test_checks_that_do_not_run_are_refused_with_the_reason(
     report_of()
     done = subprocess.CompletedProcess([], status, "", complaint)
     monkeypatch.setattr(show_report, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
-    said = CliRunner().invoke(main, ["report", __file__])
+    said = CliRunner().invoke(main, ["show", "report", __file__])
     assert said.exit_code == 2
     more = f"`rigwright check {__file__}` says more"
     assert said.output.endswith(f"Error: the checks did not run: {why}\n{more}\n")

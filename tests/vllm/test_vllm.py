@@ -43,7 +43,9 @@ def lab() -> Iterator[ThrowawayLab]:
 def entered(inventory: Path, *words: str) -> str:
     """What a command in the environment prints, as an operator runs it."""
     done = subprocess.run(
-        [sys.executable, "-m", "cli", "shell", str(inventory), ENVIRONMENT.name, *words], capture_output=True, text=True
+        [sys.executable, "-m", "cli", "ssh", "--in", ENVIRONMENT.name, str(inventory), *words],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout

@@ -1,0 +1,184 @@
+"""Which verbs there are, how former ones are refused, and how an inventory is chosen where none is named."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli import COMMAND_SECTIONS, COMMANDS, main
+from cli.default_inventory import VARIABLE, find_inventories
+from cli.lazy_commands import LONGEST_SUMMARY, LazyGroup
+from cli.renamed_verbs import RENAMED, replacement_command
+from rigwright.project_root import ROOT
+from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
+
+MOST_VERBS = 28
+INVENTORY = "from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry!r}}})\n"
+BOX = sample_entry(cards=[], ssh_hostname="192.0.2.1", instances=chat_instances())
+
+
+@pytest.fixture
+def folder(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, without an inventory."""
+    monkeypatch.chdir(box.folder)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    box.inventory.unlink(missing_ok=True)
+    return box.folder
+
+
+def write_inventory(folder: Path, name: str) -> None:
+    (folder / name).write_text(INVENTORY.format(entry=BOX))
+
+
+def test_the_help_fits_a_terminal_of_80_columns_and_24_lines() -> None:
+    lines = click.unstyle(CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).output).splitlines()
+    assert len(lines) <= 23, "a prompt takes the last line"
+    assert max(map(len, lines)) <= 80
+    assert len(COMMANDS) == sum(map(len, COMMAND_SECTIONS.values())) <= MOST_VERBS
+
+
+@pytest.mark.parametrize("name", [*COMMANDS])
+def test_each_command_has_a_summary_of_one_line_and_an_example(name: str) -> None:
+    command = COMMANDS[name]
+    group = command if isinstance(command, click.Group) else None
+    for one in [command, *(group.commands.values() if group else ())]:
+        assert 8 < len(one.get_short_help_str(LONGEST_SUMMARY + 20).removesuffix(".")) <= LONGEST_SUMMARY, one.name
+        if not isinstance(one, LazyGroup) and name not in ("lab", "test"):
+            (example,) = re.findall(r"^Example: (.*)$", one.help or "", re.MULTILINE)
+            assert example.startswith("rigwright "), one.name
+
+
+@pytest.mark.parametrize(
+    ("typed", "replacement"),
+    [
+        ("health rig.py --watch", "status rig.py --watch"),
+        ("verify rig.py --gateway", "check --serving rig.py --gateway"),
+        ("diagnose --logs a.log", "doctor --logs a.log"),
+        ("stress rig.py", "bench stress rig.py"),
+        ("load rig.py --streams 1,2", "bench load rig.py --streams 1,2"),
+        ("generations rig.py", "show generations rig.py"),
+        ("models rig.py", "show models rig.py"),
+        ("patches rig.py", "show patches rig.py"),
+        ("variants", "show variants"),
+        ("advisories rig.py", "show advisories rig.py"),
+        ("url rig.py --for curl", "show url rig.py --for curl"),
+        ("report rig.py", "show report rig.py"),
+        ("compose rig.py chat", "show compose rig.py chat"),
+        ("render rig.py --compose chat", "show compose rig.py chat"),
+        ("render --compose=chat rig.py", "show compose rig.py chat"),
+        ("keys rig.py make alice --streams 4", "key make rig.py alice --streams 4"),
+        ("keys --limit box rig.py bring", "key sync --limit box rig.py"),
+        ("keys rig.py", "key list rig.py"),
+        ("ca rig.py", "key ca rig.py"),
+        ("host-key rig.py", "key host rig.py"),
+        ("upgrade rig.py --reboot", "deploy --upgrade-driver rig.py --reboot"),
+        ("run rig.py 'df -h /'", "ssh rig.py 'df -h /'"),
+        ("shell --limit box rig.py vllm python", "ssh --in vllm --limit box rig.py python"),
+        ("shell rig.py", "ssh --in NAME rig.py"),
+        ("tunnel rig.py chat --port 80", "ssh --tunnel chat rig.py --port 80"),
+        ("completion bash", "install --completion bash"),
+    ],
+)
+def test_a_former_verb_is_refused_with_the_command_that_replaces_it(typed: str, replacement: str) -> None:
+    verb, *words = shlex.split(typed)
+    assert replacement_command(verb, words) == f"rigwright {replacement}"
+    done = CliRunner().invoke(main, [verb, *words])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"Error: there is no verb {verb}: use `rigwright {replacement}`\n"
+
+
+def test_former_verbs_are_no_verbs_and_lead_to_commands() -> None:
+    assert not {*RENAMED} & {*COMMANDS}
+    for verb in RENAMED:
+        _, first, second, *_ = [*replacement_command(verb, ["rig.py", "list"]).split(), ""]
+        command = COMMANDS[first]
+        assert not isinstance(command, click.Group) or second in command.commands
+
+
+@pytest.mark.parametrize(
+    "words", [["validate"], ["show", "url"], ["show", "url", "chat"], ["show", "url", "--for", "curl", "chat"]]
+)
+def test_the_only_inventory_of_the_folder_is_used_and_named(folder: Path, words: list[str]) -> None:
+    write_inventory(folder, "boxes.py")
+    (folder / "other.py").write_text("boxes = []\nif True:\n    rigs = []\n")
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert done.stderr.splitlines()[0] == "inventory: boxes.py"
+    at = 1 if words[0] == "validate" else 2
+    assert "inventory:" not in CliRunner().invoke(main, [*words[:at], "boxes.py", *words[at:]]).stderr
+
+
+def test_one_of_several_inventories_has_to_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_inventory(folder, "a.py")
+    write_inventory(folder, "b.py")
+    assert find_inventories(folder) == ["a.py", "b.py"]
+    for words in (["validate"], ["start", "chat"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2
+        assert f"This folder has several inventories: a.py, b.py. Name one, or set {VARIABLE}." in done.stderr
+    monkeypatch.setenv(VARIABLE, "b.py")
+    done = CliRunner().invoke(main, ["validate"])
+    assert (done.exit_code, done.stderr) == (0, f"inventory: b.py ({VARIABLE})\n")
+    assert CliRunner().invoke(main, ["validate", "a.py"]).stderr == ""
+    monkeypatch.setenv(VARIABLE, "gone.py")
+    done = CliRunner().invoke(main, ["validate"])
+    assert (done.exit_code, "gone.py does not exist" in done.stderr) == (2, True)
+
+
+def test_without_an_inventory_the_error_says_where_one_is_looked_for(folder: Path) -> None:
+    done = CliRunner().invoke(main, ["status"])
+    assert done.exit_code == 2
+    assert f"This folder has no inventory (a *.py file that assigns `rigs`), and {VARIABLE} is not set." in done.stderr
+    write_inventory(folder, "a.py")
+    done = CliRunner().invoke(main, ["validate", "b.py"])
+    assert (done.exit_code, "b.py does not exist" in done.stderr) == (2, True)
+
+
+def test_verbs_that_need_no_inventory_use_the_only_one(folder: Path) -> None:
+    write_inventory(folder, "a.py")
+    assert CliRunner().invoke(main, ["show", "variants", "--json"]).stderr.startswith("inventory: a.py\n")
+    assert "inventory:" not in CliRunner().invoke(main, ["show", "variants", "--cards", "0"]).stderr
+    (folder / "log").write_text("")
+    assert CliRunner().invoke(main, ["doctor", "--logs", "log"]).stderr == ""
+    assert "inventory:" not in CliRunner().invoke(main, ["validate", "--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--instance", "chat"), ("--gateway", ""), ("--listener", "lan"), ("--key-file", "f")]
+)
+def test_options_of_a_serving_check_need_it(folder: Path, option: str, value: str) -> None:
+    write_inventory(folder, "a.py")
+    done = CliRunner().invoke(main, ["check", "a.py", option, *([value] if value else [])])
+    assert (done.exit_code, f"{option} goes with --serving" in done.stderr) == (2, True)
+    done = CliRunner().invoke(main, ["check", "a.py", "--serving", "--deep"])
+    assert (done.exit_code, "--serving goes with" in done.stderr) == (2, True)
+
+
+SCRIPTED = {
+    "bash": [
+        "bash",
+        "--norc",
+        "-c",
+        "{script}\nCOMP_WORDS=({words}) COMP_CWORD={last}\n_rigwright_completion ./rig\n"
+        "printf '%s\\n' \"${{COMPREPLY[@]}}\"\ncomplete -p rig",
+    ],
+}
+
+
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
+def test_bash_completes_the_script_of_a_clone_too() -> None:
+    script = CliRunner().invoke(main, ["install", "--completion", "bash"]).output
+    words = [one.format(script=script, words="./rig check --only S0", last=3) for one in SCRIPTED["bash"]]
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=ROOT, check=False, env=os.environ | {"TERM": "dumb"}
+    )
+    assert done.stderr == ""
+    *ids, registered = done.stdout.splitlines()
+    assert ids[0] == "S01"
+    assert "-F _rigwright_completion rig" in registered
