@@ -70,7 +70,7 @@ def test_all_verbs_name_the_same_state(lab: ThrowawayLab, converged: LabHost, in
     converged.run(f"systemctl stop {UNIT}; systemctl start --no-block {UNIT}")
     stopped = "P=$(pgrep -x llama-server) && kill -STOP $P && systemctl is-active " + UNIT
     wait_until(lambda: converged.run(stopped, check=False).strip() == "activating", "starting", every=0.02)
-    assert_state(inventory, "starting", "starting", "rigwright health ")
+    assert_state(inventory, "starting", "starting", "rigwright status ")
     converged.run("kill -CONT $(pgrep -x llama-server)")
     wait_until(lambda: is_serving(converged), "it serves again")
 

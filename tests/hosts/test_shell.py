@@ -1,4 +1,4 @@
-"""`rigwright shell` as an instance: it is where that one is, and what it runs ends with it, however that ends."""
+"""`rigwright ssh --in` as an instance: it is where that one is, and what it runs ends with it, however that ends."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""`rigwright load`: ladders over a host's job, against a stand-in of an engine; what is told, written and refused."""
+"""`rigwright bench load`: ladders over a host's job, against a stand-in of an engine; what is told, written and refused."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`rigwright models`: what lies on hosts, and that only what nothing needs and is ours is removed, on request."""
+"""`rigwright show models`: what lies on hosts, and that only what nothing needs and is ours is removed, on request."""
 
 import fcntl
 import json

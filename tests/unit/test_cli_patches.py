@@ -1,4 +1,4 @@
-"""`rigwright patches`: what engines carry, from the inventory and what lies beside it alone."""
+"""`rigwright show patches`: what engines carry, from the inventory and what lies beside it alone."""
 
 import json
 from pathlib import Path

@@ -182,3 +182,32 @@ def test_bash_completes_the_script_of_a_clone_too() -> None:
     *ids, registered = done.stdout.splitlines()
     assert ids[0] == "S01"
     assert "-F _rigwright_completion rig" in registered
+
+
+SCANNED = ("*.md", "*.py", "*.j2", "*.toml", "*.sh", "*.yml", "*.yaml", "rig")
+HISTORY = ("CHANGELOG.md", "cli/renamed_verbs.py", "tests/unit/test_cli_verbs.py")
+# words that are nothing but a former verb where they are quoted as a command
+UNAMBIGUOUS = ("verify", "diagnose", "stress", "host-key", "tunnel", "health", "upgrade")
+FORMER = re.compile(
+    rf"(?:rigwright|\./rig) (?:{'|'.join(RENAMED)})(?![\w-])|`(?:{'|'.join(UNAMBIGUOUS)})(?: (?:--|INVENTORY)[^`]*)?`"
+    r"|`keys? (?:INVENTORY )?bring\b|`keys (?:make|list|rotate|revoke)\b"
+)
+# file -> texts of it that look like a former verb and are none
+NO_VERBS = {
+    "docs/checks.md": {"`health`"},  # a section of the survey
+    "roles/rig_lookup.py": {"`upgrade`"},  # an order of a run over hosts
+}
+
+
+def test_no_text_names_a_former_verb_as_a_command() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", *SCANNED], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    found = {
+        (name, hit)
+        for name in listed
+        if name not in HISTORY
+        for hit in FORMER.findall((ROOT / name).read_text(errors="replace"))
+        if hit not in NO_VERBS.get(name, ())
+    }
+    assert found == set()

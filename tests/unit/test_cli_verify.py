@@ -1,4 +1,4 @@
-"""`rigwright verify`, as a process, of a host that speaks SSH and has an engine of ours."""
+"""`rigwright check --serving`, as a process, of a host that speaks SSH and has an engine of ours."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""`rigwright render --compose`: a compose file that runs what podman is told to run."""
+"""`rigwright show compose`: a compose file that runs what podman is told to run."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Which variant to take: `rigwright variants` answers a need by what catalogues say."""
+"""Which variant to take: `rigwright show variants` answers a need by what catalogues say."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`rigwright init` asks what `rigwright variants` answers, and with --serve has it served."""
+"""`rigwright init` asks what `rigwright show variants` answers, and with --serve has it served."""
 
 import runpy
 from dataclasses import dataclass, field

@@ -99,7 +99,7 @@ def prove(
     assert {name.lower().replace("_", "-").replace(".", "-"): release for name, release in found} == locked
     began = time.monotonic()
     assert entered(inventory, "python", "-c", "import vllm; print(vllm.__version__)").split() == [locked["vllm"]]
-    print(f"import vllm, on no card: {time.monotonic() - began:.1f} s with rigwright shell")
+    print(f"import vllm, on no card: {time.monotonic() - began:.1f} s with rigwright ssh --in NAME")
     said = uv(host, "check", "--offline", "--no-cache")
     assert "compatible" in said, said
     print(said.strip().splitlines()[-1])
