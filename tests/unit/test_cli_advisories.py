@@ -196,8 +196,8 @@ def test_check_ends_with_their_numbers() -> None:
     reporter.short_test_summary()
     assert written._file.getvalue().splitlines() == [
         "box1: conforms (3 ok, 0 failed, 0 skipped)",
-        "box1: published advisories: 2 open, 0 unknown, 5 closed (`rigwright show advisories`",
-        "  lists them)",
+        "box1: published advisories: 2 open, 0 unknown, 5 closed (`rigwright show",
+        "  advisories` lists them)",
         "box2: conforms (3 ok, 0 failed, 0 skipped)",
     ]
 

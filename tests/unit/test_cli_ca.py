@@ -1,4 +1,4 @@
-"""`rigwright key ca`: the certificate alone on standard output, how clients trust it beside that, and no key anywhere."""
+"""`rigwright key ca`: the certificate on standard output, how clients trust it on standard error, no key anywhere."""
 
 from pathlib import Path
 

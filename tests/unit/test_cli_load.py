@@ -1,4 +1,4 @@
-"""`rigwright bench load`: ladders over a host's job, against a stand-in of an engine; what is told, written and refused."""
+"""`rigwright bench load`: ladders over a host's job, against a stand-in of an engine; output, files and refusals."""
 
 import csv
 import json

@@ -260,7 +260,7 @@ INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\
 @pytest.mark.parametrize(
     ("hosts", "words", "said"),
     [
-        (["one"], ["chat"], "--compose: chat is served by llama.cpp, which does not run in a container"),
+        (["one"], ["chat"], "chat is served by llama.cpp, which does not run in a container"),
         (["one"], ["chta"], 'there is no instance "chta"; did you mean "chat"?'),
         (["one", "two"], ["chat"], "chat is on one, two: choose one with --limit"),
         (["one", "two"], ["chat", "--limit", "two"], "served by llama.cpp"),
