@@ -21,7 +21,7 @@ from paramiko import Channel
 
 from checks.connections import ConnectedHost, HostReadFailed, connect_inventory
 from cli import exit_codes, safe_output, shell_completion
-from cli.exit_codes import NotAsDeclared, exit_if_unreached
+from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
 from cli.shell_completion import LIMIT_OPTION
@@ -127,9 +127,11 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
 
 
 def _read_instance_key(box: ConnectedHost, instance: Instance, inventory: str) -> str:
-    answer = root_shell.run_command(
-        box.target, f"cat {shlex.quote(credential_path(box.rig.roots, instance))}", most=1 << 16
-    )
+    command = f"cat {shlex.quote(credential_path(box.rig.roots, instance))}"
+    try:
+        answer = root_shell.run_command(box.target, command, most=1 << 16)
+    except root_shell.ConnectionGone as error:
+        raise HostUnreached(f"{box.name}: {printable(str(error))}") from None
     if answer.status or not (lines := answer.lines):
         state = _describe_down_state(box, instance, inventory)
         raise NotAsDeclared(state or f"{box.name}: {instance.name} has no API key: run deploy")

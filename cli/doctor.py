@@ -19,6 +19,7 @@ import click
 
 from checks.connections import ConnectedHost, map_hosts
 from checks.results import STATUS
+from cli.exit_codes import InvalidRequest
 from cli.host_evidence import MAX_LOG_BYTES, causes_for_log, collect_evidence, collect_failed_checks, read_log
 from cli.inventory_loading import load_hosts, optional_inventory
 from cli.observed_box import observe_box
@@ -34,7 +35,7 @@ from rigwright.model.rig import Rig
 from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvidence
 from rigwright.operate.root_cause_analysis import diagnose_host
 from rigwright.plan.preflight import find_refusals
-from rigwright.problems import Invalid, printable
+from rigwright.problems import Invalid, describe_unknown, printable
 from rigwright.serving.activation import goal_for
 from roles import root_shell
 
@@ -102,6 +103,9 @@ def _diagnose_all(
 ) -> tuple[list[DiagnosedHost], list[str]]:
     """This machine and the hosts of an inventory, and why the inventory is refused, if it is."""
     hosts, rigs, refused = _load_declarations(inventory, limit) if inventory else ({}, {}, [])
+    known = {one.name for rig in rigs.values() for one in rig.instances}
+    if unknown := [f"--instance: {describe_unknown('instance', one, known)}" for one in names if one not in known]:
+        raise InvalidRequest("\n".join(unknown))
     for text in refused:
         print_prose(with_typed_inventory(text, click.get_current_context()), err=True)
     here = DiagnosedHost(THIS_MACHINE, list(_check_controller(hosts, rigs)))
@@ -113,7 +117,7 @@ def _diagnose_all(
         if fault := _check_connection(str(inventory), name, data, probe_host_key):
             away[name] = fault
     met = [name for name in hosts if name not in away]
-    boxes, invalid, gone, _ = connect_hosts(str(inventory), ",".join(met), names) if met else ([], [], {}, [])
+    boxes, invalid, gone, _ = connect_hosts(str(inventory), ",".join(met)) if met else ([], [], {}, [])
     for name in gone:
         user, place = _ssh_target(name, hosts[name])
         away[name] = _blocking("ssh-login", f"SSH login as {user} is refused", f"ssh-copy-id {place}")
@@ -166,7 +170,7 @@ def _print_host(host: DiagnosedHost) -> None:
     if not host.causes:
         print_prose(f"{host.name}: no fault found")
     for one in host.causes:
-        where = f"{one.where}: " if one.where else ""
+        where = f"{one.where}: " if one.where and not one.means.startswith(one.where) else ""
         print_paragraph(printable(f"{host.name}: {where}{one.means}"), hang=4)
         times = f" ({one.times} times)" if one.times > 1 else ""
         if one.evidence:

@@ -14,12 +14,13 @@ import click
 import gevent
 
 from checks.connections import ConnectedHost, RigsByHost, UnreachableHosts, connect_inventory
-from cli.exit_codes import INTERRUPTED_STATUS, InvalidRequest
+from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest
 from cli.tables import print_prose
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate.client_target import ClientTarget, NoClientTarget, gateway_target, instance_target
 from rigwright.problems import describe_unknown
+from roles import root_shell
 from roles.client import HostClient
 from roles.deploy_lock import DeployLock
 
@@ -101,11 +102,13 @@ def hold_deploy_lock(box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
     """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
 
     Raises:
-        InvalidRequest: somebody else holds it.
+        InvalidRequest: another process holds it.
+        HostUnreached: the host refuses root.
     """
     lock = DeployLock(box.target, doing)
     if refused := lock.acquire():
-        raise InvalidRequest(f"{box.name}: refused: {refused}")
+        denied = root_shell.is_root_denial(refused)
+        raise (HostUnreached if denied else InvalidRequest)(f"{box.name}: refused: {refused}")
     try:
         yield lock
     finally:

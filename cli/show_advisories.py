@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from checks.results import STATUS
 from cli.exit_codes import exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rig, load_hosts
 from cli.option_types import OutputFile
@@ -68,7 +69,8 @@ def advisories(
     Open names the listener and whether it needs a key; closed names the option, sandbox, gateway rule or missing
     feature that closes it; unknown means missing data. Shipped data cover vLLM, llama.cpp and NVIDIA's bulletins; --db
     adds data for other packages. Contacts no host without --installed.
-    Exit status: 0, listed. 1, --fail-on applies. 2, the inventory or a file is refused. 3, a host was not reached.
+    Exit status: 0, listed. 1, --fail-on applies. 2, the inventory or a file is refused. 3, a host was not reached, or
+    its packages were not read.
     Example: rigwright show advisories rig.py --db PyPI.zip --fail-on open
     """
     found: dict[str, tuple[str, tuple[HostPackage, ...]]] | None = None
@@ -91,6 +93,8 @@ def advisories(
     else:
         _print_assessments(made, today)
     exit_if_unreached(gone)
+    if found is not None and len(found) < len(rigs):
+        sys.exit(STATUS["not reached"])
     sys.exit(1 if exceeds_threshold(made, fail_on) else 0)
 
 

@@ -72,7 +72,7 @@ def report(inventory: str, limit: str | None, output: Path | None, yes: bool) ->
     if output and (yes or click.confirm(f"\nWrite this to {output}?")):
         write_output(output, text)
         click.echo(f"written to {output}", err=True)
-    if gone:
+    if gone or any(one.verdict == "not reached" for one in looked.hosts):
         sys.exit(STATUS["not reached"])
 
 

@@ -61,7 +61,13 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
         raise click.ClickException(f"{inventory}: nothing is served")
     if client is None:
         rows: list[tuple[str, ...]] = [
-            (one.host, one.model, one.base, "needed" if one.keyed else "none", one.listener or f"tunnel {one.instance}")
+            (
+                one.host,
+                one.model,
+                one.base,
+                "needed" if one.keyed else "none",
+                one.listener or f"ssh --tunnel {one.instance}",
+            )
             for one in found
         ]
         print_table(("host", "model", "address", "key", "by"), rows)

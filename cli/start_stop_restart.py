@@ -7,6 +7,7 @@ import shlex
 import click
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
+from checks.results import STATUS
 from cli import exit_codes, shell_completion
 from cli.exit_codes import exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
@@ -105,6 +106,8 @@ def _run_on_instances(
         for line in one.describe_outcome(verb):
             print_prose(f"{box.name}: {line}")
     exit_if_unreached(gone)
+    if any(root_shell.is_root_denial(one.refusal) for one in became):
+        raise click.exceptions.Exit(STATUS["not reached"])
     if faulty:
         raise click.exceptions.Exit(1)
 
@@ -119,6 +122,8 @@ def _run_on_box(box: ConnectedHost, verb: LifecycleVerb, names: list[str], *, re
         # an instance may wait for what another one compiles
         answer = root_shell.run_command(box.target, script, limit=2 * longest + SLACK)
         return start_stop_by_hand.parse_outcome(answer.lines)
+    except root_shell.RootDenied as error:
+        return LifecycleOutcome(refusal=printable(str(error)))
     except root_shell.ConnectionGone as error:
         return LifecycleOutcome(refusal=f"the connection is gone: {printable(str(error))}")
     except ValueError as error:

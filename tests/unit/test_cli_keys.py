@@ -90,7 +90,7 @@ def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayF
     before = file.read_text()
     done = keys("make", "alice")
     assert (done.exit_code, done.stdout, file.read_text()) == (1, "", before)
-    assert "alice already has a key: `rotate` replaces it" in done.stderr
+    assert "alice already has a key: `key rotate` replaces it" in done.stderr
     assert hosts["box1"].reloaded_units == [ROUTER_UNIT]
 
 

@@ -162,7 +162,7 @@ GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
 def test_all_ways_are_listed_and_a_configuration_is_of_the_first(box: OperatorFolder) -> None:
     status, said, _ = url(box, gateway=GATEWAY, instances=chat_instances())
     assert status == 0
-    assert ["http://192.0.2.7:8000/v1" in said, "tunnel INSTANCE" in said] == [True, True]
+    assert ["http://192.0.2.7:8000/v1" in said, "ssh --tunnel chat" in said] == [True, True]
     status, said, notes = url(box, "small", "--for", "page-assist", gateway=GATEWAY, instances=chat_instances())
     assert "Base URL: http://192.0.2.7:8000/v1" in said
     assert '"origins": ["chrome-extension://' in notes

@@ -83,7 +83,7 @@ def test_a_command_is_roots_with_sudo_alone(verb: Verb, host: StandInSshd) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--port", "80"], "--port goes with --tunnel"),
+        (["--port", "80", "{}"], "--port goes with --tunnel"),
         (["--as-instance", "{}"], "--as-instance goes with --in"),
         (["--sudo", "{}"], "--sudo goes with COMMAND, without --in"),
         (["--tunnel", "chat", "{}", "id"], "--tunnel goes with neither COMMAND nor --in"),
@@ -134,10 +134,13 @@ def test_a_doctor_names_what_keeps_commands_from_being_roots(verb: Verb, host: S
 def test_a_doctor_goes_on_with_an_inventory_that_is_refused(verb: Verb, host: StandInSshd) -> None:
     host.add_program("id", "echo 1000")
     done = verb("doctor", "{}", instances=chat_instances(variant="llamacpp/cpuu"))
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode == 3, done.stdout + done.stderr
     assert 'did you mean "llamacpp/cpu"?' in done.stderr
     assert "this machine: " in done.stdout
     assert 'fix: put "_sudo": True among its keys' in done.stdout
+    host.add_program("id", "echo 0")
+    done = verb("doctor", "{}", instances=chat_instances(variant="llamacpp/cpuu"))
+    assert done.returncode == 2, done.stdout + done.stderr
     assert "box: its declaration is refused: its state was not examined" in done.stdout
 
 
@@ -212,3 +215,22 @@ def test_an_answer_comes_piece_by_piece(server: SeenRequests) -> None:  # noqa: 
     pieces = list(stream_completion(connection, "a-key", {"model": "m", "messages": [], "stream": True}))
     assert pieces == ["I am", " here."]
     assert server.headers == "Bearer a-key"
+
+
+ROOT = "status;plan;check;doctor --no-checks;show generations;logs;check --serving;deploy --dry;start chat;bench load"
+MORE_ROOT = (
+    "show models;stop chat;restart chat;bench stress;bench speed;deploy;rollback;remove --yes;ssh --in chat;chat -m hi;"
+    "check --history;check --accept --yes;show report;show advisories --installed"
+)
+
+
+@pytest.mark.parametrize(
+    "words", [*ROOT.split(";"), *(pytest.param(one, marks=pytest.mark.all_only) for one in MORE_ROOT.split(";"))]
+)
+def test_a_host_that_refuses_root_is_not_reached_for_any_verb(verb: Verb, host: StandInSshd, words: str) -> None:
+    host.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    name, *rest = words.split()
+    topics, options = (rest[:1], rest[1:]) if name in ("show", "bench") else ([], rest)
+    done = verb(name, *topics, "{}", *options, _sudo=True)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
