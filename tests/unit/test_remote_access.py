@@ -218,20 +218,14 @@ def test_an_answer_comes_piece_by_piece(server: SeenRequests) -> None:  # noqa: 
 
 
 AS_ROOT = "status;plan;check;doctor --no-checks;show generations;check --serving;deploy --dry;start chat;bench load"
-    "status;plan;check;doctor --no-checks;show generations;logs;check --serving;deploy --dry;start chat;bench load"
-)
 MORE = (
-    "logs;show models;stop chat;restart chat;bench stress;bench speed;deploy;rollback;remove --yes;ssh --in chat;chat -m hi;"
-    "check --history;check --accept --yes;show report;show advisories --installed"
+    "logs;show models;stop chat;restart chat;bench stress;bench speed;deploy;rollback;remove --yes;ssh --in chat"
+    ";chat -m hi;check --history;check --accept --yes;show report;show advisories --installed"
 )
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        *AS_ROOT.split(";"),
-        *(pytest.param(one, marks=pytest.mark.all_only) for one in MORE.split(";")),
-    ],
+    "words", [*AS_ROOT.split(";"), *(pytest.param(one, marks=pytest.mark.all_only) for one in MORE.split(";"))]
 )
 def test_a_host_that_refuses_root_is_not_reached_for_any_verb(verb: Verb, host: StandInSshd, words: str) -> None:
     host.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
