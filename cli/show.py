@@ -11,4 +11,4 @@ TOPICS = ("generations", "models", "variants", "patches", "advisories", "url", "
 
 @click.group(cls=LazyGroup, places={topic: (f"show_{topic}", topic) for topic in TOPICS})
 def show() -> None:
-    """Print one topic in detail."""
+    """Print models, URLs and more."""

@@ -169,8 +169,8 @@ def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Gat
     assert ask_question(box.tls_client(alice)) == ANSWER
     assert run_rigwright("key", "revoke", str(inventory), "alice").returncode == 0
     # the file is refused before it is changed; a host keeps its keys; a host is refused
-    for status, words in ((2, ["keys", "make", "carol"]), (1, ["keys", "bring"]), (1, ["plan"])):
-        done = run_rigwright(words[0], str(older), *words[1:])
+    for status, words, name in ((2, ["key", "make"], ["carol"]), (1, ["key", "sync"], []), (1, ["plan"], [])):
+        done = run_rigwright(*words, str(older), *name)
         output = " ".join((done.stdout + done.stderr).split())
         assert (done.returncode, "1 key would return: alice" in output) == (status, True), output
     for run in (run_plan(older), run_deploy(older)):
@@ -195,7 +195,7 @@ def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(
     inventory, before = box.write_gateway_inventory(), started(box)
 
     def key(*words: str) -> str:
-        done = run_rigwright("keys", str(inventory), *words)
+        done = run_rigwright("key", words[0], str(inventory), *words[1:])
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ UNIT = "rigwright-chat.service"
 SILENT = "/run/rigwright/silent/chat"
 
 
-def health(inventory: Path) -> tuple[int, dict[str, Any], float]:
+def look_at_instance(inventory: Path) -> tuple[int, dict[str, Any], float]:
+    """Exit status of `status`, the instance, and the seconds that it took, start of Python included."""
+    began = time.monotonic()
     done = run_rigwright("status", str(inventory), "--json")
     assert done.stdout, done.stderr
     (host,) = json.loads(done.stdout)
     assert host["instances"], host
-    return done.returncode, host["instances"][0], host["took_s"]
+    return done.returncode, host["instances"][0], time.monotonic() - began
 
 
 def on_a_terminal(columns: int, *words: str) -> list[str]:
@@ -35,9 +38,9 @@ def on_a_terminal(columns: int, *words: str) -> list[str]:
 
 
 def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, inventory: Path, tmp_path: Path) -> None:
-    code, one, took = health(inventory)
+    code, one, took = look_at_instance(inventory)
     assert (code, one["state"], one["errors"]) == (0, "ready", [])
-    assert one["metrics"]["tokens"] >= 1
+    assert one["tokens"] >= 1
     done = run_rigwright("status", str(inventory))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "as declared" in done.stdout
@@ -48,20 +51,20 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     # what hangs is silent after some patience, then wedged, which a short look tells
     pid = main_pid(converged)
     converged.run(f"kill -STOP {pid}")
-    code, one, silent_took = health(inventory)
+    code, one, silent_took = look_at_instance(inventory)
     assert (code, one["state"]) == (1, "silent")
     converged.run(f'sed -i \'s/"began": [0-9]*/"began": 0/\' {SILENT}')
-    code, one, wedged_took = health(inventory)
+    code, one, wedged_took = look_at_instance(inventory)
     assert (code, one["state"]) == (1, "wedged"), one
     print(f"looks took {took}, {silent_took} and {wedged_took} s")
-    assert wedged_took < 3
+    assert wedged_took < 5
     assert "chat is wedged" in run_rigwright("status", str(inventory)).stdout
     converged.run(f"kill -CONT {pid}")
-    wait_until(lambda: health(inventory)[1]["state"] == "ready", "ready again", 30)
+    wait_until(lambda: look_at_instance(inventory)[1]["state"] == "ready", "ready again", 30)
     assert converged.run(f"ls {SILENT} 2>/dev/null || true") == ""
 
     converged.run("systemctl stop rigwright-chat; touch /run/reboot-required")
-    assert health(inventory)[:2][1]["state"] == "stopped"
+    assert look_at_instance(inventory)[:2][1]["state"] == "stopped"
     stopped = run_rigwright("status", str(inventory))
     assert (stopped.returncode, "a reboot is pending" in stopped.stdout) == (1, True)
     converged.run("systemctl start rigwright-chat")
@@ -83,11 +86,11 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
     weights = path or converged.run("find /srv/models -name '*.gguf' | head -n 1").strip()
     converged.run(f"mv {weights} {weights}.away && printf broken > {weights}")
     converged.run("systemctl start --no-block rigwright-chat", check=False)
-    wait_until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
-    code, one, _ = health(inventory)
+    wait_until(lambda: look_at_instance(inventory)[1]["state"] == "failed", "failed", 60)
+    code, one, _ = look_at_instance(inventory)
     assert (code, any("is not a GGUF" in error for error in one["errors"])) == (1, True), one
     told = run_rigwright("doctor", str(inventory), "--json", "--no-checks")
-    (host,) = json.loads(told.stdout)
+    _, host = json.loads(told.stdout)
     assert (told.returncode, host["causes"][0]["id"]) == (1, "invalid-magic-characters"), host
     assert "state-failed" in {cause["id"] for cause in host["causes"]}
     converged.run(
@@ -157,4 +160,4 @@ def test_clients_of_a_gateway_come_through_it(lab: ThrowawayLab, converged: LabH
     done = run_rigwright("check", "--serving", str(inventory), "--json", "--gateway", "--listener", "office", *key)
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     assert (one["checks"][0]["verdict"], "401" in one["checks"][0]["detail"]) == ("fail", True)
-    assert health(inventory)[1]["state"] == "ready"
+    assert look_at_instance(inventory)[1]["state"] == "ready"
