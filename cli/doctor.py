@@ -41,6 +41,7 @@ from roles import root_shell
 
 THIS_MACHINE = "this machine"
 BLOCKING = 200  # weight of a fault that keeps hosts from being reached, deployed to or served: before all causes
+LEAST = 18  # weight below which a cause is a mild line of an instance that serves now, such as a refused request
 NAMED_AS_IDS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 """Keys that are tried without being named (ssh_config(5), IdentityFile)."""
 
@@ -157,6 +158,7 @@ def _diagnose_box(
         fault = _blocking("no-answer", f"it does not answer as it should: {getattr(error, 'message', error)}")
         return DiagnosedHost(box.name, [fault], reached=False)
     causes = diagnose_host(evidence, {one.name: kind_of(one).causes for one in mine})
+    causes = [one for one in causes if one.weight >= LEAST]
     known = {(one.id, one.where) for one in causes}
     blocking = [
         one for one in blocking if (one.id, one.where) not in known and (not names or one.where in {"", *names})

@@ -94,7 +94,7 @@ def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Pa
     # by hand: what is stopped stays so over a reboot, until it is started or deployed
     assert run_verb("stop", file, "chat").stdout == "box: chat: stopped until `start` or the next deploy\n"
     assert not is_serving(converged)
-    assert "chat is stopped by hand since " in run_verb("doctor", file, status=1).stdout
+    assert "chat is stopped by hand" in run_verb("doctor", file, status=1).stdout
     converged.reboot()
     assert not is_serving(converged)
     assert converged.run(f"ls {STOPPED}")
@@ -111,7 +111,7 @@ def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Pa
     before = main_pid(converged)
     run_verb("restart", file, "chat")
     assert (is_serving(converged), main_pid(converged) != before) == (True, True)
-    assert run_verb("doctor", file).stdout.splitlines()[-1] == "box: nothing is wrong"
+    assert run_verb("doctor", file).stdout.splitlines()[-1] == "box: no fault found"
     assert red_checks(inventory) == set()
 
     # hosts
