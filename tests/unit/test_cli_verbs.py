@@ -1,14 +1,15 @@
 """Which verbs there are, how former ones are refused, and how an inventory is chosen where none is named."""
 
-import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from cli import COMMAND_SECTIONS, COMMANDS, main
@@ -160,28 +161,62 @@ def test_options_of_a_serving_check_need_it(folder: Path, option: str, value: st
     assert (done.exit_code, "--serving goes with" in done.stderr) == (2, True)
 
 
-SCRIPTED = {
-    "bash": [
-        "bash",
-        "--norc",
-        "-c",
-        "{script}\nCOMP_WORDS=({words}) COMP_CWORD={last}\n_rigwright_completion ./rig\n"
-        "printf '%s\\n' \"${{COMPREPLY[@]}}\"\ncomplete -p rig",
+@pytest.mark.parametrize(
+    ("words", "incomplete", "names"),
+    [
+        (["start"], "ch", ["chat"]),
+        (["start", "a.py"], "ch", ["chat"]),
+        (["start", "chat"], "co", []),
+        (["switch"], "ch", ["chat"]),
+        (["switch", "chat"], "llamacpp/tw", ["llamacpp/two"]),
+        (["logs", "--instance"], "ch", ["chat"]),
+        (["status", "--limit"], "b", ["box"]),
+        (["show", "url"], "ch", ["chat"]),
+        (["show"], "pat", ["patches"]),
+        (["ssh", "--tunnel"], "ch", ["chat"]),
+        (["check", "--explain"], "S00", []),
+        (["check", "--explain"], "S01", ["S01"]),
+        (["check", "--ignore"], "logg", ["logging"]),
+        (["doctor", "--instance"], "ch", ["chat"]),
     ],
+)
+def test_names_of_the_default_inventory_are_completed(
+    folder: Path, words: list[str], incomplete: str, names: list[str]
+) -> None:
+    write_inventory(folder, "a.py")
+    found = ShellComplete(main, {}, "rigwright", "_RIGWRIGHT_COMPLETE").get_completions(words, incomplete)
+    assert [one.value for one in found if one.type == "plain"] == names
+
+
+# each shell's own function, for the words of a line whose command is {program}, and what completes `rig`
+COMPLETED = {
+    "bash": "{script}\nCOMP_WORDS=({program} check --only S0) COMP_CWORD=3\n_rigwright_completion {program}\n"
+    "printf '%s\\n' \"${{COMPREPLY[@]}}\"; complete -p rig",
+    "zsh": "autoload -Uz compinit; compinit -u -d {folder}/dump\n{script}\n"
+    "words=({program} check --only S0) CURRENT=4; compadd() {{ print -l $completions }}\n"
+    "_rigwright_completion; print $_comps[rig]",
+    "fish": '{script}\ncomplete -C "{program} check --only S0"; complete rig',
 }
+QUIET = {"bash": ["bash", "--norc", "-c"], "zsh": ["zsh", "-f", "-c"], "fish": ["fish", "--no-config", "-c"]}
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
-def test_bash_completes_the_script_of_a_clone_too() -> None:
-    script = CliRunner().invoke(main, ["install", "--completion", "bash"]).output
-    words = [one.format(script=script, words="./rig check --only S0", last=3) for one in SCRIPTED["bash"]]
-    done = subprocess.run(
-        words, capture_output=True, text=True, cwd=ROOT, check=False, env=os.environ | {"TERM": "dumb"}
-    )
-    assert done.stderr == ""
-    *ids, registered = done.stdout.splitlines()
-    assert ids[0] == "S01"
-    assert "-F _rigwright_completion rig" in registered
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(one, marks=pytest.mark.all_only) for one in ("zsh", "fish"))])
+@pytest.mark.parametrize("program", ["./rig", "./noisy"])
+def test_a_shell_completes_the_script_of_a_clone_and_shows_no_error(shell: str, program: str, tmp_path: Path) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell} here")
+    noisy = tmp_path / "noisy"
+    noisy.write_text("#!/bin/sh\necho KeyboardInterrupt >&2\nexit 130\n")
+    noisy.chmod(0o755)
+    script = CliRunner().invoke(main, ["install", "--completion", shell]).output
+    folder = ROOT if program == "./rig" else tmp_path
+    text = COMPLETED[shell].format(script=script, program=program, folder=tmp_path)
+    done = subprocess.run([*QUIET[shell], text], capture_output=True, text=True, cwd=folder, check=False)
+    assert "KeyboardInterrupt" not in done.stdout + done.stderr
+    if program == "./rig":
+        assert done.stdout.split()[0] == "S01", done.stderr
+        assert "_rigwright_completion" in done.stdout.splitlines()[-1]
 
 
 SCANNED = ("*.md", "*.py", "*.j2", "*.toml", "*.sh", "*.yml", "*.yaml", "rig")
