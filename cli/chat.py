@@ -26,8 +26,8 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
 from cli.shell_completion import LIMIT_OPTION
 from cli.show_url import find_access_paths
+from cli.ssh import instance_selector, open_port_channel
 from cli.tables import print_prose
-from cli.tunnel import instance_selector, open_port_channel
 from rigwright.gateway import certificate_authority
 from rigwright.gateway.client_setup import NO_KEY, VARIABLE, ClientEndpoint
 from rigwright.model.instance import Instance

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from paramiko import ChannelException
 
-from cli import remote_terminal, ssh, tunnel
+from cli import remote_terminal, ssh
 from rigwright.gateway.client_setup import VARIABLE, ClientEndpoint
 from roles import deploy_lock, root_shell
 from roles.client.host import http_exchange
@@ -124,6 +124,6 @@ def test_a_port_that_takes_no_connection_is_said_in_a_line(capsys: pytest.Captur
     box: Any = SimpleNamespace(name="box", target=SimpleNamespace(connector=SimpleNamespace(client=client)))
     ours, theirs = socket.socketpair()
     with ours, suppress(OSError):
-        tunnel._forward_connection(theirs, box, 8020)
+        ssh._forward_connection(theirs, box, 8020)
         assert ours.recv(1) == b""
     assert capsys.readouterr().err.startswith("box: port 8020 takes no connection: ")
