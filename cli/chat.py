@@ -25,7 +25,7 @@ from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
 from cli.shell_completion import LIMIT_OPTION
-from cli.show_url import find_access_paths
+from cli.show_declared import find_access_paths
 from cli.ssh import instance_selector, open_port_channel
 from cli.tables import print_prose
 from rigwright.gateway import certificate_authority

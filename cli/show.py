@@ -6,9 +6,17 @@ import click
 
 from cli.lazy_commands import LazyGroup
 
-TOPICS = ("generations", "models", "variants", "patches", "advisories", "url", "compose", "report")
 
-
-@click.group(cls=LazyGroup, places={topic: (f"show_{topic}", topic) for topic in TOPICS})
+@click.group(
+    cls=LazyGroup,
+    places={
+        **{topic: ("show_deployed", topic) for topic in ("generations", "models")},
+        "variants": ("show_variants", "variants"),
+        "patches": ("show_patches", "patches"),
+        "advisories": ("show_advisories", "advisories"),
+        **{topic: ("show_declared", topic) for topic in ("url", "compose")},
+        "report": ("show_report", "report"),
+    },
+)
 def show() -> None:
     """Print models, URLs and more."""

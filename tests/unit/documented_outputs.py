@@ -27,7 +27,7 @@ from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import group_failures
 from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser
-from cli import bench_speed, check_history, show_generations
+from cli import bench_speed, check_history, show_deployed
 from cli.deploy_run import print_line
 from cli.plan import HostPlan, _print_plans
 from cli.show_advisories import print_finding
@@ -104,10 +104,10 @@ def _render_rollback() -> str:
             print_paragraph(line)
         click.echo()
         with (
-            patch.object(show_generations, "connect_inventory", lambda *asked: ([SimpleNamespace(name="box1")], {})),
-            patch.object(show_generations, "map_hosts", lambda *asked: [(found, digests[1])]),
+            patch.object(show_deployed, "connect_inventory", lambda *asked: ([SimpleNamespace(name="box1")], {})),
+            patch.object(show_deployed, "map_hosts", lambda *asked: [(found, digests[1])]),
         ):
-            show_generations.generations.main([__file__], standalone_mode=False)
+            show_deployed.generations.main([__file__], standalone_mode=False)
         return printed()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import show_models as verb
+from cli import show_deployed as verb
 from roles.weights.host import records
 from tests.unit.weight_host import COMMIT, OTHER, WeightHost
 
