@@ -25,7 +25,6 @@ from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_s
 from cli.tables import print_paragraph, print_prose
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import StartupFacts
-from rigwright.engines.metrics import EngineMetrics
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.gateway_schema import Gateway
@@ -52,14 +51,10 @@ class UndeclaredHost:
 def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatus:
     """Observe a box; with names, these instances alone."""
     try:
-        observed = observe_box(box, "served", "use", "holder")
+        observed = observe_box(box, "served", "holder")
         box, look = observed.box, observed.look
         found = box.read_serving_state()
-        aim, use, holder = (
-            goal_for(found, box.resolve_desired().generation),
-            box.read_resource_usage(),
-            box.read_lock_holder(),
-        )
+        aim, holder = goal_for(found, box.resolve_desired().generation), box.read_lock_holder()
     except click.ClickException as error:
         return HostStatus(box.name, False, printable(error.message).removeprefix(f"{box.name}: "))
     ports = {held.leads_to: held.port for name in found.processes if (held := found.held_state(name)) and held.leads_to}
@@ -70,39 +65,25 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
     listed = {unit for unit, one in declared.items() if one.name in names} if names else {*declared, *there}
     for name in sorted(listed):
         instance = runs.get(name)
-        process, held = found.processes.get(name), found.held_state(name)
+        held = found.held_state(name)
         capacity = instance.variant.capacity if instance else None
         begun = kind_of(instance).parse_startup(found.said.get(name, ())) if instance else StartupFacts()
         one = observed.assess_health(instance) if instance else _undeclared_health(name, look)
         unit = look.units.get(name) if look else None
         rows.append(
             InstanceStatus(
-                instance=one.instance,
+                **vars(one),
                 variant=instance.variant_name if instance else "not declared",
                 declared=declared[name].variant_name if name in declared else "",
-                state=one.state,
-                note=one.note,
-                since_s=one.since_s,
+                current=bool(instance and unit and unit.runs_declared(observed.declared.get(name))),
                 # one of before it had a socket listens there itself
                 port=ports.get(name) or (held.port if held else 0) or None,
                 cards=sorted(held.cards) if held else [],
                 slots=capacity[0] if capacity else None,
                 context_per_sequence=capacity[1] if capacity else None,
-                restarts=process.restarts if process else 0,
-                memory_bytes=use[name].memory if name in use else None,
                 kv_tokens=begun.kv_tokens,
-                kv_used=one.metrics.kv_used,
-                tokens_a_second=one.tokens_a_second,
-                tokens=one.metrics.tokens,
-                running=one.metrics.running,
-                waiting=one.metrics.waiting,
-                accept_length=one.metrics.accept_length(),
-                prefix_hits=one.metrics.hit_rate(),
-                preemptions=one.metrics.preemptions,
                 backend=begun.backend,
                 load_seconds=begun.load_seconds,
-                current=bool(instance and unit and unit.runs_declared(observed.declared.get(name))),
-                errors=one.errors,
             )
         )
     gpus, say = instance_health.parse_card_uses(look.cards) if look else ((), "")
@@ -128,8 +109,8 @@ def _undeclared_health(unit: str, look: HealthFacts | None) -> InstanceHealth:
     name = unit.removeprefix("rigwright-").removesuffix(".service")
     seen = look.units.get(unit) if look else None
     one = assess_state(name, StateFacts(unit=seen))
-    since_s, restarts, memory = (seen.since_s, seen.restarts, seen.memory) if seen else (None, 0, None)
-    return InstanceHealth(name, one.state, one.note, since_s, restarts, memory, EngineMetrics(), None, ())
+    unit_facts = (seen.since_s, seen.restarts, seen.memory) if seen else ()
+    return InstanceHealth(name, one.state, one.note, *unit_facts)
 
 
 def _with_served_variant(box: ConnectedHost, declared: Instance, found: ObservedServing) -> Instance:
@@ -156,17 +137,11 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
     if seen is None:
         return HostStatus(host.name, False, why)
     gpus, say = instance_health.parse_card_uses(seen.cards)
-    rows = []
-    for unit in sorted(seen.units):
-        if INSTANCE.fullmatch(unit):
-            one = _undeclared_health(unit, seen)
-            rows.append(
-                InstanceStatus(
-                    *(one.instance, "", one.state, one.note, one.since_s),
-                    restarts=one.restarts,
-                    memory_bytes=one.memory_bytes,
-                )
-            )
+    rows = [
+        InstanceStatus(**vars(_undeclared_health(unit, seen)))
+        for unit in sorted(seen.units)
+        if INSTANCE.fullmatch(unit)
+    ]
     more = {"gpus": gpus, "gpus_say": say, "jobs": seen.jobs, "reboot": seen.reboot}
     return HostStatus(host.name, True, instances=rows, at_work="somebody" if seen.holder else "", **more)  # type: ignore[arg-type]
 
@@ -276,9 +251,10 @@ def with_token_rates(
     rows = []
     for one in host.instances:
         then, before = earlier.get((host.host, one.instance), (0.0, None))
-        if one.tokens is not None and before is not None:
-            rate = (one.tokens - before) / (now - then) if one.tokens >= before else None
+        tokens = one.metrics.tokens
+        if tokens is not None and before is not None:
+            rate = (tokens - before) / (now - then) if tokens >= before else None
             one = replace(one, tokens_a_second=rate)
-        earlier[host.host, one.instance] = (now, one.tokens)
+        earlier[host.host, one.instance] = (now, tokens)
         rows.append(one)
     return replace(host, instances=rows)

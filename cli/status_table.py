@@ -11,57 +11,29 @@ from checks.results import STATUS
 from cli.observed_box import describe_state
 from cli.prog_name import prog_name
 from cli.tables import WIDTH, format_duration, format_size, print_table
-from rigwright.operate.instance_health import CardUse
-from rigwright.operate.instance_state import AssessedState, InstanceState
+from rigwright.operate.instance_health import CardUse, InstanceHealth
 from rigwright.problems import printable
 
 
 @dataclass(frozen=True)
-class InstanceStatus:
-    """One instance."""
+class InstanceStatus(InstanceHealth):
+    """One instance: its health, and what the host and the inventory have of it."""
 
-    instance: str
-    variant: str
+    variant: str = ""
     """That the host serves."""
-    state: InstanceState
-    note: str
-    """Why it is called that, where that is not plain."""
-    since_s: float | None
-    """Seconds for which it has been in that state."""
+    declared: str = ""
+    """The inventory's variant; empty where that has no such instance."""
+    current: bool = False
+    """Whether its process was started from what the inventory declares."""
     port: int | None = None
     cards: list[int] = field(default_factory=list)
     slots: int | None = None
     context_per_sequence: int | None = None
-    restarts: int = 0
-    memory_bytes: int | None = None
     kv_tokens: int | None = None
-    """Tokens that its KV cache has room for, as its engine has said."""
-    kv_used: float | None = None
-    """Of it, 0 to 1."""
-    tokens_a_second: float | None = None
-    tokens: float | None = None
-    """Generated since its start."""
-    running: float | None = None
-    waiting: float | None = None
-    accept_length: float | None = None
-    """Tokens that a step of speculative decoding yields."""
-    prefix_hits: float | None = None
-    """Of prompt tokens, 0 to 1."""
-    preemptions: float | None = None
+    """Tokens that its KV cache has room for, as its engine reported at its start."""
     backend: str = ""
     """What computes attention, likewise."""
     load_seconds: float | None = None
-    current: bool = False
-    """Whether its process was started from what the inventory declares."""
-    errors: tuple[str, ...] = ()
-    """What its log betrays, each with what helps."""
-    declared: str = ""
-    """The inventory's variant; empty where that has no such instance."""
-
-    @property
-    def assessed(self) -> AssessedState:
-        """Its state alone."""
-        return AssessedState(self.instance, self.state, self.note)
 
 
 @dataclass(frozen=True)
@@ -169,9 +141,9 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
         "GPU memory": f"{used / 1024:.1f}/{total / 1024:.1f} GiB" if total else "",
         "temp": f"{degrees:.0f} C" if degrees is not None else "",
         "power": f"{sum(watts):.0f} W" if watts else "",
-        "KV": f"{one.kv_used:.0%}" if one.kv_used is not None else "",
+        "KV": f"{one.metrics.kv_used:.0%}" if one.metrics.kv_used is not None else "",
         "tokens/s": f"{one.tokens_a_second:.1f}" if one.tokens_a_second is not None else "",
-        "queue": f"{one.waiting:.0f}" if one.waiting else "",
+        "queue": f"{one.metrics.waiting:.0f}" if one.metrics.waiting else "",
         "restarts": str(one.restarts or ""),
         "memory": format_size(one.memory_bytes) if one.memory_bytes else "",
     }

@@ -40,7 +40,7 @@ def on_a_terminal(columns: int, *words: str) -> list[str]:
 def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, inventory: Path, tmp_path: Path) -> None:
     code, one, took = look_at_instance(inventory)
     assert (code, one["state"], one["errors"]) == (0, "ready", [])
-    assert one["tokens"] >= 1
+    assert one["metrics"]["tokens"] >= 1
     done = run_rigwright("status", str(inventory))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "as declared" in done.stdout

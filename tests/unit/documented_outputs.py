@@ -88,8 +88,8 @@ def _render_plan() -> str:
 
 def _render_rollback() -> str:
     note = "the host runs generation 1, and the inventory declares another"
-    one = InstanceStatus("chat", "llamacpp/demo", "other generation", note, 8040.0, 8020, [], 4, 1024)
-    one = replace(one, declared="llamacpp/wide", memory_bytes=1_100_000_000)
+    one = InstanceStatus("chat", "other generation", note, 8040.0, 0, 1_100_000_000, port=8020, slots=4)
+    one = replace(one, variant="llamacpp/demo", declared="llamacpp/wide", context_per_sequence=1024)
     seen = [HostStatus("box1", True, generation=1, instances=[one])]
     digests = ("446cd978a919", "88b3e9f10509")
     times = ("2026-11-21T13:23:34Z", "2026-11-21T13:26:27Z")

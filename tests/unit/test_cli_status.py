@@ -22,6 +22,7 @@ from cli.status_table import (
     describe_hosts,
     fit_columns,
 )
+from rigwright.engines.metrics import EngineMetrics
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.operate.instance_health import CardUse
 from rigwright.problems import Invalid
@@ -33,17 +34,16 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 LIMIT = 60  # seconds, for a machine with much else to do
 GPUS = (CardUse(0, 22528, 24576, 240, 250, 61, 99), CardUse(1, 22528, 24576, 230, 250, 66, 99))
 ROW = InstanceStatus(
-    *("chat", "vllm/dual", "ready", "", 93784.0),
+    *("chat", "ready", "", 93784.0),
+    variant="vllm/dual",
     port=8020,
     cards=[0, 1],
     slots=4,
     context_per_sequence=32768,
     restarts=1,
     memory_bytes=9 << 30,
-    kv_used=0.25,
+    metrics=EngineMetrics(kv_used=0.25, running=1, waiting=2),
     tokens_a_second=71.25,
-    running=1,
-    waiting=2,
     current=True,
 )
 WIDE = """
@@ -99,7 +99,7 @@ def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
 
 
 def test_columns_without_anything_are_left_out() -> None:
-    bare = InstanceStatus("chat", "llamacpp/demo", "starting", "", 5.0)
+    bare = InstanceStatus("chat", "starting", "", 5.0, variant="llamacpp/demo")
     columns, _ = fit_columns([_status_cells(HostStatus("box", True), bare)], 200)
     assert columns == ("host", "instance", "variant", "state")
 
@@ -163,7 +163,7 @@ def test_a_rate_covers_the_time_since_the_previous_look() -> None:
     rates = []
     # the last look is of an engine that has started anew
     for now, tokens in ((10.0, 100.0), (15.0, 150.0), (20.0, 1.0)):
-        host = replace(SERVES, instances=[replace(ROW, tokens=tokens, tokens_a_second=9.0)])
+        host = replace(SERVES, instances=[replace(ROW, metrics=EngineMetrics(tokens=tokens), tokens_a_second=9.0)])
         rates.append(with_token_rates(host, earlier, now).instances[0].tokens_a_second)
     assert rates == [9.0, 10.0, None]
 
