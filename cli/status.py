@@ -50,6 +50,7 @@ class UndeclaredHost:
 
 def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatus:
     """Observe a box; with names, these instances alone."""
+    began = time.monotonic()
     try:
         observed = observe_box(box, "served", "holder")
         box, look = observed.box, observed.look
@@ -101,6 +102,7 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
         gpus_say=say,
         jobs=look.jobs if look else (),
         reboot=bool(look and look.reboot),
+        took_s=round(time.monotonic() - began, 3),
     )
 
 

@@ -60,6 +60,8 @@ class HostStatus:
     """Long work that is under way."""
     reboot: bool = False
     """Whether one is pending."""
+    took_s: float = 0.0
+    """Seconds of the look."""
 
     @property
     def exit_status(self) -> int:

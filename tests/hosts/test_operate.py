@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,12 @@ SILENT = "/run/rigwright/silent/chat"
 
 
 def look_at_instance(inventory: Path) -> tuple[int, dict[str, Any], float]:
-    """Exit status of `status`, the instance, and the seconds that it took, start of Python included."""
-    began = time.monotonic()
+    """Exit status of `status`, the instance, and the seconds of the look."""
     done = run_rigwright("status", str(inventory), "--json")
     assert done.stdout, done.stderr
     (host,) = json.loads(done.stdout)
     assert host["instances"], host
-    return done.returncode, host["instances"][0], time.monotonic() - began
+    return done.returncode, host["instances"][0], host["took_s"]
 
 
 def on_a_terminal(columns: int, *words: str) -> list[str]:
@@ -57,7 +55,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     code, one, wedged_took = look_at_instance(inventory)
     assert (code, one["state"]) == (1, "wedged"), one
     print(f"looks took {took}, {silent_took} and {wedged_took} s")
-    assert wedged_took < 5
+    assert wedged_took < 3
     assert "chat is wedged" in run_rigwright("status", str(inventory)).stdout
     converged.run(f"kill -CONT {pid}")
     wait_until(lambda: look_at_instance(inventory)[1]["state"] == "ready", "ready again", 30)
