@@ -301,7 +301,7 @@ def find_failed_instances(facts: CauseFacts, _failures: Failures) -> Found:
                 facts,
                 one,
                 f"{one.name} has failed{_on(one.since)}",
-                f"`rigwright diagnose {facts.place} --instance {one.name}` names the reason",
+                f"`rigwright doctor {facts.place} --instance {one.name}` names the reason",
                 one.note,
             )
 

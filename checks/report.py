@@ -212,7 +212,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             self.print_acceptance(target, changes)
             if advisories := self.frame.advisories.get(target):
                 states = ", ".join(f"{number} {state}" for state, number in advisories.items())
-                what = f"published advisories: {states} (`rigwright advisories` lists them)"
+                what = f"published advisories: {states} (`rigwright show advisories` lists them)"
                 self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
         for target, why in self.frame.unleft.items():
             self._tw.line(f"{target}: who watches it is not told of this: {strip_control_characters(why)}")

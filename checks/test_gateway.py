@@ -48,7 +48,7 @@ EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing 
 RELOAD = host_command("systemctl reload {}", GATEWAY_UNIT)
 NEWER_KEYS = instruction(
     "take the newer file from the controller that changed the keys last, or replace the host's keys with these"
-) + rig_command("keys", "bring", "--replace-newer")
+) + rig_command("key sync", "--replace-newer")
 EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
 LATER = 2  # seconds: what notes the settings does so once workers with them answer
 

@@ -2,84 +2,37 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from pathlib import Path
-from typing import Any, cast
+from itertools import zip_longest
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from cli import import_speedups, safe_output
-from cli.exit_codes import EXIT_STATUS_HELP, ExitStatusGroup
-from cli.prog_name import LONGEST, NAME, localise_help, prog_name, with_prog_name, with_typed_inventory
+from cli import safe_output
+from cli.exit_codes import EXIT_STATUS_HELP, ExitStatusGroup, InvalidRequest
+from cli.lazy_commands import LazyGroup
+from cli.prog_name import NAME, prog_name, with_prog_name, with_typed_inventory
 
 # Section of the help -> its verbs. A verb is a function of that name, in the module of that name or in VERB_MODULES
 COMMAND_SECTIONS = {
-    "Before": (
-        *("variants", "init", "host-key", "new", "lock", "bundle", "validate", "plan", "render", "patches"),
-        *("advisories", "ca", "doctor"),
-    ),
-    "Change": ("deploy", "switch", "upgrade", "rollback", "remove", "keys", "start", "stop", "restart"),
-    "Use": ("url", "chat", "tunnel", "ssh", "run", "shell"),
-    "Look": (
-        *("check", "verify", "health", "diagnose", "stress", "status", "logs", "generations", "load", "report"),
-        "models",
-    ),
-    "Try": ("demo", "lab", "test", "bench"),
-    "The command itself": ("install", "completion"),
+    "Build": ("init", "new", "lock", "bundle", "validate", "plan", "deploy", "switch", "rollback", "remove"),
+    "Inspect": ("status", "check", "doctor", "logs", "show"),
+    "Serve": ("chat", "key", "bench"),
+    "Operate": ("start", "stop", "restart", "ssh"),
+    "Develop": ("demo", "lab", "test", "install"),
 }
+LEFT = ("Build", "Operate")  # sections of the help's left column
 # modules of several verbs
 VERB_MODULES = {
-    **dict.fromkeys(("deploy", "upgrade", "rollback", "remove"), "deploy_verbs"),
+    **dict.fromkeys(("deploy", "rollback", "remove"), "deploy_verbs"),
     **dict.fromkeys(("start", "stop", "restart"), "start_stop_restart"),
-    **dict.fromkeys(("tunnel", "ssh", "run"), "remote_access"),
-    **dict.fromkeys(("logs", "generations"), "generations_and_logs"),
-    "completion": "install",
 }
 
 
-class LazyCommands(Mapping[str, click.Command]):
-    """Commands that are imported when they are asked for: all together take longer than a deploy's own work."""
-
-    def __init__(self) -> None:
-        names = [(verb, verb.replace("-", "_")) for verbs in COMMAND_SECTIONS.values() for verb in verbs]
-        self.places = {verb: (VERB_MODULES.get(verb, function), function) for verb, function in names}
-        """Verb -> its module in this package, and its function there."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        module, command = self.places[name]
-        import_speedups.speed_up_imports()
-        found = localise_help(cast("click.Command", getattr(import_module(f"cli.{module}"), command)))
-        if "Exit status" not in (found.help or ""):
-            found.epilog = EXIT_STATUS_HELP
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-
-COMMANDS = LazyCommands()
-
-
-def _read_summary(name: str) -> str:
-    """A verb's first sentence, read from its source: importing them all takes longer than the rest of a help."""
-    module, command = COMMANDS.places[name]
-    for node in ast.parse(Path(__file__).with_name(f"{module}.py").read_text()).body:
-        if isinstance(node, ast.FunctionDef) and node.name == command:
-            return click.Command(name, help=ast.get_docstring(node)).get_short_help_str(LONGEST)
-    raise LookupError(f"cli/{module}.py has no function {command}")
-
-
-class VerbGroup(ExitStatusGroup):
-    """A group whose help lists the verbs by what one does with them, and whose texts name it as it was called."""
+class VerbGroup(ExitStatusGroup, LazyGroup):
+    """All verbs; the help lists them by purpose, and messages name the command as it was called."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run the command, all of whose text goes through one gate."""
+        """Run the command; all output passes through `safe_output`."""
         safe_output.install_streams()
         self.help = with_prog_name(self.help or "")
         options = {"prog_name": prog_name(), "complete_var": "_RIGWRIGHT_COMPLETE", **options}
@@ -96,33 +49,53 @@ class VerbGroup(ExitStatusGroup):
             )
             raise
 
-    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The verbs that begin like that, without importing them; its own options."""
-        found = [
-            CompletionItem(name, help=_read_summary(name))
-            for names in COMMAND_SECTIONS.values()
-            for name in names
-            if name.startswith(incomplete)
-        ]
-        return found + click.Command.shell_complete(self, context, incomplete)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; refuse a former one with the command that replaces it."""
+        if args and args[0] not in self.commands and not ctx.resilient_parsing:
+            from cli.renamed_verbs import RENAMED, replacement_command
 
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """One section a part."""
-        for title, names in COMMAND_SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, _read_summary(name)) for name in names])
+            if args[0] in RENAMED:
+                raise InvalidRequest(f"there is no verb {args[0]}: use `{replacement_command(args[0], args[1:])}`")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two columns of verbs, which fit a terminal of 80 columns and 24 lines."""
+        self.format_usage(ctx, formatter)
+        formatter.write_text(self.help or "")
+        columns = []
+        for titles in (LEFT, [title for title in COMMAND_SECTIONS if title not in LEFT]):
+            lines = []
+            for title in titles:
+                lines.append(click.style(f"{title}:", bold=True))
+                lines += [
+                    f"  {name:8}  {self.lazy_commands.read_summary(name).removesuffix('.')}"
+                    for name in COMMAND_SECTIONS[title]
+                ]
+            columns.append(lines)
+        width = max(len(click.unstyle(line)) for line in columns[0]) + 1
+        formatter.write_paragraph()
+        for left, right in zip_longest(*columns, fillvalue=""):
+            formatter.write(f"{left}{' ' * (width - len(click.unstyle(left)))}{right}".rstrip() + "\n")
+        formatter.write_paragraph()
+        formatter.write_text(self.epilog or "")
+
+
+VERBS = {verb: (VERB_MODULES.get(verb, verb), verb) for section in COMMAND_SECTIONS.values() for verb in section}
+"""Verb -> its module in this package, and its function there."""
 
 
 @click.group(
     cls=VerbGroup,
-    commands=cast("Any", COMMANDS),
+    places=VERBS,
     epilog=EXIT_STATUS_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    subcommand_metavar="VERB [INVENTORY] ...",
 )
 @click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
-    """Rebuild GPU inference boxes from one lock, and prove that they match their declaration.
+    """Rebuild GPU inference boxes from one lock. Begin with `rigwright demo`; `rigwright VERB --help` has options."""
 
-    Begin with `rigwright demo`: it shows the whole path on a throwaway host of this machine. For a box of your own,
-    write an inventory (README), then `validate`, `plan`, `deploy` and `check` it.
-    """
+
+COMMANDS = main.lazy_commands

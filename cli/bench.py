@@ -1,19 +1,18 @@
-"""`rigwright bench`: how fast instances of an inventory are, as they serve and without a server."""
+"""`rigwright bench`: speed and load of instances, as they serve and without a server."""
 
 from __future__ import annotations
 
 import click
 
-from cli.bench_offline import latency, throughput
-from cli.bench_serving import serving
-from cli.bench_speed import speed
-from cli.prog_name import SentenceGroup
+from cli.lazy_commands import LazyGroup
 
 
-@click.group(cls=SentenceGroup)
+@click.group(
+    cls=LazyGroup,
+    places={
+        **{name: (f"bench_{name}", name) for name in ("speed", "load", "stress", "serving")},
+        **{name: ("bench_offline", name) for name in ("throughput", "latency")},
+    },
+)
 def bench() -> None:
-    """Measure instances as they serve, and their engines without a server."""
-
-
-for _command in (latency, serving, speed, throughput):
-    bench.add_command(_command)
+    """Measure speed and load."""

@@ -63,13 +63,11 @@ def throughput(
     file: str | None,
     prompts: int,
 ) -> None:
-    """How many tokens a second an instance's engine makes of many requests, without a server: vLLM's own bench.
+    """Measure throughput with vLLM's own offline bench.
 
-    The instance of INVENTORY is stopped for it, with consent (--stop), and serves again at the end, whatever happens;
-    deploys are refused meanwhile. The bench has its environment, cards, options and sandbox. llama.cpp, images and
-    engines that a plugin starts have none: `rigwright load` asks them as they serve.
-    Exit status 0: measured. 1: it failed. 2: refused. 3: the host is not reached.
-    Example: rigwright bench throughput ~/boxes/rig.py --limit box1 --instance chat --stop
+    Stops the instance (--stop) and starts it again at the end. Deploys wait. The bench has the instance's environment,
+    cards, options and sandbox. Only for vLLM in an environment: `rigwright bench load` measures other engines.
+    Example: rigwright bench throughput rig.py --limit box1 --instance chat --stop
     """
     _run_offline_bench(
         inventory, limit, instance, stop, OfflineBenchSpec("throughput", prompts, input_tokens, output_tokens), file
@@ -91,12 +89,11 @@ def latency(
     batch: int,
     batches: int,
 ) -> None:
-    """How long an instance's engine takes for a batch of requests, without a server: vLLM's own bench.
+    """Measure latency with vLLM's own offline bench.
 
-    As `bench throughput`, of which the help says what is stopped. vLLM picks tokens up to the number 9,999: a model
-    with fewer cannot be measured so.
-    Exit status 0: measured. 1: it failed. 2: refused. 3: the host is not reached.
-    Example: rigwright bench latency ~/boxes/rig.py --limit box1 --instance chat --stop
+    Stops the instance (--stop) and starts it again at the end, like `bench throughput`. Needs a model with at least
+    10,000 tokens in its vocabulary.
+    Example: rigwright bench latency rig.py --limit box1 --instance chat --stop
     """
     _run_offline_bench(
         inventory, limit, instance, stop, OfflineBenchSpec("latency", batch, input_tokens, output_tokens, batches), file

@@ -46,17 +46,11 @@ def serving(
     together: bool,
     file: str | None,
 ) -> None:
-    """Time an instance as its hardened unit serves it, beside the same command line outside of any sandbox.
+    """Compare the sandboxed unit with a bare process.
 
-    Three ways: `bare` and `unit`, each over a unix socket of its own, and `port`, that unit through its declared port,
-    which shows what the socket unit and the proxy in between cost. With --beside, `other` is in place of `bare`: what
-    an image costs beside an environment, or one variant beside another. A container has no bare way.
-    The instance of a host of INVENTORY must be deployed and run. It is stopped and started ROUNDS times, and is not
-    there for its clients in between: take a box that nobody is using. Its unit runs again at the end, whatever happens;
-    a deploy meanwhile is refused. More streams than the instance has parallel sequences wait their turn: that is in
-    TTFT (time to the first token). ITL is the time from one token to the next. Of each ratio it is said between what it
-    lies, by how much starts differ, and whether that is enough to tell 1 %: many short --loads and --rounds help, and
-    --together where the host's own unrest is what differs.
+    Measures the process without a sandbox (`bare`), its unit (`unit`), and the unit through its declared port
+    (`port`). --beside measures another instance instead of `bare`. Stops and starts the deployed instance ROUNDS
+    times: use a box without clients. Deploys wait. More --loads and --rounds narrow the margin of error.
     Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
     """
     from checks.connections import RigsByHost, connect_inventory

@@ -31,12 +31,12 @@ from checks.results import STATUS
 from cli.bench_options import JSON_OPTION, print_progress
 from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, print_unreached
 from cli.exit_codes import NotAsDeclared as NotAsDeclared
-from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
+from cli.instance_access import InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import metrics_path, refuse_busy
 from cli.option_types import WholeNumber
 from cli.output_file import write_output
-from cli.shell_completion import LIMIT_OPTION
+from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.tables import print_paragraph, print_table
 from rigwright import speed_baselines
 from rigwright.engines import kind_of
@@ -94,16 +94,16 @@ class SpeedMeasurement:
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @INSTANCE_OPTION
-@click.option("--quick", is_flag=True, help="One request to warm up and one of each: no figure to compare or accept.")
-@click.option("--accept", is_flag=True, help="Make this run, and those like it, what later ones are compared with.")
+@click.option("--quick", is_flag=True, help="One request of each kind; not compared.")
+@click.option("--accept", is_flag=True, help="Accept this run as the baseline of later ones.")
 @click.option(
     "--boots",
     type=WholeNumber(1, 20),
     default=1,
     show_default=True,
-    help="Runs, before each but the first of which the instance is restarted: clients wait meanwhile.",
+    help="Number of runs; restarts the instance between them.",
 )
-@click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
+@click.option("--beside-others", is_flag=True, help="Run while others use the instance; slows them down.")
 @JSON_OPTION
 def speed(
     inventory: str,
@@ -115,15 +115,14 @@ def speed(
     beside_others: bool,
     file: str | None,
 ) -> None:
-    """Time instances of INVENTORY as they serve: essay and code, long prompts, and one, two and four streams.
+    """Measure speed against the accepted baseline.
 
-    The client runs on the host, at the instance's own socket; deploys are refused meanwhile, and nothing is restarted
-    unless --boots asks for it.
-    Each run is kept in baselines/HOST.json beside INVENTORY with its conditions: driver, cards, power limit, lanes,
-    lock and variant. A rate is slower that is more than 5 % below what was accepted, and by more than runs of
-    different starts of the engine differ: accept runs of at least two. docs/benchmarks.md has the protocol.
-    Exit status 0: nothing is slower. 1: something is, or not all was measured. 2: refused. 3: a host is not reached.
-    Example: rigwright bench speed ~/boxes/rig.py --limit box1 --accept
+    Runs essays, code, long prompts, and one, two and four streams on the host, at the instance's own socket. Deploys
+    wait. baselines/HOST.json next to INVENTORY keeps each run with its driver, cards, power limit and lock.
+    docs/benchmarks.md describes the protocol.
+    Exit status: 0, no rate is slower. 1, a rate is slower, or the run is incomplete. 2, the command is refused, or the
+    instance is in use. 3, a host was not reached.
+    Example: rigwright bench speed rig.py --limit box1 --accept
     """
     if quick and accept:
         raise click.UsageError("--accept does not go with --quick: it is not the whole protocol")

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from cli.exit_codes import NotAsDeclared
-from cli.inventory_loading import SuggestingChoice
+from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice
 from rigwright.host.supported_systems import SYSTEMS
 from rigwright.problems import Invalid
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@INVENTORY_ARGUMENT
 @click.option(
     "--system",
     "systems",
@@ -35,21 +35,20 @@ from rigwright.problems import Invalid
     "--advisories",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file for `rigwright advisories --db` to take along; repeatable.",
+    help="A file for `rigwright show advisories --db`; repeatable.",
 )
 def bundle(
-    inventory: Path,
+    inventory: str,
     systems: tuple[str, ...],
     output: Path | None,
     from_dir: Path | None,
     advisories: tuple[Path, ...],
 ) -> None:
-    """Bring together what the hosts of INVENTORY need from outside, for hosts that reach nothing.
+    """Pack inputs for offline use.
 
-    Sources, wheels and weights by the lock, and packages of each --system with all that they need. A rig whose key
-    `bundle` names the folder gets everything from there, over SSH. What is there already is kept; a file whose hash
-    differs is fetched again.
-    Example: rigwright bundle ~/boxes/rig.py --system debian-12
+    Collects locked sources, wheels and weights, and each --system's packages with dependencies. A rig whose key
+    `bundle` names the folder gets them over SSH. Existing files are kept if their hashes match.
+    Example: rigwright bundle rig.py --system debian-12
     """
     # pyinfra's gevent must be there before anything loads ssl
     from cli.bundle_builder import BundleBuilder
@@ -58,7 +57,7 @@ def bundle(
     if not systems:
         raise click.UsageError("name the hosts' system with --system, such as --system debian-12")
     try:
-        bundler = BundleBuilder(inventory, output, from_dir, advisories)
+        bundler = BundleBuilder(Path(inventory), output, from_dir, advisories)
     except (Invalid, NothingToLock) as error:
         raise click.ClickException(str(error)) from None
     try:

@@ -21,13 +21,13 @@ from paramiko import Channel
 
 from checks.connections import ConnectedHost, HostReadFailed, connect_inventory
 from cli import exit_codes, safe_output, shell_completion
-from cli.exit_codes import NotAsDeclared, exit_if_unreached
+from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
-from cli.remote_access import instance_selector, open_port_channel
 from cli.shell_completion import LIMIT_OPTION
+from cli.show_declared import find_access_paths
+from cli.ssh import instance_selector, open_port_channel
 from cli.tables import print_prose
-from cli.url import find_access_paths
 from rigwright.gateway import certificate_authority
 from rigwright.gateway.client_setup import NO_KEY, VARIABLE, ClientEndpoint
 from rigwright.model.instance import Instance
@@ -94,10 +94,11 @@ class _ChannelHTTPConnection(http.client.HTTPConnection):
 @click.option("--gateway", is_flag=True, help="Ask at the gateway's address, with the key in RIGWRIGHT_API_KEY.")
 @LIMIT_OPTION
 def chat(inventory: str, model: str | None, message: str | None, gateway: bool, limit: str | None) -> None:
-    """Talk to an instance of INVENTORY's hosts (MODEL: its name), or with --gateway to a model; answers as they come.
+    """Talk to a model.
 
-    Without --gateway over SSH, with the instance's own key, which stays in this process. An empty line ends it.
-    Exit status 1: there was no answer. 3: the host cannot be reached.
+    MODEL is an instance, reached over SSH with its own key; with --gateway it is a model's name or alias. An empty line
+    ends the chat.
+    Exit status: 0, answered. 1, no answer. 2, the command or the inventory is refused. 3, the host was not reached.
     Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
     """
     exit_codes.exit_on_interrupt(lambda: "\n")
@@ -126,9 +127,11 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
 
 
 def _read_instance_key(box: ConnectedHost, instance: Instance, inventory: str) -> str:
-    answer = root_shell.run_command(
-        box.target, f"cat {shlex.quote(credential_path(box.rig.roots, instance))}", most=1 << 16
-    )
+    command = f"cat {shlex.quote(credential_path(box.rig.roots, instance))}"
+    try:
+        answer = root_shell.run_command(box.target, command, most=1 << 16)
+    except root_shell.ConnectionGone as error:
+        raise HostUnreached(f"{box.name}: {printable(str(error))}") from None
     if answer.status or not (lines := answer.lines):
         state = _describe_down_state(box, instance, inventory)
         raise NotAsDeclared(state or f"{box.name}: {instance.name} has no API key: run deploy")

@@ -1,4 +1,4 @@
-"""The verb that runs the checks."""
+"""`rigwright check`: checks of hosts, of their history and of what instances answer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import click
 
 from checks import SEVERITIES
 from cli import import_speedups, shell_completion
+from cli.default_inventory import describe_missing
 from cli.exit_codes import InvalidRequest
-from cli.inventory_loading import InventoryPath, SuggestingChoice
+from cli.inventory_loading import SuggestingChoice, optional_inventory
 from cli.option_types import OutputFile
-from cli.shell_completion import LIMIT_OPTION
+from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION, access_options
 from cli.tables import print_paragraph, print_prose
 from rigwright.problems import describe_unknown
 
 
 @click.command()
-@click.argument("inventory", type=InventoryPath(), required=False)
+@optional_inventory()
 @LIMIT_OPTION
 @click.option(
     "--only",
@@ -30,26 +31,29 @@ from rigwright.problems import describe_unknown
     shell_complete=shell_completion.complete_checks,
 )
 @click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md).")
 @click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
-@click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
-@click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and for hosts that were never reviewed.")
+@click.option("--verbose", "-v", is_flag=True, help="Print a line for each check.")
+@click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and unreviewed hosts.")
 @click.option(
     "--ignore",
     multiple=True,
     metavar="CLASSES",
-    help="Leave changes of these classes out, such as logging,host_names.",
+    help="Ignore changes of these classes, such as logging,host_names.",
     shell_complete=shell_completion.complete_entry_classes,
 )
-@click.option("--accept", is_flag=True, help="List what nothing explains on the hosts, and accept it after a question.")
+@click.option("--accept", is_flag=True, help="List unexplained changes, and accept them after a question.")
 @click.option("--author", metavar="NAME", default="", help="With --accept: the reviewer. Default: git's user.name.")
 @click.option("--yes", is_flag=True, help="With --accept: ask nothing.")
-@click.option("--history", is_flag=True, help="Print what each box has found of itself, and since when.")
+@click.option("--history", is_flag=True, help="Print what each box's own checks reported, and since when.")
+@click.option("--serving", is_flag=True, help="Ask instances for all that their variants declare, instead of hosts.")
+@INSTANCE_OPTION
+@access_options
 @click.option(
     "--explain",
     metavar="ID",
-    help="Explain what a check proves, what it cannot see and what it reads.",
+    help="Explain what a check proves, cannot see and reads.",
     shell_complete=shell_completion.complete_checks,
 )
 def check(
@@ -67,18 +71,21 @@ def check(
     author: str,
     yes: bool,
     history: bool,
+    serving: bool,
+    instance: tuple[str, ...],
+    gateway: bool,
+    listener: str | None,
+    key_file: str | None,
     explain: str | None,
 ) -> None:
-    """Compare every rig of INVENTORY with what it declares; change nothing.
+    """Verify hosts and services.
 
-    A box with `monitoring` keeps what was found, for who watches it, where no check was left out.
-
-    Checks of your own, in a folder `checks` beside INVENTORY, run with ours. What neither a package nor a deploy
-    explains is a change until --accept; accepted/HOST.json beside INVENTORY has what was accepted. Exit status 0:
-    every check holds. 1: one does not, or a change is not accepted. 2: nothing was looked at, for something in the
-    command, the inventory, a check or accepted entries is refused. 3: a host cannot be reached, whatever the others
-    are.
-    Example: rigwright check ~/boxes/rig.py --limit box1,box2 --severity high
+    Compares each host with INVENTORY, also by checks of your own in checks/ next to it, and changes nothing. A change
+    that neither a package nor a deploy explains counts until --accept. --serving tests instances instead: answers,
+    tools, thoughts, images and streams.
+    Exit status: 0, all checks hold. 1, one does not, or a change is not accepted. 2, the command, the inventory or a
+    check is refused. 3, a host was not reached.
+    Example: rigwright check rig.py --limit box1,box2 --severity high
     """
     if explain:
         from checks.check_catalogue import UnknownCheck, explain_check
@@ -93,7 +100,23 @@ def check(
             print_paragraph(line[14:], lead=line[:14])
         return
     if not inventory:
-        raise click.UsageError("Missing argument 'INVENTORY'.")
+        raise click.UsageError(f"Missing argument 'INVENTORY'. {describe_missing()}")
+    if serving:
+        if only or severity or deep or verbose or strict or ignore or accept or author or yes or history:
+            raise click.UsageError("--serving goes with --limit, --instance, --gateway, --json and --junit alone.")
+        from cli.check_serving import check_instances
+        from cli.instance_access import parse_access
+
+        way = parse_access(gateway, listener, key_file)
+        check_instances(inventory, limit, instance, way, as_json=as_json, junit=junit)
+    for name, used in (
+        ("--instance", instance),
+        ("--gateway", gateway),
+        ("--listener", listener),
+        ("--key-file", key_file),
+    ):
+        if used:
+            raise click.UsageError(f"{name} goes with --serving.")
     if accept:
         if only or severity or junit or as_json or history or strict or ignore:
             raise click.UsageError("--accept goes with --limit, --author, --yes, --deep and --verbose alone.")

@@ -24,9 +24,11 @@ PORT = 8020
 @click.command()
 @click.option("--release", type=click.Choice(sorted(base_images.RELEASES)), default="debian-12", show_default=True)
 def demo(release: str) -> None:
-    """Boot a throwaway host, make it a rig, check it, and ask the model it serves a question.
+    """Try it on a throwaway host.
 
-    The first time takes some minutes, most of them for compiling llama.cpp; again takes seconds.
+    Boots a host on this machine, deploys a rig, checks it and asks its model a question. The first run takes minutes,
+    mostly to compile llama.cpp; the next one seconds.
+    Example: rigwright demo
     """
     started = time.monotonic()
     lab = ThrowawayLab(NAME)

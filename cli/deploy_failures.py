@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cli.deploy_agreement import describe_remains
 from cli.exit_codes import HostUnreached, NotAsDeclared
+from roles.root_shell import is_root_denial
 
 RERUN_HINT = "run the same command again"
 
@@ -45,7 +46,7 @@ def raise_failures(
 
     Raises:
         NotAsDeclared: on a host that was reached.
-        HostUnreached: a host was not.
+        HostUnreached: a host was not, or refuses root.
     """
     bad = {name: one for name, one in sorted(hosts.items()) if name not in fine}
     if not bad:
@@ -60,7 +61,8 @@ def raise_failures(
         text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if alone else lines[0]}"
     else:
         text += "".join(f"\n  {line}" for line in lines)
-    raise (HostUnreached if any(one.unreached for one in bad.values()) else NotAsDeclared)(text)
+    away = any(one.unreached or any(map(is_root_denial, one.errors)) for one in bad.values())
+    raise (HostUnreached if away else NotAsDeclared)(text)
 
 
 def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, alone: bool) -> str:

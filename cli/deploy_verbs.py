@@ -21,13 +21,9 @@ from rigwright.project_root import ROOT
 from rigwright.run_options import DIGEST
 from rigwright.supply.bundle import describe_digest_mismatch, format_digest, parse_digest
 
-DRY_OPTION = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
-VERBOSE_OPTION = click.option(
-    "--verbose", "-v", count=True, help="pyinfra's output in place of ours; twice, more of it."
-)
-REBOOT_OPTION = click.option(
-    "--reboot", is_flag=True, help="Reboot hosts where the driver needs it, after stopping what they serve."
-)
+DRY_OPTION = click.option("--dry", is_flag=True, help="Print the changes without making them.")
+VERBOSE_OPTION = click.option("--verbose", "-v", count=True, help="Print pyinfra's output instead; -vv prints more.")
+REBOOT_OPTION = click.option("--reboot", is_flag=True, help="Stop services and reboot a host if the driver needs it.")
 
 
 def _parse_digest(_: click.Context, __: click.Parameter, value: str | None) -> str:
@@ -42,7 +38,7 @@ EXPECT_OPTION = click.option(
     "--expect",
     metavar="DIGEST",
     callback=_parse_digest,
-    help="What `lock`, `bundle` or `plan` printed where lock and bundle were made: refuse to start if it differs.",
+    help="Refuse to start if locks and bundles differ from this digest, which `lock`, `bundle` or `plan` printed.",
 )
 
 
@@ -183,53 +179,49 @@ def _reboot_consent(reboot: bool) -> dict[str, object]:
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @DRY_OPTION
-@click.option("--diff", is_flag=True, help="Show the lines of files that change.")
+@click.option("--diff", is_flag=True, help="Show the changed lines of files.")
+@click.option(
+    "--upgrade-driver", is_flag=True, help="Also move the NVIDIA driver to the locked version, or its branch's newest."
+)
 @REBOOT_OPTION
 @EXPECT_OPTION
 @VERBOSE_OPTION
-def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool, expect: str, verbose: int) -> None:
-    """Bring every rig of INVENTORY to the state it declares.
+def deploy(
+    inventory: str,
+    limit: str | None,
+    dry: bool,
+    diff: bool,
+    upgrade_driver: bool,
+    reboot: bool,
+    expect: str,
+    verbose: int,
+) -> None:
+    """Apply the inventory.
 
-    Safe to run again at any time: what is right stays untouched, what a killed run left half done is finished. When a
-    new generation does not serve, the old one comes back.
-    Example: rigwright deploy ~/boxes/rig.py --dry
+    A second run changes nothing; a run after an interrupt continues. If the new generation does not serve, the
+    previous one is restored. Without --upgrade-driver a working driver keeps its version.
+    Example: rigwright deploy rig.py --dry
     """
-    run_request(RunRequest(inventory, limit, "deploy", dry, verbose, diff, expect, _reboot_consent(reboot)))
+    verb = "upgrade" if upgrade_driver else "deploy"
+    run_request(RunRequest(inventory, limit, verb, dry, verbose, diff, expect, _reboot_consent(reboot)))
 
 
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@DRY_OPTION
-@REBOOT_OPTION
-@EXPECT_OPTION
-@VERBOSE_OPTION
-def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: str, verbose: int) -> None:
-    """Deploy INVENTORY, and move the NVIDIA driver of its rigs to the version that is locked.
-
-    A plain deploy leaves a working driver at its version. Where the lock has none for a host's system, the newest of
-    its branch comes. The package files of the version before stay on the host: `rigwright rollback --driver` goes back.
-    Example: rigwright upgrade ~/boxes/rig.py --limit box1 --reboot
-    """
-    run_request(RunRequest(inventory, limit, "upgrade", dry, verbose, expect=expect, orders=_reboot_consent(reboot)))
-
-
-@click.command()
-@INVENTORY_ARGUMENT
-@LIMIT_OPTION
-@click.option("--to", type=WholeNumber(1, 10**9), help="The generation's number; by default the one before.")
-@click.option("--driver", is_flag=True, help="Not the served generation: the NVIDIA driver that was there before.")
+@click.option("--to", type=WholeNumber(1, 10**9), help="The generation's number; default: the previous one.")
+@click.option("--driver", is_flag=True, help="Restore the previous NVIDIA driver instead.")
 @DRY_OPTION
 @REBOOT_OPTION
 @VERBOSE_OPTION
 def rollback(
     inventory: str, limit: str | None, to: int | None, driver: bool, dry: bool, reboot: bool, verbose: int
 ) -> None:
-    """Serve an earlier generation again, as it was, on every host of INVENTORY.
+    """Restore a generation.
 
-    `rigwright generations` lists them. The next deploy serves what the inventory declares again; a driver stays at its
-    version until the next `rigwright upgrade`.
-    Example: rigwright rollback ~/boxes/rig.py --limit box1 --to 3
+    `rigwright show generations` lists them. The next deploy serves the inventory again; a driver keeps its version
+    until `rigwright deploy --upgrade-driver`.
+    Example: rigwright rollback rig.py --limit box1 --to 3
     """
     if driver and to:
         raise click.UsageError("--to is a generation's number: it does not go with --driver")
@@ -242,15 +234,15 @@ def rollback(
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@click.option("--keep-weights", is_flag=True, help="Leave the model files.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--keep-weights", is_flag=True, help="Keep model files.")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
 @DRY_OPTION
 @VERBOSE_OPTION
 def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry: bool, verbose: int) -> None:
-    """Take off every host of INVENTORY all that Rigwright has put there, and nothing else.
+    """Uninstall from hosts.
 
-    Services, engines, keys, weights that were fetched, instances' users, and packages that nothing else needs.
-    Example: rigwright remove ~/boxes/rig.py --limit box1
+    Removes services, engines, keys, fetched weights, instances' users and packages that nothing else needs.
+    Example: rigwright remove rig.py --limit box1
     """
     orders: dict[str, object] = {"keep_weights": True} if keep_weights else {}
     question = "" if yes or dry else "Remove everything Rigwright installed on {hosts}?"

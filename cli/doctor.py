@@ -1,93 +1,188 @@
-"""`rigwright doctor`: what is wrong here and on the boxes, and the command that fixes it."""
+"""`rigwright doctor`: faults of this machine, of connections and of hosts, with the command that fixes each."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from checks.connections import ConnectedHost, map_hosts
-from cli.inventory_loading import InventoryPath, load_hosts
+from checks.results import STATUS
+from cli.exit_codes import InvalidRequest
+from cli.host_evidence import MAX_LOG_BYTES, causes_for_log, collect_evidence, collect_failed_checks, read_log
+from cli.inventory_loading import load_hosts, optional_inventory
 from cli.observed_box import observe_box
-from cli.prog_name import prog_name, with_typed_inventory
-from cli.shell_completion import LIMIT_OPTION
+from cli.option_types import JSON_OPTION
+from cli.prog_name import NAME, prog_name, with_typed_inventory
+from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.status import UndeclaredHost, connect_hosts
-from cli.tables import print_prose
+from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.entry_validation import find_exposed_files
 from rigwright.engines import kind_of
-from rigwright.engines.log_causes import find_cause_lines
 from rigwright.inventory import load_rig, tolerate_problems
-from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
+from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvidence
+from rigwright.operate.root_cause_analysis import diagnose_host
 from rigwright.plan.preflight import find_refusals
-from rigwright.problems import Invalid, printable
+from rigwright.problems import Invalid, describe_unknown, printable
 from rigwright.serving.activation import goal_for
 from roles import root_shell
 
-MAX_LOG_LINES = 200  # of an instance's journal that are read
+THIS_MACHINE = "this machine"
+BLOCKING = 200  # weight of a fault that keeps hosts from being reached, deployed to or served: before all causes
+LEAST = 18  # weight below which a cause is a mild line of an instance that serves now, such as a refused request
 NAMED_AS_IDS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 """Keys that are tried without being named (ssh_config(5), IdentityFile)."""
 
 
 @dataclass(frozen=True)
-class DoctorFinding:
-    """Something that is wrong."""
+class DiagnosedHost:
+    """A host, this machine, or a log file."""
 
-    what: str
-    cure: str = ""
-    """The command, or the edit, that fixes it; empty where `what` says it."""
+    name: str
+    causes: Sequence[Diagnosis] = ()
+    unseen: Sequence[str] = ()
+    """Facts that could not be read."""
+    reached: bool = True
+
+
+def _blocking(identifier: str, means: str, cure: str = "") -> Diagnosis:
+    return Diagnosis(identifier, "", means, "", cure, BLOCKING)
 
 
 @click.command()
-@click.argument("inventory", type=InventoryPath(), required=False)
+@optional_inventory("--logs")
 @LIMIT_OPTION
-def doctor(inventory: str | None, limit: str | None) -> None:
-    """Say what is wrong with this machine, and with the hosts of INVENTORY, and the command that fixes each.
+@INSTANCE_OPTION
+@click.option(
+    "--logs",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Read this log file, plain or compressed.",
+)
+@click.option("--checks/--no-checks", default=True, show_default=True, help="Also run all checks.")
+@JSON_OPTION
+def doctor(
+    inventory: str | None, limit: str | None, instance: tuple[str, ...], file: str | None, checks: bool, as_json: bool
+) -> None:
+    """Find causes of faults.
 
-    It looks at what keeps deploys and services from working, from SSH keys to instances' logs; `check` proves much
-    more of a host that is reached. Without INVENTORY it looks at this machine alone; of one that is refused it says
-    why, and goes on with what can be read. Nothing is changed. Exit status 0: nothing is wrong. 1: something is.
-    2: INVENTORY is refused. 3: a host cannot be reached.
-    Example: rigwright doctor ~/boxes/rig.py
+    Examines this machine, then connections, then each host's state, logs, kernel messages and checks. Prints the
+    likeliest cause first, with its evidence and the command that fixes it. Without INVENTORY, this machine only.
+    Changes nothing.
+    Exit status: 0, no fault. 1, a fault. 2, the command or the inventory is refused. 3, a host was not reached, or
+    refuses root.
+    Example: rigwright doctor rig.py --limit box1
     """
+    if file:
+        found, refused = [_diagnose_log_file(file)], list[str]()
+    else:
+        found, refused = _diagnose_all(inventory, limit, instance, checks=checks)
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        for one in found:
+            _print_host(one)
+    if not all(one.reached for one in found):
+        sys.exit(STATUS["not reached"])
+    sys.exit(2 if refused else int(any(one.causes for one in found)))
+
+
+def _diagnose_all(
+    inventory: str | None, limit: str | None, names: Collection[str], *, checks: bool
+) -> tuple[list[DiagnosedHost], list[str]]:
+    """This machine and the hosts of an inventory, and why the inventory is refused, if it is."""
     hosts, rigs, refused = _load_declarations(inventory, limit) if inventory else ({}, {}, [])
+    known = {one.name for rig in rigs.values() for one in rig.instances}
+    if unknown := [f"--instance: {describe_unknown('instance', one, known)}" for one in names if one not in known]:
+        raise InvalidRequest("\n".join(unknown))
     for text in refused:
         print_prose(with_typed_inventory(text, click.get_current_context()), err=True)
-    wrong = list(_check_controller(hosts, rigs))
-    _print_findings("this machine", wrong)
+    here = DiagnosedHost(THIS_MACHINE, list(_check_controller(hosts, rigs)))
     # pyinfra's gevent, which nothing before this needs
     from roles.first_contact import probe_host_key
 
-    away: dict[str, list[DoctorFinding]] = {}
+    away: dict[str, Diagnosis] = {}
     for name, data in hosts.items():
-        if found := _check_connection(str(inventory), name, data, probe_host_key):
-            away[name] = [found]
+        if fault := _check_connection(str(inventory), name, data, probe_host_key):
+            away[name] = fault
     met = [name for name in hosts if name not in away]
-    found_boxes, faulty, gone, _ = connect_hosts(str(inventory), ",".join(met)) if met else ([], [], {}, [])
+    boxes, invalid, gone, _ = connect_hosts(str(inventory), ",".join(met)) if met else ([], [], {}, [])
     for name in gone:
         user, place = _ssh_target(name, hosts[name])
-        away[name] = [DoctorFinding(f"SSH login as {user} is refused", f"ssh-copy-id {place}")]
-    for name, one in away.items():
-        _print_findings(name, one)
-    each_found = map_hosts(found_boxes, lambda box: _check_box(str(inventory), box))
-    seen = dict(zip([box.name for box in found_boxes], each_found, strict=True))
-    seen |= {one.name: _check_undeclared_host(one) for one in faulty}
-    for name, found_there in seen.items():
-        _print_findings(name, found_there)
-    if away:
-        sys.exit(3)
-    if refused:
-        sys.exit(2)
-    sys.exit(1 if wrong or any(seen.values()) else 0)
+        away[name] = _blocking("ssh-login", f"SSH login as {user} is refused", f"ssh-copy-id {place}")
+    roots = dict(zip((one.name for one in boxes), map_hosts(boxes, _check_root), strict=True))
+    roots |= {one.name: _check_root(one) for one in invalid}
+    away |= {name: fault for name, fault in roots.items() if fault}
+    usable = [box for box in boxes if box.name not in away]
+    red = collect_failed_checks(str(inventory), ",".join(box.name for box in usable)) if checks and usable else {}
+    causes = map_hosts(usable, lambda box: _diagnose_box(str(inventory), box, names, red))
+    rest = _blocking("invalid-declaration", "its declaration is refused: its state was not examined")
+    found = [here, *(DiagnosedHost(name, [fault], reached=False) for name, fault in away.items()), *causes]
+    return found + [DiagnosedHost(one.name, [rest]) for one in invalid if one.name not in away], refused
+
+
+def _diagnose_log_file(file: str) -> DiagnosedHost:
+    """The causes that a log file shows: those of the kernel, and those of the engines that wrote it."""
+    lines, skipped = read_log(Path(file))
+    evidence = HostEvidence("", "", logs={"": lines}, kernel=lines)
+    unseen = (
+        (f"the first {skipped:,} bytes of it: only the last {MAX_LOG_BYTES >> 20} MiB are read",) if skipped else ()
+    )
+    return DiagnosedHost(file, diagnose_host(evidence, {"": causes_for_log(lines)}), unseen)
+
+
+def _diagnose_box(
+    inventory: str, box: ConnectedHost, names: Collection[str], red: Mapping[str, list[FailedCheck]] | None
+) -> DiagnosedHost:
+    """Faults of a connected host, those that keep it from being deployed to first."""
+    mine = [one for one in box.rig.instances if not names or one.name in names]
+    unseen = [] if red is not None else ["checks: they did not run to their end"]
+    try:
+        blocking = list(
+            _check_deployability(lambda verb: f"{prog_name()} {verb} --limit {box.name} {shlex.quote(inventory)}", box)
+        )
+        evidence, missed = collect_evidence(inventory, box, mine, (red or {}).get(box.name, ()))
+    except (click.ClickException, root_shell.ConnectionGone) as error:
+        fault = _blocking("no-answer", f"it does not answer as it should: {getattr(error, 'message', error)}")
+        return DiagnosedHost(box.name, [fault], reached=False)
+    causes = diagnose_host(evidence, {one.name: kind_of(one).causes for one in mine})
+    causes = [one for one in causes if one.weight >= LEAST]
+    known = {(one.id, one.where) for one in causes}
+    blocking = [
+        one for one in blocking if (one.id, one.where) not in known and (not names or one.where in {"", *names})
+    ]
+    return DiagnosedHost(box.name, [*blocking, *causes], [*unseen, *missed])
+
+
+def _print_host(host: DiagnosedHost) -> None:
+    for line in host.unseen:
+        print_paragraph(printable(f"{host.name}: not examined: {line}"), hang=4)
+    if not host.causes:
+        print_prose(f"{host.name}: no fault found")
+    for one in host.causes:
+        where = f"{one.where}: " if one.where and not one.means.startswith(one.where) else ""
+        print_paragraph(printable(f"{host.name}: {where}{one.means}"), hang=4)
+        times = f" ({one.times} times)" if one.times > 1 else ""
+        if one.evidence:
+            print_paragraph(printable(f"{one.evidence}{times}"), lead="    seen: ")
+        cure = re.sub(rf"^{NAME} ", f"{prog_name()} ", printable(one.cure))
+        if one.weight == BLOCKING or cure.startswith(prog_name()):
+            # a command to copy is one line
+            click.echo(f"    fix: {cure}" if cure else "", nl=bool(cure))
+        elif cure:
+            print_paragraph(cure, lead="    fix: ")
 
 
 def _load_declarations(
@@ -115,15 +210,6 @@ def _load_declarations(
     return hosts, rigs, [str(one) for one in sorted({*wrong, *problems})]
 
 
-def _print_findings(where: str, found: list[DoctorFinding]) -> None:
-    if not found:
-        print_prose(f"{where}: nothing is wrong")
-    for one in found:
-        print_prose(f"{where}: {printable(one.what)}")
-        if one.cure:  # a command, to be copied
-            click.echo(f"    fix: {printable(one.cure)}")
-
-
 def _ssh_target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
     """The user who logs in, and what ssh and ssh-copy-id are told of a host."""
     user, port = str(data.get("ssh_user") or "you"), data.get("ssh_port", 22)
@@ -132,20 +218,20 @@ def _ssh_target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
     return user, f"-p {port} {shlex.quote(place)}" if port != 22 else shlex.quote(place)
 
 
-def _check_controller(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> Iterator[DoctorFinding]:
+def _check_controller(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> Iterator[Diagnosis]:
     """What is wrong with the machine that deploys."""
     agent = os.environ.get("SSH_AUTH_SOCK")
     home = Path.home() / ".ssh"
     if agent and not _is_agent_alive(agent):
-        yield DoctorFinding(f"no SSH agent answers at SSH_AUTH_SOCK={agent}", 'eval "$(ssh-agent)" && ssh-add')
+        yield _blocking("ssh-agent", f"no SSH agent answers at SSH_AUTH_SOCK={agent}", 'eval "$(ssh-agent)" && ssh-add')
     elif not agent and not any((home / one).exists() for one in NAMED_AS_IDS):
         lacking = [name for name, data in hosts.items() if not data.get("ssh_key")]
         if lacking or not hosts:
             what = f"no SSH key to log in with: no agent, none in {home}"
             what += f", and no ssh_key of {', '.join(lacking)}" if lacking else ""
-            yield DoctorFinding(what, "ssh-keygen -t ed25519, then ssh-copy-id to each box")
+            yield _blocking("ssh-key", what, "ssh-keygen -t ed25519, then ssh-copy-id to each box")
     for what, cure in find_exposed_files(rigs.values()).items():
-        yield DoctorFinding(what, cure)
+        yield _blocking("exposed-file", what, cure)
 
 
 def _is_agent_alive(agent: str) -> bool:
@@ -158,60 +244,43 @@ def _is_agent_alive(agent: str) -> bool:
     return True
 
 
-def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> DoctorFinding | None:
+def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> Diagnosis | None:
     """Why a host is not logged in to."""
     from roles.first_contact import HostKeyUnavailable
 
     try:
         contact = meet(name, data)
     except HostKeyUnavailable as error:
-        return DoctorFinding(f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} says where it stops")
+        return _blocking(
+            "unreachable", f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} says where it stops"
+        )
     if contact.found == contact.expected:
         return None
     known = f"another than {contact.expected.fingerprint}" if contact.expected else "which nothing here knows"
-    return DoctorFinding(
+    return _blocking(
+        "host-key",
         f"it shows the host key {contact.found.fingerprint}, {known}",
-        f"compare with `{contact.found.comparison_command}` on its console; then {prog_name()} host-key "
-        f"{shlex.quote(inventory)} --limit {name} says what to declare",
+        f"compare with `{contact.found.comparison_command}` on its console; then {prog_name()} key host "
+        f"{shlex.quote(inventory)} --limit {name} prints the line to declare",
     )
 
 
-def _check_box(inventory: str, box: ConnectedHost) -> list[DoctorFinding]:
-    """What is wrong with a host that lets us in."""
-    try:
-        if found := _check_root(box):
-            return [found]
-        return list(
-            _check_deployability(lambda verb: f"{prog_name()} {verb} --limit {box.name} {shlex.quote(inventory)}", box)
-        )
-    except (click.ClickException, root_shell.ConnectionGone) as error:
-        return [DoctorFinding(f"it does not answer as it should: {getattr(error, 'message', error)}")]
-
-
-def _check_undeclared_host(host: UndeclaredHost) -> list[DoctorFinding]:
-    """What is wrong with a host that lets us in and of which it is not known what it is to be."""
-    try:
-        found = _check_root(host)
-    except root_shell.ConnectionGone as error:
-        found = DoctorFinding(f"it does not answer as it should: {error}")
-    rest = DoctorFinding("its declaration is refused: what it serves was not looked at")
-    return [found, rest] if found else [rest]
-
-
-def _check_root(box: ConnectedHost | UndeclaredHost) -> DoctorFinding | None:
-    """Why commands are not root's there."""
+def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
+    """Why commands are not root's on a host; None if they are."""
     try:
         found = root_shell.run_command(box.target, "id -u", limit=60).lines
     except root_shell.RootDenied as error:
         user = box.target.data.get("ssh_user") or "USER"
         line = shlex.quote(f"{user} ALL=(ALL) NOPASSWD: ALL")
-        return DoctorFinding(str(error), f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
+        return _blocking("no-root", str(error), f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
+    except root_shell.ConnectionGone as error:
+        return _blocking("no-answer", f"it does not answer as it should: {error}")
     if found == ["0"]:
         return None
-    return DoctorFinding("who logs in is not root", 'put "_sudo": True among its keys in the inventory')
+    return _blocking("no-root", "the SSH user is not root", 'put "_sudo": True among its keys in the inventory')
 
 
-def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Iterator[DoctorFinding]:
+def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Iterator[Diagnosis]:
     """What keeps a host from being deployed to, and from serving.
 
     Args:
@@ -222,39 +291,25 @@ def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Ite
     box = observed.box
     served, wanted = box.read_serving_state(), box.resolve_desired()
     if holder := box.read_lock_holder():
-        yield DoctorFinding(str(holder))
+        yield _blocking("deploy-lock", str(holder))
     for text in (*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time())):
-        yield DoctorFinding(text)
+        yield _blocking("deploy-refused", text)
     if observed.look is None:
-        yield DoctorFinding(f"it does not answer as it should: {observed.why}")
+        yield _blocking("no-answer", f"it does not answer as it should: {observed.why}")
     states = [observed.assess_state(one) for one in box.rig.instances] if observed.look else []
     undeployed = [one for one in states if one.remediation == ("deploy",)]
     aim = goal_for(served, wanted.generation)
     if served.activating and not served.job:
-        yield DoctorFinding("an activation was cut off", again("deploy"))
+        yield _blocking("activation-cut-off", "an activation was cut off", again("deploy"))
     elif undeployed:
-        yield DoctorFinding("; ".join(one.describe() for one in undeployed), again("deploy"))
+        yield _blocking("not-deployed", "; ".join(one.describe() for one in undeployed), again("deploy"))
     elif aim.number is None or aim.number != served.current:
-        yield DoctorFinding("it does not serve what the inventory declares", again("deploy"))
+        yield _blocking("other-generation", "it does not serve what the inventory declares", again("deploy"))
     if observed.look and observed.look.reboot:
-        yield DoctorFinding("a reboot is pending", again("ssh") + " sudo reboot")
+        yield _blocking("reboot-pending", "a reboot is pending", again("ssh --sudo") + " reboot")
     for one, state in zip(box.rig.instances, states, strict=False):
         if state.is_ready or state in undeployed:
             continue
-        verb, *words = state.remediation or ("health",)
-        causes = _describe_log(box, one) if state.state in ("failed", "failing", "wedged") else ""
-        yield DoctorFinding(f"{state.describe()}{causes}", " ".join([again(verb), *map(shlex.quote, words)]))
-
-
-def _describe_log(box: ConnectedHost, instance: Instance) -> str:
-    """What the last lines of an instance's log say of why it does not serve."""
-    command = f"journalctl --no-pager --output=cat --lines={MAX_LOG_LINES} --unit={shlex.quote(instance.unit)}"
-    lines = root_shell.run_command(box.target, command, limit=60).lines
-    # an engine that refuses a request goes on serving
-    causes = [
-        cause
-        for cause in find_cause_lines(kind_of(instance).causes, lines)
-        if not (cause.harmless or cause.last or cause.request)
-    ]
-    why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
-    return f"; {why}"
+        verb, *words = state.remediation or ("status",)
+        command = " ".join([again(verb), *map(shlex.quote, words)])
+        yield Diagnosis(f"state-{state.state.replace(' ', '-')}", one.name, state.describe(), "", command, BLOCKING)

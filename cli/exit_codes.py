@@ -46,10 +46,10 @@ def exit_on_interrupt(words: Callable[[], str] = str) -> None:
 
 
 EXIT_STATUS_HELP = (
-    "Exit status: 0, all is as declared, or done. 1, it is not. 2, the command or a file is refused, and no host was "
-    "touched. 3, a host was not reached. 130, interrupted."
+    "Exit status: 0, done, or as declared. 1, failed, or not as declared. 2, the command or a file is refused. 3, a "
+    "host was not reached. 130, interrupted."
 )
-"""What each verb's help ends with, where it does not say more of them itself."""
+"""The end of each verb's help that names no exit status itself."""
 
 
 class InvalidRequest(click.ClickException):

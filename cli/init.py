@@ -65,24 +65,24 @@ NEXT_STEPS = (
 
 @click.command()
 @click.argument("target", metavar="USER@HOST[:PORT]")
-@click.option("--output", metavar="FILE", help="The inventory to write; NAME.py in this folder without it.")
-@click.option("--name", help="The rig's name; the host's without it.")
+@click.option("--output", metavar="FILE", help="The inventory to write; default: NAME.py in this folder.")
+@click.option("--name", help="The rig's name; default: the host's.")
 @click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
-@click.option("--need", type=SuggestingChoice(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
+@click.option("--need", type=SuggestingChoice(tuple(NEEDS)), help="What counts most, as in `rigwright show variants`.")
 @click.option("--workload", type=SuggestingChoice(WORKLOADS), help="Workload to optimise for.")
-@click.option("--cards", type=WholeNumber(0, 16), help="How many of its cards it may have; all that are free without.")
-@click.option("--serve", is_flag=True, help="Lock, validate and deploy what was written, and say where it is served.")
-@click.option("--reboot", is_flag=True, help="With --serve: reboot the box where its driver needs it.")
+@click.option("--cards", type=WholeNumber(0, 16), help="Number of its cards to use; default: all free ones.")
+@click.option("--serve", is_flag=True, help="Then lock, validate and deploy it, and print its address.")
+@click.option("--reboot", is_flag=True, help="With --serve: reboot the box if its driver needs it.")
 @click.option(
-    "--port", type=WholeNumber(1024, 65535), help="The API's TCP port; the first free one from 8020 without it."
+    "--port", type=WholeNumber(1024, 65535), help="The API's TCP port; default: the first free one from 8020."
 )
 @click.option(
     "--listen",
     type=WholeNumber(1, 65535),
-    help="Also let the network in at this TCP port, without keys and in the clear: a gateway.",
+    help="Also open a gateway at this TCP port, without keys or TLS.",
 )
-@click.option("--sudo/--no-sudo", default=None, help="Become root through sudo; without either, unless USER is root.")
-@click.option("--key", metavar="FILE", help="The SSH key; without it your agent's and your own.")
+@click.option("--sudo/--no-sudo", default=None, help="Use sudo; default: unless USER is root.")
+@click.option("--key", metavar="FILE", help="The SSH key; default: your agent's and your own.")
 @click.option(
     "--host-key", "fingerprint", metavar="SHA256:...", help="The only host key to accept, by its fingerprint."
 )
@@ -102,12 +102,11 @@ def init(
     key: str | None,
     fingerprint: str | None,
 ) -> None:
-    """Look at a box and write a commented inventory for it.
+    """Write a box's inventory.
 
-    Changes nothing there unless it is to --serve. The file holds the box's SSH host key: every later connection accepts
-    that key alone. Beside FILE, catalog/ and locks/ are used as a deploy uses them. What it serves is asked for by
-    need, workload and cards, as `rigwright variants` answers them, and may be locked afterwards.
-    Example: rigwright init ops@192.0.2.7 --output ~/boxes/rig.py
+    Reads the box and changes nothing there without --serve. The inventory pins the box's SSH host key. --need,
+    --workload and --cards choose the variant; without them a terminal is asked.
+    Example: rigwright init ops@192.0.2.7 --output rig.py
     """
     wish = VariantRequest(variant, need, workload, cards)
     if variant is not None and (need or workload or cards is not None):

@@ -169,7 +169,7 @@ class ServeRequest:
 def serve_box(box: ServeRequest) -> None:
     """Lock, validate, deploy, which has it answer a completion before it is kept, verify, and say where it is served.
 
-    What `verify` cannot pass is shown, and ends nothing: the box serves.
+    What `check --serving` cannot pass is shown, and ends nothing: the box serves.
 
     Raises:
         cli.exit_codes.NotAsDeclared: one of these ended otherwise; the text says which, and what to run once that is
@@ -182,9 +182,9 @@ def serve_box(box: ServeRequest) -> None:
         # each in a process of its own: pyinfra's gevent has to be there before SSH was used
         if _run_rigwright([sys.executable, "-m", "cli", verb, str(box.file.resolve()), *options]):
             raise NotAsDeclared(f"{box.file} is written, and `{prog_name()} {words}` has failed, as said above")
-    words = shlex.join(["verify", str(box.file)])
+    words = shlex.join(["check", str(box.file), "--serving"])
     click.echo(f"\n==> {prog_name()} {words}")
-    if _run_rigwright([sys.executable, "-m", "cli", "verify", str(box.file.resolve())]):
+    if _run_rigwright([sys.executable, "-m", "cli", "check", str(box.file.resolve()), "--serving"]):
         click.echo(
             f"It serves, and not all that its variant declares is proven: `{prog_name()} {words}`, as shown above."
         )

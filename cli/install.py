@@ -1,4 +1,4 @@
-"""`rigwright install` and `completion`: the command on the PATH, and what shells complete of it."""
+"""`rigwright install`: the command on PATH, and scripts that complete its words in shells."""
 
 from __future__ import annotations
 
@@ -17,25 +17,46 @@ SHELLS = ("bash", "zsh", "fish")
 # where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)
 COMPLETION_FILES = {
     "bash": "~/.local/share/bash-completion/completions/rigwright",
+    "zsh": "a file _rigwright in a folder of your fpath",
     "fish": "~/.config/fish/completions/rigwright.fish",
+}
+# click's scripts complete one name. These also complete `rig`, by any path, and print no traceback on Ctrl-C.
+SCRIPT_EDITS = {
+    "bash": (
+        ("bash_complete $1)", "bash_complete $1 2>/dev/null)"),
+        ("_completion rigwright\n", "_completion rigwright rig\n"),
+    ),
+    "zsh": (
+        ("#compdef rigwright", "#compdef rigwright rig"),
+        ("    (( ! $+commands[rigwright] )) && return 1\n", ""),
+        ("zsh_complete rigwright)", "zsh_complete ${~words[1]} 2>/dev/null)"),
+        ("_completion rigwright\n", "_completion rigwright rig\n"),
+    ),
+    "fish": (
+        ("    set -l response (", "    set -l words (commandline -po);\n    set -l response ("),
+        ("COMP_CWORD=(commandline -t) rigwright)", "COMP_CWORD=(commandline -t) $words[1] 2>/dev/null)"),
+        ("--command rigwright", "--command rigwright --command rig"),
+    ),
 }
 SYSTEM_BIN_FOLDER = Path("/usr/local/bin")
 
 
 @click.command()
-@click.option(
-    "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="The folder; without it one on your PATH."
-)
-def install(folder: Path | None) -> None:
-    """Put the command on your PATH, as `rigwright`: a link to this folder's `rig`.
+@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="The folder; default: on PATH.")
+@click.option("--completion", "shell", type=SuggestingChoice(SHELLS), help="Print the completion script for a shell.")
+def install(folder: Path | None, shell: str | None) -> None:
+    """Add the command to PATH.
 
-    Root gets it in /usr/local/bin, others in ~/.local/bin. Running it again changes nothing; removing the link undoes
-    it.
+    Links `rigwright` to this folder's `rig`: in /usr/local/bin for root, else in ~/.local/bin. Remove the link to undo.
+    Example: rigwright install --completion bash > ~/.local/share/bash-completion/completions/rigwright
     """
-    wanted = folder or (SYSTEM_BIN_FOLDER if os.geteuid() == 0 else Path.home() / ".local/bin")
-    link, program = wanted.expanduser().absolute() / NAME, ROOT / "rig"
+    if shell:
+        click.echo(render_completion(shell))
+        return
+    target = folder or (SYSTEM_BIN_FOLDER if os.geteuid() == 0 else Path.home() / ".local/bin")
+    link, program = target.expanduser().absolute() / NAME, ROOT / "rig"
     try:
-        wanted.expanduser().mkdir(parents=True, exist_ok=True)
+        target.expanduser().mkdir(parents=True, exist_ok=True)
         if link.is_symlink() and link.resolve() == program.resolve():
             print_prose(f"{link} leads to {program} already")
         elif link.is_symlink() or link.exists():
@@ -49,23 +70,24 @@ def install(folder: Path | None) -> None:
         raise click.ClickException(f"{link}: {error.strerror}") from None
     if str(link.parent) not in os.environ.get("PATH", "").split(os.pathsep):
         print_prose(f"{link.parent} is not on your PATH: add `export PATH={link.parent}:$PATH` to your shell's profile")
-    for shell in ("bash", "fish"):
-        print_prose(f"{shell} completes it after: {NAME} completion {shell} > {COMPLETION_FILES[shell]}")
-    print_prose(f"zsh completes it after:  {NAME} completion zsh > a file _{NAME} in a folder of your fpath")
+    for name, file in COMPLETION_FILES.items():
+        print_prose(f"to complete it in {name}: {NAME} install --completion {name} > {file}")
 
 
-@click.command()
-@click.argument("shell", type=SuggestingChoice(SHELLS))
-def completion(shell: str) -> None:
-    """Print what SHELL needs to complete verbs, options and files.
+def render_completion(shell: str) -> str:
+    """The script that completes the command's words in a shell.
 
-    Example: rigwright completion bash > ~/.local/share/bash-completion/completions/rigwright
+    Raises:
+        KeyError: the shell is not in SHELLS.
     """
     from cli import main
 
     made = get_completion_class(shell)
-    if made is None:  # click has all of SHELLS
-        raise click.ClickException(f"no completion for {shell}")
+    if made is None:
+        raise KeyError(shell)
     maker = made(main, {}, NAME, f"_{NAME.upper()}_COMPLETE")
     # its own `source` would start bash to ask for its version
-    click.echo(maker.source_template % maker.source_vars())
+    script = maker.source_template % maker.source_vars()
+    for old, new in SCRIPT_EDITS[shell]:
+        script = script.replace(old, new)
+    return script

@@ -8,30 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import click
 import gevent
 
 from checks.connections import ConnectedHost, RigsByHost, UnreachableHosts, connect_inventory
-from cli import shell_completion
-from cli.exit_codes import INTERRUPTED_STATUS, InvalidRequest
+from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest
 from cli.tables import print_prose
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate.client_target import ClientTarget, NoClientTarget, gateway_target, instance_target
 from rigwright.problems import describe_unknown
+from roles import root_shell
 from roles.client import HostClient
 from roles.deploy_lock import DeployLock
-
-DecoratedCommand = TypeVar("DecoratedCommand", bound=Callable[..., Any])
-INSTANCE_OPTION = click.option(
-    "--instance",
-    multiple=True,
-    metavar="NAME",
-    help="Only this one; may be given several times.",
-    shell_complete=shell_completion.complete_instances,
-)
 
 
 def connect_boxes(
@@ -89,19 +80,8 @@ class ClientAccess:
             raise InvalidRequest(f"{host}: {error}") from None
 
 
-def access_options(verb: DecoratedCommand) -> DecoratedCommand:
-    """The options of a `Door`, which `parse_access` makes of them."""
-    for option in (
-        click.option("--key-file", metavar="FILE", help="With --gateway: a file whose only line is a client's key."),
-        click.option("--listener", metavar="NAME", help="With --gateway: the listener to use."),
-        click.option("--gateway", is_flag=True, help="Through the gateway, as clients come; else at its own socket."),
-    ):
-        verb = option(verb)
-    return verb
-
-
 def parse_access(gateway: bool, listener: str | None, key_file: str | None) -> ClientAccess:
-    """What the options of `door` say.
+    """The access that `access_options` name.
 
     Raises:
         click.UsageError: one of them is for a gateway, which is not asked for.
@@ -122,11 +102,13 @@ def hold_deploy_lock(box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
     """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
 
     Raises:
-        InvalidRequest: somebody else holds it.
+        InvalidRequest: another process holds it.
+        HostUnreached: the host refuses root.
     """
     lock = DeployLock(box.target, doing)
     if refused := lock.acquire():
-        raise InvalidRequest(f"{box.name}: refused: {refused}")
+        denied = root_shell.is_root_denial(refused)
+        raise (HostUnreached if denied else InvalidRequest)(f"{box.name}: refused: {refused}")
     try:
         yield lock
     finally:

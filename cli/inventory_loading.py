@@ -1,4 +1,4 @@
-"""What an inventory declares, read without reaching a host."""
+"""An inventory's hosts and rigs, read without reaching a host."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from cli.default_inventory import DecoratedCommand, InventoryArgument, default_inventory, describe_missing, is_inventory
 from cli.prog_name import TYPED_INVENTORY_KEY
 from rigwright.declaration.host_data import find_undeclared_data
 from rigwright.host_selection import find_name_clashes, select_hosts
@@ -22,23 +23,33 @@ MAX_INVENTORY_BYTES = 16 << 20  # bytes of an inventory
 
 
 class InventoryPath(click.ParamType[str]):
-    """An inventory's path: of a file that can be read whole."""
+    """Path of an inventory: a readable file of a plausible size."""
 
     name = "file"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what is no file of a likely size, with the nearest name that there is."""
+        """Refuse any other path, with the nearest name in its folder."""
         try:
             read_content(value, MAX_INVENTORY_BYTES)
         except ValueError as error:
-            self.fail(f"{printable(value)} {error}", param, ctx)
+            hint = "" if is_inventory(value) or default_inventory() else f". {describe_missing()}"
+            self.fail(f"{printable(value)} {error}{hint}", param, ctx)
         if ctx:
             ctx.meta[TYPED_INVENTORY_KEY] = value
         return value
 
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """Why no default inventory is used."""
+        return describe_missing()
+
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Have the shell complete names of files."""
-        return [CompletionItem(incomplete, type="file")]
+        """Have the shell complete names of files; with a default inventory, also the argument after INVENTORY."""
+        arguments = [one for one in ctx.command.params if isinstance(one, click.Argument)]
+        further = arguments[1:2] if default_inventory() else []
+        return [
+            CompletionItem(incomplete, type="file"),
+            *(item for one in further for item in one.shell_complete(ctx, incomplete)),
+        ]
 
 
 class SuggestingChoice(click.Choice[str]):
@@ -49,7 +60,12 @@ class SuggestingChoice(click.Choice[str]):
         return f'"{printable(str(value))}" is none of them{suggestion(str(value), self.choices)}'
 
 
-INVENTORY_ARGUMENT = click.argument("inventory", type=InventoryPath())
+INVENTORY_ARGUMENT = click.argument("inventory", cls=InventoryArgument, type=InventoryPath())
+
+
+def optional_inventory(*options: str) -> Callable[[DecoratedCommand], DecoratedCommand]:
+    """INVENTORY of a verb that also runs without one; with these options the verb reads none."""
+    return click.argument("inventory", cls=InventoryArgument, type=InventoryPath(), required=False, unused_with=options)
 
 
 def load_hosts(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:

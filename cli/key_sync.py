@@ -137,7 +137,7 @@ def sync_keys(asked: KeyTargets, reach: GatewayHosts | None, replaced: Mapping[s
         return
     missing = len(reach.gone)
     for name, why in reach.gone.items():
-        print_prose(f"{name}: {describe_unreachable_host(why)}; `bring` or the next deploy updates it", err=True)
+        print_prose(f"{name}: {describe_unreachable_host(why)}; `key sync` or the next deploy updates it", err=True)
     ring = _write_version(asked)
     became = _send_to_boxes(asked, reach.boxes, ring, replaced or {})
     for box in reach.boxes:
@@ -273,7 +273,10 @@ def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, H
 def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
     """What became of it, in words, and whether the host has it."""
     if one.refused:
-        return f"{one.refused}; the running deploy may still update the keys, otherwise use `bring` afterwards", False
+        return (
+            f"{one.refused}; the running deploy may still update the keys; otherwise run `key sync` after it",
+            False,
+        )
     if not one.deployed:
         return "nothing is deployed yet: the first deploy brings the keys", True
     if one.newer:

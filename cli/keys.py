@@ -1,4 +1,4 @@
-"""`rigwright keys`: who may ask the gateways of an inventory, and with what."""
+"""Commands of `rigwright key` about client keys of gateways: make, list, rotate, revoke, sync."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from cli.key_sync import (
     sync_keys,
 )
 from cli.option_types import WholeNumber
-from cli.prog_name import SentenceGroup
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.gateway import deployed_keys, keyring
@@ -46,48 +45,31 @@ NO_HOSTS_OPTION = click.option(
 )
 
 
-class InventoryFirstGroup(SentenceGroup):
-    """A group whose commands stand behind an argument; each tells of itself without one, too."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Show the help of a command that stands where the argument belongs."""
-        if len(args) == 2 and args[0] in self.commands and args[1] in ctx.help_option_names:
-            self.commands[args[0]].make_context(args[0], args[1:], parent=ctx)
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=InventoryFirstGroup)
+@click.command()
 @INVENTORY_ARGUMENT
-@LIMIT_OPTION
-@click.pass_context
-def keys(context: click.Context, inventory: str, limit: str | None) -> None:
-    """Make, list, rotate and revoke the keys that clients of INVENTORY's gateways need.
-
-    A key is printed once, as it is made, and nothing else is on standard output then; what is kept is its SHA-256, in
-    `gateway-keys.toml` beside the inventory. Every change is brought to all hosts with a gateway at once: no engine
-    notices, and nobody else's stream. Exit status 1: a host did not get it, or 3: was not reached; it is named,
-    and `bring` or the next deploy brings it.
-    Example: rigwright keys ~/boxes/rig.py make alice --models qwen3 --streams 4
-    """
-    context.obj = load_targets(inventory, limit)
-
-
-@keys.command()
 @NAME_ARGUMENT
+@LIMIT_OPTION
 @click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
 @click.option("--requests-per-minute", type=WholeNumber(1, keyring.MOST), help="Requests per minute.")
 @click.option("--streams", type=WholeNumber(1, keyring.MOST), help="Concurrent requests.")
 @NO_HOSTS_OPTION
-@click.pass_obj
 def make(
-    asked: KeyTargets,
+    inventory: str,
     name: str,
+    limit: str | None,
     models: str | None,
     requests_per_minute: int | None,
     streams: int | None,
     no_hosts: bool,
 ) -> None:
-    """Make a key for NAME, and print it."""
+    """Make a client's key, and print it once.
+
+    Standard output has the key and nothing else. `gateway-keys.toml` next to INVENTORY keeps its SHA-256; all gateways
+    get it at once. Exit status: 0, done. 1, a host did not take the key. 2, the command or a file is refused. 3, a
+    host was not reached: `key sync` or the next deploy updates it.
+    Example: rigwright key make rig.py alice --models qwen3 --streams 4
+    """
+    asked = load_targets(inventory, limit)
     clear, opened = keyring.generate_key(), _parse_models(models)
     for model in opened or ():
         if model not in asked.models:
@@ -96,7 +78,7 @@ def make(
     def change(there: ClientKeyring) -> ClientKeyring:
         if name in there.keys:
             raise click.ClickException(
-                f"{asked.file}: {name} already has a key: `rotate` replaces it, `revoke` removes it"
+                f"{asked.file}: {name} already has a key: `key rotate` replaces it, `key revoke` removes it"
             )
         key = ClientKey(
             sha256=keyring.hash_key(clear),
@@ -116,16 +98,19 @@ def make(
     sync_keys(asked, reach)
 
 
-@keys.command()
+@click.command()
+@INVENTORY_ARGUMENT
 @NAME_ARGUMENT
+@LIMIT_OPTION
 @click.option("--keep", metavar="TIME", help="How long the previous key stays valid, such as 90m, 24h or 7d.")
 @NO_HOSTS_OPTION
-@click.pass_obj
-def rotate(asked: KeyTargets, name: str, keep: str | None, no_hosts: bool) -> None:
-    """Make another key for NAME, with the rights of the one before, and print it.
+def rotate(inventory: str, name: str, limit: str | None, keep: str | None, no_hosts: bool) -> None:
+    """Replace a client's key, and print the new one.
 
-    The one before ends at once, and what it has under way, unless --keep says how long it stays.
+    The new key has the same rights. The previous key and its requests end at once, or after --keep.
+    Example: rigwright key rotate rig.py alice --keep 24h
     """
+    asked = load_targets(inventory, limit)
     clear, kept = keyring.generate_key(), _parse_duration(keep)
 
     def change(there: ClientKeyring) -> ClientKeyring:
@@ -143,12 +128,17 @@ def rotate(asked: KeyTargets, name: str, keep: str | None, no_hosts: bool) -> No
     sync_keys(asked, reach)
 
 
-@keys.command()
+@click.command()
+@INVENTORY_ARGUMENT
 @NAME_ARGUMENT
+@LIMIT_OPTION
 @NO_HOSTS_OPTION
-@click.pass_obj
-def revoke(asked: KeyTargets, name: str, no_hosts: bool) -> None:
-    """Take NAME's key away, and end what it has under way."""
+def revoke(inventory: str, name: str, limit: str | None, no_hosts: bool) -> None:
+    """Revoke a client's key, and end its requests.
+
+    Example: rigwright key revoke rig.py alice
+    """
+    asked = load_targets(inventory, limit)
 
     def change(there: ClientKeyring) -> ClientKeyring:
         _find_key(there, name)
@@ -159,31 +149,37 @@ def revoke(asked: KeyTargets, name: str, no_hosts: bool) -> None:
     sync_keys(asked, None if no_hosts else connect_hosts(asked))
 
 
-@keys.command()
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 @click.option(
     "--replace-newer",
     is_flag=True,
-    help="Also where a host has keys of another controller, or newer ones: they are replaced, and keys that return or "
-    "vanish by that are named.",
+    help="Replace newer keys and keys of another controller, too; keys that return or vanish are listed.",
 )
-@click.pass_obj
-def bring(asked: KeyTargets, replace_newer: bool) -> None:
-    """Bring the keys as they are in the file to every host, as a deploy does.
+def sync(inventory: str, limit: str | None, replace_newer: bool) -> None:
+    """Send the keys file to all gateways.
 
-    A host keeps the keys that it has where the file's were not made from them: those of an earlier file would give
-    revoked keys back.
+    A host keeps keys that are newer than the file, because an older file would restore revoked keys.
+    Example: rigwright key sync rig.py
     """
+    asked = load_targets(inventory, limit)
     reach = connect_hosts(asked)
     refuse_vanished(asked, reach)
     sync_keys(asked, reach, key_sync.collect_newer(asked, reach) if replace_newer else None)
 
 
-@keys.command("list")
+@click.command("list")
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
 @NO_HOSTS_OPTION
 @click.pass_context
-def list_(context: click.Context, no_hosts: bool) -> None:
-    """List the keys, their rights, and which hosts have each."""
-    asked: KeyTargets = context.obj
+def list_(context: click.Context, inventory: str, limit: str | None, no_hosts: bool) -> None:
+    """List keys, their rights and their hosts.
+
+    Example: rigwright key list rig.py
+    """
+    asked = load_targets(inventory, limit)
     ring = asked.load_keyring()
     having: dict[str, DeployedKeys] = {}
     silent: UnreachableHosts = {}
@@ -224,7 +220,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     behind = [host for host, one in sorted(having.items()) if not one.current or not _has_same_keys(one, ring)]
     if behind := [host for host in behind if host not in newer]:
         print_prose(
-            f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True
+            f"{', '.join(behind)}: keys differ from the file: `key sync` or the next deploy updates them", err=True
         )
     print_unreached(silent)
     context.exit(STATUS["not reached"] if silent else 0)

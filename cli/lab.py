@@ -22,7 +22,11 @@ from rigwright.validated_types import PciId
 @click.option("--name", default="lab", show_default=True, help="Lab name; several can be up at once.")
 @click.pass_context
 def lab(context: click.Context, name: str) -> None:
-    """Throwaway Debian hosts on this machine: real systemd, sshd and apt, gone without a trace after `lab down`."""
+    """Manage throwaway hosts.
+
+    Debian hosts on this machine with their own systemd, sshd and apt; `lab down` removes them and their network.
+    Example: rigwright lab up 2
+    """
     try:
         context.obj = ThrowawayLab(name)
     except ValueError as error:
@@ -40,13 +44,13 @@ def _find_host(lab: ThrowawayLab, name: str) -> LabHost:
 @lab.command()
 @click.argument("count", type=WholeNumber(1, 40), default=1)
 @click.option("--release", type=click.Choice(sorted(base_images.RELEASES)), default="debian-12", show_default=True)
-@click.option("--card", multiple=True, help="A simulated card by PCI id, such as 10de:2204; repeatable.")
-@click.option("--gpus", is_flag=True, help="Lend the hosts this machine's own NVIDIA cards and CUDA toolkit.")
+@click.option("--card", multiple=True, help="Simulate a card, by PCI id such as 10de:2204; repeatable.")
+@click.option("--gpus", is_flag=True, help="Give the hosts this machine's NVIDIA cards and CUDA toolkit.")
 @click.pass_obj
 def up(lab: ThrowawayLab, count: int, release: str, card: tuple[str, ...], gpus: bool) -> None:
-    """Boot COUNT more hosts and wait until they answer.
+    """Boot COUNT more hosts.
 
-    The first of a release takes a minute for its base image, every later one about a second.
+    Waits until they answer. The first host of a release takes a minute for its base image, later ones a second.
     """
     if card and gpus:
         raise click.UsageError("--card is simulated, --gpus are real: use one or the other")
@@ -77,7 +81,7 @@ def ssh(lab: ThrowawayLab, host: str, command: tuple[str, ...]) -> None:
 @lab.command()
 @click.pass_obj
 def inventory(lab: ThrowawayLab) -> None:
-    """Print a pyinfra inventory of the hosts, to begin one's own from."""
+    """Print a pyinfra inventory of the hosts."""
     data = {host.name: host.inventory_keys for host in lab.hosts}
     click.echo("from rigwright.inventory import hosts\n")
     click.echo(f"rigs = hosts({pprint.pformat(data, sort_dicts=False)})")
@@ -87,7 +91,7 @@ def inventory(lab: ThrowawayLab) -> None:
 @click.argument("host")
 @click.pass_obj
 def diff(lab: ThrowawayLab, host: str) -> None:
-    """List the files HOST has written, changed or removed since it was made."""
+    """List files that changed on HOST since its first boot."""
     for path in _find_host(lab, host).changed_paths():
         click.echo(path)
 
@@ -96,7 +100,7 @@ def diff(lab: ThrowawayLab, host: str) -> None:
 @click.option("--all", "every", is_flag=True, help="All labs on this machine, also those of other checkouts.")
 @click.pass_obj
 def down(lab: ThrowawayLab, every: bool) -> None:
-    """End the hosts and remove every trace, also of a lab that crashed."""
+    """Remove the hosts, also after a crash."""
     for one in list_labs() if every else [lab]:
         names = [host.name for host in one.hosts]
         one.down()
@@ -105,7 +109,7 @@ def down(lab: ThrowawayLab, every: bool) -> None:
 
 @lab.command("list")
 def list_() -> None:
-    """Every lab of this machine and its hosts."""
+    """List the labs of this machine and their hosts."""
     for one in list_labs():
         for host in one.hosts:
             click.echo(f"{one.name}  {host.name}  {host.spec.release}  {host.address}{_checkout(one)}")

@@ -8,31 +8,28 @@ from pathlib import Path
 import click
 
 from cli.exit_codes import HostUnreached, NotAsDeclared
-from cli.inventory_loading import InventoryPath
+from cli.inventory_loading import optional_inventory
 from rigwright.problems import Invalid
 
 
 @click.command()
-@click.argument("inventory", required=False, type=InventoryPath())
-@click.option("--check", "only_look", is_flag=True, help="Write nothing; report what changed upstream.")
-@click.option("--refresh", is_flag=True, help="Fetch and resolve again even if already locked.")
+@optional_inventory()
+@click.option("--check", "only_look", is_flag=True, help="Only list upstream changes.")
+@click.option("--refresh", is_flag=True, help="Resolve and fetch locked inputs again.")
 @click.option(
     "--from-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Hash the files in this folder instead of fetching them; of your own checkpoint, all of it.",
+    help="Hash the files in this folder instead of fetching them.",
 )
 def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
-    """Find and hash the inputs of the catalogue beside INVENTORY, and write them to the locks folder beside it.
+    """Pin and hash all inputs.
 
-    Models and conda packages of Rigwright's own catalogue are locked there too, where a rig of INVENTORY uses them.
-    Without INVENTORY, Rigwright's own catalogue is locked, without those. What is locked already stays as it is: only a
-    changed input is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one
-    input fails.
-
-    Exit status: 0, all is locked, or with --check, nothing moved upstream. 1: something is not to be had, or did move.
-    2: the command is refused. 3: with --check, something could not be looked at.
-
-    Example: rigwright lock ~/boxes/rig.py
+    Locks the catalogue next to INVENTORY, and models and conda packages that its rigs use, in locks/ next to it.
+    Without INVENTORY, Rigwright's own catalogue. Locked inputs keep their versions without --refresh. If one input
+    fails, nothing is written.
+    Exit status: 0, locked; with --check, no change upstream. 1, an input is unavailable, or changed upstream. 2, the
+    command or a file is refused. 3, --check did not reach a server.
+    Example: rigwright lock rig.py
     """
     if only_look and (refresh or from_dir):
         raise click.UsageError("--check writes nothing: it conflicts with --refresh and --from-dir")

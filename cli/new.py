@@ -11,8 +11,10 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.lazy_commands import LazyGroup
 from cli.option_types import WholeNumber
-from cli.prog_name import SentenceGroup, prog_name
+from cli.prog_name import prog_name
+from cli.shell_completion import complete_variants
 from cli.tables import print_prose
 from rigwright import toml
 from rigwright.declaration.catalog_loader import load_catalog
@@ -86,19 +88,20 @@ def _render_table(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
             yield from _render_table(f"{place}.{toml.render_key(key)}", value)
 
 
-@click.group(cls=SentenceGroup)
+@click.group(cls=LazyGroup, places={name: ("new", name) for name in ("model", "variant")})
 def new() -> None:
-    """Write a model or a variant into the catalogue beside an inventory."""
+    """Add a model or a variant."""
 
 
-@new.command()
+@click.command()
 @INVENTORY_ARGUMENT
 @click.argument("name")
 @click.option("--repository", metavar="OWNER/NAME", help="Hub repository; without it, your own files.")
 @click.option("--include", metavar="PATTERN", multiple=True, help="Which files; default: all. GGUF: for llama.cpp.")
 def model(inventory: str, name: str, repository: str | None, include: tuple[str, ...]) -> None:
-    """Write a model, and the input that `rigwright lock` finds and hashes, into catalog/ beside INVENTORY.
+    """Add a model to the catalogue next to INVENTORY.
 
+    Also writes its input, which `rigwright lock` resolves and hashes.
     Example: rigwright new model rig.py my-model --repository owner/name-GGUF --include '*Q4_K_M*.gguf'
     """
     _load_catalog_without(CatalogName, inventory, name, ("models", "inputs"))
@@ -111,16 +114,23 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
         print_prose(f'  "mirrors": {{"{MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder')
 
 
-@new.command()
+@click.command()
 @INVENTORY_ARGUMENT
 @click.argument("name", metavar="ENGINE/NAME")
-@click.option("--like", required=True, metavar="ENGINE/NAME", help="The variant to copy keys from.")
+@click.option(
+    "--like",
+    required=True,
+    metavar="ENGINE/NAME",
+    help="The variant to copy keys from.",
+    shell_complete=complete_variants,
+)
 @click.option("--model", "served", metavar="NAME", help="The model to serve; default: the copied variant's.")
 @click.option("--cards", type=WholeNumber(0, 16), help="Number of cards; default: the copied variant's.")
-@click.option("--why", help="Its purpose, as shown by `rigwright variants`.")
+@click.option("--why", help="Its purpose, as shown by `rigwright show variants`.")
 def variant(inventory: str, name: str, like: str, served: str | None, cards: int | None, why: str | None) -> None:
-    """Write a variant that is like another one into catalog/ beside INVENTORY.
+    """Add a variant, copied from another one.
 
+    The catalogue next to INVENTORY gets it.
     Example: rigwright new variant rig.py llamacpp/mine --like llamacpp/default --model my-model
     """
     catalog = _load_catalog_without(VariantName, inventory, name, ("variants", "blocked"))

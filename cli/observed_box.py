@@ -13,7 +13,6 @@ from checks import Drift
 from checks.connections import ConnectedHost
 from checks.survey.health import read_health
 from cli.prog_name import prog_name
-from rigwright.engines.metrics import EngineMetrics
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth, assess_health
@@ -50,7 +49,7 @@ class ObservedBox:
         """An instance's state with its figures; raises as `declared`."""
         if self.look is None:
             state = assess_state(instance.name, StateFacts(unreachable=self.why))
-            return InstanceHealth(state.instance, state.state, state.note, None, 0, None, EngineMetrics(), None, ())
+            return InstanceHealth(state.instance, state.state, state.note)
         unit = self.look.units.get(instance.unit)
         # a process alone differs from the declared one
         active = unit is not None and unit.active == "active"

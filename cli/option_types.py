@@ -1,4 +1,4 @@
-"""Types of numbers on the command line: finite, bounded, and in ASCII digits."""
+"""Types of options: output files, and numbers that are finite, bounded and in ASCII digits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from rigwright.local_files import suggest_path
 from rigwright.problems import format_value
 
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 DIGITS = re.compile(r"-?[0-9]{1,18}")
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?")
 

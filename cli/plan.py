@@ -172,10 +172,12 @@ def _instance_label(unit: str) -> str:
 @LIMIT_OPTION
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def plan(inventory: str, limit: str | None, as_json: bool) -> None:
-    """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
+    """Preview a deploy.
 
-    Of a driver that is not managed it says what a managed one would be, as advice. Nothing is changed. Exit status 1
-    when a host would be refused, 2 where the command or a file is, 3 when a host cannot be reached.
+    Lists each step with its reason, the bytes to fetch and the instances that it interrupts. Changes nothing.
+    Exit status: 0, a deploy can run. 1, a deploy would refuse a host. 2, the command or the inventory is refused. 3, a
+    host was not reached.
+    Example: rigwright plan rig.py
     """
     found, gone = connect_inventory(inventory, limit)
     seen = dict(zip([box.name for box in found], map_hosts(found, plan_box), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from inspect import cleandoc
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ import click
 NAME = "rigwright"
 PROG_NAME_VARIABLE = "RIGWRIGHT_CALLED"
 """Set by the script `rig`."""
+UNWRAPPED = "\b\n"  # before a paragraph that click does not wrap
 LONGEST = 1000  # characters of a first sentence
 TYPED_INVENTORY_KEY = f"{__name__}.given"
 """In a context of click's: the inventory's path as it was typed."""
@@ -47,8 +49,11 @@ class SentenceGroup(click.Group):
 
 
 def localise_help(command: click.Command) -> click.Command:
-    """A command, and those below it, whose help names it as it was called."""
-    command.help = with_prog_name(command.help) if command.help else command.help
+    """A command, and its own commands, whose help names it as it was called; exit status and example are paragraphs."""
+    text = cleandoc(with_prog_name(command.help or ""))
+    if UNWRAPPED not in text:
+        text = re.sub(r"\s+Example: ", f"\n\n{UNWRAPPED}Example: ", text)
+    command.help = re.sub(r"\s+(?=Exit status:)", "\n\n", text) or None
     for one in command.commands.values() if isinstance(command, click.Group) else ():
         localise_help(one)
     return command

@@ -1,10 +1,9 @@
-"""`rigwright shell`: a command in an instance's environment."""
+"""Commands in an environment of a host, or as an instance."""
 
 from __future__ import annotations
 
 import secrets
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -15,9 +14,6 @@ from paramiko import Channel
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, require_single_host
 from cli import exit_codes, remote_terminal
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
-from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.remote_terminal import PassthroughCommand
-from cli.shell_completion import LIMIT_OPTION
 from rigwright.engines import kind_of
 from rigwright.envs import environment
 from rigwright.host.systemd import escape_expansions
@@ -71,21 +67,23 @@ HEARTBEAT_S = 15.0  # seconds between two signs of life
 HEARTBEAT_TIMEOUT_S = 120  # seconds without one after which the host ends the command; TCP itself gives up after 75
 
 
-@click.command(cls=PassthroughCommand)
-@LIMIT_OPTION
-@click.option("--instance", "as_instance", is_flag=True, help="NAME is an instance, even if an environment has it too.")
-@INVENTORY_ARGUMENT
-@click.argument("name")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
-def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, as_instance: bool) -> None:
-    """Run COMMAND, or a shell, in the environment or as the instance NAME, on the one host of INVENTORY that --limit
-    names.
+def run_in_environment(
+    inventory: str, limit: str | None, name: str, words: tuple[str, ...], *, as_instance: bool
+) -> int:
+    """Run a command, or a shell, in an environment or as an instance of one host; returns its exit status.
 
-    In an environment it runs as a user who exists for as long as that and owns nothing: it sees cards and network, and
-    has a /tmp and a /dev/shm of its own to write to. As an instance it has that one's user, variables, sandbox and
-    cards, beside it. Ends with the command's exit status; an interrupt, or the end of this command, ends it, too.
-    Options stand before COMMAND; one that COMMAND has too needs `--` before COMMAND.
-    Example: rigwright shell --limit box1 ~/boxes/rig.py vllm python -c 'import vllm; print(vllm.__version__)'
+    In an environment it runs as a temporary user with access to cards and network, and a /tmp and /dev/shm of its own.
+    As an instance it has the instance's user, variables, sandbox and cards. The host ends it with this process.
+
+    Args:
+        inventory: The file.
+        limit: The host of it.
+        name: An environment, or an instance.
+        words: The program and its arguments; none for a shell.
+        as_instance: The name is an instance's even if an environment has it, too.
+
+    Raises:
+        click.ClickException: the inventory, the host or the name is refused, or it is not deployed.
     """
 
     def judge(rigs: RigsByHost) -> None:
@@ -94,7 +92,7 @@ def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, 
             names = {one.name for one in rig.instances} | (set() if as_instance else {one.name for one in rig.envs})
             if name not in names:
                 noun = "instance" if as_instance else "environment or instance"
-                raise click.UsageError(f"{host}: {describe_unknown(noun, name, names)}")
+                raise click.UsageError(f"--in: {host}: {describe_unknown(noun, name, names)}")
 
     exit_codes.exit_on_interrupt(lambda: "\n")
     found, gone = connect_inventory(inventory, limit, judge)
@@ -107,7 +105,7 @@ def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, 
         command = _instance_command(box, instance, words, unit, typed)
     else:
         command = _environment_command(box, name, words, unit, typed)
-    sys.exit(_run_in_unit(box, command, unit, typed))
+    return _run_in_unit(box, command, unit, typed)
 
 
 def _environment_command(

@@ -1,4 +1,4 @@
-"""What a shell completes of an inventory's own names; nothing where it is refused, or not typed yet."""
+"""Options that name hosts and instances, and the completion of such names in a shell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from cli.default_inventory import DecoratedCommand, default_inventory
 
 
 def complete_hosts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -24,6 +26,14 @@ def complete_instances(context: click.Context, _: click.Parameter, incomplete: s
     )
 
 
+def complete_environments(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Environments and instances of all hosts."""
+    rigs = _load_rig_data(context).values()
+    return _with_prefix(
+        incomplete, (name for rig in rigs for key in ("envs", "instances") for name in _entry_keys(rig, key))
+    )
+
+
 def complete_variants(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Variants of the catalogue: ours, and the inventory's own."""
     from rigwright.declaration.catalog_loader import load_catalog
@@ -31,9 +41,9 @@ def complete_variants(context: click.Context, _: click.Parameter, incomplete: st
     from rigwright.problems import Invalid
     from rigwright.project_root import ROOT
 
-    given = _typed_inventory(context)
+    path = _typed_inventory(context) or ROOT / "x"
     try:
-        return _with_prefix(incomplete, load_catalog(layer_folders(Path(given or ROOT / "x"), "catalog")).variants)
+        return _with_prefix(incomplete, load_catalog(layer_folders(Path(path), "catalog")).variants)
     except (Invalid, OSError):
         return []
 
@@ -59,7 +69,7 @@ def complete_entry_classes(_: click.Context, __: click.Parameter, incomplete: st
 def _typed_inventory(context: click.Context) -> str | None:
     # behind an option that waits for its value, click leaves arguments as they were typed
     waiting = (word for word in context.args if Path(word).is_file())
-    return context.params.get("inventory") or next(waiting, None)
+    return context.params.get("inventory") or next(waiting, None) or default_inventory()
 
 
 def _load_rig_data(context: click.Context) -> dict[str, Any]:
@@ -81,7 +91,7 @@ def _entry_keys(data: Any, key: str) -> Iterator[str]:
     rig = data.get("rig")
     entry = rig.get("entry") if isinstance(rig, dict) else None
     found = entry.get(key) if isinstance(entry, dict) else None
-    yield from found if isinstance(found, dict) else ()
+    yield from (str(one) for one in found) if isinstance(found, (dict, list)) else ()
 
 
 def _with_prefix(incomplete: str, names: Iterable[str]) -> list[str]:
@@ -94,3 +104,21 @@ LIMIT_OPTION = click.option(
     help="Only this host or group, or several with commas between.",
     shell_complete=complete_hosts,
 )
+INSTANCE_OPTION = click.option(
+    "--instance",
+    multiple=True,
+    metavar="NAME",
+    help="Only this instance; repeatable.",
+    shell_complete=complete_instances,
+)
+
+
+def access_options(verb: DecoratedCommand) -> DecoratedCommand:
+    """Options of an access to instances: `cli.instance_access.parse_access`."""
+    for option in (
+        click.option("--key-file", metavar="FILE", help="With --gateway: a file with a client's key."),
+        click.option("--listener", metavar="NAME", help="With --gateway: the listener to use."),
+        click.option("--gateway", is_flag=True, help="Ask through the gateway, as clients do."),
+    ):
+        verb = option(verb)
+    return verb

@@ -7,6 +7,7 @@ import shlex
 import click
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
+from checks.results import STATUS
 from cli import exit_codes, shell_completion
 from cli.exit_codes import exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
@@ -32,10 +33,10 @@ SLACK = 120.0  # seconds for systemd itself
 @ALL_OPTION
 @LIMIT_OPTION
 def start(inventory: str, instances: tuple[str, ...], every: bool, limit: str | None) -> None:
-    """Start INSTANCEs of INVENTORY's hosts that were stopped, and wait until each answers.
+    """Start stopped instances.
 
-    Exit status 0: all of them serve. 1: one does not; its last log lines are shown. 3: a host cannot be reached.
-    Example: rigwright start ~/boxes/rig.py chat
+    Waits until each answers, and prints the last log lines of one that does not.
+    Example: rigwright start rig.py chat
     """
     _run_on_instances("start", inventory, instances, every, limit)
 
@@ -46,11 +47,10 @@ def start(inventory: str, instances: tuple[str, ...], every: bool, limit: str | 
 @ALL_OPTION
 @LIMIT_OPTION
 def stop(inventory: str, instances: tuple[str, ...], every: bool, limit: str | None) -> None:
-    """Stop INSTANCEs of INVENTORY's hosts. One stays stopped, over reboots too, until `start` or the next deploy.
+    """Stop instances.
 
-    Its port stays taken, and clients get no answer there. Requests under way are cut off.
-    Exit status 0: all of them are stopped. 1: one is not. 3: a host cannot be reached.
-    Example: rigwright stop ~/boxes/rig.py chat --limit box1
+    Stopped instances stay stopped across reboots until `start` or a deploy. Open requests are cut off.
+    Example: rigwright stop rig.py chat --limit box1
     """
     _run_on_instances("stop", inventory, instances, every, limit)
 
@@ -61,14 +61,13 @@ def stop(inventory: str, instances: tuple[str, ...], every: bool, limit: str | N
 @ALL_OPTION
 @LIMIT_OPTION
 @click.option(
-    "--recompile", is_flag=True, help="Remove what they have compiled (FlashInfer, torch, Triton, CUDA) before that."
+    "--recompile", is_flag=True, help="First delete their compiled kernels (FlashInfer, torch, Triton, CUDA)."
 )
 def restart(inventory: str, instances: tuple[str, ...], every: bool, limit: str | None, recompile: bool) -> None:
-    """Stop INSTANCEs of INVENTORY's hosts, start them again, and wait until each answers.
+    """Restart instances.
 
-    As they were deployed: what the inventory says by now is a deploy's. Requests under way are cut off.
-    Exit status 0: all of them serve. 1: one does not; its last log lines are shown. 3: a host cannot be reached.
-    Example: rigwright restart ~/boxes/rig.py chat
+    Keeps the deployed state: changes of INVENTORY need a deploy. Waits until each answers. Open requests are cut off.
+    Example: rigwright restart rig.py chat
     """
     _run_on_instances("restart", inventory, instances, every, limit, recompile=recompile)
 
@@ -83,7 +82,7 @@ def _run_on_instances(
     recompile: bool = False,
 ) -> None:
     if bool(instances) == every:
-        raise click.UsageError("name instances, or say --all")
+        raise click.UsageError("name instances, or use --all")
 
     def judge(rigs: RigsByHost) -> None:
         there = {one.name for rig in rigs.values() for one in rig.instances}
@@ -107,6 +106,8 @@ def _run_on_instances(
         for line in one.describe_outcome(verb):
             print_prose(f"{box.name}: {line}")
     exit_if_unreached(gone)
+    if any(root_shell.is_root_denial(one.refusal) for one in became):
+        raise click.exceptions.Exit(STATUS["not reached"])
     if faulty:
         raise click.exceptions.Exit(1)
 
@@ -121,6 +122,8 @@ def _run_on_box(box: ConnectedHost, verb: LifecycleVerb, names: list[str], *, re
         # an instance may wait for what another one compiles
         answer = root_shell.run_command(box.target, script, limit=2 * longest + SLACK)
         return start_stop_by_hand.parse_outcome(answer.lines)
+    except root_shell.RootDenied as error:
+        return LifecycleOutcome(refusal=printable(str(error)))
     except root_shell.ConnectionGone as error:
         return LifecycleOutcome(refusal=f"the connection is gone: {printable(str(error))}")
     except ValueError as error:

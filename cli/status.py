@@ -1,26 +1,30 @@
-"""`rigwright status`: what every host serves now, a line an instance, and whether that is what is declared."""
+"""`rigwright status`: the state of every instance, what it serves and whether that is declared, once or repeatedly."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from typing import Any
 
 import click
 
 from checks.connections import ConnectedHost, UnreachableHosts, map_hosts
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts
+from cli import exit_codes
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import observe_box, observe_host
+from cli.option_types import JSON_OPTION
 from cli.prog_name import with_typed_inventory
-from cli.shell_completion import LIMIT_OPTION
+from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph, print_prose
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import StartupFacts
-from rigwright.engines.metrics import EngineMetrics
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.gateway_schema import Gateway
@@ -28,10 +32,12 @@ from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.operate.instance_state import StateFacts, assess_state
-from rigwright.problems import Invalid, Problem, printable
+from rigwright.problems import Invalid, Problem, describe_unknown, printable
 from rigwright.serving.activation import goal_for
 from rigwright.serving.serving_state import INSTANCE, ObservedServing, ObservedUnit
 from roles.connection_failures import describe_unreachable_host
+
+WATCH_INTERVAL_S = 5.0  # seconds between two looks
 
 
 @dataclass(frozen=True)
@@ -42,16 +48,14 @@ class UndeclaredHost:
     target: Any
 
 
-def _box_status(box: ConnectedHost) -> HostStatus:
+def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatus:
+    """Observe a box; with names, these instances alone."""
+    began = time.monotonic()
     try:
-        observed = observe_box(box, "served", "use", "holder")
+        observed = observe_box(box, "served", "holder")
         box, look = observed.box, observed.look
         found = box.read_serving_state()
-        aim, use, holder = (
-            goal_for(found, box.resolve_desired().generation),
-            box.read_resource_usage(),
-            box.read_lock_holder(),
-        )
+        aim, holder = goal_for(found, box.resolve_desired().generation), box.read_lock_holder()
     except click.ClickException as error:
         return HostStatus(box.name, False, printable(error.message).removeprefix(f"{box.name}: "))
     ports = {held.leads_to: held.port for name in found.processes if (held := found.held_state(name)) and held.leads_to}
@@ -59,37 +63,28 @@ def _box_status(box: ConnectedHost) -> HostStatus:
     runs = {unit: _with_served_variant(box, one, found) for unit, one in declared.items()}
     there = {n for n, p in found.processes.items() if INSTANCE.fullmatch(n) and p.state != "inactive"}
     rows = []
-    for name in sorted({*declared, *there}):
+    listed = {unit for unit, one in declared.items() if one.name in names} if names else {*declared, *there}
+    for name in sorted(listed):
         instance = runs.get(name)
-        process, held = found.processes.get(name), found.held_state(name)
+        held = found.held_state(name)
         capacity = instance.variant.capacity if instance else None
         begun = kind_of(instance).parse_startup(found.said.get(name, ())) if instance else StartupFacts()
         one = observed.assess_health(instance) if instance else _undeclared_health(name, look)
         unit = look.units.get(name) if look else None
         rows.append(
             InstanceStatus(
-                instance=one.instance,
+                **vars(one),
                 variant=instance.variant_name if instance else "not declared",
                 declared=declared[name].variant_name if name in declared else "",
-                state=one.state,
-                note=one.note,
-                since_s=one.since_s,
+                current=bool(instance and unit and unit.runs_declared(observed.declared.get(name))),
                 # one of before it had a socket listens there itself
                 port=ports.get(name) or (held.port if held else 0) or None,
                 cards=sorted(held.cards) if held else [],
                 slots=capacity[0] if capacity else None,
                 context_per_sequence=capacity[1] if capacity else None,
-                restarts=process.restarts if process else 0,
-                memory_bytes=use[name].memory if name in use else None,
                 kv_tokens=begun.kv_tokens,
-                kv_used=one.metrics.kv_used,
-                tokens_a_second=one.tokens_a_second,
-                running=one.metrics.running,
-                waiting=one.metrics.waiting,
                 backend=begun.backend,
                 load_seconds=begun.load_seconds,
-                current=bool(instance and unit and unit.runs_declared(observed.declared.get(name))),
-                errors=one.errors,
             )
         )
     gpus, say = instance_health.parse_card_uses(look.cards) if look else ((), "")
@@ -107,6 +102,7 @@ def _box_status(box: ConnectedHost) -> HostStatus:
         gpus_say=say,
         jobs=look.jobs if look else (),
         reboot=bool(look and look.reboot),
+        took_s=round(time.monotonic() - began, 3),
     )
 
 
@@ -115,8 +111,8 @@ def _undeclared_health(unit: str, look: HealthFacts | None) -> InstanceHealth:
     name = unit.removeprefix("rigwright-").removesuffix(".service")
     seen = look.units.get(unit) if look else None
     one = assess_state(name, StateFacts(unit=seen))
-    since_s, restarts, memory = (seen.since_s, seen.restarts, seen.memory) if seen else (None, 0, None)
-    return InstanceHealth(name, one.state, one.note, since_s, restarts, memory, EngineMetrics(), None, ())
+    unit_facts = (seen.since_s, seen.restarts, seen.memory) if seen else ()
+    return InstanceHealth(name, one.state, one.note, *unit_facts)
 
 
 def _with_served_variant(box: ConnectedHost, declared: Instance, found: ObservedServing) -> Instance:
@@ -143,17 +139,11 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
     if seen is None:
         return HostStatus(host.name, False, why)
     gpus, say = instance_health.parse_card_uses(seen.cards)
-    rows = []
-    for unit in sorted(seen.units):
-        if INSTANCE.fullmatch(unit):
-            one = _undeclared_health(unit, seen)
-            rows.append(
-                InstanceStatus(
-                    *(one.instance, "", one.state, one.note, one.since_s),
-                    restarts=one.restarts,
-                    memory_bytes=one.memory_bytes,
-                )
-            )
+    rows = [
+        InstanceStatus(**vars(_undeclared_health(unit, seen)))
+        for unit in sorted(seen.units)
+        if INSTANCE.fullmatch(unit)
+    ]
     more = {"gpus": gpus, "gpus_say": say, "jobs": seen.jobs, "reboot": seen.reboot}
     return HostStatus(host.name, True, instances=rows, at_work="somebody" if seen.holder else "", **more)  # type: ignore[arg-type]
 
@@ -173,52 +163,100 @@ def _process_state(process: ObservedUnit | None) -> str:
 
 
 def connect_hosts(
-    inventory: str, limit: str | None
+    inventory: str, limit: str | None, names: Collection[str] = ()
 ) -> tuple[list[ConnectedHost], list[UndeclaredHost], UnreachableHosts, list[Problem]]:
-    """Hosts whose declaration can be read, those whose cannot, those out of reach, and what is wrong.
+    """Connected hosts with a valid declaration, those with an invalid one, unreachable hosts, and the problems.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        names: Instances that these hosts must declare.
 
     Raises:
-        InvalidRequest: it is not even known which hosts there are, or how they are reached.
+        InvalidRequest: the inventory lists no hosts, their connections are refused, or an instance is unknown.
     """
-    boxes, faulty, problems = [], [], []
+    rigs, problems = {}, []
     with tolerate_problems() as wrong:
         try:
             state, targets = load_hosts(inventory, limit)
         except (UnknownHost, SystemExit) as error:
             raise InvalidRequest(str(error)) from None
-        gone = connect_targets(state, targets)
         for name, target in targets.items():
-            if name in gone:
-                continue
             try:
-                boxes.append(ConnectedHost(name, load_rig(target.data.get("rig")), target))
+                rigs[name] = load_rig(target.data.get("rig"))
             except Invalid as error:
-                faulty.append(UndeclaredHost(name, target))
                 problems += error.problems
-    return boxes, faulty, gone, sorted({*wrong, *problems})
+        known = {one.name for rig in rigs.values() for one in rig.instances}
+        if unknown := [f"--instance: {describe_unknown('instance', one, known)}" for one in names if one not in known]:
+            raise InvalidRequest("\n".join(unknown))
+        gone = connect_targets(state, targets)
+    reached = {name: target for name, target in targets.items() if name not in gone}
+    boxes = [ConnectedHost(name, rigs[name], target) for name, target in reached.items() if name in rigs]
+    invalid = [UndeclaredHost(name, target) for name, target in reached.items() if name not in rigs]
+    return boxes, invalid, gone, sorted({*wrong, *problems})
 
 
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def status(inventory: str, limit: str | None, as_json: bool) -> None:
-    """What every host of INVENTORY serves now, and whether that is what the inventory declares.
+@INSTANCE_OPTION
+@click.option("--watch", is_flag=True, help=f"Repeat every {WATCH_INTERVAL_S:g} s until interrupted.")
+@click.option("--verbose", "-v", is_flag=True, help="Also print what engines reported at their start.")
+@JSON_OPTION
+def status(
+    inventory: str, limit: str | None, instance: tuple[str, ...], watch: bool, verbose: bool, as_json: bool
+) -> None:
+    """Show what hosts serve.
 
-    Of an inventory that is refused, what runs is told all the same. Exit status 0: all is ready and as declared. 1: it
-    is not. 2: the inventory is refused. 3: a host cannot be reached. `rigwright health` says more of each instance,
-    and `rigwright check` proves more.
+    The state of each instance, its variant, whether it runs as declared, and the cause and next command if not. Each
+    engine is asked for one token: a look takes less than a second. Also works with an invalid inventory.
+    Exit status: 0, all instances are ready and as declared. 1, one is not, or a card is faulty. 2, the command or the
+    inventory is refused. 3, a host was not reached.
+    Example: rigwright status rig.py --watch
     """
-    boxes, faulty, gone, problems = connect_hosts(inventory, limit)
-    seen = [*map_hosts(boxes, _box_status), *map(_undeclared_status, faulty)]
-    seen += [HostStatus(name, False, describe_unreachable_host(why)) for name, why in gone.items()]
-    if as_json:
-        click.echo(json.dumps([asdict(one) for one in seen], indent=2))
-    else:
-        print_status_table(seen)
-        for line in describe_hosts(seen, inventory):
-            print_paragraph(line)
+    boxes, invalid, gone, problems = connect_hosts(inventory, limit, instance)
+    if watch:
+        exit_codes.exit_on_interrupt()
+    earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
+    for number in count():
+        began = time.monotonic()
+        seen = [*map_hosts(boxes, lambda box: collect_status(box, instance)), *map(_undeclared_status, invalid)]
+        seen += [HostStatus(name, False, describe_unreachable_host(why)) for name, why in gone.items()]
+        seen = [with_token_rates(one, earlier, began) for one in seen]
+        if as_json:
+            click.echo(json.dumps([asdict(one) for one in seen], indent=None if watch else 2))
+        else:
+            if watch:
+                click.echo(f"{chr(10) * (number > 0)}{time.strftime('%H:%M:%S')}")
+            print_status_table(seen)
+            for line in describe_hosts(seen, inventory, verbose=verbose):
+                print_paragraph(line)
+        if not watch:
+            break
+        time.sleep(max(0.0, WATCH_INTERVAL_S - (time.monotonic() - began)))
     for problem in problems:
         print_prose(with_typed_inventory(str(problem), click.get_current_context()), err=True)
     verdicts = {one.exit_status for one in seen}
     sys.exit(3 if 3 in verdicts else 2 if problems else max(verdicts, default=0))
+
+
+def with_token_rates(
+    host: HostStatus, earlier: dict[tuple[str, str], tuple[float, float | None]], now: float
+) -> HostStatus:
+    """A host with tokens a second since the previous look, if there was one; a look itself is shorter.
+
+    Args:
+        host: The host.
+        earlier: Host and instance -> time in s and token count of the previous look; gets this one's.
+        now: Time of this look in s.
+    """
+    rows = []
+    for one in host.instances:
+        then, before = earlier.get((host.host, one.instance), (0.0, None))
+        tokens = one.metrics.tokens
+        if tokens is not None and before is not None:
+            rate = (tokens - before) / (now - then) if tokens >= before else None
+            one = replace(one, tokens_a_second=rate)
+        earlier[host.host, one.instance] = (now, tokens)
+        rows.append(one)
+    return replace(host, instances=rows)

@@ -1,4 +1,4 @@
-"""How `rigwright status` is told: a row an instance, and a line for what no row says."""
+"""The table of `rigwright status`, and the lines under it."""
 
 from __future__ import annotations
 
@@ -11,50 +11,29 @@ from checks.results import STATUS
 from cli.observed_box import describe_state
 from cli.prog_name import prog_name
 from cli.tables import WIDTH, format_duration, format_size, print_table
-from rigwright.operate.instance_health import CardUse
-from rigwright.operate.instance_state import AssessedState, InstanceState
+from rigwright.operate.instance_health import CardUse, InstanceHealth
 from rigwright.problems import printable
 
 
 @dataclass(frozen=True)
-class InstanceStatus:
-    """One instance."""
+class InstanceStatus(InstanceHealth):
+    """One instance: its health, and what the host and the inventory have of it."""
 
-    instance: str
-    variant: str
+    variant: str = ""
     """That the host serves."""
-    state: InstanceState
-    note: str
-    """Why it is called that, where that is not plain."""
-    since_s: float | None
-    """Seconds for which it has been in that state."""
+    declared: str = ""
+    """The inventory's variant; empty where that has no such instance."""
+    current: bool = False
+    """Whether its process was started from what the inventory declares."""
     port: int | None = None
     cards: list[int] = field(default_factory=list)
     slots: int | None = None
     context_per_sequence: int | None = None
-    restarts: int = 0
-    memory_bytes: int | None = None
     kv_tokens: int | None = None
-    """Tokens that its KV cache has room for, as its engine has said."""
-    kv_used: float | None = None
-    """Of it, 0 to 1."""
-    tokens_a_second: float | None = None
-    running: float | None = None
-    waiting: float | None = None
+    """Tokens that its KV cache has room for, as its engine reported at its start."""
     backend: str = ""
     """What computes attention, likewise."""
     load_seconds: float | None = None
-    current: bool = False
-    """Whether its process was started from what the inventory declares."""
-    errors: tuple[str, ...] = ()
-    """What its log betrays, each with what helps."""
-    declared: str = ""
-    """The inventory's variant; empty where that has no such instance."""
-
-    @property
-    def assessed(self) -> AssessedState:
-        """Its state alone."""
-        return AssessedState(self.instance, self.state, self.note)
 
 
 @dataclass(frozen=True)
@@ -81,6 +60,8 @@ class HostStatus:
     """Long work that is under way."""
     reboot: bool = False
     """Whether one is pending."""
+    took_s: float = 0.0
+    """Seconds of the look."""
 
     @property
     def exit_status(self) -> int:
@@ -94,11 +75,38 @@ class HostStatus:
 
 # Columns in their order, and which of them go first where there is no room for all.
 COLUMNS = (
-    *("host", "instance", "variant", "state", "up", "port", "GPUs", "context", "GPU memory", "temp", "power", "KV"),
+    *(
+        "host",
+        "instance",
+        "variant",
+        "state",
+        "declared",
+        "up",
+        "port",
+        "GPUs",
+        "context",
+        "GPU memory",
+        "temp",
+        "power",
+        "KV",
+    ),
     *("tokens/s", "queue", "restarts", "memory"),
 )
 OPTIONAL_COLUMNS = (
-    *("context", "restarts", "memory", "queue", "variant", "power", "temp", "port", "GPUs", "GPU memory", "KV"),
+    *(
+        "context",
+        "restarts",
+        "memory",
+        "queue",
+        "declared",
+        "variant",
+        "power",
+        "temp",
+        "port",
+        "GPUs",
+        "GPU memory",
+        "KV",
+    ),
     *("tokens/s", "up"),
 )
 
@@ -127,6 +135,7 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
         "instance": one.instance,
         "variant": one.variant,
         "state": one.state,
+        "declared": _describe_conformity(one),
         "up": format_duration(one.since_s) if one.assessed.is_ready or one.state == "other generation" else "",
         "port": str(one.port or ""),
         "GPUs": ",".join(map(str, one.cards)),
@@ -134,12 +143,19 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
         "GPU memory": f"{used / 1024:.1f}/{total / 1024:.1f} GiB" if total else "",
         "temp": f"{degrees:.0f} C" if degrees is not None else "",
         "power": f"{sum(watts):.0f} W" if watts else "",
-        "KV": f"{one.kv_used:.0%}" if one.kv_used is not None else "",
+        "KV": f"{one.metrics.kv_used:.0%}" if one.metrics.kv_used is not None else "",
         "tokens/s": f"{one.tokens_a_second:.1f}" if one.tokens_a_second is not None else "",
-        "queue": f"{one.waiting:.0f}" if one.waiting else "",
+        "queue": f"{one.metrics.waiting:.0f}" if one.metrics.waiting else "",
         "restarts": str(one.restarts or ""),
         "memory": format_size(one.memory_bytes) if one.memory_bytes else "",
     }
+
+
+def _describe_conformity(one: InstanceStatus) -> str:
+    """Whether a running process is the declared one."""
+    if one.assessed.is_down:
+        return ""
+    return "yes" if one.current and one.declared in ("", one.variant) else "no"
 
 
 def print_status_table(seen: list[HostStatus]) -> None:
@@ -150,13 +166,13 @@ def print_status_table(seen: list[HostStatus]) -> None:
         print_table(*fit_columns(cells, width))
 
 
-def describe_hosts(seen: list[HostStatus], inventory: str) -> list[str]:
-    """What no column says, each with its host."""
-    return [f"{host.host}: {printable(line)}" for host in seen for line in _describe_host(host, inventory)]
+def describe_hosts(seen: list[HostStatus], inventory: str, *, verbose: bool = False) -> list[str]:
+    """The lines under the table, each with its host."""
+    return [f"{host.host}: {printable(line)}" for host in seen for line in _describe_host(host, inventory, verbose)]
 
 
 def _describe_startup(one: InstanceStatus) -> str:
-    """What its engine has said of itself when it started; empty where it has said nothing."""
+    """What its engine reported at its start; empty if nothing."""
     whole = one.context_per_sequence
     times = f", {one.kv_tokens / whole:.1f} requests of {whole}" if one.kv_tokens and whole else ""
     said = [
@@ -167,7 +183,7 @@ def _describe_startup(one: InstanceStatus) -> str:
     return "; ".join(filter(None, said))
 
 
-def _describe_host(host: HostStatus, inventory: str) -> list[str]:
+def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]:
     """What no column says."""
     if not host.reached:
         return [host.why]
@@ -184,7 +200,7 @@ def _describe_host(host: HostStatus, inventory: str) -> list[str]:
         if not one.assessed.is_ready:
             found.append(describe_state(one.assessed, inventory, host.host))
         found += [f"{one.instance}: {error}" for error in one.errors]
-        found += [f"{one.instance}: {said}"] if (said := _describe_startup(one)) else []
+        found += [f"{one.instance}: {said}"] if verbose and (said := _describe_startup(one)) else []
     if host.gateway:
         found.append(f"gateway {host.gateway}")
     if host.gpus_say:

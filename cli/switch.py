@@ -12,6 +12,7 @@ import click
 
 from checks.connections import ConnectedHost, connect_inventory
 from cli import shell_completion
+from cli.check_serving import verify_box
 from cli.deploy_verbs import RunRequest, run_request
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.instance_access import ClientAccess, InterruptHandler
@@ -19,10 +20,9 @@ from cli.inventory_edit import edit_inventory_text, print_diff, replace_file, re
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts, require_complete_bundle
 from cli.plan import HostPlan, plan_box
 from cli.shell_completion import LIMIT_OPTION
+from cli.show_variants import card_names
 from cli.tables import format_size, print_prose, print_table
-from cli.variants import card_names
 from cli.verdict_report import print_finding
-from cli.verify import verify_box
 from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.declaration.variant_selection import (
     ANY,
@@ -57,17 +57,17 @@ COLUMNS = ("variant", "cards", "context", "evidence", "")
 @click.argument("instance", shell_complete=shell_completion.complete_instances)
 @click.argument("variant", metavar="[ENGINE/NAME]", required=False, shell_complete=shell_completion.complete_variants)
 @LIMIT_OPTION
-@click.option("--once", is_flag=True, help="Leave INVENTORY as it is: the next deploy serves what it declares again.")
-@click.option("--list", "listing", is_flag=True, help="Which variants it could serve, and which one it does.")
-@click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--once", is_flag=True, help="Keep INVENTORY: the next deploy serves its variant again.")
+@click.option("--list", "listing", is_flag=True, help="List the variants that fit, and the current one.")
+@click.option("--dry", is_flag=True, help="Print the changes without making them.")
 @click.option(
     "--from",
     "took",
     metavar="UNIT|CONTAINER",
-    help="What has served there until now, such as vllm.service: it is stopped for good, and is back where that fails.",
+    help="Take over from this service, such as vllm.service; it is restored if that fails.",
 )
-@click.option("--yes", is_flag=True, help="With --from: do not ask.")
-@click.option("--unverified", is_flag=True, help="Ask for no more than the one completion that a deploy asks for.")
+@click.option("--yes", is_flag=True, help="With --from: ask nothing.")
+@click.option("--unverified", is_flag=True, help="Test one completion only, as a deploy does.")
 def switch(
     inventory: str,
     instance: str,
@@ -80,14 +80,14 @@ def switch(
     yes: bool,
     unverified: bool,
 ) -> None:
-    """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
+    """Serve another variant.
 
-    A variant for fewer cards gets the first of the instance's, one for more gets those too that no instance has and
-    that are not reserved. Instances that share a name of the gateway's are switched together, each on its own cards.
-    All that the new one needs is brought beside the one that serves; then it takes its place, and is asked for all that
-    it declares, as by `rigwright verify`. Where it does not answer, or answers wrongly, the old one comes back, and the
-    file is as it was. Exit status 1, too, where it was not asked to the end, or nothing could be judged.
-    Example: rigwright switch ~/boxes/rig.py chat llamacpp/65k --limit box1
+    Edits INVENTORY and deploys INSTANCE. The new variant is installed next to the running one, replaces it, and is
+    tested as by `rigwright check --serving`; if it fails, the previous variant and the file are restored. Instances
+    that share a gateway's name switch together.
+    Exit status: 0, switched. 1, restored, or not tested to the end. 2, the command or the inventory is refused. 3, the
+    host was not reached.
+    Example: rigwright switch rig.py chat llamacpp/65k --limit box1
     """
     theirs = _confirm_takeover(took, yes)
     host, data = _find_instance_host(inventory, instance, limit)
@@ -181,7 +181,7 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
 
     Raises:
         NotAsDeclared: one was not asked to the end, is not ready, or was judged by nothing, which does not count as
-            passed, and is no reason to go back. A check that a model cannot be judged by is a skip, as for `verify`.
+            passed, and is no reason to go back. A model cannot be judged by a skipped check.
     """
     instances = [one for one in box.rig.instances if one.name in names]
     unproven = ""

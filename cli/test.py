@@ -117,34 +117,11 @@ _ROWS = "\n".join(
     for text, lead in ((what, f"{name:8}  "), (f"{long}; needs {needs}", " " * 10))
     for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 10)  # the help indents them by two
 )
-HELP = f"""Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named.
+HELP = f"""Run Rigwright's own tests.
 
-`test all` is everything but the proofs, {_PROOFS}, which are asked for by name; `test all unit` is all of
-one stage. Times are on two cores, with base images and engines in {CACHE}.
-
-`test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
-notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
-linker astray, and puts each right again. A container on a Debian 13 host, started by podman, is to compute on the
-card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/container_layer.py makes.
-An instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
-both. Two cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on
-both. vLLM serves on a card where --vllm names what tests/gpu/vllm_bundle.py has made. It needs a driver, a CUDA
-toolkit in /usr/local/cuda and root here; or an idle machine that has them, as --host: the rig stays on that one,
-until `rigwright remove inventory/metal.py` takes it off. Without a card it says so and does nothing; whatever else is
-missing is named before a test begins. Without a network, --bundle is what tests/gpu/gpu_bundle.py makes where there is
-one.
-
-`test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a kernel
-that it does not compile for.
-
-`test vllm` keeps all wheels of the closure on this machine, which takes 4 GB, and serves them to a throwaway host, with
-a Python that it packs as a conda package from one of this machine. It prints seconds, bytes, disk and memory. Then it
-installs each locked version on this machine, and has vLLM's own parser and engine judge command lines, for cards that
-are not there, beside what judges them by `catalog/flags/vllm-VERSION.json`; and compares that file with a fresh one.
-
-`test nvcc` makes a root of Debian testing, which has the newest C library, and installs the locked CUDA toolkit there
-with its patches. It compiles a kernel for each supported compute capability, configures llama.cpp and compiles one of
-its files, and has FlashInfer build one of its modules. It needs no card. Without an archive it skips and says why.
+Without STAGES: lint, types, unit, programs and hosts. `all` runs every test of these; `all unit`, every test of one.
+{_PROOFS} run only by name. CONTRIBUTING.md describes the stages. Times are for two cores, with base images and
+engines in {CACHE}.
 
 \b
 {_ROWS}
@@ -153,8 +130,8 @@ its files, and has FlashInfer build one of its modules. It needs no card. Withou
 
 @click.command(help=HELP)
 @click.argument("stages", nargs=-1, type=SuggestingChoice([*EVERY]))
-@click.option("--record", is_flag=True, help="Record how long each test takes that passes, in tests/durations.json.")
-@click.option("--host", metavar="[USER@]ADDRESS", help="gpu: a real machine, in place of a throwaway host.")
+@click.option("--record", is_flag=True, help="Write durations of passed tests to tests/durations.json.")
+@click.option("--host", metavar="[USER@]ADDRESS", help="gpu: a real machine instead of a throwaway host.")
 @click.option(
     "--bundle",
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
@@ -167,11 +144,11 @@ its files, and has FlashInfer build one of its modules. It needs no card. Withou
 )
 @click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
 @click.option(
-    "--release", type=SuggestingChoice(sorted(base_images.RELEASES)), help="gpu: what the throwaway host runs."
+    "--release", type=SuggestingChoice(sorted(base_images.RELEASES)), help="gpu: release of the throwaway host."
 )
-@click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
+@click.option("--leave-up", is_flag=True, help="gpu: keep the throwaway host, for `rigwright bench`.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
-    """Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named."""
+    """Run Rigwright's own tests."""
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in options.items()

@@ -20,10 +20,10 @@ from rigwright.model.nvidia_tables import ToolkitSpec
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 def validate(inventory: str, limit: str | None) -> None:
-    """Read INVENTORY with its catalogue and lock, say every mistake in them, show what they declare, and warn of what
-    is known to go wrong with it.
+    """Check an inventory, offline.
 
-    No host is contacted.
+    Lists every mistake in INVENTORY, its catalogue and its lock, what they declare, and known problems with it.
+    Example: rigwright validate rig.py
     """
     rows: list[tuple[str, ...]] = []
     warned: list[str] = []

@@ -8,7 +8,7 @@ on the hub, and the environment's Python; until then both boxes are refused, and
 from rigwright.inventory import hosts
 
 # The plain address that clients of such boxes are set up for: no key, no TLS, open to the network. With keys instead:
-# leave "keys" out, and make them with `rigwright keys rig2080ti.py make NAME`.
+# leave "keys" out, and make them with `rigwright key make rig2080ti.py NAME`.
 GATEWAY = {
     "listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}},  # noqa: S104
     "models": {"Qwen3.6-27B-AWQ-INT4": {"instances": ["chat"]}},  # the same name for every variant

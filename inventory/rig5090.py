@@ -32,7 +32,7 @@ DRIVER = {
 }
 
 # The plain address that clients of such a box are set up for: no key, no TLS, open to the network. With keys instead:
-# leave "keys" out, and make them with `rigwright keys rig5090.py make NAME`.
+# leave "keys" out, and make them with `rigwright key make rig5090.py NAME`.
 LISTENERS = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}  # noqa: S104
 ALIASES = {"gpt-4o": "qwen3.6-27b"}
 

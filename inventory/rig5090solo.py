@@ -24,7 +24,7 @@ rigs = hosts(
                 "translate": {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 28083},
             },
             # The plain addresses that clients of such a box are set up for, one a model: no key, no TLS, open to the
-            # network. With keys instead: leave "keys" out; `rigwright keys rig5090solo.py make NAME` makes them.
+            # network. With keys instead: leave "keys" out; `rigwright key make rig5090solo.py NAME` makes them.
             "gateway": {
                 "listeners": {
                     "chat": {"address": "0.0.0.0", "port": 18082, "keys": False, "models": ["Qwen3.5-35B-A3B"]},  # noqa: S104

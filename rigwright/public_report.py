@@ -55,7 +55,7 @@ class ReportedSymptom:
 
 @dataclass(frozen=True)
 class ReportedCause:
-    """What `rigwright diagnose` finds."""
+    """What `rigwright doctor` finds."""
 
     id: str
     """Of the symptom."""
@@ -182,7 +182,7 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
     signs = [one for one in box.causes if one.id in shipped.signs]
     if signs:
         yield ""
-        yield "What `diagnose` finds, the likeliest first:"
+        yield "What `doctor` finds, the likeliest first:"
         yield ""
         for sign in signs:
             where = f"instance {int(sign.instance)}" if sign.instance is not None else "the box"

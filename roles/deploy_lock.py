@@ -100,7 +100,7 @@ def _read_refusal(channel: Channel) -> str:
 def _describe_denial(complaint: str) -> str:
     """What a host that gives no deploy lock to anybody has said."""
     if words := root_shell.describe_sudo_denial(complaint.encode()):
-        return f"cannot become root ({words})"
+        return f"{root_shell.ROOT_DENIAL} ({words})"
     words = free_text(complaint.strip()) or "no answer"
     return f'the host did not grant the deploy lock ({words}): log in as root, or set "_sudo": True and allow sudo'
 

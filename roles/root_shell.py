@@ -73,6 +73,15 @@ class RootDenied(ConnectionGone):
     """The user that logs in does not become root; the text says so, with sudo's own words."""
 
 
+ROOT_DENIAL = "cannot become root"
+"""Begins the message of a host that refuses root."""
+
+
+def is_root_denial(message: str) -> bool:
+    """Whether a message reports that a host refuses root; verbs count that host as not reached."""
+    return ROOT_DENIAL in message
+
+
 class RootCommandFailed(Exception):
     """A command that fails on the host, in its own words."""
 
@@ -231,7 +240,7 @@ def run_command(
         raise ConnectionGone("the session ended")
     answer = RootCommandResult(status, bytes(out), b"".join(complaint))
     if status and not out and target.data.get("_sudo") and (words := describe_sudo_denial(answer.err)):
-        raise RootDenied(f"cannot become root ({words})")
+        raise RootDenied(f"{ROOT_DENIAL} ({words})")
     return answer
 
 

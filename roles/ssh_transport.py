@@ -45,7 +45,7 @@ class HostKeyRejected(paramiko.SSHException):
 
     def __init__(self, found: HostKey, expected: HostKey | None, hostname: str, file: str, name: str) -> None:
         self.found, self.expected = found, expected
-        accept = f"rigwright host-key {shlex.quote(file)} --limit {name}" if file else "rigwright init"
+        accept = f"rigwright key host {shlex.quote(file)} --limit {name}" if file else "rigwright init"
         known = (
             f"has a different host key than declared: expected {expected.fingerprint}, found {found.fingerprint}"
             if expected

@@ -111,8 +111,8 @@ RIG_COMMANDS: Final[dict[str, str]] = {
     "check --accept": f"{NO_HOST}tests/hosts/test_host_changes.py accepts changes with it",
     "deploy": "owned: a byte of weights, and a record that says it was verified",
     "deploy --reboot": f"{NO_HOST}the kernel modules of the lab's hosts are stand-ins, which a boot loads as declared",
-    "keys bring --replace-newer": FOLLOWS,
-    "upgrade": f"{NO_HOST}tests/hosts/test_nvidia_driver.py upgrades the driver with it",
+    "key sync --replace-newer": FOLLOWS,
+    "deploy --upgrade-driver": f"{NO_HOST}tests/hosts/test_nvidia_driver.py upgrades the driver with it",
 }
 """Verb and options of a command of the operator's machine -> the same."""
 

@@ -41,7 +41,7 @@ UNREACHABLE = re.compile(
 )
 # timeout's own status, and the one of a command that only SIGKILL could end (coreutils manual)
 TIMED_OUT = (124, 137)
-MOVE = rig_command("upgrade")
+MOVE = rig_command("deploy", "--upgrade-driver")
 
 
 def format_names(names: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ from rigwright.render import render
 
 REMEDY = (
     "Take the newer file from the controller that changed the keys last, or replace the host's keys with these by "
-    "`keys INVENTORY bring --replace-newer`"
+    "`key sync INVENTORY --replace-newer`"
 )
 
 
@@ -164,7 +164,7 @@ DELIVERY_SCHEMA: script_output.Schema = {
 def render_key_delivery(
     roots: Roots, wanted: str, version: KeyVersion, holder: str, patience: int, replaced: HostVersion | None = None
 ) -> str:
-    """What takes a host's deploy lock, and does what `bring` and `render_keys_reload` do.
+    """What takes a host's deploy lock, and does what `key sync` and `render_keys_reload` do.
 
     Args:
         roots: Directories on the host.

@@ -27,7 +27,7 @@ from rigwright.toml import load_toml
 from rigwright.validated_types import Day, Name, Sha256
 
 FILE = "gateway-keys.toml"
-HEADER = "# Gateway keys, written by `rigwright keys`: only their SHA-256 hashes. No key is in here.\n"
+HEADER = "# Gateway keys, written by `rigwright key`: only their SHA-256 hashes. No key is in here.\n"
 MAXIMUM = 4 * 1024 * 1024  # bytes: some 20,000 keys
 SHOWN = 16  # digits of a SHA-256 that a key goes by between nginx and router
 RANDOM = 32  # bytes
@@ -128,7 +128,7 @@ def read_keys_file(path: Path) -> ClientKeyring:
 def describe_missing_file(file: Path | str) -> str:
     """What is said of a file that is not there where hosts have keys: to go on would take them all away."""
     return (
-        f"{file} is not there: bring it back, or create it empty and run `keys INVENTORY bring --replace-newer` "
+        f"{file} is not there: bring it back, or create it empty and run `key sync INVENTORY --replace-newer` "
         "to take all keys away"
     )
 

@@ -160,7 +160,7 @@ class VariantKeys(FrozenModel):
     evidence: VariantEvidence | None = Field(
         default=None, discriminator="kind", description="Evidence: who ran it, where, and under which conditions."
     )
-    purpose: Purpose | None = Field(default=None, description="Purpose, as shown by `rigwright variants`.")
+    purpose: Purpose | None = Field(default=None, description="Purpose, as shown by `rigwright show variants`.")
 
     @field_validator("evidence")
     @classmethod

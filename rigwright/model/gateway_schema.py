@@ -88,13 +88,13 @@ class ListenerEntry(InventoryModel):
     tls: bool = Field(
         default=False,
         strict=True,
-        description="Whether to use TLS, with a certificate of your own CA (`rigwright ca`) or `cert_file`; otherwise "
-        "everything, keys included, is sent in the clear.",
+        description="Whether to use TLS, with a certificate of your own CA (`rigwright key ca`) or `cert_file`; "
+        "otherwise everything, keys included, is sent in the clear.",
     )
     keys: bool = Field(
         default=True,
         strict=True,
-        description="Whether clients need a key (`rigwright keys`). Otherwise everyone who reaches it is served, and "
+        description="Whether clients need a key (`rigwright key`). Otherwise everyone who reaches it is served, and "
         "keys are ignored.",
     )
     models: tuple[ServedName, ...] = Field(
@@ -194,7 +194,7 @@ class Gateway(InventoryModel):
     )
     keys_file: LocalPath = Field(
         default="gateway-keys.toml",
-        description="The keys file on your machine, relative to the inventory; written by `rigwright keys`, contains "
+        description="The keys file on your machine, relative to the inventory; written by `rigwright key`, contains "
         "no secrets.",
     )
 

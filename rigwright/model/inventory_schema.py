@@ -218,7 +218,8 @@ class RigEntry(InventoryModel):
     )
     envs: tuple[CatalogName, ...] = Field(
         default=(),
-        description="Catalogue environments to install although no instance uses them; `rigwright shell` enters one.",
+        description="Catalogue environments to install although no instance uses them; `rigwright ssh --in NAME` "
+        "enters one.",
     )
     allow: tuple[ReservedKey, ...] = Field(
         default=(),

@@ -89,7 +89,7 @@ def gateway_target(
         raise NoClientTarget(f"of those that offer {offer.name}, {describe_unknown('listener', name, open_)}")
     entry = open_[name]
     if entry.keys and not key_file:
-        raise NoClientTarget(f"listener {name} needs a client's key: --key-file FILE (`rigwright keys` makes one)")
+        raise NoClientTarget(f"listener {name} needs a client's key: --key-file FILE (`rigwright key make` makes one)")
     host, _, port = listener_endpoint(entry).rpartition(":")
     return ClientTarget(
         name=instance.name,

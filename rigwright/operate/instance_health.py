@@ -33,7 +33,7 @@ from rigwright.operate.instance_state import (
 from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import STOPPED, credential_path
 
-PARTIAL = "the journal was searched in part, as its lines take long: `rigwright report` searches all of it"
+PARTIAL = "the journal was searched in part, as its lines take long: `rigwright show report` searches all of it"
 CARD_FIELDS = (
     "index",
     "memory.used",
@@ -105,13 +105,14 @@ class InstanceHealth:
     state: InstanceState
     note: str
     """Why it is called that, where that is not plain."""
-    since_s: float | None
-    restarts: int
-    memory_bytes: int | None
-    metrics: EngineMetrics
-    tokens_a_second: float | None
-    """Made, during the look; None where that is not counted, or nobody asked."""
-    errors: tuple[str, ...]
+    since_s: float | None = None
+    """Seconds for which it has been in that state."""
+    restarts: int = 0
+    memory_bytes: int | None = None
+    metrics: EngineMetrics = field(default_factory=EngineMetrics)
+    tokens_a_second: float | None = None
+    """Made, during the look; None where that is not counted, or no request was open."""
+    errors: tuple[str, ...] = ()
     """What its log betrays, each with what helps."""
 
     @property

@@ -168,11 +168,11 @@ DOWN: tuple[InstanceState, ...] = (
     *("starting", "stopping", "stopped", "stopped by hand", "failed", "not deployed", "unreachable"),
 )
 REMEDIATIONS: Mapping[InstanceState, tuple[str, ...]] = {
-    "starting": ("health", "--watch"),
+    "starting": ("status", "--watch"),
     "stopping": ("status",),
     "stopped": ("start", "INSTANCE"),
     "stopped by hand": ("start", "INSTANCE"),
-    "silent": ("health", "--instance", "INSTANCE"),
+    "silent": ("doctor", "--instance", "INSTANCE"),
     "wedged": ("restart", "INSTANCE"),
     "failing": ("logs", "--instance", "INSTANCE"),
     "failed": ("logs", "--instance", "INSTANCE"),

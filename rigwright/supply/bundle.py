@@ -23,7 +23,7 @@ from rigwright.validated_types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
 ADVISORIES = "advisories"
-"""The folder of files of advisories (`rigwright advisories --db`), which no host is sent."""
+"""The folder of files of advisories (`rigwright show advisories --db`), which no host is sent."""
 SCHEMA = 2
 LARGEST = 64 << 20  # bytes of an index; a row has some 200
 AGAIN = "recreate it with `rigwright bundle`"

@@ -100,7 +100,7 @@ def test_it_answers_from_its_card_through_the_gateway(machine: GpuMachine, singl
     assert model_answer(machine, "tiny") == SAID
     buses = machine.run(BUSES).split()
     assert set().union(*compute_processes(machine).values()) == {buses[0]}
-    verified = run_rigwright("verify", str(single_card_machine), "--json")
+    verified = run_rigwright("check", "--serving", str(single_card_machine), "--json")
     (host,) = json.loads(verified.stdout)["hosts"]
     verdicts = {found["check"]: found["verdict"] for found in host["instances"][0]["checks"]}
     print(f"\n{verdicts}")

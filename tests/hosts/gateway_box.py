@@ -114,7 +114,7 @@ class GatewayBox:
 
     def tls_client(self, key: str) -> OpenAI:
         """A client on the one with TLS, which trusts what the operator gives out."""
-        said = run_rigwright("ca", str(self.folder / "rig.py"))
+        said = run_rigwright("key", "ca", str(self.folder / "rig.py"))
         context = ssl.create_default_context(cadata=said.stdout)
         return OpenAI(
             base_url=f"https://{self.address}:{TLS}/v1",
@@ -148,7 +148,7 @@ def count_stream_pieces(client: OpenAI, model: str, tokens: int) -> int:
 
 def make_key(box: GatewayBox, name: str, *limits: str) -> str:
     """A new key."""
-    done = run_rigwright("keys", str(box.folder / "rig.py"), "make", name, *limits)
+    done = run_rigwright("key", "make", str(box.folder / "rig.py"), name, *limits)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -108,7 +108,7 @@ def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox
     box.run_rig("deploy")
     box.declare_containers(driver=NEW[box.system], version=NEWER, **BOTH)
     assert "container-toolkit 1.20.0" in str(run_plan(box.inventory).planned_operations)
-    box.run_rig("upgrade", "--reboot")
+    box.run_rig("deploy", "--upgrade-driver", "--reboot")
     assert (box.loaded_module, box.spec_driver, box.toolkit_versions) == (NEW[box.system], NEW[box.system], {NEWER})
     assert box.red_checks() == set()
     box.assert_unchanged()

@@ -27,8 +27,8 @@ def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def entered(inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`rigwright shell`."""
-    command_ = [sys.executable, "-m", "cli", "shell", str(inventory), "small", *words]
+    """`rigwright ssh --in`."""
+    command_ = [sys.executable, "-m", "cli", "ssh", "--in", "small", str(inventory), *words]
     return subprocess.run(command_, capture_output=True, text=True)
 
 

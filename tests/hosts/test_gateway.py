@@ -167,10 +167,10 @@ def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Gat
     shutil.copytree(box.folder, tmp_path / "older")
     older = tmp_path / "older/rig.py"
     assert ask_question(box.tls_client(alice)) == ANSWER
-    assert run_rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
+    assert run_rigwright("key", "revoke", str(inventory), "alice").returncode == 0
     # the file is refused before it is changed; a host keeps its keys; a host is refused
-    for status, words in ((2, ["keys", "make", "carol"]), (1, ["keys", "bring"]), (1, ["plan"])):
-        done = run_rigwright(words[0], str(older), *words[1:])
+    for status, words, name in ((2, ["key", "make"], ["carol"]), (1, ["key", "sync"], []), (1, ["plan"], [])):
+        done = run_rigwright(*words, str(older), *name)
         output = " ".join((done.stdout + done.stderr).split())
         assert (done.returncode, "1 key would return: alice" in output) == (status, True), output
     for run in (run_plan(older), run_deploy(older)):
@@ -180,11 +180,11 @@ def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Gat
     with pytest.raises(AuthenticationError):
         ask_question(box.tls_client(alice))
     # a deliberate replacement lasts: the one that has it goes on from there
-    assert run_rigwright("keys", str(older), "bring", "--replace-newer").returncode == 0
+    assert run_rigwright("key", "sync", str(older), "--replace-newer").returncode == 0
     assert ask_question(box.tls_client(alice)) == ANSWER
-    assert run_rigwright("keys", str(inventory), "bring").returncode == 1
+    assert run_rigwright("key", "sync", str(inventory)).returncode == 1
     shutil.copy(older.with_name("gateway-keys.toml"), inventory.parent)
-    assert run_rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
+    assert run_rigwright("key", "revoke", str(inventory), "alice").returncode == 0
     with pytest.raises(AuthenticationError):
         ask_question(box.tls_client(alice))
     assert run_deploy(inventory).changed_operations == []
@@ -195,7 +195,7 @@ def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(
     inventory, before = box.write_gateway_inventory(), started(box)
 
     def key(*words: str) -> str:
-        done = run_rigwright("keys", str(inventory), *words)
+        done = run_rigwright("key", words[0], str(inventory), *words[1:])
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -274,7 +274,7 @@ def test_no_stream_is_lost_while_things_change(box: GatewayBox) -> None:
         client = box.plain_client()
         asked = [pool.submit(count_stream_pieces, client, SLOW, 40) for _ in range(STREAMS)]
         wait_until(lambda: active_requests(box)["slow"] > 100, "many under way")
-        assert run_rigwright("keys", str(inventory), "make", "bob").returncode == 0
+        assert run_rigwright("key", "make", str(inventory), "bob").returncode == 0
         box.host.run("rm /etc/rigwright/credentials/gateway-office.pem")
         other = {**INSTANCES, "chat2": {**DEMO, "port": 8021, "tasks_max": 2048}}
         changed = box.write_gateway_inventory(other, queue=STREAMS, aliases={"gpt-4o": "tiny-rig", "o3": SLOW})

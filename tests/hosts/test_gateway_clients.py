@@ -93,7 +93,7 @@ def box(
 def authority(box: GatewayBox) -> Path:
     """Whom clients of the gateway have to trust."""
     path = box.folder / "ca.crt"
-    path.write_text(run_rigwright("ca", str(box.folder / "rig.py")).stdout)
+    path.write_text(run_rigwright("key", "ca", str(box.folder / "rig.py")).stdout)
     return path
 
 

@@ -108,7 +108,7 @@ def test_anthropics_library_is_answered_and_refused_as_it_reads_it(box: GatewayB
     except RuntimeError as error:
         pytest.skip(f"Anthropic's library is not available: {error}")
     authority = box.folder / "ca.crt"
-    authority.write_text(run_rigwright("ca", str(box.folder / "rig.py")).stdout)
+    authority.write_text(run_rigwright("key", "ca", str(box.folder / "rig.py")).stdout)
     places = {
         f"http://{box.address}:{LAN}": {"API_KEY": "ignored"},
         f"https://{box.address}:{TLS}": {"API_KEY": make_key(box, "claude"), "AUTHORITY": str(authority)},
@@ -173,7 +173,7 @@ def test_claude_code_counts_tokens_and_probes_the_server(box: GatewayBox) -> Non
 def test_no_key_of_either_header_is_in_a_log_and_the_box_is_as_declared(box: GatewayBox) -> None:
     key = make_key(box, "quiet")
     url, trusted = f"https://{box.address}:{TLS}/v1/messages", str(box.folder / "ca.crt")
-    Path(trusted).write_text(run_rigwright("ca", str(box.folder / "rig.py")).stdout)
+    Path(trusted).write_text(run_rigwright("key", "ca", str(box.folder / "rig.py")).stdout)
     for headers in ({"x-api-key": key}, {"Authorization": f"Bearer {key}"}):
         assert requests.post(url, json=QUOTA, headers=headers, verify=trusted, timeout=60).ok
     kept = box.host.run("cat /var/log/rigwright_gateway/*; journalctl")

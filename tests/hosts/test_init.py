@@ -124,7 +124,7 @@ def test_a_box_with_new_keys_is_refused_until_they_are_declared(
     key = f"{found[0]} {found[1]}"
     assert refused.status != 0
     assert f"expected {parse_host_key(before).fingerprint}, found {parse_host_key(key).fingerprint}" in refused.said
-    command = [sys.executable, "-m", "cli", "host-key", str(inventory)]
+    command = [sys.executable, "-m", "cli", "key", "host", str(inventory)]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (asked.returncode, asked.stdout.splitlines()[-1]) == (1, f'  "ssh_host_key": "{key}",')
     inventory.write_text(inventory.read_text().replace(before, key))

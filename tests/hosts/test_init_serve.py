@@ -27,7 +27,8 @@ def test_a_box_is_served_from_one_command(lab: ThrowawayLab, boot: BootHost, eng
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-6000:]
     assert [line for line in done.stdout.splitlines() if line.startswith("==> rigwright ")] == [
-        f"==> rigwright {verb} box.py" for verb in ("lock", "validate", "deploy", "verify")
+        *(f"==> rigwright {verb} box.py" for verb in ("lock", "validate", "deploy")),
+        "==> rigwright check box.py --serving",
     ]
     assert "tiny-rig answers at http://127.0.0.1:8020/v1 on the box" in done.stdout
     # what it says is what answers: the address, the name and where the key lies

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 UNIT = "rigwright-chat.service"
 VERBS = {
     "status": (),
-    "health": (),
-    "doctor": (),
-    "verify": (),
+    "doctor": ("--no-checks",),
+    "check --serving": (),
     "plan": (),
     "check": ("--only", "S01"),
     "chat": ("chat", "-m", "Are you there?"),
@@ -30,7 +29,7 @@ def run_verbs(inventory: Path) -> dict[str, tuple[int, str]]:
     """Verb -> its exit status and all that it prints."""
 
     def run(verb: str) -> tuple[int, str]:
-        done = run_rigwright(verb, str(inventory), *VERBS[verb])
+        done = run_rigwright(*verb.split(), str(inventory), *VERBS[verb])
         # check breaks its lines for a terminal
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
@@ -41,12 +40,12 @@ def run_verbs(inventory: Path) -> dict[str, tuple[int, str]]:
 def assert_state(inventory: Path, state: str, said: str, command: str) -> None:
     """All verbs name the state, and all but `plan` fail."""
     found = run_verbs(inventory)
-    name = "box chat: " + state
-    named = dict.fromkeys(found, f"chat is {said}") | {"health": name, "check": state}
+    # doctor prints the reason as evidence
+    named = dict.fromkeys(found, f"chat is {said}") | {"doctor": f"chat is {state}", "check": state}
     wrong = {verb: text for verb, (_, text) in found.items() if named[verb] not in text}
     assert not wrong
     assert {verb: status for verb, (status, _) in found.items() if status != 1} == {"plan": 0}
-    lacking = {verb for verb in ("status", "health", "doctor", "verify", "chat") if command not in found[verb][1]}
+    lacking = {verb for verb in ("status", "doctor", "check --serving", "chat") if command not in found[verb][1]}
     assert not lacking, found
 
 
@@ -54,7 +53,6 @@ def test_all_verbs_name_the_same_state(lab: ThrowawayLab, converged: LabHost, in
     found = run_verbs(inventory)
     assert {verb: status for verb, (status, _) in found.items() if status} == {}, found
     assert " ready " in found["status"][1]
-    assert "box chat: ready" in found["health"][1]
     assert not any("chat is" in text for _, text in found.values()), found
 
     assert run_rigwright("stop", str(inventory), "chat").returncode == 0
@@ -64,13 +62,13 @@ def test_all_verbs_name_the_same_state(lab: ThrowawayLab, converged: LabHost, in
     other = write_inventory(tmp_path / "other", lab, converged, instances={"chat": {**CHAT["chat"], "tasks_max": 4000}})
     found = run_verbs(other)
     assert "chat is of other generation: the host runs generation 1" in found["status"][1]
-    assert {verb for verb, (status, _) in found.items() if status} == {"status", "health", "doctor", "verify"}
+    assert {verb for verb, (status, _) in found.items() if status} == {"status", "doctor", "check --serving"}
 
     # an engine that does not come to its first answer
     converged.run(f"systemctl stop {UNIT}; systemctl start --no-block {UNIT}")
     stopped = "P=$(pgrep -x llama-server) && kill -STOP $P && systemctl is-active " + UNIT
     wait_until(lambda: converged.run(stopped, check=False).strip() == "activating", "starting", every=0.02)
-    assert_state(inventory, "starting", "starting", "rigwright health ")
+    assert_state(inventory, "starting", "starting", "rigwright status ")
     converged.run("kill -CONT $(pgrep -x llama-server)")
     wait_until(lambda: is_serving(converged), "it serves again")
 

@@ -238,6 +238,6 @@ def sweep(
                 cut_off(host, rigs, now, operation, after, kind)
                 now = 3 - now
     assert red_checks(rigs[now]) == set()
-    command = [sys.executable, "-m", "cli", "generations", str(rigs[now]), "--json"]
+    command = [sys.executable, "-m", "cli", "show", "generations", str(rigs[now]), "--json"]
     said = subprocess.run(command, capture_output=True, text=True).stdout
     assert [row["current"] for row in json.loads(said)] == [True]

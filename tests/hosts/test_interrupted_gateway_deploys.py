@@ -71,7 +71,7 @@ def serves(box: GatewayBox) -> bool:
 def test_a_deploy_cut_off_at_an_operation_of_the_gateway_is_finished_by_the_next_run(
     box: GatewayBox, kind: str, subtests: pytest.Subtests
 ) -> None:
-    assert run_rigwright("keys", str(write_gateway(box, 0)), "make", f"for-{kind}").returncode == 0
+    assert run_rigwright("key", "make", str(write_gateway(box, 0)), f"for-{kind}").returncode == 0
     now = 0
     assert run_deploy(write_gateway(box, now)).status == 0
     for operation, after in CUTS:

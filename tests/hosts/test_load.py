@@ -80,7 +80,7 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
 
 def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Path, converged: LabHost) -> None:
     file = inventory.parent / "l.json"
-    words = ["load", str(inventory), "--streams=1,2", "--seconds=60", "--json", str(file)]
+    words = ["bench", "load", str(inventory), "--streams=1,2", "--seconds=60", "--json", str(file)]
     with subprocess.Popen(
         [sys.executable, "-m", "cli", *words], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as verb:

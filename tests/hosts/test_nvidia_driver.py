@@ -36,10 +36,10 @@ def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_fil
     assert run_deploy(box.inventory).changed_operations == ["NVIDIA driver | Driver settings"]
     box.assert_unchanged()
     assert box.red_checks() == {"N14"}
-    assert "needs a reboot: the module" in box.run_rig("upgrade", status=1)
+    assert "needs a reboot: the module" in box.run_rig("deploy", "--upgrade-driver", status=1)
     assert (box.installed_driver, box.loaded_module) == (new, old)
     assert "N02" in box.red_checks()
-    box.run_rig("upgrade", "--reboot")
+    box.run_rig("deploy", "--upgrade-driver", "--reboot")
     assert (box.installed_driver, box.loaded_module) == (new, new)
     assert box.red_checks() == set()
     box.assert_unchanged()
@@ -48,7 +48,7 @@ def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_fil
     assert f"the archive has dropped {old}: using stored files" in said
     assert (box.installed_driver, box.loaded_module) == (old, old)
     assert box.red_checks() == {"N14", "N20"}
-    box.run_rig("upgrade", "--reboot")
+    box.run_rig("deploy", "--upgrade-driver", "--reboot")
     assert (box.installed_driver, box.loaded_module) == (new, new)
     assert box.red_checks() == set()
 
@@ -60,11 +60,11 @@ def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven:
     card_faults.boot_with(box.host, older)
     box.host.run(f"rm -rf /lib/modules/{older}/updates && depmod {older}")
     box.lock(NEW[box.system])
-    said = box.run_rig("upgrade", "--reboot", status=1)
+    said = box.run_rig("deploy", "--upgrade-driver", "--reboot", status=1)
     assert older in said
     assert "check what the boot loader starts" in said
     card_faults.boot_with(box.host, None)
-    box.run_rig("upgrade", "--reboot")
+    box.run_rig("deploy", "--upgrade-driver", "--reboot")
     assert box.red_checks() == set()
 
 

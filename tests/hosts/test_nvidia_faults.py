@@ -189,7 +189,7 @@ def test_an_upgrade_behind_our_back_is_seen_and_undone(driven: DriverBox, subtes
         said = box.run_rig("check", status=1)
         assert {"N02", "N09", "N14", "N15", "N20"} <= set(re.findall(r"FAIL +\S+ +(N[0-9]+) ", said))
         assert "reboot if the driver was upgraded" in said
-        assert "run `rigwright upgrade`, or lock what you want" in said
+        assert "--upgrade-driver" in said
         box.run_rig("deploy")
         assert (box.installed_driver, box.loaded_module) == (old, old)
     assert box.red_checks() == set()
@@ -204,7 +204,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: DriverBox) -> Non
     # a package of the operator's fails
     broken = StandInDeb("broken", "1", "broken", scripts={"postinst": "[ -e /var/tmp/cured ]\n"})
     box.host.run(f"dpkg -i {put(box, broken)}", check=False)
-    said = box.run_rig("upgrade", "--reboot", status=1)
+    said = box.run_rig("deploy", "--upgrade-driver", "--reboot", status=1)
     assert re.search(r"Errors were encountered while processing:\n.* broken\n", said)
     assert "apt-get did not finish: fix what it names above" in said
     assert {"B03", "N02"} <= box.red_checks()
@@ -217,7 +217,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: DriverBox) -> Non
     box.host.run(holding.format("--unit=daemon", "/var/tmp/nvidia-persistenced"))
     pid = box.host.run("systemctl show --property=MainPID --value training").strip()
     boot = box.host.run("systemctl show --property=UserspaceTimestamp")
-    said = box.run_rig("upgrade", "--reboot", status=1)
+    said = box.run_rig("deploy", "--upgrade-driver", "--reboot", status=1)
     assert f"no reboot: pid {pid} (sleep, in /system.slice/training.service) holds /dev/nvidia0\n" in said
     assert said.count("no reboot: ") == 1
     assert "stop these, or wait for them, then run it again" in said
@@ -241,7 +241,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: DriverBox) -> Non
         os.killpg(controller.pid, signal.SIGKILL)
     box.host.wait()
     assert box.loaded_module == new
-    box.run_rig("upgrade")
+    box.run_rig("deploy", "--upgrade-driver")
     assert box.red_checks() == set()
 
 

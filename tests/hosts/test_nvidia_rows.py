@@ -222,11 +222,11 @@ def test_an_upgrade_of_ubuntus_own_waits_for_modules_and_then_moves_the_kernel_w
     try:
         # a newer driver for the kernel that is there, and a newer kernel that has none
         box.distribute(NEWER, new, without=1, respin=2)
-        box.run_rig("upgrade", "--reboot")
+        box.run_rig("deploy", "--upgrade-driver", "--reboot")
         holds(box, server(NEWER, "generic"))
         assert packages(box)["linux-image-generic"] == "6.8.0-40.40"
         box.distribute(NEWEST, new, respin=3)
-        assert "rebooting: the module" in box.run_rig("upgrade", "--reboot")
+        assert "rebooting: the module" in box.run_rig("deploy", "--upgrade-driver", "--reboot")
         holds(box, server(NEWEST, "generic"))
         assert box.host.run("uname -r").strip() == new
         there = packages(box)

@@ -20,8 +20,9 @@ UNIT = "rigwright-chat.service"
 SILENT = "/run/rigwright/silent/chat"
 
 
-def health(inventory: Path) -> tuple[int, dict[str, Any], float]:
-    done = run_rigwright("health", str(inventory), "--json")
+def look_at_instance(inventory: Path) -> tuple[int, dict[str, Any], float]:
+    """Exit status of `status`, the instance, and the seconds of the look."""
+    done = run_rigwright("status", str(inventory), "--json")
     assert done.stdout, done.stderr
     (host,) = json.loads(done.stdout)
     assert host["instances"], host
@@ -35,7 +36,7 @@ def on_a_terminal(columns: int, *words: str) -> list[str]:
 
 
 def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, inventory: Path, tmp_path: Path) -> None:
-    code, one, took = health(inventory)
+    code, one, took = look_at_instance(inventory)
     assert (code, one["state"], one["errors"]) == (0, "ready", [])
     assert one["metrics"]["tokens"] >= 1
     done = run_rigwright("status", str(inventory))
@@ -48,20 +49,20 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     # what hangs is silent after some patience, then wedged, which a short look tells
     pid = main_pid(converged)
     converged.run(f"kill -STOP {pid}")
-    code, one, silent_took = health(inventory)
+    code, one, silent_took = look_at_instance(inventory)
     assert (code, one["state"]) == (1, "silent")
     converged.run(f'sed -i \'s/"began": [0-9]*/"began": 0/\' {SILENT}')
-    code, one, wedged_took = health(inventory)
+    code, one, wedged_took = look_at_instance(inventory)
     assert (code, one["state"]) == (1, "wedged"), one
     print(f"looks took {took}, {silent_took} and {wedged_took} s")
     assert wedged_took < 3
     assert "chat is wedged" in run_rigwright("status", str(inventory)).stdout
     converged.run(f"kill -CONT {pid}")
-    wait_until(lambda: health(inventory)[1]["state"] == "ready", "ready again", 30)
+    wait_until(lambda: look_at_instance(inventory)[1]["state"] == "ready", "ready again", 30)
     assert converged.run(f"ls {SILENT} 2>/dev/null || true") == ""
 
     converged.run("systemctl stop rigwright-chat; touch /run/reboot-required")
-    assert health(inventory)[:2][1]["state"] == "stopped"
+    assert look_at_instance(inventory)[:2][1]["state"] == "stopped"
     stopped = run_rigwright("status", str(inventory))
     assert (stopped.returncode, "a reboot is pending" in stopped.stdout) == (1, True)
     converged.run("systemctl start rigwright-chat")
@@ -83,11 +84,11 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
     weights = path or converged.run("find /srv/models -name '*.gguf' | head -n 1").strip()
     converged.run(f"mv {weights} {weights}.away && printf broken > {weights}")
     converged.run("systemctl start --no-block rigwright-chat", check=False)
-    wait_until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
-    code, one, _ = health(inventory)
+    wait_until(lambda: look_at_instance(inventory)[1]["state"] == "failed", "failed", 60)
+    code, one, _ = look_at_instance(inventory)
     assert (code, any("is not a GGUF" in error for error in one["errors"])) == (1, True), one
-    told = run_rigwright("diagnose", str(inventory), "--json", "--no-checks")
-    (host,) = json.loads(told.stdout)
+    told = run_rigwright("doctor", str(inventory), "--json", "--no-checks")
+    _, host = json.loads(told.stdout)
     assert (told.returncode, host["causes"][0]["id"]) == (1, "invalid-magic-characters"), host
     assert "state-failed" in {cause["id"] for cause in host["causes"]}
     converged.run(
@@ -99,7 +100,7 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
 @pytest.mark.all_only
 def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: LabHost, inventory: Path) -> None:
     before = converged.run("systemctl show -P InvocationID rigwright-chat")
-    done = run_rigwright("verify", str(inventory), "--json")
+    done = run_rigwright("check", "--serving", str(inventory), "--json")
     (host,) = json.loads(done.stdout)["hosts"]
     found = {one["check"]: (one["verdict"], one["detail"]) for one in host["instances"][0]["checks"]}
     # a model of 0.8 MB says one sentence, whatever it is asked
@@ -119,7 +120,7 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Lab
 
 @pytest.mark.all_only
 def test_what_it_bears_is_seen_under_the_deploy_lock(converged: LabHost, inventory: Path) -> None:
-    done = run_rigwright("stress", str(inventory), "--json")
+    done = run_rigwright("bench", "stress", str(inventory), "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     found = {check["check"]: check for check in one["checks"]}
     # one sentence is no code, and a context of 1,024 tokens has room for no needle and no conversation
@@ -130,7 +131,7 @@ def test_what_it_bears_is_seen_under_the_deploy_lock(converged: LabHost, invento
     lease = "/run/rigwright/locks/lease"
     converged.run(f"mkdir -p /run/rigwright/locks; systemd-run --quiet flock -n {lease} sleep 60")
     wait_until(lambda: converged.run(f"flock -n {lease} true || echo held").strip() == "held", "held by somebody else")
-    held = run_rigwright("stress", str(inventory), "--json")
+    held = run_rigwright("bench", "stress", str(inventory), "--json")
     assert held.returncode == 2, held.stdout
 
 
@@ -144,17 +145,17 @@ def test_clients_of_a_gateway_come_through_it(lab: ThrowawayLab, converged: LabH
     inventory = write_inventory(tmp_path, lab, converged, instances=CHAT, gateway={"listeners": listeners})
     run = run_deploy(inventory)
     assert run.status == 0, run.said
-    made = run_rigwright("keys", str(inventory), "make", "verifier")
+    made = run_rigwright("key", "make", str(inventory), "verifier")
     assert made.returncode == 0, made.stderr
     (tmp_path / "client.key").write_text(made.stdout)
     key = ("--key-file", str(tmp_path / "client.key"))
     for options in (("--listener", "lan"), ("--listener", "office", *key)):
-        done = run_rigwright("verify", str(inventory), "--json", "--gateway", *options)
+        done = run_rigwright("check", "--serving", str(inventory), "--json", "--gateway", *options)
         (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
         found = {check["check"]: check["verdict"] for check in one["checks"]}
         assert (one["ended"], one["gateway"], found["server"], found["completion"]) == ("", True, "ok", "skip"), one
     (tmp_path / "client.key").write_text("wrong\n")
-    done = run_rigwright("verify", str(inventory), "--json", "--gateway", "--listener", "office", *key)
+    done = run_rigwright("check", "--serving", str(inventory), "--json", "--gateway", "--listener", "office", *key)
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     assert (one["checks"][0]["verdict"], "401" in one["checks"][0]["detail"]) == ("fail", True)
-    assert health(inventory)[1]["state"] == "ready"
+    assert look_at_instance(inventory)[1]["state"] == "ready"

@@ -90,7 +90,7 @@ class PluginBox:
 
 def speaks(inventory: Path, word: str = "louder-serve") -> str:
     """What a program of it says, as anybody who enters the environment sees it."""
-    return rigwright_output("shell", str(inventory), "small", word)
+    return rigwright_output("ssh", "--in", "small", str(inventory), word)
 
 
 @pytest.mark.all_only

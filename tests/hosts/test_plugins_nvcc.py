@@ -64,7 +64,7 @@ def test_a_kernel_is_compiled_by_the_environments_own_toolkit_once_a_version(dri
             row = shelved(driven.lab, version, sample_plugins.release_zip(version, files=files))
             (driven.folder / "locks/louder.lock.toml").write_text(render_lock([row], "catalog/louder.toml"))
             driven.run_rig("deploy")
-            shown.append(rigwright_output("shell", str(driven.inventory), "small", "sh", "-ec", STARTED).split())
+            shown.append(rigwright_output("ssh", "--in", "small", str(driven.inventory), "sh", "-ec", STARTED).split())
         driven.assert_unchanged()
     for first, made_first, second, made_second, *found in shown:
         assert (first, second) == ("compiled", "there")

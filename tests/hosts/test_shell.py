@@ -1,4 +1,4 @@
-"""`rigwright shell` as an instance: it is where that one is, and what it runs ends with it, however that ends."""
+"""`rigwright ssh --in` as an instance: it is where that one is, and what it runs ends with it, however that ends."""
 
 import signal
 import subprocess
@@ -17,7 +17,7 @@ LEFT = "systemctl list-units --plain --no-legend 'rigwright_shell-*'"
 
 def words(inventory: Path, *command: str) -> list[str]:
     """The command line."""
-    return [sys.executable, "-m", "cli", "shell", str(inventory), "chat", *command]
+    return [sys.executable, "-m", "cli", "ssh", "--in", "chat", str(inventory), *command]
 
 
 def entered(inventory: Path, *command: str) -> str:

@@ -34,8 +34,8 @@ def list_model_files(host: LabHost) -> dict[str, str]:
 
 
 def users(inventory: Path) -> dict[str, list[str]]:
-    """What uses each commit of the repository, as `rigwright models` says."""
-    rows = json.loads(run_rigwright("models", str(inventory), "--json").stdout)
+    """What uses each commit of the repository, as `rigwright show models` says."""
+    rows = json.loads(run_rigwright("show", "models", str(inventory), "--json").stdout)
     return {row["version"]: row["users"] for row in rows if row["name"] == REPOSITORY}
 
 
@@ -154,13 +154,13 @@ def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(
     assert users(inventory)[new] == ["chat"]
     assert [user.partition(" ")[0] for user in users(inventory)[old]] == ["generation"]
 
-    refused = run_rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
+    refused = run_rigwright("show", "models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
     assert refused.returncode == 2
     assert "generation" in refused.stdout + refused.stderr
     # another generation, and the one that needs the old commit goes
     assert run_deploy(hub.write_hub_inventory(converged, keep_generations=1)).status == 0
     assert users(inventory)[old] == []
-    gone = run_rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
+    gone = run_rigwright("show", "models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
     assert gone.returncode == 0, gone.stdout + gone.stderr
     assert {path.partition("/")[0] for path in list_model_files(converged)} == {new}
     assert run_deploy(hub.write_hub_inventory(converged, keep_generations=1)).changed_operations == []

@@ -27,13 +27,13 @@ from checks.cause_rules import CAUSE_RULES
 from checks.failure_causes import group_failures
 from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser
-from cli import bench_speed, check_history, generations_and_logs
-from cli.advisories import print_finding
+from cli import bench_speed, check_history, show_deployed
 from cli.deploy_run import print_line
 from cli.plan import HostPlan, _print_plans
+from cli.show_advisories import print_finding
+from cli.show_variants import variants
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph
-from cli.variants import variants
 from rigwright.advisories.audit import audit
 from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig
@@ -88,8 +88,8 @@ def _render_plan() -> str:
 
 def _render_rollback() -> str:
     note = "the host runs generation 1, and the inventory declares another"
-    one = InstanceStatus("chat", "llamacpp/demo", "other generation", note, 8040.0, 8020, [], 4, 1024)
-    one = replace(one, declared="llamacpp/wide", memory_bytes=1_100_000_000)
+    one = InstanceStatus("chat", "other generation", note, 8040.0, 0, 1_100_000_000, port=8020, slots=4)
+    one = replace(one, variant="llamacpp/demo", declared="llamacpp/wide", context_per_sequence=1024)
     seen = [HostStatus("box1", True, generation=1, instances=[one])]
     digests = ("446cd978a919", "88b3e9f10509")
     times = ("2026-11-21T13:23:34Z", "2026-11-21T13:26:27Z")
@@ -104,12 +104,10 @@ def _render_rollback() -> str:
             print_paragraph(line)
         click.echo()
         with (
-            patch.object(
-                generations_and_logs, "connect_inventory", lambda *asked: ([SimpleNamespace(name="box1")], {})
-            ),
-            patch.object(generations_and_logs, "map_hosts", lambda *asked: [(found, digests[1])]),
+            patch.object(show_deployed, "connect_inventory", lambda *asked: ([SimpleNamespace(name="box1")], {})),
+            patch.object(show_deployed, "map_hosts", lambda *asked: [(found, digests[1])]),
         ):
-            generations_and_logs.generations.main([__file__], standalone_mode=False)
+            show_deployed.generations.main([__file__], standalone_mode=False)
         return printed()
 
 

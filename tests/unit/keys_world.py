@@ -1,4 +1,4 @@
-"""`rigwright keys` on hosts that are folders, as one or several controllers run it."""
+"""`rigwright key` on hosts that are folders, as one or several controllers run it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from checks.connections import ConnectedHost
-from cli import key_sync, keys
+from cli import key, key_sync
 from rigwright.gateway.secrets_distribution import ROUTER
 from roles import root_shell
 from roles.gateway.host.router import keyring
@@ -59,7 +59,7 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
         monkeypatch.setattr(
             ConnectedHost, "_run", lambda box, script, stdin="": box.target.answer_command(box.target, script, stdin)
         )
-        done = CliRunner().invoke(keys.keys, [str(inventory), *words])
+        done = CliRunner().invoke(key.key, [words[0], str(inventory), *words[1:]])
         if "-" in done.stdout and done.stdout.startswith("rw-"):
             assert_key_hidden(done.stdout.strip(), folder, said)
         return done

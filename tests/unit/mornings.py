@@ -318,7 +318,7 @@ MORNINGS = {
     ),
     "a failed instance": _instance(
         "chat has failed on 2027-01-15 08:00 UTC",
-        "`rigwright diagnose rig.py --instance chat` names the reason",
+        "`rigwright doctor rig.py --instance chat` names the reason",
         [*down("failed"), failure("U09", f"{UNIT} has failed")],
         state="failed",
         active="failed",

@@ -69,8 +69,8 @@ CALLS = {
     "cli/lock_resolver/apt_archives:_compare_versions": "reads no output: dpkg answers by its exit status",
     "cli/bundle_builder:_channel_addresses": OURS,
     "cli/demo:_run_verb": NO_OUTPUT,
-    "cli/diagnose:_collect_failed_checks": OURS,
-    "cli/report:_run_checks": OURS,
+    "cli/host_evidence:collect_failed_checks": OURS,
+    "cli/show_report:_run_checks": OURS,
     "cli/lock_resolver/conda:_run_solver": OURS,
     "cli/lock_resolver/package_index:index_url": "one line of pip's, whose pattern is whole; without it "
     "pip's own default holds",

@@ -1,4 +1,4 @@
-"""`rigwright advisories`: its output and exit status, SARIF, a file in a bundle, and packages of hosts."""
+"""`rigwright show advisories`: its output and exit status, SARIF, a file in a bundle, and packages of hosts."""
 
 import io
 import json
@@ -17,8 +17,8 @@ from sarif_pydantic import Sarif
 
 from checks import result_metrics as counting
 from checks.report import ChecksReporter
-from cli import advisories as verb
 from cli import main
+from cli import show_advisories as verb
 from rigwright.advisories import osv_records
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import bundled_files
@@ -33,7 +33,7 @@ FLEET = ROOT / "inventory/fleet.py"
 
 
 def run_verb(*options: str | Path, inventory: Path = FLEET) -> Result:
-    return CliRunner().invoke(main, ["advisories", str(inventory), *map(str, options)])
+    return CliRunner().invoke(main, ["show", "advisories", str(inventory), *map(str, options)])
 
 
 @pytest.fixture
@@ -196,8 +196,8 @@ def test_check_ends_with_their_numbers() -> None:
     reporter.short_test_summary()
     assert written._file.getvalue().splitlines() == [
         "box1: conforms (3 ok, 0 failed, 0 skipped)",
-        "box1: published advisories: 2 open, 0 unknown, 5 closed (`rigwright advisories`",
-        "  lists them)",
+        "box1: published advisories: 2 open, 0 unknown, 5 closed (`rigwright show",
+        "  advisories` lists them)",
         "box2: conforms (3 ok, 0 failed, 0 skipped)",
     ]
 

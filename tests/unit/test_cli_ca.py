@@ -1,4 +1,4 @@
-"""`rigwright ca`: the certificate alone on standard output, how clients trust it beside that, and no key anywhere."""
+"""`rigwright key ca`: the certificate on standard output, how clients trust it on standard error, no key anywhere."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def write_inventory(box: OperatorFolder, **changes: object) -> Path:
 
 
 def run(inventory: Path) -> Result:
-    return CliRunner().invoke(main, ["ca", str(inventory)])
+    return CliRunner().invoke(main, ["key", "ca", str(inventory)])
 
 
 def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path) -> None:

@@ -1,4 +1,4 @@
-"""`rigwright keys`: a key is seen once and lies nowhere; the file first, then every host, whoever is at work there."""
+"""`rigwright key`: a key is seen once and lies nowhere; the file first, then every host, whoever is at work there."""
 
 import fcntl
 import json
@@ -61,28 +61,28 @@ def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:
     assert keyring.load_keyring(file).keys["alice"].models == ("gpt-4o",)
 
 
-@pytest.mark.parametrize("words", [["make", "bob"], ["bring"]])
+@pytest.mark.parametrize("words", [["make", "bob"], ["sync"]])
 def test_a_file_that_has_gone_takes_no_keys_away(keys, hosts, file, words):
     keys("make", "alice")
     file.unlink()
     done = keys(*words)
     assert (done.exit_code, done.stdout, file.exists()) == (1, "", False)
     assert (
-        f"{file} is not there: bring it back, or create it empty and run `keys INVENTORY bring --replace-newer` "
+        f"{file} is not there: bring it back, or create it empty and run `key sync INVENTORY --replace-newer` "
         "to take all keys away; box1 has 1 key"
     ) in done.stderr
     assert given_to(hosts["box1"]) == ["alice"]
     file.touch()
     refused = keys(*words)
     assert (refused.exit_code, "1 key would vanish: alice" in refused.stderr) == (1, True)
-    assert (given_to(hosts["box1"]), keys("bring", "--replace-newer").exit_code) == (["alice"], 0)
+    assert (given_to(hosts["box1"]), keys("sync", "--replace-newer").exit_code) == (["alice"], 0)
     assert keys(*words).exit_code == 0
     assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
 
 def test_what_is_there_already_reloads_nobody(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "alice")
-    assert (keys("bring").exit_code, hosts["box1"].reloaded_units) == (0, [ROUTER_UNIT])
+    assert (keys("sync").exit_code, hosts["box1"].reloaded_units) == (0, [ROUTER_UNIT])
 
 
 def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayFolderHost], file: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayF
     before = file.read_text()
     done = keys("make", "alice")
     assert (done.exit_code, done.stdout, file.read_text()) == (1, "", before)
-    assert "alice already has a key: `rotate` replaces it" in done.stderr
+    assert "alice already has a key: `key rotate` replaces it" in done.stderr
     assert hosts["box1"].reloaded_units == [ROUTER_UNIT]
 
 
@@ -167,7 +167,7 @@ def test_a_file_is_not_begun_while_a_host_cannot_be_asked_whether_it_has_keys(ke
 def test_nothing_is_brought_where_only_the_file_is_meant(keys, hosts, file):
     assert keys("make", "alice", "--no-hosts").exit_code == 0
     assert sorted(keyring.load_keyring(file).keys) == ["alice"]
-    assert (hosts["box1"].reloaded_units, keys("bring").exit_code) == ([], 0)
+    assert (hosts["box1"].reloaded_units, keys("sync").exit_code) == ([], 0)
     assert given_to(hosts["box1"]) == ["alice"]
 
 
@@ -184,7 +184,7 @@ def test_whoever_is_at_work_there_is_named(keys, hosts, file, monkeypatch):
     assert done.exit_code == 1
     assert "box1: ops@desk (process 12) holds the deploy lock since noon: deploy of rig.py" in done.stderr
     assert (given_to(hosts["box1"]), given_to(hosts["box2"])) == (["alice"], [])
-    assert (keyring.load_keyring(file).keys, keys("bring").exit_code) == ({}, 0)
+    assert (keyring.load_keyring(file).keys, keys("sync").exit_code) == ({}, 0)
     assert given_to(hosts["box1"]) == []
 
 
@@ -217,15 +217,15 @@ def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(key
         patched.setattr(verb, "sync_keys", killed)
         keys("make", "alice")
     assert sorted(keyring.load_keyring(file).keys) == ["alice"]
-    assert (hosts["box1"].reloaded_units, keys("bring").exit_code) == ([], 0)
+    assert (hosts["box1"].reloaded_units, keys("sync").exit_code) == ([], 0)
     assert given_to(hosts["box1"]) == given_to(hosts["box2"]) == ["alice"]
 
 
 def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from cli import keys; from cli.key_sync import KeyTargets;"
-        "asked = KeyTargets('rig.py', None, Path(sys.argv[1]), {});"
-        "[keys.make.callback.__wrapped__(asked, f'{sys.argv[2]}-{n}', None, None, None, True) for n in range(20)]"
+        "keys.load_targets = lambda *_: KeyTargets('rig.py', None, Path(sys.argv[1]), {});"
+        "[keys.make.callback('rig.py', f'{sys.argv[2]}-{n}', None, None, None, None, True) for n in range(20)]"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", program, str(file), name], cwd=ROOT, stdout=subprocess.PIPE)
@@ -278,7 +278,7 @@ def test_a_host_with_something_else_is_named(keys: RunKeys, hosts: dict[str, Gat
 
 def test_a_file_that_is_refused_is_not_written_over(keys: RunKeys, file: Path) -> None:
     file.write_text("[keys.alice]\n")
-    for words in (["make", "bob"], ["list"], ["bring"], ["revoke", "alice"]):
+    for words in (["make", "bob"], ["list"], ["sync"], ["revoke", "alice"]):
         done = keys(*words)
         assert (done.exit_code, done.stdout, file.read_text()) == (1, "", "[keys.alice]\n")
         assert f"{file}: keys.alice.sha256: missing" in done.stderr

@@ -1,4 +1,4 @@
-"""`rigwright keys` with several controllers: a host keeps its keys where others were not made from them."""
+"""`rigwright key` with several controllers: a host keeps its keys where others were not made from them."""
 
 import os
 import shutil
@@ -62,9 +62,9 @@ def test_a_controller_with_an_older_file_gives_no_revoked_key_back(controllers, 
     assert "1 key would return: alice" in done.stderr
     assert "Take the newer file from the controller that changed the keys last" in done.stderr
     # nor by its file itself, nor after more changes, of which each has a higher serial than the host's
-    for words in (["bring"], ["make", "carol", "--no-hosts"], ["make", "dave", "--no-hosts"], ["bring"]):
+    for words in (["sync"], ["make", "carol", "--no-hosts"], ["make", "dave", "--no-hosts"], ["sync"]):
         done = b(*words)
-        assert (done.exit_code, accepts_key(box1, alice)) == ("bring" in words, False), done.stderr
+        assert (done.exit_code, accepts_key(box1, alice)) == ("sync" in words, False), done.stderr
     assert (
         "serial 4, and was not made from this host's serial 3; 3 keys would return: alice, carol, dave" in done.stderr
     )
@@ -81,7 +81,7 @@ def test_two_controllers_that_change_the_same_version_are_told_apart(controllers
     carol = a("make", "carol").stdout.strip()
     b = controllers("b")
     assert b("make", "dave", "--no-hosts").exit_code == 0
-    done = b("bring")
+    done = b("sync")
     assert (done.exit_code, accepts_key(box1, carol)) == (1, True)
     assert (
         "both have serial 3, from different changes; 1 key would return: dave; 1 key would vanish: carol" in done.stderr
@@ -90,12 +90,12 @@ def test_two_controllers_that_change_the_same_version_are_told_apart(controllers
 
 def test_a_deliberate_replacement_names_what_it_does_and_lasts(controllers, alice, box1):
     b = controllers("b")
-    done = b("bring", "--replace-newer")
+    done = b("sync", "--replace-newer")
     assert (done.exit_code, accepts_key(box1, alice)) == (0, True)
     assert "box1: serial 3 is replaced; 1 key would return: alice\n" in done.stderr
     assert b("make", "carol").exit_code == 0
     # the other controller is the one with an older file now
-    done = controllers("a")("bring")
+    done = controllers("a")("sync")
     assert (done.exit_code, "2 keys would vanish: alice, carol" in done.stderr) == (1, True)
     assert accepts_key(box1, alice)
 
@@ -108,15 +108,15 @@ def test_a_replacement_on_one_host_makes_no_other_host_take_the_keys(controllers
     lying = hosts["box2"].credentials / "gateway-keys.json"
     lying.write_text(f'{content},"version":{{"serial":{version.serial},"id":"{version.id}"}}}}\n')
     away = hosts.pop("box1")
-    done = b("bring", "--replace-newer")
+    done = b("sync", "--replace-newer")
     assert (done.exit_code, "would return" in done.stderr) == (0, False)
     hosts["box1"] = away
-    for words in (["bring"], ["make", "carol", "--no-hosts"], ["bring"]):
+    for words in (["sync"], ["make", "carol", "--no-hosts"], ["sync"]):
         done = b(*words)
         assert (done.exit_code, accepts_key(away, alice)) == ("--no-hosts" not in words, False), done.stderr
     assert "2 keys would return: alice, carol" in done.stderr
     # asked itself, it takes them
-    assert b("bring", "--replace-newer").exit_code == 0
+    assert b("sync", "--replace-newer").exit_code == 0
     assert accepts_key(away, alice)
 
 
@@ -132,7 +132,7 @@ def test_keys_that_come_to_a_host_after_it_was_asked_are_not_replaced(controller
         return found
 
     monkeypatch.setattr(key_sync, "_collect_diverged", overtaken)
-    done = controllers("b")("bring", "--replace-newer")
+    done = controllers("b")("sync", "--replace-newer")
     assert (done.exit_code, accepts_key(box1, alice)) == (1, False)
     assert "box1: the keys were not updated" in done.stderr
 
@@ -146,7 +146,7 @@ def test_a_key_is_revoked_on_hosts_that_take_it_whatever_another_one_says(contro
     done = a("revoke", "alice")
     assert (done.exit_code, accepts_key(hosts["box1"], alice)) == (1, False)
     assert "box2: the keys were not updated: " in done.stderr
-    assert (a("bring", "--replace-newer").exit_code, a("make", "bob").exit_code) == (0, 0)
+    assert (a("sync", "--replace-newer").exit_code, a("make", "bob").exit_code) == (0, 0)
 
 
 def test_a_host_that_was_away_gets_all_changes_at_once(controllers, hosts):
@@ -157,7 +157,7 @@ def test_a_host_that_was_away_gets_all_changes_at_once(controllers, hosts):
     bob = a("make", "bob").stdout.strip()
     hosts["box2"] = gone
     assert accepts_key(gone, alice)
-    assert a("bring").exit_code == 0
+    assert a("sync").exit_code == 0
     assert (accepts_key(gone, alice), accepts_key(gone, bob)) == (False, True)
 
 
@@ -172,10 +172,10 @@ def test_keys_from_before_versions_are_taken_once(controllers, hosts, tmp_path):
         keys_file(tmp_path, name).parent.mkdir(exist_ok=True)
         keys_file(tmp_path, name).write_text(old)
     # by one who changes nothing, too
-    assert a("bring").exit_code == 0
+    assert a("sync").exit_code == 0
     assert keyring.read_keys_file(file).version
     assert a("revoke", "alice").exit_code == 0
-    done = controllers("b")("bring")
+    done = controllers("b")("sync")
     assert (done.exit_code, accepts_key(hosts["box1"], alice)) == (1, False)
     assert "serial 1, and this host has serial 2; 1 key would return: alice" in done.stderr
 
@@ -187,14 +187,14 @@ def test_keys_that_were_edited_by_hand_are_the_next_version(controllers, alice, 
     text = file.read_text()
     head, _, version = text.partition("\n# orders")
     file.write_text(head.partition("\n[keys.bob]")[0] + "\n# orders" + version)
-    assert a("bring").exit_code == 0
+    assert a("sync").exit_code == 0
     assert (accepts_key(box1, bob), keyring.read_keys_file(file).version) == (
         False,
         keyring.load_keyring(file).current_version,
     )
     # an older file does not become a newer one by that
     b.write_text(b.read_text().replace("[keys.alice]", "[keys.alicia]"))
-    refused = controllers("b")("bring")
+    refused = controllers("b")("sync")
     assert (refused.exit_code, accepts_key(box1, alice)) == (1, False)
     assert "would return: alicia" in refused.stderr
 

@@ -1,4 +1,4 @@
-"""`rigwright load`: ladders over a host's job, against a stand-in of an engine; what is told, written and refused."""
+"""`rigwright bench load`: ladders over a host's job, against a stand-in of an engine; output, files and refusals."""
 
 import csv
 import json
@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from bench.load_ladder import QUESTIONS, WARM_UP, load_prompts
 from checks.connections import ConnectedHost
-from cli import instance_access, load, main
+from cli import bench_load, instance_access, main
+from cli.bench_load import render_bars
 from cli.instance_access import ClientAccess, InterruptHandler
-from cli.load import render_bars
 from rigwright.operate.client_target import ClientTarget
 from tests.unit.chat_engine import KEY, StandInChatEngine
 from tests.unit.client_host import make_client_host
@@ -50,12 +50,12 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
         monkeypatch.setattr(
             instance_access, "connect_inventory", lambda _, __, judge: judge({"box1": made}) or (found, {})
         )
-        monkeypatch.setattr(load, "hold_deploy_lock", lambda *_: nullcontext(lock or StandInDeployLock()))
-        monkeypatch.setattr(load, "metrics_path", lambda *_: "/metrics")
+        monkeypatch.setattr(bench_load, "hold_deploy_lock", lambda *_: nullcontext(lock or StandInDeployLock()))
+        monkeypatch.setattr(bench_load, "metrics_path", lambda *_: "/metrics")
         with engine.running_at(tmp_path / "socket") as at:
             place = ClientTarget("chat", at, "m", credential=str(tmp_path / "key"))
             monkeypatch.setattr(ClientAccess, "resolve_endpoint", lambda *_: place)
-            return CliRunner().invoke(main, ["load", __file__, "--seconds=1", *words])
+            return CliRunner().invoke(main, ["bench", "load", __file__, "--seconds=1", *words])
 
     return run
 

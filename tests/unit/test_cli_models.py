@@ -1,4 +1,4 @@
-"""`rigwright models`: what lies on hosts, and that only what nothing needs and is ours is removed, on request."""
+"""`rigwright show models`: what lies on hosts, and that only what nothing needs and is ours is removed, on request."""
 
 import fcntl
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import models as verb
+from cli import show_deployed as verb
 from roles.weights.host import records
 from tests.unit.weight_host import COMMIT, OTHER, WeightHost
 

@@ -1,4 +1,4 @@
-"""`rigwright patches`: what engines carry, from the inventory and what lies beside it alone."""
+"""`rigwright show patches`: what engines carry, from the inventory and what lies beside it alone."""
 
 import json
 from pathlib import Path
@@ -48,20 +48,20 @@ def box(tmp_path: Path) -> Path:
 
 
 def run_patches(box: Path, verb: str, *options: str) -> Result:
-    return CliRunner().invoke(main, [verb, str(box / "rig.py"), *options])
+    return CliRunner().invoke(main, [*verb.split(), str(box / "rig.py"), *options])
 
 
 def test_what_each_engine_carries_why_and_until_when(box: Path) -> None:
-    done = run_patches(box, "patches")
+    done = run_patches(box, "show patches")
     assert done.exit_code == 0, done.output
     _, row = done.stdout.splitlines()
     assert row.split() == ["box", "small", "louder", "demo", "1.0", "needed", "demo", "2.0", "to", "be", "heard"]
-    (found,) = json.loads(run_patches(box, "patches", "--json").stdout)
+    (found,) = json.loads(run_patches(box, "show patches", "--json").stdout)
     assert found["files"] == {"demo/words.py": text_sha256(AFTER)}
 
 
 def test_all_there_are(box: Path) -> None:
-    found = {row["patch"]: row for row in json.loads(run_patches(box, "patches", "--all", "--json").stdout)}
+    found = {row["patch"]: row for row in json.loads(run_patches(box, "show patches", "--all", "--json").stdout)}
     assert found["louder"]["engine"] == "small"
     assert (found["other"]["engine"], found["other"]["verdict"]) == ("", "impossible")
 
@@ -69,36 +69,36 @@ def test_all_there_are(box: Path) -> None:
 def test_what_another_rig_carries_is_not_said_to_be_carried_by_none(box: Path) -> None:
     more = INVENTORY.replace('{"box":', '{"plain": {"ssh_hostname": "192.0.2.7"}, "box":')
     (box / "rig.py").write_text(more)
-    said = run_patches(box, "patches", "--all", "--limit", "plain", "--json").stdout
+    said = run_patches(box, "show patches", "--all", "--limit", "plain", "--json").stdout
     assert "louder" not in {row["patch"] for row in json.loads(said)}
 
 
 def test_no_lock_is_needed_for_what_the_catalogue_says(box: Path) -> None:
     (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG)
     (box / "locks/mine.lock.toml").write_text(render_lock([conda_row()], "catalog/mine.toml"))
-    done = run_patches(box, "patches", "--all", "--json")
+    done = run_patches(box, "show patches", "--all", "--json")
     assert done.exit_code == 0, done.output
     assert {row["patch"] for row in json.loads(done.stdout)} >= {"louder", "other"}
     assert "not everything is locked" in done.stderr
     # what is wrong beside that is said, as it is with a lock
     (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG.replace('"louder"', '"lauder"'))
-    done = run_patches(box, "patches")
+    done = run_patches(box, "show patches")
     assert (done.exit_code, 'there is no patch "lauder"' in done.output) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["rig3090", "rig2080ti", "rig5090"])
 def test_a_shipped_inventory_says_what_it_carries(name: str) -> None:
-    done = CliRunner().invoke(main, ["patches", "--all", str(ROOT / f"inventory/{name}.py")])
+    done = CliRunner().invoke(main, ["show", "patches", "--all", str(ROOT / f"inventory/{name}.py")])
     assert done.exit_code == 0, done.output
     assert "mamba-prefix-cache-mtp" in done.stdout
 
 
 def test_none(box: Path) -> None:
     (box / "catalog/mine.toml").write_text(CATALOG.replace('["louder"]', "[]"))
-    assert run_patches(box, "patches").stdout == "no patches\n"
+    assert run_patches(box, "show patches").stdout == "no patches\n"
 
 
-@pytest.mark.parametrize("verb", ["patches", "validate"])
+@pytest.mark.parametrize("verb", ["show patches", "validate"])
 def test_an_inventory_says_all_that_is_wrong_with_its_patches(box: Path, verb: str) -> None:
     (box / "catalog/mine.toml").write_text(CATALOG.replace('["louder"]', '["lauder", "other", "louder", "more"]'))
     write_patch(box / "patches/more", versions=["1.0", "1.1"])

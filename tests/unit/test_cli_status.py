@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from checks import connections
-from cli.status import _with_served_variant
+from cli.status import _with_served_variant, with_token_rates
 from cli.status_table import (
     COLUMNS,
     HostStatus,
@@ -22,6 +22,7 @@ from cli.status_table import (
     describe_hosts,
     fit_columns,
 )
+from rigwright.engines.metrics import EngineMetrics
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.operate.instance_health import CardUse
 from rigwright.problems import Invalid
@@ -33,17 +34,16 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 LIMIT = 60  # seconds, for a machine with much else to do
 GPUS = (CardUse(0, 22528, 24576, 240, 250, 61, 99), CardUse(1, 22528, 24576, 230, 250, 66, 99))
 ROW = InstanceStatus(
-    *("chat", "vllm/dual", "ready", "", 93784.0),
+    *("chat", "ready", "", 93784.0),
+    variant="vllm/dual",
     port=8020,
     cards=[0, 1],
     slots=4,
     context_per_sequence=32768,
     restarts=1,
     memory_bytes=9 << 30,
-    kv_used=0.25,
+    metrics=EngineMetrics(kv_used=0.25, running=1, waiting=2),
     tokens_a_second=71.25,
-    running=1,
-    waiting=2,
     current=True,
 )
 WIDE = """
@@ -63,11 +63,15 @@ def wide(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> int:
 def test_a_row_says_all_where_there_is_room() -> None:
     columns, rows = fit_columns([_status_cells(SERVES, ROW)], 200)
     assert columns == COLUMNS
+    assert _status_cells(SERVES, replace(ROW, current=False))["declared"] == "no"
+    assert _status_cells(SERVES, replace(ROW, declared="vllm/turbo"))["declared"] == "no"
+    assert _status_cells(SERVES, replace(ROW, state="failed"))["declared"] == ""
     assert dict(zip(columns, rows[0], strict=True)) == {
         "host": "box1",
         "instance": "chat",
         "variant": "vllm/dual",
         "state": "ready",
+        "declared": "yes",
         "up": "1d 2h",
         "port": "8020",
         "GPUs": "0,1",
@@ -95,7 +99,7 @@ def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
 
 
 def test_columns_without_anything_are_left_out() -> None:
-    bare = InstanceStatus("chat", "llamacpp/demo", "starting", "", 5.0)
+    bare = InstanceStatus("chat", "starting", "", 5.0, variant="llamacpp/demo")
     columns, _ = fit_columns([_status_cells(HostStatus("box", True), bare)], 200)
     assert columns == ("host", "instance", "variant", "state")
 
@@ -132,10 +136,7 @@ def test_columns_without_anything_are_left_out() -> None:
         (replace(SERVES, gpus_say="nvidia-smi says: a\x1b[2J"), ["nvidia-smi says: a\\x1b[2J"], 1),
         (
             replace(SERVES, instances=[replace(ROW, kv_tokens=300_000, backend="FLASHINFER", load_seconds=61.4)]),
-            [
-                "generation 4, as declared",
-                "chat: room for 300000 tokens, 9.2 requests of 32768; attention by FLASHINFER; loaded in 61 s",
-            ],
+            ["generation 4, as declared"],
             0,
         ),
         (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
@@ -147,6 +148,24 @@ def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int
         line.removeprefix("box1: ") for line in told if said[0] in line or line.removeprefix("box1: ") in said
     ] == said
     assert host.exit_status == status
+
+
+def test_verbose_lines_have_what_an_engine_reported_at_its_start() -> None:
+    host = replace(SERVES, instances=[replace(ROW, kv_tokens=300_000, backend="FLASHINFER", load_seconds=61.4)])
+    assert describe_hosts([host], "rig.py") == ["box1: generation 4, as declared"]
+    assert describe_hosts([host], "rig.py", verbose=True)[1:] == [
+        "box1: chat: room for 300000 tokens, 9.2 requests of 32768; attention by FLASHINFER; loaded in 61 s"
+    ]
+
+
+def test_a_rate_covers_the_time_since_the_previous_look() -> None:
+    earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
+    rates = []
+    # the last look is of an engine that has started anew
+    for now, tokens in ((10.0, 100.0), (15.0, 150.0), (20.0, 1.0)):
+        host = replace(SERVES, instances=[replace(ROW, metrics=EngineMetrics(tokens=tokens), tokens_a_second=9.0)])
+        rates.append(with_token_rates(host, earlier, now).instances[0].tokens_a_second)
+    assert rates == [9.0, 10.0, None]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +226,21 @@ def test_a_host_out_of_reach_is_in_json_too(box: OperatorFolder, host: StandInSs
         f"cannot be reached: Connection refused (port {host.port} of 127.0.0.1)",
         [],
     )
+
+
+def test_a_host_that_answers_none_of_the_questions_is_not_reached(box: OperatorFolder, host: StandInSshd) -> None:
+    declare(box, host)
+    # its Python finds no systemd: the look fails
+    done = status(box.inventory, "--json", "--instance", "chat")
+    assert done.returncode == 3, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert (found["host"], found["reached"], found["instances"], bool(found["why"])) == ("box", False, [], True)
+
+
+def test_an_unknown_instance_is_refused_before_a_host_is_reached(box: OperatorFolder, host: StandInSshd) -> None:
+    declare(box, host)
+    done = status(box.inventory, "--instance", "chta")
+    assert (done.returncode, 'did you mean "chat"' in done.stderr, host.login_count) == (2, True, 0)
 
 
 def test_a_host_of_a_refused_inventory_is_reached_all_the_same(box: OperatorFolder, host: StandInSshd) -> None:

@@ -1,4 +1,4 @@
-"""`rigwright verify`, as a process, of a host that speaks SSH and has an engine of ours."""
+"""`rigwright check --serving`, as a process, of a host that speaks SSH and has an engine of ours."""
 
 import fcntl
 import json
@@ -42,7 +42,7 @@ def socket(host: StandInSshd) -> Path:
 
 
 def command(box: OperatorFolder, *options: str) -> list[str]:
-    return [sys.executable, "-m", "tests.unit.ready_instances", "verify", str(box.inventory), *options]
+    return [sys.executable, "-m", "tests.unit.ready_instances", "check", "--serving", str(box.inventory), *options]
 
 
 def verify(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[str]:
@@ -149,7 +149,7 @@ def test_a_host_out_of_reach_is_in_all_reports(box: OperatorFolder, host: StandI
 
 
 def stress(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "cli", "stress", str(box.inventory), *options]
+    words = [sys.executable, "-m", "cli", "bench", "stress", str(box.inventory), *options]
     return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
@@ -183,7 +183,7 @@ def test_growing_is_for_a_soak(box: OperatorFolder, host: StandInSshd) -> None:
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])
 def test_what_was_borne_until_the_end_of_a_stress_is_kept(box, host, how, status, ended):
     model = ScriptedModel(name="small", wedges_after=3)
-    words = [sys.executable, "-m", "cli", "stress", str(box.inventory), "--json", "--up-to", "3000"]
+    words = [sys.executable, "-m", "cli", "bench", "stress", str(box.inventory), "--json", "--up-to", "3000"]
     with (
         run_model_server(model, socket(host)),
         subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stressing,

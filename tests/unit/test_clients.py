@@ -152,7 +152,7 @@ def url(box: OperatorFolder, *words: str, **changes: object) -> tuple[int, str, 
     box.write(
         "rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {sample_entry(**changes)!r}}})\n"
     )
-    done = CliRunner().invoke(main, ["url", str(box.inventory), *words])
+    done = CliRunner().invoke(main, ["show", "url", str(box.inventory), *words])
     return done.exit_code, done.stdout, done.stderr
 
 
@@ -162,11 +162,11 @@ GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
 def test_all_ways_are_listed_and_a_configuration_is_of_the_first(box: OperatorFolder) -> None:
     status, said, _ = url(box, gateway=GATEWAY, instances=chat_instances())
     assert status == 0
-    assert ["http://192.0.2.7:8000/v1" in said, "tunnel chat" in said] == [True, True]
+    assert ["http://192.0.2.7:8000/v1" in said, "ssh --tunnel chat" in said] == [True, True]
     status, said, notes = url(box, "small", "--for", "page-assist", gateway=GATEWAY, instances=chat_instances())
     assert "Base URL: http://192.0.2.7:8000/v1" in said
     assert '"origins": ["chrome-extension://' in notes
-    assert "keys" in notes
+    assert "key make" in notes
 
 
 def test_an_instance_alone_is_reached_through_a_tunnel(box: OperatorFolder) -> None:
@@ -183,7 +183,7 @@ def test_a_model_that_is_not_there_is_refused_with_the_nearest(box: OperatorFold
 def test_a_key_on_the_box_is_printed_by_a_whole_command(box: OperatorFolder) -> None:
     _, _, notes = url(box, "code", "--for", "curl")
     (line,) = (line for line in notes.splitlines() if line.startswith("key: "))
-    assert line.endswith(f"run --limit box {box.inventory} cat /etc/rigwright/credentials/code.api-key`")
+    assert line.endswith(f"ssh --sudo --limit box {box.inventory} cat /etc/rigwright/credentials/code.api-key`")
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,6 @@ def test_a_container_does_not_reach_its_hosts_loopback_address(box, client, chan
 def test_a_command_to_copy_is_quoted(box: OperatorFolder) -> None:
     box.write("sp ace.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {sample_entry()!r}}})\n")
     file = str(box.folder / "sp ace.py")
-    listed = CliRunner().invoke(main, ["url", file]).stdout
-    notes = CliRunner().invoke(main, ["url", file, "--for", "curl"]).stderr
+    listed = CliRunner().invoke(main, ["show", "url", file]).stdout
+    notes = CliRunner().invoke(main, ["show", "url", file, "--for", "curl"]).stderr
     assert [" ".join(text.split()).count(f"'{file}'") for text in (listed, notes)] == [1, 2]

@@ -1,4 +1,4 @@
-"""`rigwright render --compose`: a compose file that runs what podman is told to run."""
+"""`rigwright show compose`: a compose file that runs what podman is told to run."""
 
 import asyncio
 import re
@@ -241,7 +241,7 @@ def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:
 def test_it_is_written_with_all_that_lies_beside_it(box, tmp_path, monkeypatch):
     box.inventory.write_text(INVENTORY.format(entries={"one": sample_entry()}))
     monkeypatch.setattr(Kind, "compose", lambda kind, rig, instance: {COMPOSE: "a: b\n", PROGRAM: "c"})
-    words = ["render", str(box.inventory), "--compose", "chat"]
+    words = ["show", "compose", str(box.inventory), "chat"]
     assert CliRunner().invoke(main, words).output == "a: b\n"
     done = CliRunner().invoke(main, [*words, "--into", str(tmp_path / "new/folder")])
     assert done.exit_code == 0, done.output
@@ -260,7 +260,7 @@ INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\
 @pytest.mark.parametrize(
     ("hosts", "words", "said"),
     [
-        (["one"], ["chat"], "--compose: chat is served by llama.cpp, which does not run in a container"),
+        (["one"], ["chat"], "chat is served by llama.cpp, which does not run in a container"),
         (["one"], ["chta"], 'there is no instance "chta"; did you mean "chat"?'),
         (["one", "two"], ["chat"], "chat is on one, two: choose one with --limit"),
         (["one", "two"], ["chat", "--limit", "two"], "served by llama.cpp"),
@@ -269,7 +269,7 @@ INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\
 def test_what_cannot_be_rendered_is_said_in_one_line(box, hosts, words, said):
     entries = {name: sample_entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
     box.inventory.write_text(INVENTORY.format(entries=entries))
-    done = CliRunner().invoke(main, ["render", str(box.inventory), "--compose", *words])
+    done = CliRunner().invoke(main, ["show", "compose", str(box.inventory), *words])
     assert done.exit_code == 2
     assert said in done.output
     assert len(done.output.splitlines()) == 1

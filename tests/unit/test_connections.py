@@ -10,7 +10,7 @@ import click
 import pytest
 
 from checks.connections import ConnectedHost, map_hosts
-from cli.generations_and_logs import _strip_controls
+from cli.logs import _strip_controls
 from cli.status import _process_state
 from rigwright.host import deploy_lock_state
 from rigwright.host.deploy_lock_state import LockHolder

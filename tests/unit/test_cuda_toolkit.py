@@ -372,7 +372,7 @@ def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_load
     target = {"path": HEADER, "before": "a" * 64, "after": text_sha256(AFTER), "file": "words"}
     head = {"target_distribution": "nvidia-cuda-crt", "versions": ["13.1.115"], "diff": None, "targets": [target]}
     write_patch(tmp_path / "patches/louder", {"words": AFTER}, **head)
-    done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
+    done = CliRunner().invoke(main, ["show", "patches", str(tmp_path / "rig.py")])
     assert done.exit_code != 0
     assert found in " ".join(done.output.split()), done.output
 
@@ -401,7 +401,7 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(tmp_path, of, 
         diff=None,
         targets=[target],
     )
-    done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
+    done = CliRunner().invoke(main, ["show", "patches", str(tmp_path / "rig.py")])
     said = (
         f"{tmp_path}/patches/fast-nvcc/patch.toml: targets.{path}: a patch of the CUDA toolkit may change files below"
     )
@@ -410,6 +410,6 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(tmp_path, of, 
 
 def test_the_verb_names_the_shipped_patch_with_its_reason_and_end(tmp_path: Path) -> None:
     (tmp_path / "rig.py").write_text(INVENTORY)
-    (row,) = json.loads(CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py"), "--json"]).stdout)
+    (row,) = json.loads(CliRunner().invoke(main, ["show", "patches", str(tmp_path / "rig.py"), "--json"]).stdout)
     assert (row["rig"], row["engine"], row["patch"]) == ("box", "CUDA toolkit", "nvcc-rsqrt-glibc")
     assert "glibc 2.42" in row["why"] and row["until"].startswith("a toolkit of 13.2.2 or later")

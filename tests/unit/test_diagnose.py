@@ -270,7 +270,7 @@ def test_what_the_kernel_says_of_cards_is_told(line: str, name: str, words: str)
 
 
 def diagnose(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli", "diagnose", "--logs", str(path), *options]
+    command = [sys.executable, "-m", "cli", "doctor", "--logs", str(path), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
 
 
@@ -288,8 +288,8 @@ def test_a_log_is_replayed_from_a_file(tmp_path: Path) -> None:
     }
     assert "verysecret" not in done.stdout
     said = diagnose(log).stdout.splitlines()
-    assert said[0].startswith(f"{log}: 1. the kernel ended llama-server")
+    assert said[0].startswith(f"{log}: the kernel ended llama-server")
     assert not [line for line in said if "INVENTORY" in line or line.rstrip().endswith("--instance")]
     log.write_text("\n".join(line for line in HARMLESS if "no usable GPU" not in line))
     quiet = diagnose(log)
-    assert (quiet.returncode, quiet.stdout) == (0, f"{log}: no problem found\n")
+    assert (quiet.returncode, quiet.stdout) == (0, f"{log}: no fault found\n")

@@ -167,7 +167,7 @@ def test_a_host_with_another_key_is_sent_nothing(box, host, home, connect):
     fingerprints = [parse_host_key(expected).fingerprint, parse_host_key(host.host_key).fingerprint]
     assert re.findall(r"SHA256:\S{43}", line) == fingerprints
     assert "ssh-keygen -lf /etc/ssh/ssh_host_rsa_key.pub" in line
-    assert f"rigwright host-key {box.inventory} --limit box" in line
+    assert f"rigwright key host {box.inventory} --limit box" in line
 
 
 def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(box, host, home, connect):
@@ -177,7 +177,7 @@ def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(box, host, 
     assert done.returncode != 0
     (line,) = [one for one in (done.stdout + done.stderr).splitlines() if "SHA256:" in one]
     assert parse_host_key(host.host_key).fingerprint in line
-    assert f"rigwright host-key {box.inventory} --limit box" in line
+    assert f"rigwright key host {box.inventory} --limit box" in line
 
 
 def test_without_a_declared_key_known_hosts_is_believed(box, host, home, connect):
@@ -192,7 +192,7 @@ def test_without_a_declared_key_known_hosts_is_believed(box, host, home, connect
 
 
 def run_host_key(box: OperatorFolder, home: Path) -> subprocess.CompletedProcess[str]:
-    return run(box, home, sys.executable, "-m", "cli", "host-key", str(box.inventory))
+    return run(box, home, sys.executable, "-m", "cli", "key", "host", str(box.inventory))
 
 
 def test_host_key_shows_what_to_declare_and_logs_in_nowhere(box, host, home, monkeypatch):

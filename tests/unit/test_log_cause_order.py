@@ -3,7 +3,7 @@
 import pytest
 
 from checks.survey.host import health
-from cli.diagnose import causes_for_log
+from cli.host_evidence import causes_for_log
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
 from rigwright.operate.diagnosis_findings import HostEvidence

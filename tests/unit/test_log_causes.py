@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import common
-from cli import diagnose
-from cli.diagnose import causes_for_log
+from cli import host_evidence
 from cli.exit_codes import InvalidRequest
+from cli.host_evidence import causes_for_log
 from rigwright import safe_text
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause_lines
@@ -250,14 +250,14 @@ TEXT = "INFO x\ntorch.OutOfMemoryError: CUDA out of memory.\n"
 )
 def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
-    assert diagnose.read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
+    assert host_evidence.read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnose, "MAX_LOG_BYTES", 1 << 20)
+    monkeypatch.setattr(host_evidence, "MAX_LOG_BYTES", 1 << 20)
     (tmp_path / "log").write_bytes(pack(b"INFO all is well, as it has been\n" * (1 << 16) + TEXT.encode()))
-    lines, skipped = diagnose.read_log(tmp_path / "log")
+    lines, skipped = host_evidence.read_log(tmp_path / "log")
     assert (lines[0], lines[-2:]) == ("INFO all is well, as it has been", TEXT.splitlines())
     assert skipped > 0
 
@@ -274,7 +274,7 @@ def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path, monke
 def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(InvalidRequest, match=reason):
-        diagnose.read_log(tmp_path / "log")
+        host_evidence.read_log(tmp_path / "log")
 
 
 def expressions() -> dict[str, str]:

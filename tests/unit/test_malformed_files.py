@@ -130,8 +130,8 @@ def test_a_private_key_is_judged_before_it_is_used(box: OperatorFolder, content:
     [
         (["logs", "{}", "--instance", "chta"], '--instance: there is no instance "chta"; did you mean "chat"?'),
         (["logs", "{}", "--limit", "bix"], 'there is no host or group "bix"; did you mean "box"?'),
-        (["shell", "{}", "vllm"], 'box: there is no environment or instance "vllm"; allowed: chat, code'),
-        (["models", "{}", "--remove", "name"], "'name' is refused: must be NAME@VERSION"),
+        (["ssh", "{}", "--in", "vllm"], 'box: there is no environment or instance "vllm"; allowed: chat, code'),
+        (["show", "models", "{}", "--remove", "name"], "'name' is refused: must be NAME@VERSION"),
         (["status", "{}", "--limit", "box,bix"], 'there is no host or group "bix"; did you mean "box"?'),
     ],
 )

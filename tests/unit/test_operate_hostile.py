@@ -15,8 +15,7 @@ from checks import Drift
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH
 from checks.survey.host.common import masked
-from cli import diagnose, verdict_report
-from cli.health import describe_counters
+from cli import host_evidence, verdict_report
 from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
 from rigwright.operate.capability_probes import CHECKS, AnswerContext, ProbeFinding, assess_answer
@@ -105,7 +104,6 @@ def test_what_an_engine_counts_has_an_end() -> None:
         found = parse_metrics(f"a {value}\nb {value}\n" * 9000, names)
         assert not [one for one in asdict(found).values() if one is not None and not math.isfinite(one)]
         found.foreign_tokens(EngineMetrics(prompt_tokens=1, tokens=1), 1, 1)
-        assert len("".join(describe_counters(health(found), None, None))) < 300
         list(diagnose_host(HostEvidence("a", "b", healths=[health(found, "failing")]), {}))
 
 
@@ -185,9 +183,9 @@ def test_a_log_of_long_lines_is_read_all_the_same(monkeypatch: pytest.MonkeyPatc
     def unseen(*_: object) -> None:
         raise ValueError("not here")
 
-    monkeypatch.setattr(diagnose, "read_health", unseen)
+    monkeypatch.setattr(host_evidence, "read_health", unseen)
     box: Any = SimpleNamespace(name="box", target=ShellHost(), rig=None)
-    found, missed = diagnose.collect_evidence("rig.py", box, [sample_instance("chat")], ())
-    assert [len(line) for line in found.logs["chat"]] == [diagnose.WIDTH, 14]
-    assert [len(line) for line in found.kernel] == [diagnose.WIDTH, 14]
+    found, missed = host_evidence.collect_evidence("rig.py", box, [sample_instance("chat")], ())
+    assert [len(line) for line in found.logs["chat"]] == [host_evidence.WIDTH, 14]
+    assert [len(line) for line in found.kernel] == [host_evidence.WIDTH, 14]
     assert missed == ["how its instances are: not here"]

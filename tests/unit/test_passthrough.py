@@ -70,12 +70,12 @@ def test_what_is_typed_half_is_completed() -> None:
 @pytest.mark.parametrize(
     ("words", "named", "status"),
     [
-        ("run {} --limit box1 uptime", ["box1"], 3),
-        ("run {} uptime --limit box1", [], 2),
+        ("ssh {} --limit box1 uptime", ["box1"], 3),
+        ("ssh {} uptime --limit box1", [], 2),
         ("ssh {} --limit box1", ["box1"], 3),
         ("ssh {} --limit bxo1", [], 2),
-        ("shell {} --limit box2 chat", [], 2),  # it has no such instance
-        ("shell {} chat --limit box1", [], 2),
+        ("ssh {} --limit box2 --in chat", [], 2),  # it has no such instance
+        ("ssh --in chat {} env --limit box1", [], 2),
     ],
 )
 def test_only_hosts_that_the_limit_names_are_reached(

@@ -88,18 +88,16 @@ def test_no_check_of_ours_has_a_text_as_its_remedy() -> None:
 @pytest.mark.parametrize("words", [pytest.param(words.split(), id=words) for words in RIG_COMMANDS])
 @pytest.mark.parametrize("host", ["", "box one"])
 def test_a_command_of_this_machine_is_one_of_ours_with_the_inventory_and_the_host(words: list[str], host: str) -> None:
-    (step,) = rig_command(*words).locate("/srv/my boxes/rig.py", host)
+    names = [word for word in words if not word.startswith("-")]
+    (step,) = rig_command(" ".join(names), *words[len(names) :]).locate("/srv/my boxes/rig.py", host)
     program, verb, *rest = shlex.split(step.text)
-    command = COMMANDS[verb]
+    command: click.Command | None = COMMANDS[verb]
     assert program == "rigwright"
-    context = click.Context(command)
-    values, rest, _ = command.make_parser(context).parse_args(rest)
-    assert (values["inventory"], values.get("limit") or "") == ("/srv/my boxes/rig.py", host)
     if isinstance(command, click.Group):
-        inner = command.get_command(context, rest[0])
-        assert inner is not None
-        _, rest, _ = inner.make_parser(click.Context(inner)).parse_args(rest[1:])
-    assert rest == []
+        command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
+    assert command is not None
+    values, rest, _ = command.make_parser(click.Context(command)).parse_args(rest)
+    assert (values["inventory"], values.get("limit") or "", rest) == ("/srv/my boxes/rig.py", host, [])
 
 
 @pytest.mark.parametrize("template", HOST_COMMANDS)

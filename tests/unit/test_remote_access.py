@@ -1,4 +1,4 @@
-"""Verbs that reach hosts by hand, on a server of this machine: `run`, `ssh`, `doctor`; and a chat's answer."""
+"""Verbs that reach hosts by hand, on a server of this machine: `ssh`, `doctor`; and a chat's answer."""
 
 import http.client
 import os
@@ -53,20 +53,19 @@ def verb(box: OperatorFolder, host: StandInSshd, tmp_path: Path) -> Verb:
 
 
 def test_a_command_runs_on_all_hosts_and_each_line_has_its_host(verb: Verb) -> None:
-    done = verb("run", "{}", "echo one; printf 'two\\033[31m'")
-    assert (done.returncode, done.stdout) == (0, "box  one\nbox  two\\x1b[31m\n"), done.stderr
+    done = verb("ssh", "{}", "echo one; printf 'two\\033[31m'", both=True)
+    assert (done.returncode, done.stdout) == (3, "box  one\nbox  two\\x1b[31m\n"), done.stderr
 
 
 def test_a_command_that_fails_and_a_host_out_of_reach_are_told_apart(verb: Verb) -> None:
-    done = verb("run", "{}", "false")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "box: exit status 1")
-    done = verb("run", "{}", "true", both=True)
-    assert done.returncode == 3, done.stderr
+    assert verb("ssh", "{}", "exit 5").returncode == 5
+    done = verb("ssh", "{}", "exit 5", both=True)
+    assert (done.returncode, "box: exit status 5" in done.stderr) == (3, True), done.stderr
     assert "away: cannot be reached" in done.stderr
 
 
 def test_several_words_are_a_command_and_its_arguments(verb: Verb) -> None:
-    assert verb("run", "{}", "printf", "%s.", "a b", "$HOME").stdout == "box  a b.$HOME.\n"
+    assert verb("ssh", "{}", "printf", "%s.", "a b", "$HOME").stdout == "a b.$HOME."
 
 
 def test_ssh_runs_a_command_as_who_logs_in_and_ends_as_it_does(verb: Verb, host: StandInSshd) -> None:
@@ -75,8 +74,30 @@ def test_ssh_runs_a_command_as_who_logs_in_and_ends_as_it_does(verb: Verb, host:
     assert host.run_commands == ["echo hello; exit 7"]
 
 
-def test_ssh_is_to_one_host(verb: Verb, host: StandInSshd) -> None:
-    done = verb("ssh", "{}", "true", both=True)
+def test_a_command_is_roots_with_sudo_alone(verb: Verb, host: StandInSshd) -> None:
+    host.add_program("sudo", "echo as root")
+    assert verb("ssh", "{}", "--sudo", "id", _sudo=True).stdout == "as root\n"
+    assert verb("ssh", "{}", "echo", "plain", _sudo=True).stdout == "plain\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--port", "80", "{}"], "--port goes with --tunnel"),
+        (["--as-instance", "{}"], "--as-instance goes with --in"),
+        (["--sudo", "{}"], "--sudo goes with COMMAND, without --in"),
+        (["--tunnel", "chat", "{}", "id"], "--tunnel goes with neither COMMAND nor --in"),
+        (["--tunnel", "chat", "--in", "chat", "{}"], "--tunnel goes with neither COMMAND nor --in"),
+    ],
+)
+def test_options_of_ssh_that_do_not_fit_are_refused(verb: Verb, host: StandInSshd, words: list[str], said: str) -> None:
+    done = verb("ssh", *words)
+    assert (done.returncode, host.login_count) == (2, 0)
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_login_is_to_one_host(verb: Verb, host: StandInSshd) -> None:
+    done = verb("ssh", "{}", both=True)
     assert (done.returncode, host.login_count) == (2, 0)
     assert "name one with --limit: away, box" in done.stderr
 
@@ -85,7 +106,7 @@ def test_a_doctor_names_what_keeps_a_host_from_being_reached(verb: Verb) -> None
     done = verb("doctor", "{}", both=True, _sudo=True)
     assert done.returncode == 3, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    assert "this machine: nothing is wrong" in lines
+    assert "this machine: no fault found" in lines
     assert any(line.startswith("away: cannot be reached: ") for line in lines)
     assert any("fix: ssh -v -p" in line and "root@127.0.0.1 says where it stops" in line for line in lines)
 
@@ -97,13 +118,13 @@ def test_a_doctor_names_another_host_key_and_does_not_log_in(verb: Verb, host: S
     done = verb("doctor", "{}", ssh_host_key=f"{key.get_name()} {key.get_base64()}")
     assert (done.returncode, host.login_count) == (3, 0)
     assert "box: it shows the host key SHA256:" in done.stdout
-    assert "rigwright host-key" in done.stdout
+    assert "rigwright key host" in done.stdout
 
 
 def test_a_doctor_names_what_keeps_commands_from_being_roots(verb: Verb, host: StandInSshd) -> None:
     host.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
     done = verb("doctor", "{}", _sudo=True)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == 3, done.stdout + done.stderr
     assert "box: cannot become root (" in done.stdout
     assert "NOPASSWD: ALL' > /etc/sudoers.d/rigwright" in done.stdout
     host.add_program("id", "echo 1000")
@@ -113,11 +134,14 @@ def test_a_doctor_names_what_keeps_commands_from_being_roots(verb: Verb, host: S
 def test_a_doctor_goes_on_with_an_inventory_that_is_refused(verb: Verb, host: StandInSshd) -> None:
     host.add_program("id", "echo 1000")
     done = verb("doctor", "{}", instances=chat_instances(variant="llamacpp/cpuu"))
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode == 3, done.stdout + done.stderr
     assert 'did you mean "llamacpp/cpu"?' in done.stderr
     assert "this machine: " in done.stdout
     assert 'fix: put "_sudo": True among its keys' in done.stdout
-    assert "box: its declaration is refused: what it serves was not looked at" in done.stdout
+    host.add_program("id", "echo 0")
+    done = verb("doctor", "{}", instances=chat_instances(variant="llamacpp/cpuu"))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "box: its declaration is refused: its state was not examined" in done.stdout
 
 
 def test_a_doctor_looks_at_this_machine_where_an_inventory_is_no_program(
@@ -172,7 +196,7 @@ def test_a_tunnel_leads_to_an_instances_port(
 ) -> None:
     verb("validate", "{}", **speaks)
     here = free_port()
-    command = [sys.executable, "-m", "cli", "tunnel", str(box.inventory), "chat", "--port", str(here)]
+    command = [sys.executable, "-m", "cli", "ssh", "--tunnel", "chat", str(box.inventory), "--port", str(here)]
     environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
@@ -191,3 +215,22 @@ def test_an_answer_comes_piece_by_piece(server: SeenRequests) -> None:  # noqa: 
     pieces = list(stream_completion(connection, "a-key", {"model": "m", "messages": [], "stream": True}))
     assert pieces == ["I am", " here."]
     assert server.headers == "Bearer a-key"
+
+
+AS_ROOT = "status;plan;check;doctor --no-checks;show generations;check --serving;deploy --dry;start chat;bench load"
+MORE = (
+    "logs;show models;stop chat;restart chat;bench stress;bench speed;deploy;rollback;remove --yes;ssh --in chat"
+    ";chat -m hi;check --history;check --accept --yes;show report;show advisories --installed"
+)
+
+
+@pytest.mark.parametrize(
+    "words", [*AS_ROOT.split(";"), *(pytest.param(one, marks=pytest.mark.all_only) for one in MORE.split(";"))]
+)
+def test_a_host_that_refuses_root_is_not_reached_for_any_verb(verb: Verb, host: StandInSshd, words: str) -> None:
+    host.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    name, *rest = words.split()
+    topics, options = (rest[:1], rest[1:]) if name in ("show", "bench") else ([], rest)
+    done = verb(name, *topics, "{}", *options, _sudo=True)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

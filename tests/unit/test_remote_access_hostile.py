@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from paramiko import ChannelException
 
-from cli import remote_access, remote_terminal
+from cli import remote_terminal, ssh
 from rigwright.gateway.client_setup import VARIABLE, ClientEndpoint
 from roles import deploy_lock, root_shell
 from roles.client.host import http_exchange
@@ -45,7 +45,7 @@ def carrying(channel: object) -> Any:
 
 def test_what_run_shows_of_a_line_without_end_is_shown_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
     box: Any = SimpleNamespace(name="box")
-    remote_access._print_lines(box, io.BytesIO(b"a" * 200_000), False)
+    ssh._print_lines(box, io.BytesIO(b"a" * 200_000), False)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) == root_shell.LONGEST + len("box  ")
     assert sum(line.count("a") for line in lines) == 200_000
@@ -124,6 +124,6 @@ def test_a_port_that_takes_no_connection_is_said_in_a_line(capsys: pytest.Captur
     box: Any = SimpleNamespace(name="box", target=SimpleNamespace(connector=SimpleNamespace(client=client)))
     ours, theirs = socket.socketpair()
     with ours, suppress(OSError):
-        remote_access._forward_connection(theirs, box, 8020)
+        ssh._forward_connection(theirs, box, 8020)
         assert ours.recv(1) == b""
     assert capsys.readouterr().err.startswith("box: port 8020 takes no connection: ")

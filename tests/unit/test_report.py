@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from checks.connections import ConnectedHost
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
-from cli import diagnose, main, report
+from cli import host_evidence, main, show_report
 from rigwright import speed_baselines
 from rigwright.engines.vllm import log_patterns
 from rigwright.operate import instance_health
@@ -134,12 +134,12 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
 
     def tell(*words: str, told: Report = REPORT, gone: tuple[str, ...] = (), **more: Any) -> Result:
         done = subprocess.CompletedProcess([], 1, json.dumps(asdict(told)), CANARY)
-        monkeypatch.setattr(report, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
+        monkeypatch.setattr(show_report, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
         monkeypatch.setattr(
-            report, "connect_boxes", lambda *_: ([ConnectedHost("box1", made, None)], dict.fromkeys(gone, "gone"))
+            show_report, "connect_boxes", lambda *_: ([ConnectedHost("box1", made, None)], dict.fromkeys(gone, "gone"))
         )
         monkeypatch.setattr(
-            diagnose,
+            host_evidence,
             "root_shell",
             type(
                 "R",
@@ -153,8 +153,8 @@ def report_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunReport:
         seen = HealthFacts(
             {}, {}, {}, {}, instance_health.CommandResult(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True
         )
-        monkeypatch.setattr(diagnose, "read_health", lambda *_: seen)
-        return CliRunner().invoke(main, ["report", str(inventory), *words], **more)
+        monkeypatch.setattr(host_evidence, "read_health", lambda *_: seen)
+        return CliRunner().invoke(main, ["show", "report", str(inventory), *words], **more)
 
     return tell
 
@@ -193,7 +193,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
 
 
 def test_what_we_ship_may_be_named() -> None:
-    shipped = report.shipped_names()
+    shipped = show_report.shipped_names()
     made = ReportedBox({}, "", None, ["NVIDIA GeForce RTX 3090"], [ReportedInstance("vllm", "0.21.0", "vllm/dual", 2)])
     said = render_report([made], shipped, "0.1.0", "2026-11-23")
     assert "| cards | 1 x NVIDIA GeForce RTX 3090 |" in said
@@ -201,7 +201,7 @@ def test_what_we_ship_may_be_named() -> None:
 
 
 def test_it_is_shown_before_it_is_written_and_only_with_consent(report_of: RunReport, tmp_path: Path) -> None:
-    file = tmp_path / "report.md"
+    file = tmp_path / "show_report.md"
     refused = report_of(f"--output={file}", input="n\n")
     assert refused.exit_code == 0
     assert refused.output.startswith("# Rigwright report")
@@ -216,12 +216,12 @@ def test_it_is_shown_before_it_is_written_and_only_with_consent(report_of: RunRe
 
 def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_said(report_of: RunReport, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("mine")
-    file = tmp_path / "report.md"
+    file = tmp_path / "show_report.md"
     file.symlink_to(tmp_path / "keys")
     assert report_of(f"--output={file}", "--yes").exit_code == 0
     assert file.read_text().startswith("# Rigwright report")
     assert (tmp_path / "keys").read_text() == "mine"
-    done = report_of(f"--output={tmp_path / 'no' / 'report.md'}", "--yes")
+    done = report_of(f"--output={tmp_path / 'no' / 'show_report.md'}", "--yes")
     assert (done.exit_code, type(done.exception)) == (2, SystemExit)
     assert f"cannot be written: there is no folder {tmp_path / 'no'}" in done.output
 
@@ -264,8 +264,8 @@ def test_checks_that_do_not_run_are_refused_with_the_reason(
 ) -> None:
     report_of()
     done = subprocess.CompletedProcess([], status, "", complaint)
-    monkeypatch.setattr(report, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
-    said = CliRunner().invoke(main, ["report", __file__])
+    monkeypatch.setattr(show_report, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
+    said = CliRunner().invoke(main, ["show", "report", __file__])
     assert said.exit_code == 2
     more = f"`rigwright check {__file__}` says more"
     assert said.output.endswith(f"Error: the checks did not run: {why}\n{more}\n")

@@ -14,7 +14,7 @@ from checks.connections import ConnectedHost
 from checks.results import STATUS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH, observe_state
-from cli import chat, doctor, health, observed_box, plan, status, verify
+from cli import chat, check_serving, doctor, observed_box, plan, status
 from cli.instance_access import ClientAccess
 from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts
 from rigwright.operate.instance_state import GenerationObservation
@@ -84,22 +84,16 @@ def lose_client(*_: object) -> Iterator[Any]:
 
 def verify_state(box: ConnectedHost) -> tuple[str, int]:
     interrupt: Any = SimpleNamespace(asked=False, open_client=lose_client, describe_error=str)
-    (told,) = verify.verify_box(box, [INSTANCE], ClientAccess(), interrupt, lambda *_: None, "rig.py")
+    (told,) = check_serving.verify_box(box, [INSTANCE], ClientAccess(), interrupt, lambda *_: None, "rig.py")
     # whether an instance that may answer does is not this test's
     return told.state, STATUS[replace(told, ended="").verdict] if told.state else 0
 
 
 def status_state(box: ConnectedHost) -> tuple[str, int]:
-    found = status._box_status(box)
+    found = status.collect_status(box)
     (one,) = found.instances
     # this host's serving side has no generation
     return one.assessed.describe(), replace(found, declared=True).exit_status
-
-
-def health_state(box: ConnectedHost) -> tuple[str, int]:
-    found = health.collect_health(box, {INSTANCE.name})
-    (one,) = found.instances
-    return one.assessed.describe(), STATUS[found.verdict]
 
 
 def check_state(box: ConnectedHost) -> tuple[str, int]:
@@ -110,10 +104,9 @@ def check_state(box: ConnectedHost) -> tuple[str, int]:
 
 VERBS: dict[str, Callable[[ConnectedHost], tuple[str, int]]] = {
     "status": status_state,
-    "health": health_state,
     "check": check_state,
-    "verify": verify_state,
-    "doctor": lambda box: ("; ".join(one.what for one in doctor._check_deployability(str, box)), -1),
+    "check --serving": verify_state,
+    "doctor": lambda box: ("; ".join(one.means for one in doctor._check_deployability(str, box)), -1),
     "plan": lambda box: ("; ".join(plan.plan_box(box).states), -1),
     "chat": lambda box: (chat._describe_down_state(box, INSTANCE, "rig.py"), -1),
 }
@@ -123,11 +116,10 @@ VERBS: dict[str, Callable[[ConnectedHost], tuple[str, int]]] = {
 @pytest.mark.parametrize("state", STATES)
 def test_each_verb_names_the_state(state: str, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observed_box, "read_health", lambda target, rig: STATES[state])
-    monkeypatch.setattr(doctor, "_describe_log", lambda box, instance: "")
     said, code = VERBS[verb](StateBox("box", RIG, SimpleNamespace(data={})))
     sentence = f"{INSTANCE.name} is {'of ' * (state == 'other generation')}{state}"
     ready = state in ("ready", "asleep")
-    if ready and verb not in ("status", "health", "check"):
+    if ready and verb not in ("status", "check"):
         assert f"{INSTANCE.name} is " not in said
     else:
         assert sentence in said
@@ -140,22 +132,6 @@ def test_a_host_without_a_look_is_unreachable_for_status(monkeypatch: pytest.Mon
         raise ValueError("it printed something else")
 
     monkeypatch.setattr(observed_box, "read_health", fail)
-    found = status._box_status(StateBox("box", RIG, SimpleNamespace(data={})))
+    found = status.collect_status(StateBox("box", RIG, SimpleNamespace(data={})))
     (one,) = found.instances
     assert (one.state, one.note, found.exit_status) == ("unreachable", "it printed something else", 3)
-
-
-def test_a_refused_request_is_no_cause_of_an_instance_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = [
-        "srv  operator(): Unauthorized: Invalid API Key",
-        "error loading model: tensor data is not within the file",
-    ]
-    answer = SimpleNamespace(lines=lines)
-    monkeypatch.setattr(doctor.root_shell, "run_command", lambda *words, **limits: answer)
-    said = doctor._describe_log(StateBox("box", RIG, SimpleNamespace(data={})), INSTANCE)
-    assert "API key" not in said
-    assert "likely cause: " in said
-    answer.lines = lines[:1]
-    assert (
-        doctor._describe_log(StateBox("box", RIG, SimpleNamespace(data={})), INSTANCE) == f"; last log line: {lines[0]}"
-    )

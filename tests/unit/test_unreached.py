@@ -28,12 +28,13 @@ from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 LIMIT = 300  # seconds, for a machine with much else to do
 # verb -> words after the inventory
-VERBS: dict[str, list[str]] = {"status": [], "deploy": [], "check": [], "run": ["true"], "host-key": []}
+VERBS: dict[str, list[str]] = {"status": [], "deploy": [], "check": [], "ssh": ["true"], "key host": []}
 MORE: dict[str, list[str]] = {
     **{
-        verb: [] for verb in ("plan", "upgrade", "rollback", "health", "diagnose", "doctor", "logs", "verify", "stress")
+        verb: []
+        for verb in ("plan", "deploy --upgrade-driver", "rollback", "doctor", "logs", "check --serving", "bench stress")
     },
-    **{verb: [] for verb in ("generations", "models", "load", "ssh", "report", "tunnel")},
+    **{verb: [] for verb in ("show generations", "show models", "bench load", "show report", "ssh --tunnel chat")},
     "restart": ["chat"],
     "stop": ["chat"],
     "start": ["chat"],
@@ -147,13 +148,13 @@ def test_every_verb_says_once_why_a_host_is_out_of_reach(
     box: OperatorFolder, tmp_path: Path, verb: str, words: list[str]
 ) -> None:
     with hanging_up() as port:
-        command = [sys.executable, "-m", "cli", verb, str(write_inventory(box, port)), *words]
+        command = [sys.executable, "-m", "cli", *verb.split(), str(write_inventory(box, port)), *words]
         done = subprocess.run(
             command, env=environment(tmp_path), capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
         )
     said = done.stdout + done.stderr
     assert done.returncode == 3, said
-    assert said.count(HANGS_UP) == (0 if verb == "report" else 1), said
+    assert said.count(HANGS_UP) == (0 if verb == "show report" else 1), said
     assert "Traceback" not in said
     assert "[Errno" not in said
     assert "\x1b" not in said
@@ -163,7 +164,7 @@ def test_every_verb_says_once_why_a_host_is_out_of_reach(
 
 def test_a_terminal_has_it_in_lines_that_fit(box: OperatorFolder, tmp_path: Path) -> None:
     for verb in ("status", "deploy"):
-        command = [sys.executable, "-m", "cli", verb, str(write_inventory(box, 1))]
+        command = [sys.executable, "-m", "cli", *verb.split(), str(write_inventory(box, 1))]
         status, said = run_on_terminal(command, environment(tmp_path) | {"NO_COLOR": "1"})
         lines = said.splitlines()
         assert (status, [line for line in lines if len(line) > 80]) == (3, []), said

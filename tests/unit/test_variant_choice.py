@@ -1,4 +1,4 @@
-"""Which variant to take: `rigwright variants` answers a need by what catalogues say."""
+"""Which variant to take: `rigwright show variants` answers a need by what catalogues say."""
 
 import json
 from pathlib import Path
@@ -93,7 +93,7 @@ why = "Mine."
 
 
 def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(main, ["variants", *map(str, words)])
+    return CliRunner().invoke(main, ["show", "variants", *map(str, words)])
 
 
 def test_the_verb_says_which_one_why_and_what_is_known_of_it() -> None:

@@ -1,4 +1,4 @@
-"""`rigwright init` asks what `rigwright variants` answers, and with --serve has it served."""
+"""`rigwright init` asks what `rigwright show variants` answers, and with --serve has it served."""
 
 import runpy
 from dataclasses import dataclass, field
@@ -137,9 +137,9 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(
     done = init(*words, "--need", "context", "--cards", "1")
     assert done.exit_code == 0, done.output
     file = str(box.folder / "b.py")
-    assert ran.seen == [["lock", file], ["validate", file], ["deploy", file, "--reboot"], ["verify", file]]
+    assert ran.seen == [["lock", file], ["validate", file], ["deploy", file, "--reboot"], ["check", file, "--serving"]]
     key = box.folder / "key"
-    last = done.output.partition("==> rigwright verify b.py\n")[2].splitlines()
+    last = done.output.partition("==> rigwright check b.py --serving\n")[2].splitlines()
     assert last == [
         "",
         "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key that it has made. "
@@ -154,7 +154,7 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(
 def test_clients_of_the_network_are_let_in_where_that_is_asked_for(
     init: Init, box: OperatorFolder, ran: RecordedVerbs
 ) -> None:
-    ran.failing.add("verify")
+    ran.failing.add("check")
     done = init("root@box", "--variant", "llamacpp/one", "--listen", "8021", "--serve")
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[-1] == "Clients on the network: http://box:8021/v1, without a key."
@@ -193,7 +193,7 @@ def test_a_port_that_cannot_be_listened_on_is_refused(init: Init, options: list[
 @pytest.mark.usefixtures("surveyed_connections")
 def test_what_is_locked_already_is_not_locked_again(init: Init, ran: RecordedVerbs) -> None:
     assert init("root@box", "--variant", "llamacpp/one", "--serve").exit_code == 0
-    assert ran.verbs == ["validate", "deploy", "verify"]
+    assert ran.verbs == ["validate", "deploy", "check"]
 
 
 @pytest.mark.usefixtures("surveyed_connections")

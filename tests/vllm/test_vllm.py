@@ -43,7 +43,9 @@ def lab() -> Iterator[ThrowawayLab]:
 def entered(inventory: Path, *words: str) -> str:
     """What a command in the environment prints, as an operator runs it."""
     done = subprocess.run(
-        [sys.executable, "-m", "cli", "shell", str(inventory), ENVIRONMENT.name, *words], capture_output=True, text=True
+        [sys.executable, "-m", "cli", "ssh", "--in", ENVIRONMENT.name, str(inventory), *words],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
@@ -97,7 +99,7 @@ def prove(
     assert {name.lower().replace("_", "-").replace(".", "-"): release for name, release in found} == locked
     began = time.monotonic()
     assert entered(inventory, "python", "-c", "import vllm; print(vllm.__version__)").split() == [locked["vllm"]]
-    print(f"import vllm, on no card: {time.monotonic() - began:.1f} s with rigwright shell")
+    print(f"import vllm, on no card: {time.monotonic() - began:.1f} s with rigwright ssh --in NAME")
     said = uv(host, "check", "--offline", "--no-cache")
     assert "compatible" in said, said
     print(said.strip().splitlines()[-1])

@@ -1,4 +1,4 @@
-"""`rigwright report`: what of boxes may be shown to strangers, in one file for a forum or an issue."""
+"""`rigwright show report`: a page about boxes that is safe to publish, for a forum or an issue."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bench.speed_protocol import RATES
 from checks.check_catalogue import list_checks
 from checks.connections import ConnectedHost
 from checks.results import STATUS, HostReport, Report
-from cli.diagnose import collect_evidence
 from cli.exit_codes import InvalidRequest
+from cli.host_evidence import collect_evidence
 from cli.instance_access import connect_boxes
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.option_types import OutputFile
@@ -54,13 +54,12 @@ from roles import root_shell
 @click.option("--output", type=OutputFile(path_type=Path), help="Write it to this file, once you agree.")
 @click.option("--yes", is_flag=True, help="Write it without being asked.")
 def report(inventory: str, limit: str | None, output: Path | None, yes: bool) -> None:
-    """What of the boxes of INVENTORY helps others to help, and tells them nothing else: for a forum or an issue.
+    """Print a page that is safe to publish.
 
-    Versions, cards, the lock's digest, which checks do not hold, what `bench speed` measured, and which known symptoms
-    the logs have. Only what is on a list of ours gets in: no names of hosts, instances or models of your own, no
-    addresses, keys, prompts, serial numbers, and no line of a log. It is shown before it is written anywhere.
-    Exit status 0: all boxes are in it. 2: refused. 3: one cannot be reached, and the page says so.
-    Example: rigwright report ~/boxes/rig.py --output report.md
+    It has versions, cards, the lock's digest, failed checks, measured speed and known symptoms in logs; no names of
+    your own, addresses, keys, prompts, serial numbers or log lines. --output asks before it writes.
+    Exit status: 0, all boxes are on it. 2, the command or a file is refused. 3, a host was not reached.
+    Example: rigwright show report rig.py --output report.md
     """
     looked = _run_checks(inventory, limit)
     found, gone = connect_boxes(inventory, limit)
@@ -73,7 +72,7 @@ def report(inventory: str, limit: str | None, output: Path | None, yes: bool) ->
     if output and (yes or click.confirm(f"\nWrite this to {output}?")):
         write_output(output, text)
         click.echo(f"written to {output}", err=True)
-    if gone:
+    if gone or any(one.verdict == "not reached" for one in looked.hosts):
         sys.exit(STATUS["not reached"])
 
 

@@ -1,4 +1,4 @@
-"""`rigwright advisories`: which published advisories are open on the rigs of an inventory."""
+"""`rigwright show advisories`: published advisories that are open on the rigs of an inventory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from checks.results import STATUS
 from cli.exit_codes import exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rig, load_hosts
 from cli.option_types import OutputFile
@@ -63,13 +64,14 @@ def advisories(
     as_json: bool,
     sarif: str | None,
 ) -> None:
-    """Which published advisories cover what the rigs of INVENTORY are made of, and whether each is open there.
+    """List published advisories, open or closed.
 
-    Open: through which listener, with or without a key. Closed: by which option, sandbox, gateway rule or absent
-    feature. Unknown: data are missing. Shipped data are about vLLM, llama.cpp and NVIDIA's bulletins; --db, or a file
-    in the rig's bundle, is about all other packages. No host is contacted without --installed.
-    Exit status 1: by --fail-on alone. 2: the inventory or a file is refused. 3: a host was not reached.
-    Example: rigwright advisories ~/boxes/rig.py --db PyPI.zip --fail-on open
+    Open names the listener and whether it needs a key; closed names the option, sandbox, gateway rule or missing
+    feature that closes it; unknown means missing data. Shipped data cover vLLM, llama.cpp and NVIDIA's bulletins; --db
+    adds data for other packages. Contacts no host without --installed.
+    Exit status: 0, listed. 1, --fail-on applies. 2, the inventory or a file is refused. 3, a host was not reached, or
+    its packages were not read.
+    Example: rigwright show advisories rig.py --db PyPI.zip --fail-on open
     """
     found: dict[str, tuple[str, tuple[HostPackage, ...]]] | None = None
     gone: Mapping[str, str] = {}
@@ -91,6 +93,8 @@ def advisories(
     else:
         _print_assessments(made, today)
     exit_if_unreached(gone)
+    if found is not None and len(found) < len(rigs):
+        sys.exit(STATUS["not reached"])
     sys.exit(1 if exceeds_threshold(made, fail_on) else 0)
 
 

@@ -1,4 +1,4 @@
-"""`rigwright variants`: which one to take, and why. Nothing but catalogues is read."""
+"""`rigwright show variants`: the variants of catalogues that fit a need and cards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cli.inventory_loading import SuggestingChoice, load_host_rig, load_hosts
+from cli.inventory_loading import SuggestingChoice, load_host_rig, load_hosts, optional_inventory
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
@@ -27,7 +27,7 @@ COLUMNS = ("variant", "cards", "for", "context", "evidence")
 
 
 @click.command()
-@click.argument("inventory", required=False, type=click.Path(exists=True, dir_okay=False))
+@optional_inventory("--card", "--cards")
 @click.option(
     "--need", type=SuggestingChoice(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items())
 )
@@ -37,12 +37,11 @@ COLUMNS = ("variant", "cards", "for", "context", "evidence")
 @LIMIT_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def variants(inventory: str | None, as_json: bool, limit: str | None, **given: Any) -> None:
-    """Which variants there are, which one answers a need on which cards, and why.
+    """List variants that fit a need and cards.
 
-    With INVENTORY: of its catalogue too, for the cards of its rigs that are not reserved. Weights need not be locked.
-    No host is contacted. Exit status 1 where no variant answers.
-
-    Example: rigwright variants --need context --cards 1 --card rtx-3090
+    With INVENTORY: variants of its catalogue too, for the unreserved cards of its rigs. Contacts no host and needs no
+    lock. Exit status: 0, a variant fits. 1, none fits. 2, the command or a file is refused.
+    Example: rigwright show variants --need context --cards 1 --card rtx-3090
     """
     try:
         catalog = load_catalog(layer_folders(Path(inventory), "catalog") if inventory else [ROOT / "catalog"])

@@ -1,4 +1,4 @@
-"""`rigwright patches`: the patches of engines and environments, read from an inventory and the folders next to it."""
+"""`rigwright show patches`: patches of engines and environments, read from an inventory and the folders next to it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ COLUMNS = ("rig", "engine", "patch", "of", "verdict", "until", "why")
 @click.option("--all", "everything", is_flag=True, help="Also those that nothing uses.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) -> None:
-    """List the patches of each engine and environment of INVENTORY: purpose, and when each can go.
+    """List patches of engines, with purpose and end.
 
-    No host is contacted.
+    Contacts no host.
+    Example: rigwright show patches rig.py --all
     """
     rows: list[dict[str, object]] = []
     carried: set[str] = set()

@@ -1,4 +1,4 @@
-"""`rigwright stress`: whether instances bear long prompts, long answers and many turns."""
+"""`rigwright bench stress`: long prompts, long answers and many turns for instances."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from checks import Drift
 from checks.connections import ConnectedHost, map_hosts
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
-from cli.instance_access import INSTANCE_OPTION, InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
+from cli.instance_access import InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import refuse_foreign_server
 from cli.option_types import OutputFile, WholeNumber
-from cli.shell_completion import LIMIT_OPTION
+from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, StressVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
 from rigwright.model.instance import Instance
@@ -34,10 +34,10 @@ from roles.connection_failures import describe_unreachable_host
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @INSTANCE_OPTION
-@click.option("--up-to", type=WholeNumber(1000, 100_000_000), metavar="TOKENS", help="No prompt is longer than that.")
-@click.option("--soak", is_flag=True, help="Twenty conversations of five turns in place of the probes; half an hour.")
+@click.option("--up-to", type=WholeNumber(1000, 100_000_000), metavar="TOKENS", help="Longest prompt.")
+@click.option("--soak", is_flag=True, help="Twenty conversations of five turns instead; half an hour.")
 @click.option("--grow", is_flag=True, help="With --soak: five conversations that grow to 24,000 tokens.")
-@click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
+@click.option("--beside-others", is_flag=True, help="Run while others use the instance; slows them down.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON instead of text.")
 @click.option("--junit", type=OutputFile(), help="Also write a JUnit XML report to this file.")
 def stress(
@@ -51,12 +51,13 @@ def stress(
     as_json: bool,
     junit: str | None,
 ) -> None:
-    """Load every instance of INVENTORY: long prompts and tool returns, ten tools, long answers, an image, turns.
+    """Test long prompts, long answers and many turns.
 
-    It takes minutes, and deploys are kept out meanwhile. A box on which others have requests is left alone without
-    --beside-others. Exit status 0: all passed. 1: something failed under load. 2: refused. 3: a host cannot be reached,
-    or was lost on the way.
-    Example: rigwright stress ~/boxes/rig.py --limit box1 --instance chat --up-to 40000
+    Also long tool returns, ten tools and an image. Takes minutes; deploys wait. Refuses an instance in use without
+    --beside-others.
+    Exit status: 0, all passed. 1, a probe failed. 2, the command is refused, or the instance is in use. 3, a host was
+    not reached, or was lost.
+    Example: rigwright bench stress rig.py --limit box1 --instance chat --up-to 40000
     """
     if grow and not soak:
         raise InvalidRequest("--grow goes with --soak")
@@ -68,7 +69,7 @@ def stress(
         mine = [one for of, one in wanted if of is box]
         told: list[InstanceVerdict] = [StressVerdict(one.name, one.variant_name) for one in mine]
         try:
-            with hold_deploy_lock(box, f"stress of {inventory}"):
+            with hold_deploy_lock(box, f"bench stress of {inventory}"):
                 for one, judged in zip(mine, told, strict=True):
                     _one(box, one, judged)
         except InvalidRequest as error:

@@ -1,4 +1,4 @@
-"""`rigwright verify`: whether instances can do what their variants declare, asked as a client would."""
+"""The part of `rigwright check` that asks instances for what their variants declare, as clients do."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ import click
 
 from checks.connections import ConnectedHost, map_hosts
 from cli.instance_access import (
-    INSTANCE_OPTION,
     ClientAccess,
     InterruptHandler,
-    access_options,
     connect_boxes,
-    parse_access,
     select_instances,
 )
-from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import describe_state, observe_box
-from cli.option_types import OutputFile
-from cli.shell_completion import LIMIT_OPTION
 from cli.verdict_report import HostVerdict, InstanceVerdict, finish_report, print_finding
 from rigwright.engines import kind_of
 from rigwright.model.instance import Instance, patches_by_target
@@ -33,32 +27,27 @@ from roles.client.instance_probes import check_patches, verify_instance
 from roles.connection_failures import describe_unreachable_host
 
 
-@click.command()
-@INVENTORY_ARGUMENT
-@LIMIT_OPTION
-@INSTANCE_OPTION
-@access_options
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON instead of text.")
-@click.option("--junit", type=OutputFile(), help="Also write a JUnit XML report to this file.")
-def verify(
-    inventory: str,
-    limit: str | None,
-    instance: tuple[str, ...],
-    gateway: bool,
-    listener: str | None,
-    key_file: str | None,
-    as_json: bool,
-    junit: str | None,
+def check_instances(
+    inventory: str, limit: str | None, instance: tuple[str, ...], way: ClientAccess, *, as_json: bool, junit: str | None
 ) -> None:
-    """Ask every instance of INVENTORY for all that its variant declares: answers, tools, thoughts, images, streams.
+    """Ask instances for all that their variants declare, print the findings, and exit.
 
-    Requests come from a job on the box, at the instance's own socket, or with --gateway at the front door. What is not
-    declared is n/a; what is and cannot be judged by this model is a skip, and is listed. Exit status 0: nothing fails,
-    and all are ready. 1: something fails, an instance is not ready, or nothing could be judged. 2: refused. 3: a host
-    cannot be reached, or was lost on the way.
-    Example: rigwright verify ~/boxes/rig.py --limit box1 --instance chat
+    Requests come from a job on the host. Undeclared abilities are n/a; declared ones that the model is too small to
+    show are skipped.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        instance: The instances; none for all.
+        way: Their own sockets, or the gateway.
+        as_json: Whether a JSON report is printed instead of lines.
+        junit: Where a JUnit report is written; None for nowhere.
+
+    Raises:
+        click.ClickException: the inventory, a name or the access is refused.
+        SystemExit: with 0 if all passed and all instances are ready, 1 if not, 2 if refused, 3 if a host was not
+            reached or was lost.
     """
-    way = parse_access(gateway, listener, key_file)
     found, gone = connect_boxes(inventory, limit, instance, way.resolve_endpoint)
     by_box: dict[str, list[Instance]] = {}
     for box, one in select_instances(found, instance):

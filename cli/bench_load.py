@@ -1,4 +1,4 @@
-"""`rigwright load`: requests at once until an instance saturates, with tables, JSON and CSV."""
+"""`rigwright bench load`: concurrent requests until an instance saturates, with tables, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ from checks.results import STATUS
 from cli.bench_options import parse_counts, print_progress
 from cli.exit_codes import INTERRUPTED_STATUS, print_unreached
 from cli.instance_access import (
-    INSTANCE_OPTION,
     ClientAccess,
     InterruptHandler,
-    access_options,
     connect_boxes,
     hold_deploy_lock,
     parse_access,
@@ -42,7 +40,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import metrics_path, refuse_busy, refuse_context_overflow
 from cli.option_types import DecimalNumber, OutputFile, WholeNumber
 from cli.output_file import write_output
-from cli.shell_completion import LIMIT_OPTION
+from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION, access_options
 from cli.tables import print_paragraph, print_prose, print_table
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
@@ -217,11 +215,11 @@ STREAMS = "10,30,64,128,200,256"
 @LIMIT_OPTION
 @INSTANCE_OPTION
 @access_options
-@click.option("--together", is_flag=True, help="All instances of a host at once, in place of one after the other.")
+@click.option("--together", is_flag=True, help="All instances of a host at once.")
 @click.option(
-    "--streams", callback=parse_counts, default=STREAMS, show_default=True, help="Requests under way at once."
+    "--streams", callback=parse_counts, default=STREAMS, show_default=True, help="Numbers of concurrent requests."
 )
-@click.option("--seconds", type=DecimalNumber(1, 3600), default=30.0, show_default=True, help="Of each step.")
+@click.option("--seconds", type=DecimalNumber(1, 3600), default=30.0, show_default=True, help="Seconds of each step.")
 @click.option(
     "--workload",
     type=click.Choice(sorted(WORKLOADS)),
@@ -229,16 +227,16 @@ STREAMS = "10,30,64,128,200,256"
     show_default=True,
     help="Answers of at most 150 tokens (chat) or 50 (short), or four of five chats (mix).",
 )
-@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="A file of your own, a prompt a line.")
+@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="A file with a prompt on each line.")
 @click.option(
     "--tokens",
     type=WholeNumber(1, 100_000),
     help="Maximum answer length for --prompts, in tokens.  [default: 150]",
 )
 @click.option("--thinking", is_flag=True, help="Keep the instance's thinking mode; off by default.")
-@click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
+@click.option("--beside-others", is_flag=True, help="Run while others use the instance; slows them down.")
 @click.option("--json", "json_file", type=OutputFile(), help="Also write all figures to this file.")
-@click.option("--csv", "csv_file", type=OutputFile(), help="Also write a row a step to this file.")
+@click.option("--csv", "csv_file", type=OutputFile(), help="Also write a row for each step to this file.")
 def load(
     inventory: str,
     limit: str | None,
@@ -257,16 +255,14 @@ def load(
     json_file: str | None,
     csv_file: str | None,
 ) -> None:
-    """How many requests at once instances of INVENTORY answer, how fast, and what limits them.
+    """Measure how many streams an instance serves.
 
-    A closed loop: each of so many streams asks again as soon as it is answered, for some seconds; then more streams.
-    Clients run on the host, at the instance's own socket; --gateway goes through the front door, where requests that
-    find its queue full are counted as refused. Figures have the names and the meaning of `vllm bench serve`; TTFT is
-    the time to the first token, with the wait for a free parallel sequence in it, TPOT that of each further token,
-    latency that of the whole answer. Deploys are refused meanwhile.
-    Exit status 0: all was answered. 1: not all. 2: refused. 3: a host cannot be reached. What came until an interrupt
-    or a lost connection is shown and written, marked as not complete.
-    Example: rigwright load ~/boxes/rig.py --limit box1 --instance chat --streams 1,4,16
+    Each step runs more streams, each of which asks again after its answer. Clients run on the host, at the instance's
+    own socket or with --gateway at the gateway. Figures are named as in `vllm bench serve`: TTFT includes the wait for
+    a free sequence. Deploys wait. An interrupt keeps the steps so far, marked as not complete.
+    Exit status: 0, all requests were answered. 1, some failed. 2, the command is refused, or the instance is in use.
+    3, a host was not reached.
+    Example: rigwright bench load rig.py --limit box1 --instance chat --streams 1,4,16
     """
     way = parse_access(gateway, listener, key_file)
     plan = LadderPlan(_parse_workload(workload, prompts, tokens), tuple(sorted(streams)), seconds, thinking)

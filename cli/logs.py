@@ -1,8 +1,7 @@
-"""`rigwright generations` and `logs`: what lies on hosts, and what their instances say."""
+"""`rigwright logs`: journals of instances, with the known cause of a line."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -14,11 +13,11 @@ from gevent.queue import Queue
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
 from checks.results import STATUS
 from cli import exit_codes, shell_completion
-from cli.exit_codes import exit_if_unreached, unreached_rows
+from cli.exit_codes import exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
-from cli.tables import print_prose, print_table
+from cli.tables import print_prose
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import Cause, find_cause
 from rigwright.model.instance import Instance
@@ -26,64 +25,18 @@ from rigwright.problems import describe_unknown, printable
 from rigwright.serving.serving_state import INSTANCE, ObservedServing
 from roles import root_shell
 
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="For programs.")
-
-
-def _read_generations(box: ConnectedHost) -> tuple[ObservedServing, str]:
-    box = box.prefetch("served", "facts")
-    found = box.read_serving_state()
-    return found, box.resolve_desired().generation.digest
-
-
-@click.command()
-@INVENTORY_ARGUMENT
-@LIMIT_OPTION
-@JSON_OPTION
-def generations(inventory: str, limit: str | None, as_json: bool) -> None:
-    """The generations that lie on every host of INVENTORY; `rigwright rollback` goes back to one."""
-    found, gone = connect_inventory(inventory, limit)
-    seen = map_hosts(found, _read_generations)
-    rows = [
-        {
-            "host": box.name,
-            "reached": True,
-            "number": kept.number,
-            "created": kept.created,
-            "digest": kept.sealed,
-            "current": kept.number == state.current,
-            "declared": kept.sealed == wanted,
-            "intact": kept.is_intact,
-        }
-        for box, (state, wanted) in zip(found, seen, strict=True)
-        for kept in state.generations
-    ]
-    if as_json:
-        click.echo(json.dumps(rows + unreached_rows(gone), indent=2))
-        exit_if_unreached(gone)
-        return
-    shown: list[tuple[str, ...]] = []
-    for row in rows:
-        words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
-        number, digest = str(row["number"]), str(row["digest"])[:12]
-        shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
-    if shown:
-        print_table(("host", "generation", "written (UTC)", "digest", ""), shown)
-    for box, (state, _) in zip(found, seen, strict=True):
-        if not state.generations:
-            print_prose(f"{box.name}: nothing deployed: there is no generation")
-    exit_if_unreached(gone)
-
 
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @click.option("--instance", help="Only this instance.", shell_complete=shell_completion.complete_instances)
 @click.option("--lines", "-n", type=WholeNumber(1, 100_000), default=50, show_default=True, help="Last lines.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until interrupted.")
 def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
-    """The journals of the instances of every host of INVENTORY, each line with its host before it.
+    """Print instances' journals.
 
-    The known cause of a line is said after it once, on standard error.
+    Each line begins with its host. Standard error explains a line with a known cause, once.
+    Example: rigwright logs rig.py --instance chat --follow
     """
     exit_codes.exit_on_interrupt()
 

@@ -1,4 +1,4 @@
-"""`rigwright models`: which weights lie on hosts, how they are known to be right, and who uses them."""
+"""Topics of `rigwright show` that are read from hosts: generations and models."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from cli.exit_codes import NotAsDeclared, exit_if_unreached, unreached_rows
-from cli.generations_and_logs import JSON_OPTION
 from cli.inventory_loading import INVENTORY_ARGUMENT
+from cli.option_types import JSON_OPTION
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
 from rigwright.host.deploy_lock_state import LOCKS, render_holder_record
 from rigwright.problems import describe_unknown, format_value
 from rigwright.render import render
+from rigwright.serving.serving_state import ObservedServing
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory, list_models, parse_removal
 from rigwright.weights.verification import records_folder
 
@@ -48,16 +49,16 @@ def _read_host_models(box: ConnectedHost) -> HostModels:
 @click.option("--remove", metavar="NAME@VERSION", help="Remove this version if nothing needs it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def models(inventory: str, limit: str | None, as_json: bool, remove: str | None, yes: bool) -> None:
-    """The models that lie on every host of INVENTORY, verified or not, and what uses each.
+    """List the models on each host, their state and their users.
 
-    Nothing is removed without --remove, and nothing at all that the inventory or a generation on the host refers to.
-    Example: rigwright models ~/boxes/rig.py --remove org/name@0123456789ab
+    --remove refuses a version that the inventory or a generation on the host refers to.
+    Example: rigwright show models rig.py --remove org/name@0123456789ab
     """
     if remove is not None and as_json:
         raise click.UsageError("--json conflicts with --remove")
     if remove is not None and not re.fullmatch(r"[^@]+@[^@]+", remove):
         raise click.UsageError(
-            f"--remove: {format_value(remove)} is refused: must be NAME@VERSION, as `models` lists them"
+            f"--remove: {format_value(remove)} is refused: must be NAME@VERSION, as `show models` lists them"
         )
     found, gone = connect_inventory(inventory, limit)
     seen = map_hosts(found, _read_host_models)
@@ -170,3 +171,52 @@ def _remove_from_host(found: HostModels, model: StoredModel) -> str:
     sizes = [found.stored.entries[path].size for path in told.gone if path in found.stored.entries]
     print_prose(f"{box.name}: {len(told.gone)} files removed, {format_size(sum(sizes))}")
     return ""
+
+
+def _read_generations(box: ConnectedHost) -> tuple[ObservedServing, str]:
+    box = box.prefetch("served", "facts")
+    found = box.read_serving_state()
+    return found, box.resolve_desired().generation.digest
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+@JSON_OPTION
+def generations(inventory: str, limit: str | None, as_json: bool) -> None:
+    """List the generations on each host.
+
+    `rigwright rollback` serves one of them again. JSON has a row with `"reached": false` for an unreachable host.
+    Example: rigwright show generations rig.py
+    """
+    found, gone = connect_inventory(inventory, limit)
+    seen = map_hosts(found, _read_generations)
+    rows = [
+        {
+            "host": box.name,
+            "reached": True,
+            "number": kept.number,
+            "created": kept.created,
+            "digest": kept.sealed,
+            "current": kept.number == state.current,
+            "declared": kept.sealed == wanted,
+            "intact": kept.is_intact,
+        }
+        for box, (state, wanted) in zip(found, seen, strict=True)
+        for kept in state.generations
+    ]
+    if as_json:
+        click.echo(json.dumps(rows + unreached_rows(gone), indent=2))
+        exit_if_unreached(gone)
+        return
+    shown: list[tuple[str, ...]] = []
+    for row in rows:
+        words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
+        number, digest = str(row["number"]), str(row["digest"])[:12]
+        shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
+    if shown:
+        print_table(("host", "generation", "written (UTC)", "digest", ""), shown)
+    for box, (state, _) in zip(found, seen, strict=True):
+        if not state.generations:
+            print_prose(f"{box.name}: no generation: nothing is deployed")
+    exit_if_unreached(gone)

@@ -1,0 +1,102 @@
+"""The inventory of a command that names none: RIGWRIGHT_INVENTORY, or the only one in the current folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+VARIABLE = "RIGWRIGHT_INVENTORY"
+RIGS = re.compile(r"^rigs\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
+MAX_BYTES = 1 << 20  # bytes of a file that is searched for `rigs`
+DecoratedCommand = TypeVar("DecoratedCommand", bound=Callable[..., Any])
+
+
+class InventoryArgument(click.Argument):
+    """A command's first argument, INVENTORY."""
+
+    def __init__(self, *arguments: Any, unused_with: Iterable[str] = (), **options: Any) -> None:
+        self.unused_with = tuple(unused_with)
+        """Options with which the command reads no inventory."""
+        super().__init__(*arguments, **options)
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        """INVENTORY in brackets, because a default exists."""
+        return "[INVENTORY]"
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Its name in messages."""
+        return "'INVENTORY'"
+
+
+def find_inventories(folder: Path) -> list[str]:
+    """Names of the folder's *.py files that assign `rigs` at top level, sorted."""
+    names = []
+    for path in sorted(folder.glob("*.py")):
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_size <= MAX_BYTES and RIGS.search(path.read_text(errors="replace")):
+                names.append(path.name)
+    return names
+
+
+def default_inventory() -> str | None:
+    """Path of the default inventory; None if there is none, or the folder has several."""
+    if named := os.environ.get(VARIABLE):
+        return named
+    names = find_inventories(Path())
+    return names[0] if len(names) == 1 else None
+
+
+def describe_missing() -> str:
+    """Why there is no default inventory, as one sentence."""
+    names = find_inventories(Path())
+    if names:
+        return f"This folder has several inventories: {', '.join(names)}. Name one, or set {VARIABLE}."
+    return f"This folder has no inventory (a *.py file that assigns `rigs`), and {VARIABLE} is not set."
+
+
+def is_inventory(word: str) -> bool:
+    """Whether a first argument is INVENTORY rather than the argument after it."""
+    return word.endswith(".py") or Path(word).is_file()
+
+
+def with_default_inventory(context: click.Context, command: click.Command, words: list[str]) -> list[str]:
+    """A command's words, with the default inventory before them if they name none.
+
+    The choice is printed on standard error. While a shell completes words, an inventory is added only if another
+    argument is typed already: the next word may be either.
+    """
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    if not arguments or not isinstance(arguments[0], InventoryArgument):
+        return words
+    if {*words} & {*command.get_help_option_names(context), *arguments[0].unused_with}:
+        return words
+    first = _first_argument(command, words)
+    typed = context.resilient_parsing if first is None else len(arguments) == 1 or is_inventory(first)
+    path = None if typed else default_inventory()
+    if path is None:
+        return words
+    if not context.resilient_parsing:
+        click.echo(f"inventory: {path}{f' ({VARIABLE})' if os.environ.get(VARIABLE) else ''}", err=True)
+    return [path, *words]
+
+
+def _first_argument(command: click.Command, words: list[str]) -> str | None:
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    with_value = {
+        name for one in options if not (one.is_flag or one.count) for name in (*one.opts, *one.secondary_opts)
+    }
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return next(rest, None)
+        if not word.startswith("-") or word == "-":
+            return word
+        if word in with_value:
+            next(rest, None)
+    return None

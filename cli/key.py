@@ -1,0 +1,115 @@
+"""`rigwright key`: client keys and the CA of gateways, and SSH host keys."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from checks.results import STATUS
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
+from cli.lazy_commands import LazyGroup
+from cli.shell_completion import LIMIT_OPTION
+from cli.tables import print_prose
+from rigwright.declaration.connection import HostKey
+from rigwright.survey.inventory_draft import flatten_text
+
+TRUST_INSTRUCTIONS = """\
+{there} {path}, SHA-256
+  {fingerprint}
+Its key, {key}, stays on this machine: whoever has it can stand in for every gateway of this inventory.
+Clients trust it so (the file is what is printed here on standard output):
+  curl --cacert ca.crt https://...
+  export SSL_CERT_FILE=ca.crt           openai for Python, httpx: it takes the place of the system's list
+  export REQUESTS_CA_BUNDLE=ca.crt      requests, likewise
+  export NODE_EXTRA_CA_CERTS=ca.crt     openai for Node, and other programs in it: beside the list
+  Debian, Ubuntu:  cp ca.crt /usr/local/share/ca-certificates/rigwright.crt && update-ca-certificates
+  Firefox: Settings, Certificates, Authorities, Import; Chrome: Settings, Security, Manage certificates"""
+
+
+@click.group(
+    cls=LazyGroup,
+    places={
+        **{name: ("keys", name) for name in ("make", "rotate", "revoke", "sync")},
+        "list": ("keys", "list_"),
+        **{name: ("key", name) for name in ("ca", "host")},
+    },
+)
+def key() -> None:
+    """Manage keys and certificates."""
+
+
+@click.command()
+@INVENTORY_ARGUMENT
+def ca(inventory: str) -> None:
+    """Print the CA certificate of gateways.
+
+    Creates the CA if there is none. Standard error says how clients trust it. Gateways with `cert_file` do not use it.
+    Example: rigwright key ca rig.py > ca.crt
+    """
+    from rigwright.gateway import certificate_authority
+
+    if not any(load_host_rig(name, data.get("rig")).gateway for name, data in load_hosts(inventory, None).items()):
+        raise click.ClickException(f"{inventory}: no host has a gateway")
+    folder, now = (
+        Path(inventory).resolve().parent / certificate_authority.FOLDER,
+        certificate_authority.certificate_now(),
+    )
+    try:
+        there = certificate_authority.load_authority(folder, now)
+        found = there or certificate_authority.ensure_authority(folder, now)
+    except (certificate_authority.BrokenAuthority, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(found.pem, nl=False)
+    print_prose(
+        TRUST_INSTRUCTIONS.format(
+            there="The CA in" if there else "Created a new CA in",
+            path=folder / certificate_authority.CERTIFICATE,
+            key=folder / certificate_authority.KEY,
+            fingerprint=found.fingerprint,
+        ),
+        err=True,
+    )
+
+
+def render_declaration(key: HostKey) -> str:
+    """The inventory's line that holds a host to a key."""
+    return f'"ssh_host_key": "{key}",'
+
+
+@click.command("host")
+@INVENTORY_ARGUMENT
+@LIMIT_OPTION
+def host(inventory: str, limit: str | None) -> None:
+    """Print SSH host keys, and the line to declare.
+
+    Does not log in. Exit status: 0, each host has the expected key. 1, a key differs, or none is known. 2, the command
+    or the inventory is refused. 3, a host was not reached.
+    Example: rigwright key host rig.py --limit box1
+    """
+    import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
+
+    from roles.connection_failures import describe_unreachable_host
+    from roles.first_contact import HostKeyUnavailable, probe_host_key
+
+    status = 0
+    for name, data in load_hosts(inventory, limit).items():
+        try:
+            contact = probe_host_key(name, data)
+        except HostKeyUnavailable as error:
+            print_prose(f"{name}: {describe_unreachable_host(flatten_text(str(error)))}", err=True)
+            status = STATUS["not reached"]
+            continue
+        found, expected = contact.found, contact.expected
+        if found == expected:
+            where = "as declared" if data.get("ssh_host_key") else "as in known_hosts; to declare it:"
+            print_prose(f"{name}: {found.fingerprint} ({found.kind}), {where}")
+        else:
+            wrong = f"expected {expected.fingerprint}" if expected else "which is unverified"
+            print_prose(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
+            print_prose(f"  `{found.comparison_command}` on its own console must print the same; if it does, declare")
+            status = status or STATUS["not as declared"]
+        if found != expected or not data.get("ssh_host_key"):
+            click.echo(f"  {render_declaration(found)}")
+    sys.exit(status)
