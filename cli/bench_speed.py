@@ -121,7 +121,7 @@ def speed(
     unless --boots asks for it.
     Each run is kept in baselines/HOST.json beside INVENTORY with its conditions: driver, cards, power limit, lanes,
     lock and variant. A rate is slower that is more than 5 % below what was accepted, and by more than runs of
-    different starts of the engine differ: accept runs of at least two. docs/benchmarks.md has the protocol.
+    different starts of the engine differ: accept runs of at least two. docs/guides/benchmarks.md has the protocol.
     Exit status 0: nothing is slower. 1: something is, or not all was measured. 2: refused. 3: a host is not reached.
     Example: rigwright bench speed ~/boxes/rig.py --limit box1 --accept
     """

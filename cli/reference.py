@@ -46,7 +46,7 @@ BLOCK = re.compile(
 )
 
 BAR = "\\|"
-SCHEMA = ROOT / "docs" / "check.schema.json"
+SCHEMA = ROOT / "docs" / "reference" / "check.schema.json"
 """What `rigwright check --json` prints."""
 
 
@@ -113,7 +113,7 @@ def render_pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
         KeyError: a page asks for a table that there is not.
         MissingDescription: the model of a table has a key that nobody described.
     """
-    for path in sorted(folder.glob("*.md")):
+    for path in sorted(folder.rglob("*.md")):
         text = path.read_text()
         made = BLOCK.sub(lambda found: f"{found['begin']}\n{render_table(found['name'])}\n{found['end']}", text)
         if BLOCK.search(text):
