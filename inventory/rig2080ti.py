@@ -2,7 +2,8 @@
 
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
 locked first (docs/guides/driver.md). Both serve Qwen3.6-27B-AWQ-INT4 by vLLM: `rigwright lock rig2080ti.py` locks
-its 20.5 GB on the hub, and the environment's Python; until then both boxes are refused, and the message names the inputs.
+its 20.5 GB on the hub, and the environment's Python; until then both boxes are refused, and the message names
+the inputs.
 """
 
 from rigwright.inventory import hosts
