@@ -231,7 +231,23 @@ def _render_root_programs() -> str:
     return _render_markdown_table(("Programs", "Their bytes", "Package, group or source", "How"), rows)
 
 
+def _render_metrics() -> str:
+    """Rigwright's own metrics."""
+    from cli.metric_reference import list_metrics
+
+    return _render_markdown_table(("Metric", "Labels", "Meaning"), list_metrics())
+
+
+def _render_verbs() -> str:
+    """Every verb with its options."""
+    from cli.verb_reference import render_verbs
+
+    return render_verbs()
+
+
 TABLE_RENDERERS = {
+    "metrics": _render_metrics,
+    "verbs": _render_verbs,
     "fields": _render_request_fields,
     "root-programs": _render_root_programs,
     "clients": _render_clients,
