@@ -176,9 +176,11 @@ def render_session(source: str) -> str:
     lines = [line for line in source.splitlines() if not line.startswith("#title ")]
     width = round(max(map(len, lines)) * LETTER) + 2 * MARGIN
     height = len(lines) * LINE + 2 * MARGIN
+    # converters such as librsvg need the attribute, browsers the style
+    kept = 'xml:space="preserve"'
     rows = (
-        f'<text class="mono{" title" if line.startswith("$ ") else ""}" x="{MARGIN}" y="{MARGIN + 13 + number * LINE}">'
-        f"{escape(line)}</text>"
+        f'<text {kept} class="mono{" title" if line.startswith("$ ") else ""}" x="{MARGIN}" '
+        f'y="{MARGIN + 13 + number * LINE}">{escape(line)}</text>'
         for number, line in enumerate(lines)
         if line
     )

@@ -44,12 +44,12 @@ MODEL: dict[str, object] = {
     ("page", "rows", "shown"),
     [
         (
-            "reference/catalogue.md",
+            "reference/lock-and-bundle.md",
             [sample_artefact(name="my-model", version="2026-11", size=773_700)],
             "+ weight my-model 2026-11  773.7 kB",
         ),
         (
-            "reference/catalogue.md",
+            "reference/lock-and-bundle.md",
             [sample_deb(f"package-{number}", "595.91.07-1") for number in range(42)] + [sample_deb()],
             "+ driver driver-debian-13 595.91.07, 43 packages",
         ),
