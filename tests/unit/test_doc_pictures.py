@@ -13,7 +13,7 @@ from tests.doc_pictures import RENDERERS, PictureSyntaxError, list_pictures, ren
 def test_a_picture_is_rendered_from_its_source(path: Path) -> None:
     text = RENDERERS[path.suffix](path.read_text())
     assert path.with_suffix(".svg").read_text() == text, "run `.venv/bin/python -m tests.doc_pictures`"
-    picture = ElementTree.fromstring(text)  # noqa: S314 (our own text)
+    picture = ElementTree.fromstring(text)
     assert picture.get("aria-label")
     assert "prefers-color-scheme:dark" in text
 
