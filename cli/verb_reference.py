@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from cli import COMMAND_SECTIONS, COMMANDS
+from cli import COMMAND_SECTIONS, main
 from cli.prog_name import NAME
 
 
@@ -18,8 +18,10 @@ def render_verbs() -> str:
 
 def _render_section(section: str) -> Iterator[str]:
     yield f"## {section}\n"
+    context = click.Context(main)
     for verb in COMMAND_SECTIONS[section]:
-        yield from _render_command((verb,), COMMANDS[verb])
+        if command := main.get_command(context, verb):
+            yield from _render_command((verb,), command)
 
 
 def _render_command(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
@@ -30,8 +32,9 @@ def _render_command(path: tuple[str, ...], command: click.Command) -> Iterator[s
     rows = [row for row in map(_describe_option, command.params) if row]
     if rows:
         yield "".join(("| Option | Meaning |\n|---|---|\n", *(f"| {name} | {text} |\n" for name, text in rows)))
-    for name, one in sorted(command.commands.items()) if isinstance(command, click.Group) else ():
-        yield from _render_command((*path, name), one)
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        if one := command.get_command(context, name):
+            yield from _render_command((*path, name), one)
 
 
 def _render_help(text: str) -> str:
