@@ -67,3 +67,11 @@ def test_docstrings_and_comments_name_files_that_are_there(path: Path) -> None:
 def test_a_link_to_a_heading_finds_it(path: Path) -> None:
     links = [(path.parent / name if name else path, anchor) for name, anchor in ANCHORED.findall(path.read_text())]
     assert [anchor for target, anchor in links if target.suffix == ".md" and anchor not in anchors(target)] == []
+
+
+def test_the_index_of_decisions_has_each_of_them() -> None:
+    folder = ROOT / "docs" / "design" / "decisions"
+    pages = {path.name: path.read_text().splitlines()[0] for path in folder.glob("0*.md")}
+    index = (folder / "index.md").read_text()
+    rows = {name: f"# {number}. {title}" for number, name, title in re.findall(r"\[(\d+)\]\((.+?)\) \| (.+) \|", index)}
+    assert rows == pages
