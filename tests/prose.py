@@ -21,7 +21,7 @@ class ProsePattern:
 
 PATTERNS = (
     ProsePattern(
-        r"\b(?:whoever|whose|nobody|somebody)\b|(?<!users )(?<!user )(?<!people )\bwho\b",
+        r"\b(?:whoever|nobody|somebody)\b|(?:^|[.:;,] )whose\b|(?<!users )(?<!user )(?<!people )\bwho\b",
         "the subject is a person without a name: name the component, user or operator",
         ("Whoever has the key can ask.", "Nobody logs in to it.", "A table of who has booted it."),
     ),
@@ -37,14 +37,14 @@ PATTERNS = (
         ("The reason is said.", "Clients are told 503."),
     ),
     ProsePattern(
-        r"\b(?:is|are) none\b|\bcomes? to nothing\b|\bno \w+ is (?:none|not)\b",
+        r"(?<!there )\b(?:is|are) none\b|\bcomes? to nothing\b|\bno \w+ is (?:none|not)\b",
         "a negation of a negation or a riddle: state the positive",
         ("A start that comes to nothing is undone.", "A file that is none is refused."),
     ),
     ProsePattern(
         r"\bhouse\b|\bof ours\b", "not a term of operations: name the program or Rigwright", ("A unit of ours.",)
     ),
-    ProsePattern(r"\bbeside\b", "old-fashioned: next to, with, in addition to", ("A file beside it.",)),
+    ProsePattern(r"(?<!-)\bbeside\b(?!-)", "old-fashioned: next to, with, in addition to", ("A file beside it.",)),
     ProsePattern(
         r"\balone\b", "ambiguous after a noun: write `only` before the word that it limits", ("By hash alone.",)
     ),

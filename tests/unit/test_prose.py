@@ -10,7 +10,7 @@ from tests.prose import PATTERNS, find_violations
 
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 HELP = ROOT / "tests" / "unit" / "data" / "golden" / "help.txt"
-HELP_LIMIT = 62
+HELP_LIMIT = 50
 """Violations in help texts that still need the sentence pass; lower it, never raise it."""
 
 
