@@ -32,9 +32,10 @@ def _render_command(path: tuple[str, ...], command: click.Command) -> Iterator[s
     rows = [row for row in map(_describe_option, command.params) if row]
     if rows:
         yield "".join(("| Option | Meaning |\n|---|---|\n", *(f"| {name} | {text} |\n" for name, text in rows)))
-    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
-        if one := command.get_command(context, name):
-            yield from _render_command((*path, name), one)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if one := command.get_command(context, name):
+                yield from _render_command((*path, name), one)
 
 
 def _render_help(text: str) -> str:
