@@ -1,8 +1,8 @@
 """The protocol of `bench speed`: parts, repeats, and conditions that make figures comparable.
 
-Comparable with public figures of such boxes (docs/benchmarks.md): three requests to warm up and five that are measured,
-of an essay of at most 1000 tokens and of code of at most 800; temperature 0.6, top-p 0.95, top-k 20, min-p 0, thinking
-off; prompts of 10,000 and 90,000 tokens, three each; for 1, 2 and 4 streams answers of 500 tokens to prompts of 100.
+Comparable with public figures (docs/guides/benchmarks.md): three requests to warm up, five measured, of an
+essay of at most 1000 tokens and of code of at most 800; temperature 0.6, top-p 0.95, top-k 20, min-p 0, thinking off;
+prompts of 10,000 and 90,000 tokens, three each; for 1, 2 and 4 streams answers of 500 tokens to prompts of 100.
 """
 
 from __future__ import annotations

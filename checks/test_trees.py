@@ -20,7 +20,7 @@ from rigwright.weights.verification import PACKAGE, weights_program_folder
 LOST = "lost+found"
 """What a file system of its own has at its top."""
 FAILED = "failed"
-"""The folder of the last generation that did not serve, which is kept to be looked at (docs/decisions/0008)."""
+"""The folder of the last generation that did not serve, which is kept to be looked at (docs/design/decisions/0008)."""
 
 # file systems that hold nothing, or what another one has
 FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")

@@ -119,7 +119,7 @@ def speed(
 
     Runs essays, code, long prompts, and one, two and four streams on the host, at the instance's own socket. Deploys
     wait. baselines/HOST.json next to INVENTORY keeps each run with its driver, cards, power limit and lock.
-    docs/benchmarks.md describes the protocol.
+    docs/guides/benchmarks.md describes the protocol.
     Exit status: 0, no rate is slower. 1, a rate is slower, or the run is incomplete. 2, the command is refused, or the
     instance is in use. 3, a host was not reached.
     Example: rigwright bench speed rig.py --limit box1 --accept

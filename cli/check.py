@@ -31,7 +31,7 @@ from rigwright.problems import describe_unknown
     shell_complete=shell_completion.complete_checks,
 )
 @click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md).")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/reference/checks.md).")
 @click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="Print a line for each check.")

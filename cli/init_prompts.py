@@ -200,7 +200,7 @@ def serve_box(box: ServeRequest) -> None:
         + (
             f"Clients on the network: http://{host}:{box.listen}/v1, without a key."
             if box.listen
-            else 'For others on your network: --listen, or "gateway" (docs/gateway.md).'
+            else 'For others on your network: --listen, or "gateway" (docs/guides/gateway.md).'
         )
     )
 

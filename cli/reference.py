@@ -46,7 +46,7 @@ BLOCK = re.compile(
 )
 
 BAR = "\\|"
-SCHEMA = ROOT / "docs" / "check.schema.json"
+SCHEMA = ROOT / "docs" / "reference" / "check.schema.json"
 """What `rigwright check --json` prints."""
 
 
@@ -113,7 +113,7 @@ def render_pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
         KeyError: a page asks for a table that there is not.
         MissingDescription: the model of a table has a key that nobody described.
     """
-    for path in sorted(folder.glob("*.md")):
+    for path in sorted(folder.rglob("*.md")):
         text = path.read_text()
         made = BLOCK.sub(lambda found: f"{found['begin']}\n{render_table(found['name'])}\n{found['end']}", text)
         if BLOCK.search(text):
@@ -231,7 +231,23 @@ def _render_root_programs() -> str:
     return _render_markdown_table(("Programs", "Their bytes", "Package, group or source", "How"), rows)
 
 
+def _render_metrics() -> str:
+    """Rigwright's own metrics."""
+    from cli.metric_reference import list_metrics
+
+    return _render_markdown_table(("Metric", "Labels", "Meaning"), list_metrics())
+
+
+def _render_verbs() -> str:
+    """Every verb with its options."""
+    from cli.verb_reference import render_verbs
+
+    return render_verbs()
+
+
 TABLE_RENDERERS = {
+    "metrics": _render_metrics,
+    "verbs": _render_verbs,
     "fields": _render_request_fields,
     "root-programs": _render_root_programs,
     "clients": _render_clients,

@@ -2,7 +2,7 @@
 
 What each line of a box is for stands in the inventory that has its kind alone (rig2080ti.py, rig3090.py, rig5090.py,
 rig5090solo.py, rig5090two.py), and so do other ways to serve by it. Here they are in one network: weights and the
-packages of environments are fetched from outside by one box, and the others have them from there (docs/fleet.md).
+packages of environments are fetched from outside by one box, which serves the others (docs/guides/fleet.md).
 Lock all of it with `rigwright lock fleet.py`; then one box first, `rigwright deploy fleet.py --limit rig3090-two`, and
 when that serves all of them. Those that have what is declared are left alone.
 """

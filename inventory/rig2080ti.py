@@ -1,8 +1,9 @@
 """Two boxes of RTX 2080 Ti with 22 GB: one with a bridged pair, one with four cards.
 
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
-locked first (docs/driver.md). Both serve Qwen3.6-27B-AWQ-INT4 by vLLM: `rigwright lock rig2080ti.py` locks its 20.5 GB
-on the hub, and the environment's Python; until then both boxes are refused, and the message names the inputs.
+locked first (docs/guides/driver.md). Both serve Qwen3.6-27B-AWQ-INT4 by vLLM: `rigwright lock rig2080ti.py` locks
+its 20.5 GB on the hub, and the environment's Python; until then both boxes are refused, and the message names
+the inputs.
 """
 
 from rigwright.inventory import hosts

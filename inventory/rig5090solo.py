@@ -14,7 +14,7 @@ rigs = hosts(
             "_sudo": True,
             "cards": ["rtx-5090"],  # in the order of `lspci -d 10de:`
             # deploys bring it, with open kernel modules: no others drive this card. The first deploy needs `--reboot`,
-            # or "reboot": True here; on Debian it is locked first (docs/driver.md). Take it out where it is yours.
+            # or "reboot": True here; on Debian it is locked first (docs/guides/driver.md). Omit it if it is yours.
             "driver": {"managed": True},
             "instances": {
                 # card 0 is the first of `cards`; these ports are on the loopback interface. Prompts of more than 32768

@@ -25,7 +25,7 @@ class FrozenModel(BaseModel):
     )
     RENAMED: ClassVar[dict[str, str]] = {}
     """Former name of a key -> its name. `translate_validation` refuses a former name and gives the new one. The scripts
-    in docs/inventory.md convert files.
+    in docs/reference/inventory.md convert files.
     """
 
     @model_validator(mode="before")

@@ -58,7 +58,7 @@ def describe_no_match(catalog: Catalog, cards: tuple[frozenset[str], ...] | None
     others = [
         name for name in choose_variants(catalog, VariantQuery(cards=cards)) if _purpose(catalog.variants[name]).cards
     ]
-    instead = f"for these cards: {', '.join(others)}" if others else "see docs/adding-a-model.md to add one"
+    instead = f"for these cards: {', '.join(others)}" if others else "see docs/guides/adding-a-model.md to add one"
     return f"no variant of the catalogue matches; {instead}"
 
 

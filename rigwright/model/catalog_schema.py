@@ -25,7 +25,7 @@ class EnvKeys(FrozenModel):
 
     python: CatalogName = Field(description="An input of kind `conda`: the interpreter and its dependencies.")
     packages: CatalogName = Field(description="An input of kind `wheel` for that Python: the packages to install.")
-    distribution: CatalogName = Field(description="The package whose version is the environment's version.")
+    distribution: CatalogName = Field(description="The package that gives the environment its version.")
     imports: tuple[Module, ...] = Field(
         min_length=1, description="Modules that must import, without a card, before it is used."
     )

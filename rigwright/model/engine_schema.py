@@ -51,7 +51,7 @@ CPU = "CPU"
 
 
 class BootedEvidence(FrozenModel):
-    """Deployed and asked by who wrote the catalogue."""
+    """The catalogue's author deployed it and got an answer."""
 
     kind: Literal["booted"] = Field(description="Kind.")
     card: Text = Field(description=f"The card, as nvidia-smi prints it, or `{CPU}`.")
@@ -72,7 +72,7 @@ class BootedEvidence(FrozenModel):
 
 
 class PublishedEvidence(FrozenModel):
-    """Published by others, and not booted by who wrote the catalogue."""
+    """Another party published it; the catalogue's author did not boot it."""
 
     kind: Literal["published"] = Field(description="Kind.")
     source: Text = Field(description="Where.")
@@ -158,7 +158,7 @@ class VariantKeys(FrozenModel):
     cards: int = Field(default=0, ge=0, le=16, strict=True, description="Cards per instance; 0 serves on the CPU.")
     ready_timeout: Seconds = Field(default=600, description="Start timeout until the first answer, seconds.")
     evidence: VariantEvidence | None = Field(
-        default=None, discriminator="kind", description="Evidence: who ran it, where, and under which conditions."
+        default=None, discriminator="kind", description="Evidence: where it ran, and under which conditions."
     )
     purpose: Purpose | None = Field(default=None, description="Purpose, as shown by `rigwright show variants`.")
 

@@ -190,7 +190,7 @@ class Gateway(InventoryModel):
     drain: DrainSeconds = Field(
         default=DRAIN,
         description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
-        "elsewhere, or are told to come again (503); streams that are longer end with an error that says so.",
+        "elsewhere or get 503 with `Retry-After`; longer streams end with an error event.",
     )
     keys_file: LocalPath = Field(
         default="gateway-keys.toml",

@@ -1,7 +1,7 @@
 """Standby instances, which start before a switch, and the downtime of a switch.
 
 It is the same in all but its unit's name and its socket, and is gone once the one that stays has answered: of a host
-that stops in between nothing of it is left (docs/decisions/0038-a-switch-has-a-stand-in.md).
+that stops in between nothing of it is left (docs/design/decisions/0038-a-switch-has-a-stand-in.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 nvcc puts what it compiled for cards into the section `.nv_fatbin`: containers, one a translation unit, each with a
 cubin (machine code for one architecture) or PTX (text that the driver compiles) a target. NVIDIA describes the section
-in "CUDA Binary Utilities" and not its bytes; those were read off next to what its cuobjdump lists (docs/evidence.md).
+in "CUDA Binary Utilities" and not its bytes; those were read off next to the output of its cuobjdump.
 Section `__nv_relfatbin` has the parts that were linked into it, which no driver loads. A library may also keep
 containers among its own data and hand them to the driver itself: cuFFT 12 has nearly all of its code so, and cuobjdump
 does not list it.

@@ -1,6 +1,6 @@
 """Every program that root starts on a host, and where its bytes come from: the one list.
 
-`docs/security.md` has its table from here, a unit test finds each program that scripts, units and roles start in it,
+`docs/design/security.md` has its table from here, a unit test finds each program that scripts, units and roles start,
 and `is_run_as_root` decides from it which groups of a lock an inventory may not replace unless it says so.
 """
 

@@ -154,8 +154,8 @@ def _describe_reasons(key: str, survey: BoxSurvey, answers: OperatorAnswers, cat
     if key == "service_user":
         return ["Your login is the default service user name, and services need their own user:"]
     if key == "driver":
-        how = "deploys install it, the first one with --reboot; on Debian it must be locked first (docs/driver.md):"
-        return [f"No driver is loaded: {how}"]
+        how = "deploys install it, the first one with --reboot; on Debian it must be locked first"
+        return [f"No driver is loaded: {how} (docs/guides/driver.md):"]
     if key == "instances":
         variant = catalog.variants[answers.variant or ""]
         requests, tokens = variant.capacity or (0, 0)

@@ -1,6 +1,6 @@
 """Each inventory that is shipped comes up: locked, deployed on hosts with stand-in cards, checked, and left alone.
 
-What no throwaway host can do is in docs/evidence.md, "Not shown", by name.
+What no throwaway host can do is in docs/reference/evidence.md, "Never shown".
 """
 
 import json

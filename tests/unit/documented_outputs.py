@@ -111,6 +111,20 @@ def _render_rollback() -> str:
         return printed()
 
 
+def _render_status() -> str:
+    chat = InstanceStatus("chat", "vllm/dual", "ready", "", 183600.0, 8020, [0, 1], 4, 65536, current=True)
+    chat = replace(chat, declared="vllm/dual", kv_used=0.41, tokens_a_second=164.0, running=3.0, waiting=0.0)
+    note = "no answer and no step for 240 s"
+    draft = InstanceStatus("draft", "llamacpp/65k", "wedged", note, 240.0, 8021, [2], 1, 65536, current=True)
+    draft = replace(draft, declared="llamacpp/65k")
+    seen = [HostStatus("box1", True, generation=7, declared=True, instances=[chat, draft])]
+    with captured_terminal() as printed:
+        print_status_table(seen)
+        for line in describe_hosts(seen, "rig.py"):
+            print_paragraph(line)
+        return printed()
+
+
 def _render_refusal() -> str:
     holder = LockHolder("ana@desk", "23459", "2026-11-21 13:28:55 UTC", f"deploy of {INVENTORY}")
     with captured_terminal() as printed:
@@ -257,6 +271,7 @@ def _render_history() -> str:
 OUTPUT_MAKERS: dict[str, Callable[[], str]] = {
     "plan": _render_plan,
     "rolled-back": _render_rollback,
+    "status": _render_status,
     "refused": _render_refusal,
     "check": _render_check,
     "changes": _render_changes,

@@ -44,16 +44,16 @@ MODEL: dict[str, object] = {
     ("page", "rows", "shown"),
     [
         (
-            "catalog-and-lock.md",
+            "reference/lock-and-bundle.md",
             [sample_artefact(name="my-model", version="2026-11", size=773_700)],
             "+ weight my-model 2026-11  773.7 kB",
         ),
         (
-            "catalog-and-lock.md",
+            "reference/lock-and-bundle.md",
             [sample_deb(f"package-{number}", "595.91.07-1") for number in range(42)] + [sample_deb()],
             "+ driver driver-debian-13 595.91.07, 43 packages",
         ),
-        ("weights.md", [sample_artefact(**MODEL)], "+ model qwen unsloth/Qwen3.6-27B-GGUF@1234567 "),
+        ("guides/weights.md", [sample_artefact(**MODEL)], "+ model qwen unsloth/Qwen3.6-27B-GGUF@1234567 "),
     ],
 )
 def test_a_line_of_lock_is_as_a_page_has_it(page: str, rows: list[object], shown: str) -> None:

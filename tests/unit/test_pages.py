@@ -18,6 +18,8 @@ PROGRAMS = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
 NAMED = re.compile(rf"(?<![\w/.~-])(?:{'|'.join(CODE)})/[\w./*-]*(?:\.(?:py|j2|md)|/)(?!\.?\w)")
 # a folder or a file; what follows is a place in it
 LINKED = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+ANCHORED = re.compile(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)")
+HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 
 
 def spoken(text: str) -> Iterator[str]:
@@ -37,6 +39,12 @@ def missing(text: str) -> list[str]:
     return [name for name in NAMED.findall(text) if not any(ROOT.glob(name.rstrip("/")))]
 
 
+def anchors(path: Path) -> set[str]:
+    """Anchors of a page's headings, as forges make them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(text)}
+
+
 def named_paths(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -53,3 +61,17 @@ def test_docstrings_and_comments_name_files_that_are_there(path: Path) -> None:
     text = path.read_text()
     # what it says is a part of its text, and of hardly any has to be told from code
     assert not missing(text) or [name for said in spoken(text) for name in missing(said)] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named_paths)
+def test_a_link_to_a_heading_finds_it(path: Path) -> None:
+    links = [(path.parent / name if name else path, anchor) for name, anchor in ANCHORED.findall(path.read_text())]
+    assert [anchor for target, anchor in links if target.suffix == ".md" and anchor not in anchors(target)] == []
+
+
+def test_the_index_of_decisions_has_each_of_them() -> None:
+    folder = ROOT / "docs" / "design" / "decisions"
+    pages = {path.name: path.read_text().splitlines()[0] for path in folder.glob("0*.md")}
+    index = (folder / "index.md").read_text()
+    rows = {name: f"# {number}. {title}" for number, name, title in re.findall(r"\[(\d+)\]\((.+?)\) \| (.+) \|", index)}
+    assert rows == pages

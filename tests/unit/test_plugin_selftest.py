@@ -267,7 +267,7 @@ GPU 拓扑：2 x SM75 capability=(7,5)
 
 
 def test_the_documented_plugin_is_valid_and_its_doctors_lines_are_read() -> None:
-    page = (ROOT / "docs" / "plugins.md").read_text()
+    page = (ROOT / "docs" / "guides" / "plugins.md").read_text()
     (text,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[plugins.caovan]" in block]
     described = tomllib.loads(text)
     keys = PluginKeys.model_validate(described["plugins"]["caovan"])

@@ -17,7 +17,7 @@ def test_a_page_says_what_the_models_say(path: Path, made: str) -> None:
 
 def test_every_table_that_can_be_made_is_in_a_page() -> None:
     asked = [
-        found["name"] for path in (ROOT / "docs").glob("*.md") for found in reference.BLOCK.finditer(path.read_text())
+        found["name"] for path in (ROOT / "docs").rglob("*.md") for found in reference.BLOCK.finditer(path.read_text())
     ]
     assert sorted(asked) == sorted([*reference.TABLES, *reference.TABLE_RENDERERS])
 

@@ -162,7 +162,7 @@ def test_former_names_in_data() -> None:
 
 def documented_scripts() -> dict[str, str]:
     """File -> the script of sed for it, from the page."""
-    page = (ROOT / "docs/inventory.md").read_text()
+    page = (ROOT / "docs/reference/inventory.md").read_text()
     return dict(re.findall(r"^`([^`]+)`:\n\n```sed\n(.*?)```", page, re.MULTILINE | re.DOTALL))
 
 

@@ -61,7 +61,7 @@ def test_it_says_what_is_known_of_it_and_what_it_is_for(name: str) -> None:
 
 
 def test_what_was_booted_is_what_evidence_has_seen() -> None:
-    seen = (ROOT / "docs" / "evidence.md").read_text()
+    seen = (ROOT / "docs" / "reference" / "evidence.md").read_text()
     booted = {name: one.evidence for name, one in CATALOG.variants.items() if isinstance(one.evidence, BootedEvidence)}
     assert booted.keys() == MADE_THERE
     for one in booted.values():

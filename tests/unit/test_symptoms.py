@@ -105,7 +105,8 @@ def test_what_is_harmless_is_no_reason_for_a_start_that_failed() -> None:
 
 
 def test_checks_that_are_named_are_there() -> None:
-    known = set(re.findall(r"^\| ([A-Z][0-9]{2}) \|", (ROOT / "docs" / "checks.md").read_text(), re.MULTILINE))
+    page = (ROOT / "docs" / "reference" / "check-list.md").read_text()
+    known = set(re.findall(r"^\| ([A-Z][0-9]{2}) \|", page, re.MULTILINE))
     causes = [*kernel_messages.CAUSES, *(one for kind in kinds().values() for one in kind.causes)]
     named = {check for one in causes for check in one.check.split(",") if check}
     assert named

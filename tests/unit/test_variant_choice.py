@@ -164,7 +164,7 @@ def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
     done = run("--need", "throughput", "--cards", "0")
     assert (done.exit_code, done.stderr.splitlines()) == (
         1,
-        ["no variant of the catalogue matches; see docs/adding-a-model.md to add one"],
+        ["no variant of the catalogue matches; see docs/guides/adding-a-model.md to add one"],
     )
 
 

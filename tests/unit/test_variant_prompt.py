@@ -92,7 +92,7 @@ def test_options_that_do_not_go_together_are_refused_before_connecting(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--need", "throughput", "--cards", "0"], "matches; see docs/adding-a-model.md to add one"),
+        (["--need", "throughput", "--cards", "0"], "matches; see docs/guides/adding-a-model.md to add one"),
         (["--workload", "translation", "--need", "context"], "matches; for these cards: vllm/dual, "),
         (["--need", "throughput", "--workload", "agents", "--cards", "1"], "for these cards: llamacpp/default"),
     ],
@@ -146,7 +146,7 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(
         "From here:",
         f"  ssh -L 8021:127.0.0.1:8021 -p 2222 -i {key} ops@192.0.2.7",
         f"  ssh -p 2222 -i {key} ops@192.0.2.7 sudo cat /etc/rigwright/credentials/chat.api-key   # the key",
-        'For others on your network: --listen, or "gateway" (docs/gateway.md).',
+        'For others on your network: --listen, or "gateway" (docs/guides/gateway.md).',
     ]
 
 

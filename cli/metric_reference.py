@@ -1,0 +1,53 @@
+"""The table of Rigwright's own metrics in docs/reference/metrics.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MetricDescription:
+    """A metric that Rigwright exports."""
+
+    name: str
+    labels: str
+    meaning: str
+
+
+METRICS = (
+    MetricDescription(
+        "rigwright_deploy_started_seconds", "", "Start of a running deploy, in seconds since 1970; absent otherwise"
+    ),
+    MetricDescription(
+        "rigwright_check_finished_seconds", "", "End of the last `rigwright check` of all checks, in seconds since 1970"
+    ),
+    MetricDescription("rigwright_generation", "", "The current generation at that time"),
+    MetricDescription("rigwright_checks", "verdict", "Checks by verdict"),
+    MetricDescription("rigwright_check_failed", "check, level, part", "1 for each failed check"),
+    MetricDescription("rigwright_check_changed", "check", "Changes that are not accepted"),
+    MetricDescription("rigwright_advisories", "state", "Published advisories that cover the box, by state"),
+    MetricDescription("rigwright_self_check_run_seconds", "", "Start of the last self-check, in seconds since 1970"),
+    MetricDescription("rigwright_self_check_judged_seconds", "", "The last self-check that was not skipped"),
+    MetricDescription("rigwright_self_check_failed", "check, level, part", "1 for each failure of the self-check"),
+    MetricDescription("rigwright_gpus_declared", "", "Cards that the inventory declares"),
+    MetricDescription("rigwright_gpu_throttled", "gpu, UUID, reason", "1 while the reason reduces the card's clocks"),
+    MetricDescription("rigwright_gpu_xid_events", "gpu, UUID", "Xids since the exporter's start"),
+    MetricDescription(
+        "rigwright_gpu_power_limit_declared_watts", "gpu, UUID", "The power limit that the inventory declares"
+    ),
+    MetricDescription("rigwright_gateway_requests_total", "status, instance, model", "Finished requests"),
+    MetricDescription("rigwright_gateway_retries_total", "instance", "Requests that went to another instance"),
+    MetricDescription("rigwright_gateway_prompt_tokens_total", "instance", "Prompt tokens that engines report"),
+    MetricDescription("rigwright_gateway_completion_tokens_total", "instance", "Answer tokens that engines report"),
+    MetricDescription(
+        "rigwright_gateway_first_content_seconds_sum", "instance", "Sum of the times to the first content"
+    ),
+    MetricDescription("rigwright_gateway_first_content_seconds_count", "instance", "Number of those times"),
+    MetricDescription("rigwright_gateway_under_way", "instance", "Requests under way"),
+    MetricDescription("rigwright_gateway_ready", "instance", "1 if the instance accepts requests"),
+)
+
+
+def list_metrics() -> list[tuple[str, str, str]]:
+    """Name, labels and meaning of each, as a table has them."""
+    return [(f"`{one.name}`", one.labels, one.meaning) for one in METRICS]
