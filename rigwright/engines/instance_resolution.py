@@ -16,6 +16,7 @@ from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.inventory_schema import InstanceEntry, RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.model.secret_sources import SecretCommand, is_readable, validate_secret
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
@@ -75,13 +76,15 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
         for wrong in unfit:
             refuse(f"{key}.variant", said + wrong)
     env = catalog.envs.get(engine.environment or "")
-    key_file, key_name = None, f"{name}.api-key"
+    key_source = fingerprint = None
     if declared.api_key_file is not None:
-        key_file = draft.resolve_path(declared.api_key_file)
+        key_source = draft.resolve_secret(declared.api_key_file)
         try:
-            key_name = f"{name}.{api_keys.key_fingerprint(api_keys.load_api_key(key_file), name)}.api-key"
+            validate_secret(key_source, api_keys.load_api_key)
+            if is_readable(key_source):
+                fingerprint = api_keys.key_fingerprint(api_keys.load_api_key(key_source), name)
         except ValueError as error:
-            refuse(f"{key}.api_key_file", f"{key_file} {error}")
+            refuse(f"{key}.api_key_file", f"{key_source} {error}")
     return Instance(
         name=name,
         variant_name=declared.variant,
@@ -96,8 +99,8 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
         port=declared.port,
         memory_max=declared.memory_max,
         tasks_max=declared.tasks_max,
-        api_key_file=key_file,
-        key_name=key_name,
+        api_key_file=key_source,
+        key_fingerprint=fingerprint,
         patches=patches,
         plugins=select_plugins(env.plugins, catalog.plugins, lock.artefacts) if env else (),
     )
@@ -191,10 +194,11 @@ def _declared_value(instance: Instance, key: str) -> object:
 
 
 def _load_key(draft: EntryDraft, instance: InstanceEntry) -> str:
-    """The API key in an instance's file; empty without a usable one."""
+    """The API key of an instance, or the command that prints it; empty without a usable one."""
     if instance.api_key_file is not None:
+        source = draft.resolve_secret(instance.api_key_file)
         with suppress(ValueError):  # refused with the instance
-            return api_keys.load_api_key(draft.resolve_path(instance.api_key_file))
+            return api_keys.load_api_key(source) if is_readable(source) else repr(source)
     return ""
 
 
@@ -208,7 +212,9 @@ def _validate_instances(draft: EntryDraft) -> Fields:
     keys: dict[str, str] = {}
     for name, instance in entry.instances.items():
         if (key := _load_key(draft, instance)) and (other := keys.setdefault(key, name)) != name:
-            text = f"{instance.api_key_file} has the same key as instance {other}: each instance needs its own"
+            declared = instance.api_key_file
+            source = draft.resolve_secret(declared) if isinstance(declared, SecretCommand) else declared
+            text = f"{source} has the same key as instance {other}: each instance needs its own"
             refuse(f"instances.{name}.api_key_file", text)
         if instance.port in ports:
             refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")

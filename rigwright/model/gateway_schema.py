@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host
+from rigwright.model.secret_sources import SecretEntry
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import LocalPath, Name, matching, refuse_violations
 
@@ -113,8 +114,9 @@ class ListenerEntry(InventoryModel):
         description="A PEM file on your machine, relative to the inventory, with its certificate chain. Needs `tls` "
         "and `key_file`.",
     )
-    key_file: LocalPath | None = Field(
-        default=None, description="The certificate's private key, likewise, without a passphrase."
+    key_file: SecretEntry | None = Field(
+        default=None,
+        description="The certificate's private key, likewise, without a passphrase; or a command that prints it.",
     )
 
     @property

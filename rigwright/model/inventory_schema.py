@@ -13,6 +13,7 @@ from rigwright.model.download_origins import RegistryEntry
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
+from rigwright.model.secret_sources import SecretEntry
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import (
     RISING,
@@ -46,10 +47,10 @@ class InstanceEntry(InventoryModel):
         default=(),
         description="GPU indexes, as many as the variant needs; each card serves one instance.",
     )
-    api_key_file: LocalPath | None = Field(
+    api_key_file: SecretEntry | None = Field(
         default=None,
-        description="A file on your machine, relative to the inventory, with the API key; default: "
-        "generated on the host.",
+        description="A file on your machine, relative to the inventory, with the API key, or a command that prints it; "
+        "default: generated on the host.",
     )
     memory_max: MemorySize = Field(
         default="90%",
@@ -258,10 +259,10 @@ class RigEntry(InventoryModel):
     monitoring: Monitoring | None = Field(
         default=None, description="Metrics of this box, and whether it is the Prometheus server for all of them."
     )
-    hub_token_file: LocalPath | None = Field(
+    hub_token_file: SecretEntry | None = Field(
         default=None,
-        description="A file on your machine, relative to the inventory, with a hub token on its only line, for "
-        "repositories that require one.",
+        description="A file on your machine, relative to the inventory, with a hub token on its only line, or a "
+        "command that prints it, for repositories that require one.",
     )
     hub_token_origin: Origin | None = Field(
         default=None,
