@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -160,7 +161,7 @@ def read_secret(source: SecretSource, most: int) -> bytes:
             return local_files.read_content(source, most)
         except ValueError as error:
             raise ValueError(f"{error}{_suggest_command(source)}") from None
-    with _LOCK:
+    with _run_lock():
         # a failure counts as well: a second request for a passphrase would be refused as the first one
         found = _OUTPUTS.get(source)
         if found is None:
@@ -178,7 +179,12 @@ def read_secret(source: SecretSource, most: int) -> bytes:
 
 
 _OUTPUTS: dict[CommandSource, bytes | SecretUnavailable] = {}
-_LOCK = threading.Lock()
+
+
+@cache
+def _run_lock() -> threading.Lock:
+    """The lock of runs. It is made late: one from before gevent has patched threads would block all greenlets."""
+    return threading.Lock()
 
 
 def _suggest_command(path: str) -> str:
