@@ -10,13 +10,14 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from cli.inventory_errors import describe_missing_group, describe_python_error, refuse_foreign_format
 from cli.prog_name import TYPED_INVENTORY_KEY
 from rigwright.declaration.host_data import find_undeclared_data
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.local_files import read_content
 from rigwright.model.rig import Rig
-from rigwright.problems import Invalid, describe_exception, format_value, printable, suggestion
+from rigwright.problems import Invalid, format_value, printable, suggestion
 
 MAX_INVENTORY_BYTES = 16 << 20  # bytes of an inventory
 
@@ -82,6 +83,7 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
     groups: dict[str, list[str]] = {}
     group_data: dict[str, dict[str, Any]] = {}
     hosts: dict[str, dict[str, Any]] = {}
+    refuse_foreign_format(inventory)
     try:
         variables = run()
     except SystemExit as error:
@@ -90,7 +92,7 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an inventory is the operator's program: anything can come out of it
-        raise click.ClickException(f"{inventory}: {describe_exception(error)}") from None
+        raise click.ClickException(f"{inventory}: {describe_python_error(inventory, error)}") from None
     ignored = ""
     for name, value in variables.items():
         listed = value[0] if isinstance(value, tuple) and value else value
@@ -99,7 +101,7 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
         if not is_group or name.startswith("_"):
             continue
         if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
-            ignored = f"; {name} is not a group, because it contains {format_value(odd[0])}"
+            ignored = f"; {name} is not a group, because it contains {format_value(odd[0])}: {name} = hosts({{...}})"
             continue  # to pyinfra it is a list like any other
         members = [_parse_member(f"{inventory}: {name}", item) for item in listed]
         groups[name] = [host for host, _ in members]
@@ -108,7 +110,7 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
             # a group may name hosts of another one
             hosts[host] = {**hosts.get(host, {}), **data}
     if not hosts:
-        raise click.ClickException(f"{inventory}: no hosts{ignored}")
+        raise click.ClickException(f"{inventory}: no hosts{ignored or describe_missing_group(variables)}")
     if wrong := find_name_clashes(hosts, groups):
         raise click.ClickException("\n".join(f"{inventory}: {one}" for one in wrong))
     where = {host: (name, hosts[host]) for name, members in groups.items() for host in members}

@@ -20,6 +20,7 @@ from rigwright.validation_passes import find_all_errors
 
 # A refused listener gets these ports on the loopback interface, so that all else of its gateway is judged.
 LAST_PORT = 65535
+MOST_CARDS = 16  # of a rig
 
 
 def _without_faulty_key(top: str, table: dict[str, object], inner: Sequence[int | str]) -> dict[str, object] | None:
@@ -82,6 +83,8 @@ def validate_entry(
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
+    if any(one.key == f"{name}.cards" for one in problems):
+        present = MOST_CARDS  # their number is unknown
     draft = EntryDraft(file, name, entry, present, problems, data if isinstance(data, dict) else {})
     for feature in features:
         draft.add_fields(feature.name, feature.validate(draft))

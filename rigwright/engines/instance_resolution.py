@@ -19,9 +19,9 @@ from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.secret_sources import SecretCommand, is_readable, validate_secret
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
-from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
+from rigwright.problems import MOST_NAMES, Invalid, describe_unknown, format_count, format_value, suggestion
 from rigwright.supply import lock as locks
-from rigwright.validated_types import VARIANT_NAME
+from rigwright.validated_types import VARIANT_REFERENCE
 
 
 def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Instance | None:
@@ -33,14 +33,14 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
     if (variant := _find_variant(declared.variant, key, draft)) is None:
         return None
     if len(declared.cards) != variant.cards:
-        refuse(
-            f"{key}.cards",
-            f"{declared.variant} needs {format_count(variant.cards, 'card')}, but {len(declared.cards)} are listed",
-        )
+        text = f"{declared.variant} needs {format_count(variant.cards, 'card')}, but {len(declared.cards)} are listed"
+        example = [*range(variant.cards)]
+        refuse(f"{key}.cards", text + (f': add "cards": {example}' if example and not declared.cards else ""))
     if missing := [index for index in declared.cards if index >= present]:
-        refuse(
-            f"{key}.cards", f"no card {missing[0]}: the rig declares {format_count(present, 'card')}, counted from 0"
+        has = (
+            f"{format_count(present, 'card')}, counted from 0" if present else 'no cards: list them in its key "cards"'
         )
+        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {has}")
     said = f"{declared.variant}: "
     engine = catalog.engines.get(variant.engine)
     model = catalog.models.get(variant.model)
@@ -111,9 +111,18 @@ def _find_variant(name: str, key: str, draft: RigDraft) -> VariantKeys | None:
     if found := draft.catalog.variants.get(name):
         return found
     blocked = draft.catalog.blocked.get(name)
-    said = f"{name} {blocked.refusal}" if blocked else ""
-    draft.refuse(f"{key}.variant", said or describe_unknown("variant", name, draft.catalog.variants))
+    text = f"{name} {blocked.refusal}" if blocked else describe_unknown("variant", name, draft.catalog.variants)
+    if serving := [one for one, variant in draft.catalog.variants.items() if _is_model(name, variant.model)]:
+        text = f"{format_value(name)} is a model, served by {', '.join(sorted(serving)[:MOST_NAMES])}: name a variant"
+    elif not blocked:
+        text += f"; `rigwright show variants {draft.file}` lists those for its cards"
+    draft.refuse(f"{key}.variant", text)
     return None
+
+
+def _is_model(name: str, model: str) -> bool:
+    """Whether a name in the place of a variant is a model's: in the catalogue, or on the hub, with its owner."""
+    return name.rpartition("/")[2].casefold() == model.casefold()
 
 
 def _resolve_inputs(
@@ -221,7 +230,8 @@ def _validate_instances(draft: EntryDraft) -> Fields:
         ports.setdefault(instance.port, name)
         for card in instance.cards:
             if card in users:
-                refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
+                text = f"is already taken by {users[card]}" if users[card] != name else "is listed twice"
+                refuse(f"instances.{name}.cards", f"card {card} {text}")
             if card in entry.reserved_gpus:
                 refuse(
                     f"instances.{name}.cards",
@@ -239,7 +249,7 @@ def _refuse_unknown_variants(draft: RigDraft) -> None:
     declared = draft.data.get("instances")
     for name, instance in declared.items() if isinstance(declared, dict) else ():
         variant = instance.get("variant") if isinstance(instance, dict) and name not in draft.entry.instances else None
-        if isinstance(variant, str) and VARIANT_NAME.fullmatch(variant):
+        if isinstance(variant, str) and VARIANT_REFERENCE.fullmatch(variant):
             _find_variant(variant, f"instances.{name}", draft)
 
 
