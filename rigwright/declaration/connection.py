@@ -201,7 +201,9 @@ def find_connection_problems(
             and not describe_wrong_value(key, value)
             and (faulty := judge(str(Path(value).expanduser())))
         ):
-            found.append(Problem(file, f"{name}.{key}", f"{format_value(value, key)} is refused: {faulty}"))
+            path = Path(value).expanduser()
+            start = "" if path.is_absolute() else f"; the path starts at the current folder, {Path.cwd()}"
+            found.append(Problem(file, f"{name}.{key}", f"{format_value(value, key)} is refused: {faulty}{start}"))
     return found
 
 
