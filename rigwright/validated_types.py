@@ -47,7 +47,9 @@ def matching(pattern: str, description: str, correct: Callable[[str], str] | Non
         # \Z, not $: a trailing newline would reach unit files and command lines
         if not re.fullmatch(pattern, value):
             near = correct(value) if correct and len(value) <= NEAR_LENGTH else ""
-            raise ValueError(description + (f'; did you mean "{near}"?' if re.fullmatch(pattern, near) else ""))
+            raise ValueError(
+                description + (f'; did you mean "{near}"?' if near and re.fullmatch(pattern, near) else "")
+            )
         return value
 
     return AfterValidator(check)
