@@ -10,9 +10,13 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from cli.inventory_errors import describe_missing_group, describe_python_error, refuse_foreign_format
 from cli.prog_name import TYPED_INVENTORY_KEY
 from rigwright.declaration.host_data import find_undeclared_data
+from rigwright.declaration.inventory_errors import (
+    describe_foreign_format,
+    describe_missing_group,
+    describe_python_error,
+)
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.local_files import read_content
@@ -83,7 +87,8 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
     groups: dict[str, list[str]] = {}
     group_data: dict[str, dict[str, Any]] = {}
     hosts: dict[str, dict[str, Any]] = {}
-    refuse_foreign_format(inventory)
+    if wrong := describe_foreign_format(inventory):
+        raise click.ClickException(f"{inventory}: {wrong}")
     try:
         variables = run()
     except SystemExit as error:
@@ -111,8 +116,8 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
             hosts[host] = {**hosts.get(host, {}), **data}
     if not hosts:
         raise click.ClickException(f"{inventory}: no hosts{ignored or describe_missing_group(variables)}")
-    if wrong := find_name_clashes(hosts, groups):
-        raise click.ClickException("\n".join(f"{inventory}: {one}" for one in wrong))
+    if clashes := find_name_clashes(hosts, groups):
+        raise click.ClickException("\n".join(f"{inventory}: {one}" for one in clashes))
     where = {host: (name, hosts[host]) for name, members in groups.items() for host in members}
     if problems := find_undeclared_data(inventory, group_data, where, RIG_KEYS):
         raise click.ClickException(str(Invalid(problems)))

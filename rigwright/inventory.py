@@ -40,7 +40,7 @@ from rigwright.declaration.connection import (
     parse_host_key,
 )
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.host_data import MADE
+from rigwright.declaration.host_data import EARLIER_GROUPS, MADE
 from rigwright.declaration.inventory_source import find_source_problems
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.model.catalog_schema import Catalog
@@ -60,8 +60,6 @@ _MAKING: ContextVar[LoadPurpose] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
-EARLIER_GROUPS = "__rigwright_groups__"
-"""In an inventory's own namespace: the rigs of the groups that it has made before."""
 HostGroup = list[tuple[str, dict[str, object]]]
 TABLE = f'{{"rig1": {RigEntry.EXAMPLE}}}'
 RIG_KEYS = frozenset({*KEYS, *RigEntry.model_fields})

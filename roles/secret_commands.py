@@ -13,6 +13,7 @@ from typing import IO
 from rigwright.model.secret_sources import CommandSource, SecretUnavailable
 from rigwright.safe_text import HIDDEN, has_secret_form, hide_tokens, printable
 
+LATE = "does not end in time"
 TIMEOUT_S = 60.0  # seconds; the operator may have to touch a hardware key meanwhile
 STDERR_BYTES = 64 << 10  # bytes of standard error that are kept for a message
 STDERR_CHARACTERS = 300  # characters of it that a message repeats
@@ -45,17 +46,24 @@ def run_secret_command(source: CommandSource, most: int) -> bytes:
         )
     except OSError as error:
         raise SecretUnavailable(f"does not start: {error.strerror}") from None
+    end, fault, status = time.monotonic() + TIMEOUT_S, "", 0
     try:
-        output, errors, fault = _collect_output(process, most)
-        if not fault and (status := process.wait()):
-            fault = f"ends with exit status {status}" if status > 0 else f"ends by signal {-status}"
+        output, errors, fault = _collect_output(process, most, end)
+        if not fault:
+            status = process.wait(timeout=max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        fault = LATE
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        # also at an interrupt; a program that ends by itself may leave an agent, which keeps its keys
+        if fault or process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         for pipe in (process.stdout, process.stderr):
             if pipe:
                 pipe.close()
+    if status:
+        fault = f"ends with exit status {status}" if status > 0 else f"ends by signal {-status}"
     if fault:
         raise SecretUnavailable(fault + _describe_errors(errors, output))
     if not output.strip():
@@ -63,16 +71,15 @@ def run_secret_command(source: CommandSource, most: int) -> bytes:
     return output
 
 
-def _collect_output(process: subprocess.Popen[bytes], most: int) -> tuple[bytes, bytes, str]:
+def _collect_output(process: subprocess.Popen[bytes], most: int, end: float) -> tuple[bytes, bytes, str]:
     """Standard output and error of a process, and the limit that it exceeds; an empty text for none."""
     found = {"output": bytearray(), "errors": bytearray()}
     named = ((process.stdout, "output"), (process.stderr, "errors"))
     pipes: dict[IO[bytes], str] = {pipe: name for pipe, name in named if pipe is not None}
-    end = time.monotonic() + TIMEOUT_S
     while pipes:
         ready, _, _ = select.select([*pipes], [], [], max(0.0, end - time.monotonic()))
         if not ready:
-            return bytes(found["output"]), bytes(found["errors"]), f"does not end within {TIMEOUT_S:g} s"
+            return bytes(found["output"]), bytes(found["errors"]), LATE
         for pipe in ready:
             piece = os.read(pipe.fileno(), 1 << 16)
             if not piece:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-import click
-
-from rigwright.inventory import EARLIER_GROUPS
+from rigwright.declaration.host_data import EARLIER_GROUPS
 from rigwright.problems import describe_exception
 from rigwright.safe_text import hide_tokens
 
@@ -26,31 +25,32 @@ LONGEST_CODE = 120  # characters of a line that a message repeats
 CONSTANTS = {"true": "True", "false": "False", "null": "None", "none": "None", "yes": "True", "no": "False"}
 
 
-def refuse_foreign_format(inventory: str) -> None:
-    """Refuse a file in the format of another program.
-
-    Raises:
-        click.ClickException: its suffix is of such a format.
-    """
+def describe_foreign_format(inventory: str) -> str:
+    """Why a file in the format of another program is not an inventory; empty for another file."""
     if found := FOREIGN_FORMATS.get(Path(inventory).suffix.lower()):
-        raise click.ClickException(
-            f"{inventory}: {found} is not an inventory: must be a Python file, NAME.py, with {IMPORT!r} and {EXAMPLE}; "
+        return (
+            f"{found} is not an inventory: must be a Python file, NAME.py, with {IMPORT!r} and {EXAMPLE}; "
             "`rigwright init USER@HOST` writes one"
         )
+    return ""
 
 
 def describe_python_error(inventory: str, error: BaseException) -> str:
     """The line of an inventory at which Python ends, and the correction where it is known."""
-    if isinstance(error, SyntaxError) and error.filename == inventory:
+    if isinstance(error, SyntaxError) and _is_same_file(error.filename, inventory):
         code = (error.text or "").strip()[:LONGEST_CODE]
         shown = f" in `{hide_tokens(code)}`" if code else ""
         return f"line {error.lineno}: {error.msg}{shown}{_syntax_hint(error)}"
     frames = [*traceback.extract_tb(error.__traceback__)]
-    lines = [one.lineno for one in frames if one.filename == inventory]
+    lines = [one.lineno for one in frames if _is_same_file(one.filename, inventory)]
     line = f"line {lines[-1]}: " if lines else ""
     # of a program that the inventory calls, the names are its own
-    is_own = bool(frames) and frames[-1].filename == inventory
+    is_own = bool(frames) and _is_same_file(frames[-1].filename, inventory)
     return f"{line}{describe_exception(error)}{_name_hint(error) if is_own else ''}"
+
+
+def _is_same_file(one: str | None, other: str) -> bool:
+    return one is not None and os.path.abspath(one) == os.path.abspath(other)  # noqa: PTH100 (resolve() follows links)
 
 
 def _syntax_hint(error: SyntaxError) -> str:
@@ -77,7 +77,7 @@ def _name_hint(error: BaseException) -> str:
 
 
 def describe_missing_group(variables: Mapping[str, object]) -> str:
-    """Why the variables of an inventory name no hosts, and the correction."""
+    """Why the variables of an inventory name no hosts, and the correction; without variables, the correction."""
     if variables.get(EARLIER_GROUPS):
         return "; the result of hosts() needs a name without an underscore before it: rigs = hosts({...})"
     for name, value in variables.items():

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from cli.inventory_errors import EXAMPLE, IMPORT
 from cli.inventory_loading import load_hosts
 from cli.tables import format_size
+from rigwright.declaration.inventory_errors import EXAMPLE, IMPORT
 from tests.unit.samples import OperatorFolder, sample_entry
 
 GROUPS = """
