@@ -19,6 +19,7 @@ from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, lo
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.inventory import find_foreign_data, load_rig
 from rigwright.model.rig import Rig
+from rigwright.model.secret_sources import run_secret_commands
 from rigwright.problems import Invalid, Problem
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
@@ -140,7 +141,9 @@ class SurveyRun:
         """
         self.inventory, self.deep = inventory, deep
         self.began = time.time()
-        self.state, targets = load_hosts(inventory, limit)
+        # keys and certificates on hosts are compared with the declared ones
+        with run_secret_commands():
+            self.state, targets = load_hosts(inventory, limit)
         self.several = len(self.state.inventory) > 1
         """Whether the inventory has other hosts, asked for or not."""
         for name, target in targets.items():

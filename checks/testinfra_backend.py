@@ -19,10 +19,15 @@ from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
 from rigwright.declaration.host_data import find_inventory_data_problems
+from rigwright.declaration.inventory_errors import (
+    describe_foreign_format,
+    describe_missing_group,
+    describe_python_error,
+)
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS
 from rigwright.local_files import refuse_special_file
-from rigwright.problems import Invalid, describe_exception
+from rigwright.problems import Invalid
 from roles import root_shell
 from roles.connection_failures import ConnectFailureRecorder, silence_pyinfra_log
 
@@ -60,7 +65,7 @@ def _one_line_errors(inventory: str) -> Iterator[None]:
         raise
     except BaseException as error:
         cause = error.exception if isinstance(error, UnexpectedExternalError) else error
-        raise UnknownHost(f"{inventory}: {describe_exception(cause)}") from None
+        raise UnknownHost(f"{inventory}: {describe_python_error(inventory, cause)}") from None
 
 
 def load_selected_hosts(state: State, inventory: str, limit: str | None) -> list[Any]:
@@ -74,12 +79,14 @@ def load_selected_hosts(state: State, inventory: str, limit: str | None) -> list
         refuse_special_file(inventory)
     except ValueError as error:
         raise UnknownHost(f"{inventory}: {error}") from None
+    if foreign := describe_foreign_format(inventory):
+        raise UnknownHost(f"{inventory}: {foreign}")
     with ctx_state.use(state), _one_line_errors(inventory):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
     hosts = list(made)
     if not hosts:
-        raise UnknownHost(f"{inventory}: no hosts")
+        raise UnknownHost(f"{inventory}: no hosts{describe_missing_group({})}")
     file = Path(inventory).stem
     groups: dict[str, list[str]] = {file: [host.name for host in hosts]}
     for host in hosts:

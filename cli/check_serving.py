@@ -9,6 +9,7 @@ import click
 
 from checks.connections import ConnectedHost, map_hosts
 from cli.instance_access import (
+    INTERRUPTED,
     ClientAccess,
     InterruptHandler,
     connect_boxes,
@@ -91,7 +92,7 @@ def verify_box(
         return found
     for one, told in zip(instances, found, strict=True):
         if interrupt.asked:
-            told.ended = "interrupted"
+            told.ended = INTERRUPTED
             continue
         state = observed.assess_state(one)
         told.state = "" if state.is_ready else describe_state(state, inventory, box.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts,
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
+from rigwright.model.secret_sources import run_secret_commands
 from rigwright.problems import format_value
 from rigwright.project_root import ROOT
 from rigwright.run_options import DIGEST
@@ -123,9 +125,12 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
-    found = load_hosts(wanted.inventory, wanted.limit)
-    judge = require_complete_bundle if wanted.verb in ("deploy", "upgrade") else _accept_rig
-    rigs = {name: judge(load_host_rig(name, data.get("rig"))) for name, data in found.items()}
+    deploys = wanted.verb in ("deploy", "upgrade")
+    judge = require_complete_bundle if deploys else _accept_rig
+    # secrets of commands are refused here, before a host is reached
+    with run_secret_commands() if deploys else nullcontext():
+        found = load_hosts(wanted.inventory, wanted.limit)
+        rigs = {name: judge(load_host_rig(name, data.get("rig"))) for name, data in found.items()}
     for name, rig in rigs.items():
         if wanted.expect and (wrong := describe_digest_mismatch(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")

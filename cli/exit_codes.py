@@ -14,6 +14,7 @@ import click
 from checks.results import STATUS
 from cli.safe_output import escape_controls
 from cli.tables import print_prose
+from rigwright.model.secret_sources import SecretUnavailable
 
 INTERRUPTED_STATUS = 130  # what a shell gives a command that an interrupt has ended
 SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
@@ -82,6 +83,8 @@ class ExitStatusGroup(click.Group):
             # click's own ones say themselves too, of whatever class they are
             refused.__dict__["show"] = partial(_print_error, refused, type(refused).show)
             raise refused from error.__cause__
+        except SecretUnavailable as error:
+            raise InvalidRequest(str(error)) from None
         except (KeyboardInterrupt, click.Abort) as error:
             # click asks in a prompt and takes an interrupt there for a no
             if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):

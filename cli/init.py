@@ -21,7 +21,7 @@ from cli.init_prompts import VariantRequest, choose_variant
 from cli.inventory_loading import SuggestingChoice
 from cli.option_types import WholeNumber
 from cli.prog_name import prog_name
-from cli.tables import print_prose
+from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.declaration.connection import describe_unusable_key, describe_wrong_value
 from rigwright.host.supported_systems import system_refusals
@@ -176,7 +176,8 @@ def init(
         steps = (("variants {}", "what could it serve?"), *steps)
     shown = {words.format(shlex.quote(str(file))): why for words, why in steps}
     for words, why in shown.items():
-        click.echo(f"  {prog_name()} {words.ljust(max(map(len, shown)))}   # {why}")
+        lead = f"  {prog_name()} {words.ljust(max(map(len, shown)))}   "
+        print_paragraph(f"# {why}", lead)
 
 
 def _validate_option(rule: Any, option: str, value: str) -> None:
@@ -292,7 +293,8 @@ def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
 
 
 def _print_survey(name: str, survey: BoxSurvey, catalog: Catalog) -> None:
-    table = Table(box=None, show_header=False, title=f"{name}: what is there", title_justify="left")
+    print_prose(f"{name}: what is there")
+    table = Table(box=None, show_header=False)
     nodes = f" in {survey.numa_nodes} NUMA nodes" if survey.numa_nodes > 1 else ""
     memory = f"{survey.memory_kib / GIB:.0f} GiB of memory"
     rows = [("system", f"{survey.os_id} {survey.os_version}, {survey.cpus} CPUs{nodes}, {memory}")]

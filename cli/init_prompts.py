@@ -97,9 +97,12 @@ def _matching_variants(wish: VariantRequest, survey: BoxSurvey, catalog: Catalog
 
 
 def _prompt_request(wish: VariantRequest, survey: BoxSurvey, catalog: Catalog) -> VariantRequest:
-    """The three questions."""
-    need = _prompt_choice("What counts most?", NEEDS, "nothing above all")
-    workload = _prompt_choice("What is it for?", {one: one for one in WORKLOADS}, "all kinds of things")
+    """The three questions, each without answers that no variant for these cards has."""
+    purposes = [catalog.variants[name].purpose for name in _matching_variants(wish, survey, catalog)]
+    needs = {need: words for need, words in NEEDS.items() if any(one and need in one.needs for one in purposes)}
+    workloads = {name: name for name in WORKLOADS if any(one and name in one.workloads for one in purposes)}
+    need = _prompt_choice("What counts most?", needs, "nothing above all")
+    workload = _prompt_choice("What is it for?", workloads, "all kinds of things")
     free = len(_free_cards(survey, catalog))
     cards = wish.cards
     if free and cards is None:
@@ -108,7 +111,9 @@ def _prompt_request(wish: VariantRequest, survey: BoxSurvey, catalog: Catalog) -
 
 
 def _prompt_choice(question: str, values: Mapping[Choice, str], none: str) -> Choice | None:
-    """One of some values, each with its words, by its number."""
+    """One of some values, each with its words, by its number; None without a question where there are none."""
+    if not values:
+        return None
     print_prose(f"\n{question}\n  0  {none}")
     for number, words in enumerate(values.values(), start=1):
         print_prose(f"  {number}  {words}")

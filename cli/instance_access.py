@@ -116,6 +116,10 @@ def hold_deploy_lock(box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
             lock.channel.close()
 
 
+INTERRUPTED = "interrupted"
+"""The end of a job that an interrupt has ended, in reports."""
+
+
 class Closeable(Protocol):
     """What runs on a host, and can be ended."""
 
@@ -136,7 +140,7 @@ class InterruptHandler:
 
     def describe_error(self, error: Exception) -> str:
         """Why a job has ended, for a report."""
-        return "interrupted" if self.asked else f"the client on the box is lost: {error}"
+        return INTERRUPTED if self.asked else f"the client on the box is lost: {error}"
 
     @contextmanager
     def open_client(self, box: ConnectedHost, place: ClientTarget, *more: Path) -> Iterator[HostClient]:

@@ -13,11 +13,16 @@ from click.shell_completion import CompletionItem
 from cli.default_inventory import DecoratedCommand, InventoryArgument, default_inventory, describe_missing, is_inventory
 from cli.prog_name import TYPED_INVENTORY_KEY
 from rigwright.declaration.host_data import find_undeclared_data
+from rigwright.declaration.inventory_errors import (
+    describe_foreign_format,
+    describe_missing_group,
+    describe_python_error,
+)
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.local_files import read_content
 from rigwright.model.rig import Rig
-from rigwright.problems import Invalid, describe_exception, format_value, printable, suggestion
+from rigwright.problems import Invalid, format_value, printable, suggestion
 
 MAX_INVENTORY_BYTES = 16 << 20  # bytes of an inventory
 
@@ -98,6 +103,8 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
     groups: dict[str, list[str]] = {}
     group_data: dict[str, dict[str, Any]] = {}
     hosts: dict[str, dict[str, Any]] = {}
+    if wrong := describe_foreign_format(inventory):
+        raise click.ClickException(f"{inventory}: {wrong}")
     try:
         variables = run()
     except SystemExit as error:
@@ -106,7 +113,7 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an inventory is the operator's program: anything can come out of it
-        raise click.ClickException(f"{inventory}: {describe_exception(error)}") from None
+        raise click.ClickException(f"{inventory}: {describe_python_error(inventory, error)}") from None
     ignored = ""
     for name, value in variables.items():
         listed = value[0] if isinstance(value, tuple) and value else value
@@ -115,7 +122,7 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
         if not is_group or name.startswith("_"):
             continue
         if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
-            ignored = f"; {name} is not a group, because it contains {format_value(odd[0])}"
+            ignored = f"; {name} is not a group, because it contains {format_value(odd[0])}: {name} = hosts({{...}})"
             continue  # to pyinfra it is a list like any other
         members = [_parse_member(f"{inventory}: {name}", item) for item in listed]
         groups[name] = [host for host, _ in members]
@@ -124,9 +131,9 @@ def _run_inventory(inventory: str, limit: str | None, run: Callable[[], dict[str
             # a group may name hosts of another one
             hosts[host] = {**hosts.get(host, {}), **data}
     if not hosts:
-        raise click.ClickException(f"{inventory}: no hosts{ignored}")
-    if wrong := find_name_clashes(hosts, groups):
-        raise click.ClickException("\n".join(f"{inventory}: {one}" for one in wrong))
+        raise click.ClickException(f"{inventory}: no hosts{ignored or describe_missing_group(variables)}")
+    if clashes := find_name_clashes(hosts, groups):
+        raise click.ClickException("\n".join(f"{inventory}: {one}" for one in clashes))
     where = {host: (name, hosts[host]) for name, members in groups.items() for host in members}
     if problems := find_undeclared_data(inventory, group_data, where, RIG_KEYS):
         raise click.ClickException(str(Invalid(problems)))

@@ -32,10 +32,12 @@ from roles import root_shell
 @click.option("--instance", help="Only this instance.", shell_complete=shell_completion.complete_instances)
 @click.option("--lines", "-n", type=WholeNumber(1, 100_000), default=50, show_default=True, help="Last lines.")
 @click.option("--follow", "-f", is_flag=True, help="Print new lines until interrupted.")
-def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
+@click.option("--all", "everything", is_flag=True, help="Also the lines that an engine writes for each request.")
+def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool, everything: bool) -> None:
     """Print instances' journals.
 
-    Each line begins with its host. Standard error explains a line with a known cause, once.
+    Each line begins with its host. Lines that an engine writes for each successful request are left out. Standard error
+    explains a line with a known cause, once.
     Example: rigwright logs rig.py --instance chat --follow
     """
     exit_codes.exit_on_interrupt()
@@ -50,12 +52,15 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
     said: Queue[tuple[str, bool] | None] = Queue(1000)  # no more is read than the terminal takes
 
     def tell(box: ConnectedHost, units: list[str]) -> None:
-        command = ["journalctl", "--no-pager", "--output=short-iso", f"--lines={lines}"]
-        command += ["--follow"] * follow + [f"--unit={unit}" for unit in units]
-        causes = [*dict.fromkeys(cause for one in box.rig.instances for cause in kind_of(one).causes)]
+        kinds = [*dict.fromkeys(map(kind_of, box.rig.instances))]
+        patterns = [one.request_log for one in kinds if one.request_log and not everything]
+        requests = re.compile(rf"\S+ \S+: (?:{'|'.join(patterns)})" if patterns else r"(?!)")
+        causes = [*dict.fromkeys(cause for one in kinds for cause in one.causes)]
         shown: set[Cause] = set()
         try:
-            for line in box.stream_lines(shlex.join(command)):
+            for line in box.stream_lines(_journal_command(units, lines, patterns, follow=follow)):
+                if requests.match(line):
+                    continue
                 said.put((f"{box.name}  {_strip_controls(line)}", False))
                 cause = find_cause(causes, line)
                 if cause and not (cause.last or cause.plain) and cause not in shown:
@@ -95,6 +100,22 @@ def _journal_units(instances: tuple[Instance, ...], served: ObservedServing, ins
     declared = {one.unit for one in instances if instance in (None, one.name)}
     there = declared & {*served.links, *served.processes}
     return sorted(there if instance else there | running)
+
+
+def _journal_command(units: list[str], lines: int, left_out: list[str], *, follow: bool) -> str:
+    """The shell command that prints the last lines of units, without those that begin with a pattern.
+
+    With `--follow` the lines left out count among the last ones, for journalctl cannot select and follow.
+    """
+    command = ["journalctl", "--no-pager", "--output=short-iso", "--no-hostname", f"--lines={lines}"]
+    command += [f"--unit={unit}" for unit in units]
+    if follow:
+        return shlex.join([*command, "--follow"])
+    if not left_out:
+        return shlex.join(command)
+    # with a pattern and a number, releases differ in the order of lines
+    command += ["--reverse", "--case-sensitive=yes", f"--grep=^(?!{'|'.join(left_out)})"]
+    return f"{shlex.join(command)} | tac"
 
 
 def _strip_controls(line: str) -> str:

@@ -32,6 +32,7 @@ from rigwright.model.gateway_schema import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, RigEntry, ShareEntry
 from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
 from rigwright.model.roots import Roots
+from rigwright.model.secret_sources import SecretCommand
 from rigwright.operate import kernel_messages
 from rigwright.patches.patch import PatchKeys, PatchTarget
 from rigwright.plugins.plugin import PluginKeys, PluginMode, SelftestKeys, SelftestLine
@@ -71,6 +72,7 @@ TABLES = {
     "roots": KeyTable(Roots, "roots.", python=True),
     "share": KeyTable(ShareEntry, "share.", python=True),
     "registry": KeyTable(RegistryEntry, python=True),
+    "secret": KeyTable(SecretCommand, python=True),
     "gateway": KeyTable(Gateway, "gateway.", python=True),
     "gateway-listener": KeyTable(ListenerEntry, python=True),
     "gateway-model": KeyTable(ModelEntry, python=True),

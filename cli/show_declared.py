@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -40,7 +41,15 @@ def find_access_paths(inventory: str, limit: str | None, model: str | None) -> d
         )
     if model is None:
         return found
+    aliases = {
+        replace(one, model=model): rig
+        for one, rig in found.items()
+        if one.listener and rig.gateway and rig.gateway.aliases.get(model) == one.model
+    }
+    if aliases:
+        return aliases
     names = {one.model for one in found} | {one.instance for one in found if one.instance}
+    names |= {alias for rig in found.values() if rig.gateway for alias in rig.gateway.aliases}
     if model not in names:
         raise click.UsageError(describe_unknown("model or instance", model, names))
     return {one: rig for one, rig in found.items() if model in (one.model, one.instance)}

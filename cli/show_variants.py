@@ -56,6 +56,9 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
             print_prose(f"{f'{rig}: ' if rig else ''}{describe_no_match(catalog, cards)}", err=True)
         rows += found
     blocked = {} if given["need"] or given["workload"] else catalog.blocked
+    if inventory is not None:
+        shown = {row["variant"] for row in rows}
+        blocked = {name: one for name, one in blocked.items() if shown & {*one.alternative}}
     if as_json:
         gone = [{"variant": name, "why": one.why, "instead": list(one.alternative)} for name, one in blocked.items()]
         click.echo(json.dumps({"variants": rows, "blocked": gone}, indent=2))

@@ -15,7 +15,7 @@ from cli import shell_completion
 from cli.check_serving import verify_box
 from cli.deploy_verbs import RunRequest, run_request
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
-from cli.instance_access import ClientAccess, InterruptHandler
+from cli.instance_access import INTERRUPTED, ClientAccess, InterruptHandler
 from cli.inventory_edit import edit_inventory_text, print_diff, replace_file, restore_file
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts, require_complete_bundle
 from cli.plan import HostPlan, plan_box
@@ -84,7 +84,7 @@ def switch(
 
     Edits INVENTORY and deploys INSTANCE. The new variant is installed next to the running one, replaces it, and is
     tested as by `rigwright check --serving`; if it fails, the previous variant and the file are restored. Instances
-    that share a gateway's name switch together.
+    that share a gateway's name switch together. After Ctrl-C during the tests, the new variant serves on.
     Exit status: 0, switched. 1, restored, or not tested to the end. 2, the command or the inventory is refused. 3, the
     host was not reached.
     Example: rigwright switch rig.py chat llamacpp/65k --limit box1
@@ -177,11 +177,11 @@ def _read_existing_service(box: ConnectedHost, order: VariantSwitch, theirs: Exi
 
 
 def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
-    """What of all that they declare instances cannot do; empty where they can do it all.
+    """Why switched instances are not verified: a check fails, one is not ready, or no check can be judged. Empty where
+    all of them are; a check that a model cannot be judged by is a skip.
 
     Raises:
-        NotAsDeclared: one was not asked to the end, is not ready, or was judged by nothing, which does not count as
-            passed, and is no reason to go back. A model cannot be judged by a skipped check.
+        NotAsDeclared: an interrupt ends the verification, and the new variant serves on.
     """
     instances = [one for one in box.rig.instances if one.name in names]
     unproven = ""
@@ -197,10 +197,10 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
             return f"{found.variant} fails: {failed}"
         if not unproven and found.verdict != "as declared":
             reason = found.ended or found.state or "none of its checks could be judged"
-            unproven = f"{box.name}: {found.instance} serves {found.variant}, and is not proven: {reason}"
-    if unproven:
-        raise NotAsDeclared(unproven)
-    return ""
+            if found.ended == INTERRUPTED:
+                raise NotAsDeclared(f"{box.name}: {found.instance} serves {found.variant}, and is not proven: {reason}")
+            unproven = f"{found.variant} is not verified: {reason} (--unverified accepts that)"
+    return unproven
 
 
 def _find_instance_host(inventory: str, instance: str, limit: str | None) -> tuple[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import click
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
-from rigwright.declaration.entry_validation import find_exposed_files
+from rigwright.declaration.entry_validation import find_exposed_files, list_secret_sources
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import describe_warnings, place_instance
 from rigwright.engines.memory_fit import GIB
@@ -51,6 +51,8 @@ def validate(inventory: str, limit: str | None) -> None:
             )
         warned += [f"{name}: {said}" for said in describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit)]
         warned += [f"{name}: {what}: {cure}" for what, cure in find_exposed_files([rig]).items()]
+        commands = {source: what for source, what in list_secret_sources(rig).items() if not isinstance(source, str)}
+        warned += [f"{name}: {what}: {source} exists; a deploy runs it" for source, what in commands.items()]
         if not rig.instances:
             rows.append((name, "none"))
     print_table(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights", "KV cache"), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -56,6 +57,8 @@ def _ssh_host(value: str) -> str:
     try:
         canonical_host(value)
     except ValueError:
+        if hint := describe_url_host(value):
+            raise ValueError(f"{HOST} alone{hint}") from None
         if not (found := _TARGET.fullmatch(value)):
             raise
         user, six, name, port = found.groups()
@@ -149,11 +152,19 @@ def _source(value: str) -> str:
     raise ValueError(f"{rule}an http(s) URL {_WITH_PORT}")
 
 
+def describe_url_host(value: str) -> str:
+    """The hint for an address of the web in the place of a host: the host in it. Empty for another text."""
+    with suppress(ValueError):
+        if re.match(r"[a-z]{2,8}://", value) and (host := urlsplit(value).hostname):
+            return f"; did you mean {host!r}?"
+    return ""
+
+
 def _address(value: str) -> str:
     try:
         address = ip_address(value)
     except ValueError:
-        raise ValueError("an IP address of the host") from None
+        raise ValueError(f"an IP address of the host{describe_url_host(value)}") from None
     if "%" in value:
         raise ValueError(f"an IP address of the host, {ZONE}")
     if address.is_unspecified or address.is_multicast:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from rigwright.model.download_origins import HUB_ORIGIN, origin_of, refuse_login
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.roots import Roots
+from rigwright.model.secret_sources import SecretSource, validate_secret
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import bundle as bundles
 from rigwright.supply import image_manifest
@@ -149,9 +151,9 @@ def _validate_downloads(draft: EntryDraft) -> Fields:
         except ValueError as error:
             draft.refuse("ca_file", f"{entry.ca_file} {error}")
     if entry.hub_token_file is not None:
-        token_file = draft.resolve_path(entry.hub_token_file)
+        token_file = draft.resolve_secret(entry.hub_token_file)
         try:
-            load_api_key(token_file, "token")
+            validate_secret(token_file, partial(load_api_key, what="token"))
         except ValueError as error:
             draft.refuse("hub_token_file", f"{token_file} {error}")
     refuse_token(entry.hub_token_file, entry.hub_token_origin, entry.mirrors, draft.refuse)
@@ -164,7 +166,7 @@ def _validate_downloads(draft: EntryDraft) -> Fields:
         ca_certificates=certificates,
         hub_token_file=token_file,
         hub_token_origin=token_origin(entry.hub_token_origin) if token_file else None,
-        registry_logins=refuse_logins(entry.registries, entry.mirrors, draft.resolve_path, draft.refuse),
+        registry_logins=refuse_logins(entry.registries, entry.mirrors, draft.resolve_secret, draft.refuse),
     )
     return {"network": network, "share": entry.share, "fs_verity": entry.fs_verity}
 
@@ -233,12 +235,14 @@ def credential_name(registry: str) -> str:
     return f"login-{registry}"
 
 
-def fetch_credentials(network: DownloadNetwork, bundle: Bundle | None, artefacts: Sequence[Artefact]) -> dict[str, str]:
-    """The credentials that fetching needs: name -> the file on the operator's machine."""
+def fetch_credentials(
+    network: DownloadNetwork, bundle: Bundle | None, artefacts: Sequence[Artefact]
+) -> dict[str, SecretSource]:
+    """The credentials that fetching needs: name -> the file or command on the operator's machine."""
     if bundle:
         return {}
     asked = {source.partition(":")[0] for artefact in artefacts for source in artefact.sources}
-    found = {credential_name(name): path for name, path in network.registry_logins.items() if name in asked}
+    found = {credential_name(name): source for name, source in network.registry_logins.items() if name in asked}
     return found | ({CREDENTIAL: network.hub_token_file} if HUB in asked and network.hub_token_file else {})
 
 

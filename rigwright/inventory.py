@@ -40,7 +40,7 @@ from rigwright.declaration.connection import (
     parse_host_key,
 )
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.host_data import MADE
+from rigwright.declaration.host_data import EARLIER_GROUPS, MADE
 from rigwright.declaration.inventory_source import find_source_problems
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.model.catalog_schema import Catalog
@@ -60,9 +60,8 @@ _MAKING: ContextVar[LoadPurpose] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
-_EARLIER = "__rigwright_groups__"
-"""In an inventory's own namespace: the rigs of the groups that it has made before."""
 HostGroup = list[tuple[str, dict[str, object]]]
+TABLE = f'{{"rig1": {RigEntry.EXAMPLE}}}'
 RIG_KEYS = frozenset({*KEYS, *RigEntry.model_fields})
 """Keys of a rig: of its connection, and of its entry."""
 
@@ -81,7 +80,7 @@ def hosts(entries: object, **shared: object) -> HostGroup:
     caller = sys._getframe(1)
     file = str(Path(caller.f_code.co_filename).resolve())
     # of a module that inventories import, what an earlier one has made is still there
-    earlier = caller.f_globals.setdefault(_EARLIER, []) if caller.f_globals.get("__spec__") is None else []
+    earlier = caller.f_globals.setdefault(EARLIER_GROUPS, []) if caller.f_globals.get("__spec__") is None else []
     # its spinner and a progress line of ours would write over each other
     os.environ.setdefault("PYINFRA_PROGRESS", "off")
     try:
@@ -122,14 +121,19 @@ def _transport(sock: object, **options: object) -> object:
 
 def _load_group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
-        raise Invalid([Problem(file, "hosts()", "must be a table with at least one rig: name -> keys")])
+        raise Invalid(
+            [Problem(file, "hosts()", f"must be a table with at least one rig: name -> keys, such as {TABLE}")]
+        )
     group: HostGroup = []
     found: dict[str, list[Problem]] = {"": find_source_problems(file, RIG_KEYS)}
     rigs: dict[str, Rig] = {}
     for name, own in entries.items():
         problems = found.setdefault(str(name), [])
         if not isinstance(own, dict):
-            problems.append(Problem(file, str(name), f"{format_value(own)} is refused: must be a table of keys"))
+            is_key = isinstance(name, str) and name in RIG_KEYS
+            hint = f'; {name} is a key of a rig: hosts({{"rig1": {{"{name}": ...}}}})' if is_key else ""
+            text = f"{format_value(own, str(name))} is refused: must be a table of keys{hint}"
+            problems.append(Problem(file, str(name), text))
             continue
         entry = {**shared, **own}
         connection = {key: value for key, value in entry.items() if str(key).startswith(("ssh_", "_"))}

@@ -28,6 +28,11 @@ class FrozenModel(BaseModel):
     in docs/reference/inventory.md convert files.
     """
 
+    FOREIGN: ClassVar[dict[str, str]] = {}
+    """Name that another program has for a key, in lowercase letters and digits -> the key, or where it is declared."""
+    EXAMPLE: ClassVar[str] = ""
+    """A valid table, for a message about another type."""
+
     @model_validator(mode="before")
     @classmethod
     def _validate_renamed_keys(cls, data: object) -> object:
@@ -86,12 +91,20 @@ def suggestion(value: str, names: Iterable[str]) -> str:
     spelt = {name.casefold(): name for name in allowed}
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.5)
     near = near or [spelt[name] for name in difflib.get_close_matches(value.casefold(), spelt, n=1, cutoff=0.5)]
+    inside = [name for name in allowed if value.casefold() in name.casefold().split("/")]
+    if inside and value not in inside:
+        near = inside if len(inside) == 1 else []
+    if inside and not near:
+        more = ", ..." if len(inside) > MOST_NAMES else ""
+        return f"; did you mean one of {', '.join(inside[:MOST_NAMES])}{more}?"
     parts = [f'did you mean "{near[0]}"?'] if near else []
     if len(allowed) <= (24 if near else 40):
         parts.append("allowed: " + (", ".join(allowed) or "none"))
     return "; " + "; ".join(parts) if parts else ""
 
 
+MOST_NAMES = 8
+"""Names with a common part that a message lists."""
 LONGEST_NAME = 200
 """Characters that are compared with valid names, which takes the product of both lengths."""
 
@@ -106,10 +119,17 @@ def describe_renamed(new: str) -> str:
     return f"is now called {new}"
 
 
-def describe_unknown(kind: str, value: str, names: Iterable[str]) -> str:
-    """The text of an unknown name."""
+def describe_unknown(kind: str, value: str, names: Iterable[str], spelling: str = "") -> str:
+    """The text of an unknown name.
+
+    Args:
+        kind: The noun for such names.
+        value: The name.
+        names: The valid names.
+        spelling: The text that is compared with them instead of the name.
+    """
     shown = HIDDEN if has_secret_form(value) else _shorten(value)
-    return f'there is no {kind} "{shown}"{suggestion(value[:LONGEST_NAME], names)}'
+    return f'there is no {kind} "{shown}"{suggestion((spelling or value)[:LONGEST_NAME], names)}'
 
 
 # pydantic's words where they do not follow "must be"
@@ -166,15 +186,15 @@ def translate_validation(
             key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{_shorten(str(part))}"
         if detail["type"] == "extra_forbidden":
             allowed = {*_valid_keys(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
-            models = _nested_models(_find_annotation(model, tuple(loc[:-1])))
+            models = [*_nested_models(_find_annotation(model, tuple(loc[:-1])))]
             renamed = (one.RENAMED for one in models if issubclass(one, FrozenModel))
             if new := next((names[str(loc[-1])] for names in renamed if loc[-1] in names), ""):
                 found.append(Problem(file, key, describe_renamed(new)))
                 continue
-            text = "unknown key" + suggestion(str(loc[-1]), allowed)
+            text = "unknown key" + (_foreign_hint(models, str(loc[-1]), allowed) or suggestion(str(loc[-1]), allowed))
             found.append(Problem(file, key, text + _quoting_hint(file, [*within, *loc], detail["input"], allowed)))
         elif detail["type"] == "missing":
-            found.append(Problem(file, key, "missing"))
+            found.append(Problem(file, key, "missing" + _example_hint(model, tuple(loc), detail)))
         elif detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
             found.append(_describe_kind_problem(file, key, model, tuple(loc), detail))
         else:
@@ -182,10 +202,45 @@ def translate_validation(
                 Problem(
                     file,
                     key,
-                    f"{format_value(detail['input'], key)} is refused: must be {_describe_rule(file, detail)}",
+                    f"{format_value(detail['input'], key)} is refused: must be {_describe_rule(file, detail)}"
+                    + _example_hint(model, tuple(loc), detail),
                 )
             )
     return found
+
+
+def _foreign_hint(models: Iterable[type[BaseModel]], key: str, allowed: Iterable[str]) -> str:
+    """The key that has another name in other programs, or where it is declared; empty for an unknown name."""
+    name = re.sub(r"[^a-z0-9]", "", key.casefold())
+    hints = (one.FOREIGN.get(name, "") for one in models if issubclass(one, FrozenModel))
+    if not (hint := next(filter(None, hints), "")):
+        return ""
+    return f'; did you mean "{hint}"?' if hint in allowed else f"; {hint}"
+
+
+_QUOTED_NUMBER = re.compile(r"\s*([0-9]{1,9})\s*[A-Za-z%]{0,4}\s*")
+# pydantic's names of errors of types
+_TYPE_ERRORS = {"missing", "int_type", "tuple_type", "dict_type", "model_type", "model_attributes_type", "string_type"}
+
+
+def _example_hint(model: type[BaseModel], loc: tuple[int | str, ...], detail: ErrorDetails) -> str:
+    """The right form for a value of another type: the same number without quotes, or an example of the key."""
+    kind, value = detail["type"], detail["input"]
+    if kind == "bool_type" and isinstance(value, str):
+        return ", without quotes"
+    if kind == "int_type" and isinstance(value, str) and (found := _QUOTED_NUMBER.fullmatch(value)):
+        return f": {found[1]}, without quotes"
+    is_item = bool(loc) and isinstance(loc[-1], int)
+    if kind not in _TYPE_ERRORS or not loc or (kind == "int_type" and not is_item):
+        return ""
+    place = loc[:-1] if is_item else loc
+    above = [*_nested_models(_find_annotation(model, place[:-1]))]
+    examples = [one.model_fields[str(place[-1])].examples for one in above if place[-1] in one.model_fields]
+    here = _find_annotation(model, place)
+    is_table = isinstance(here, type) or get_origin(here) in (Union, UnionType)
+    tables = [one.EXAMPLE for one in _nested_models(here) if is_table and issubclass(one, FrozenModel)]
+    shown = next((found[0] for found in examples if found), next(iter(tables), ""))
+    return f"{', in a list' if is_item else ','} such as {shown}" if shown else ""
 
 
 def _describe_kind_problem(
@@ -252,7 +307,7 @@ _SECRET_KEY = re.compile(
 )
 _SECRET_TABLES = frozenset({"registries"})
 _PUBLIC_KEY = re.compile(
-    r"(?:.*_)?(?:sha256|digest|version|commit|revision|selection|sources|fingerprint|include)|file"
+    r"(?:.*_)?(?:sha256|digest|version|commit|revision|selection|sources|fingerprint|include|host_key)|file"
 )
 HIDDEN_VALUE = "a hidden value (it may be a secret)"
 

@@ -33,6 +33,14 @@ _ESCAPED = re.compile(r"[^\x00-\x7e]")
 _PARTS = re.compile(r"^(?:\[\[artefact\]\]|([a-z0-9_]+) = (.*))$", re.MULTILINE)
 
 
+def _unquoted_name(text: str, message: str) -> str:
+    """The header of a table with its name in quotes, for an error in a header such as `[variants.llamacpp/65k]`."""
+    number = re.search(r"at line ([0-9]+)", message)
+    line = text.splitlines()[int(number[1]) - 1] if number else ""
+    found = re.fullmatch(r"\s*\[(\w+)\.([^\]\"']*[/ ][^\]\"']*)\]\s*", line)
+    return f'[{found[1]}."{found[2]}"]' if found else ""
+
+
 def load_toml(path: Path, model: type[M]) -> M:
     """Read a file into a model.
 
@@ -43,6 +51,7 @@ def load_toml(path: Path, model: type[M]) -> M:
         content = local_files.read_content(path, LARGEST)
     except ValueError as error:
         raise Invalid([Problem(str(path), "", str(error))]) from error
+    text = ""
     try:
         text = content.decode()
         if text.startswith("\ufeff"):
@@ -56,6 +65,8 @@ def load_toml(path: Path, model: type[M]) -> M:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         if "int_max_str_digits" in str(error):
             why = "a number has too many digits"
+        elif name := _unquoted_name(text, str(error)):
+            why = f"{error}; a name with a slash or a space needs quotes: {name}"
         raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {why}")]) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -15,6 +16,9 @@ from packaging.requirements import Requirement as PythonRequirement
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from rigwright.safe_text import has_secret_form
+
+NEAR_LENGTH = 200
+"""Characters of a refused text for which the nearest valid one is looked up."""
 
 
 def refuse_violations(*rules: tuple[bool, str]) -> None:
@@ -30,20 +34,36 @@ def refuse_violations(*rules: tuple[bool, str]) -> None:
         raise ValueError("; and ".join(broken))
 
 
-def matching(pattern: str, description: str) -> AfterValidator:
-    """The rule that a text is of a pattern, whole; `description` is what is allowed, for people."""
+def matching(pattern: str, description: str, correct: Callable[[str], str] | None = None) -> AfterValidator:
+    """The rule that a text is of a pattern, whole.
+
+    Args:
+        pattern: The regular expression.
+        description: The allowed texts, for people.
+        correct: Returns the valid text that is nearest to a refused one; one that is not valid either is left out.
+    """
 
     def check(value: str) -> str:
         # \Z, not $: a trailing newline would reach unit files and command lines
         if not re.fullmatch(pattern, value):
-            raise ValueError(description)
+            near = correct(value) if correct and len(value) <= NEAR_LENGTH else ""
+            raise ValueError(
+                description + (f'; did you mean "{near}"?' if near and re.fullmatch(pattern, near) else "")
+            )
         return value
 
     return AfterValidator(check)
 
 
 # Host and unit names: what systemd, DNS and ssh all take without quoting, never starting with an option's dash.
-Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,47}", "at most 48 lowercase letters, digits and dashes")]
+Name = Annotated[
+    str,
+    matching(
+        r"[a-z0-9][a-z0-9-]{0,47}",
+        "at most 48 lowercase letters, digits and dashes",
+        lambda value: re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-"),
+    ),
+]
 # Names of catalogue entries: also dots and capitals, as in model names, and one slash (engine/name) in variants.
 CATALOG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 CatalogName = Annotated[str, matching(CATALOG_NAME.pattern, "letters, digits, dots and dashes")]
@@ -55,6 +75,10 @@ DebVersion = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,95}", "let
 ArtefactName = Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
 VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VariantName = Annotated[str, matching(VARIANT_NAME.pattern, "engine/name, such as llamacpp/65k")]
+# Of another form, too: the catalogue refuses an unknown name with the nearest one.
+CARD_REFERENCE = VARIANT_REFERENCE = re.compile(r"[\x20-\x7e]{1,200}")
+VariantReference = Annotated[str, matching(VARIANT_REFERENCE.pattern, "engine/name, such as llamacpp/65k")]
+CardReference = Annotated[str, matching(CARD_REFERENCE.pattern, "letters, digits, dots and dashes")]
 FileName = Annotated[
     str,
     matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name without a folder: letters, digits, dots and dashes"),
@@ -98,7 +122,14 @@ Module = Annotated[
 ]
 CmakeOption = Annotated[str, matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
 CmakeValue = Annotated[str, matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
-Flag = Annotated[str, matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
+Flag = Annotated[
+    str,
+    matching(
+        r"[a-z][a-z0-9-]*",
+        "a long option's name without its dashes",
+        lambda value: value.lower().lstrip("-").replace("_", "-"),
+    ),
+]
 # A dash only before a number: an option in the place of a value would be read as the value. No number is nan or inf.
 FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z).{1,4096}")
 
@@ -195,7 +226,9 @@ def _memory(value: str) -> str:
         return value
     if re.fullmatch(r"[1-9][0-9]?%|100%", value):
         return value
-    raise ValueError('an amount of memory from 64M to 64T, such as "48G" or "80%"')
+    meant = re.fullmatch(r"([1-9][0-9]{0,5}) *([MGTmgt])(?:i?[Bb])?", value)
+    near = f'; did you mean "{meant[1]}{meant[2].upper()}"?' if meant else ""
+    raise ValueError(f'an amount of memory from 64M to 64T, such as "48G" or "80%"{near}')
 
 
 def memory_bytes(declared: str, host_kib: int) -> int:

@@ -27,6 +27,7 @@ DISK = 2 << 30  # bytes, of one file
 MEMORY = 8 << 30  # bytes, of addresses: a thread of py-rattler's reserves some
 SUBDIRS = ("linux-64", "noarch")
 
+_REQUEST = re.compile(r"for url \(([^\s()]{1,300})\)")
 MirrorLookup = Callable[[str], Sequence[str]]
 """Base addresses of a channel's mirrors, in order; none where conda's clients know where it is."""
 SolvedResult = TypeVar("SolvedResult")
@@ -113,8 +114,26 @@ def _run_solver(
         last = _strip_controls(done.stderr)[-300:]
         raise DownloadUnavailable(f"{', '.join(bases)}: the solver ended with {done.returncode}: {last}") from None
     if failed is not None:
-        raise DownloadUnavailable(f"{', '.join(bases)}: py-rattler reports: {_strip_controls(failed)}")
+        raise DownloadUnavailable(_describe_failure(bases, failed))
     return told
+
+
+def _describe_failure(bases: Sequence[str], failed: str) -> str:
+    """Why a solver failed: of a connection, the address and its last cause, and the way around it.
+
+    Args:
+        bases: Addresses or names of the channels.
+        failed: Text of py-rattler's error, with a chain of `Caused by:` lines for a failed request.
+    """
+    causes = failed.split("\nCaused by: ")[1:]
+    names = ", ".join(bases)
+    if not causes or not (found := _REQUEST.search(failed)):
+        return f"{names}: py-rattler reports: {_strip_controls(failed)}"
+    reason = _strip_controls(re.sub(r" \(os error \d+\)", "", causes[-1]))
+    return (
+        f"channel {names} cannot be reached: {reason} ({_strip_controls(found[1])}). Check this machine's network and "
+        'proxy, or name a mirror in the inventory: "mirrors": {"CHANNEL": ["https://..."]}'
+    )
 
 
 def _strip_controls(text: str) -> str:

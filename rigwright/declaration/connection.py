@@ -115,9 +115,20 @@ LARGEST = 64 << 10  # bytes of a private key; one of RSA with 16384 bits has 13,
 
 
 def _host_key(value: str) -> str:
-    if not is_host_key(value):
-        raise ValueError(RULE)
+    try:
+        parse_host_key(value)
+    except ValueError as error:
+        text = str(error) if str(error) == RULE else f"{RULE}: {error}"
+        raise ValueError(f"{text}{_correct_host_key(value)}") from None
     return value
+
+
+def _correct_host_key(value: str) -> str:
+    """The hint for a fingerprint, or for a line of known_hosts."""
+    if re.match(r"SHA256:|(?:MD5:)?(?:[0-9a-f]{2}:){3}", value):
+        return "; this is a fingerprint: `rigwright key host` prints the key of each host and its fingerprint"
+    rest = value.partition(" ")[2]
+    return f"; leave out the host's name before it: {rest}" if is_host_key(rest) else ""
 
 
 _Path = Annotated[LocalPath, matching(r"(?s:[^-].*)", f"{LOCAL_PATH}, without a dash at its beginning")]
@@ -190,7 +201,9 @@ def find_connection_problems(
             and not describe_wrong_value(key, value)
             and (faulty := judge(str(Path(value).expanduser())))
         ):
-            found.append(Problem(file, f"{name}.{key}", f"{format_value(value, key)} is refused: {faulty}"))
+            path = Path(value).expanduser()
+            start = "" if path.is_absolute() else f"; the path starts at the current folder, {Path.cwd()}"
+            found.append(Problem(file, f"{name}.{key}", f"{format_value(value, key)} is refused: {faulty}{start}"))
     return found
 
 

@@ -9,18 +9,18 @@ from pydantic import ValidationError
 
 from rigwright import local_files
 from rigwright.declaration.features import FEATURES
-from rigwright.model.api_keys import resolve_inventory_path
-from rigwright.model.gateway_schema import Gateway
-from rigwright.model.instance import Instance
+from rigwright.model.api_keys import resolve_secret
 from rigwright.model.inventory_feature import EntryDraft, Feature
 from rigwright.model.inventory_schema import RigEntry
-from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig
+from rigwright.model.secret_sources import SecretSource
+from rigwright.monitoring.config_files import receiver_secret_files
 from rigwright.problems import Problem, translate_validation
 from rigwright.validation_passes import find_all_errors
 
 # A refused listener gets these ports on the loopback interface, so that all else of its gateway is judged.
 LAST_PORT = 65535
+MOST_CARDS = 16  # of a rig
 
 
 def _without_faulty_key(top: str, table: dict[str, object], inner: Sequence[int | str]) -> dict[str, object] | None:
@@ -83,6 +83,8 @@ def validate_entry(
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
+    if any(one.key == f"{name}.cards" for one in problems):
+        present = MOST_CARDS  # their number is unknown
     draft = EntryDraft(file, name, entry, present, problems, data if isinstance(data, dict) else {})
     for feature in features:
         draft.add_fields(feature.name, feature.validate(draft))
@@ -93,21 +95,20 @@ def find_exposed_files(rigs: Iterable[Rig]) -> dict[str, str]:
     """What is wrong with the files of rigs that others can read -> the command that fixes it."""
     found = {}
     for rig in rigs:
-        for path, what in _list_secret_files(rig.inventory, rig.instances, rig.gateway, rig.network).items():
-            if fault := local_files.describe_exposure(path):
+        for source, what in list_secret_sources(rig).items():
+            if isinstance(source, str) and (fault := local_files.describe_exposure(source)):
                 said, _, cure = fault.partition(": ")
-                found[f"{what} {path} {said}"] = cure
+                found[f"{what} in {source} {said}"] = cure
     return found
 
 
-def _list_secret_files(
-    inventory: str, instances: tuple[Instance, ...], gateway: Gateway | None, network: DownloadNetwork
-) -> Mapping[str, str]:
-    """Path -> what is in it."""
-    found = {one.api_key_file: "the API key in" for one in instances if one.api_key_file}
-    found |= {network.hub_token_file: "the hub's token in"} if network.hub_token_file else {}
-    found |= dict.fromkeys(network.registry_logins.values(), "the registry's login in")
-    for one in gateway.listeners.values() if gateway else ():
-        if one.key_file:
-            found[resolve_inventory_path(Path(inventory).parent, one.key_file)] = "the certificate's key in"
-    return found
+def list_secret_sources(rig: Rig) -> Mapping[SecretSource, str]:
+    """Files and commands on the operator's machine that provide secrets of a rig -> the secret."""
+    folder, server = Path(rig.inventory).parent, rig.monitoring.server if rig.monitoring else None
+    found = {one.api_key_file: "the API key" for one in rig.instances if one.api_key_file}
+    found |= {rig.network.hub_token_file: "the hub's token"} if rig.network.hub_token_file else {}
+    found |= dict.fromkeys(rig.network.registry_logins.values(), "the registry's login")
+    listeners = rig.gateway.listeners.values() if rig.gateway else ()
+    found |= {resolve_secret(folder, one.key_file): "the certificate's key" for one in listeners if one.key_file}
+    receivers = receiver_secret_files(server).items() if server else ()
+    return found | {resolve_secret(folder, entry): f"the receiver's {name.split('.')[-1]}" for name, entry in receivers}

@@ -9,6 +9,8 @@ from typing import Any
 
 from rigwright.problems import Problem, suggestion
 
+EARLIER_GROUPS = "__rigwright_groups__"
+"""In an inventory's own namespace: the rigs of the groups that it has made before."""
 MADE: dict[tuple[str, str], Mapping[str, object]] = {}
 """Inventory and rig -> the data that `hosts()` made, in this process."""
 DECLARE = "declare it in hosts({...}), or for all rigs as hosts({...}, KEY=VALUE)"

@@ -37,7 +37,10 @@ def choose_variants(catalog: Catalog, asked: VariantQuery) -> tuple[str, ...]:
     def worth(name: str) -> tuple[object, ...]:
         variant = catalog.variants[name]
         engine = catalog.engines.get(variant.engine)
+        purpose = variant.purpose
         return (
+            # demonstrations are for no need and no workload
+            bool(purpose and not (purpose.needs or purpose.workloads)),
             _purpose(variant).needs.index(asked.need) if asked.need else 0,
             KINDS.index(variant.evidence.kind) if variant.evidence else len(KINDS),
             bool(engine and kinds()[engine.kind].container_engine),
@@ -56,7 +59,9 @@ def describe_no_match(catalog: Catalog, cards: tuple[frozenset[str], ...] | None
         cards: As in `Asked`.
     """
     others = [
-        name for name in choose_variants(catalog, VariantQuery(cards=cards)) if _purpose(catalog.variants[name]).cards
+        name
+        for name in choose_variants(catalog, VariantQuery(cards=cards))
+        if _purpose(catalog.variants[name]).cards or not cards
     ]
     instead = f"for these cards: {', '.join(others)}" if others else "see docs/guides/adding-a-model.md to add one"
     return f"no variant of the catalogue matches; {instead}"
@@ -176,7 +181,7 @@ def edit_inventory(file: str, content: bytes, rig: str, switch: VariantSwitch, o
         where = f"{rig}.instances.{instance}.{key}"
         raise Invalid([Problem(file, where, f"line {error.lineno}: {error.msg}")]) from None
     except _NotALiteral as error:
-        said = f"line {error.line} {error}, so nothing was edited: set {by_hand} there by hand"
+        said = f"line {error.line} {error}, so nothing was edited: set {by_hand} there by hand, or switch with --once"
         raise Invalid([Problem(file, f"{rig}.instances.{instance}.{key}", said)]) from None
     for start, end, text in sorted(replaced, reverse=True):
         content = content[:start] + text + content[end:]

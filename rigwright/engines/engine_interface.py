@@ -102,6 +102,10 @@ class Kind(ABC):
     """Those of its paths that ignore a `cache_salt`."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """Known causes that its log shows, specific ones first."""
+    request_log: ClassVar[str] = ""
+    """Regular expression for the start of the lines that its log has for each request that succeeds; empty without
+    such lines. Python and PCRE2 read it alike.
+    """
     log_marker: ClassVar[str] = ""
     """Regular expression of what only its log contains; empty for a kind whose log another kind's engine writes."""
     metric_names: ClassVar[MetricNames] = MetricNames()

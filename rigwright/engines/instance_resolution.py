@@ -16,11 +16,12 @@ from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, Refuse, RigDraft
 from rigwright.model.inventory_schema import InstanceEntry, RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
+from rigwright.model.secret_sources import SecretCommand, is_readable, validate_secret
 from rigwright.patches.patch import Patch, select_patches
 from rigwright.plugins.plugin import select_plugins
-from rigwright.problems import Invalid, describe_unknown, format_count, format_value, suggestion
+from rigwright.problems import MOST_NAMES, Invalid, describe_unknown, format_count, format_value, suggestion
 from rigwright.supply import lock as locks
-from rigwright.validated_types import VARIANT_NAME
+from rigwright.validated_types import VARIANT_REFERENCE
 
 
 def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Instance | None:
@@ -32,14 +33,14 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
     if (variant := _find_variant(declared.variant, key, draft)) is None:
         return None
     if len(declared.cards) != variant.cards:
-        refuse(
-            f"{key}.cards",
-            f"{declared.variant} needs {format_count(variant.cards, 'card')}, but {len(declared.cards)} are listed",
-        )
+        text = f"{declared.variant} needs {format_count(variant.cards, 'card')}, but {len(declared.cards)} are listed"
+        example = [*range(variant.cards)]
+        refuse(f"{key}.cards", text + (f': add "cards": {example}' if example and not declared.cards else ""))
     if missing := [index for index in declared.cards if index >= present]:
-        refuse(
-            f"{key}.cards", f"no card {missing[0]}: the rig declares {format_count(present, 'card')}, counted from 0"
+        has = (
+            f"{format_count(present, 'card')}, counted from 0" if present else 'no cards: list them in its key "cards"'
         )
+        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {has}")
     said = f"{declared.variant}: "
     engine = catalog.engines.get(variant.engine)
     model = catalog.models.get(variant.model)
@@ -75,13 +76,15 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
         for wrong in unfit:
             refuse(f"{key}.variant", said + wrong)
     env = catalog.envs.get(engine.environment or "")
-    key_file, key_name = None, f"{name}.api-key"
+    key_source = fingerprint = None
     if declared.api_key_file is not None:
-        key_file = draft.resolve_path(declared.api_key_file)
+        key_source = draft.resolve_secret(declared.api_key_file)
         try:
-            key_name = f"{name}.{api_keys.key_fingerprint(api_keys.load_api_key(key_file), name)}.api-key"
+            validate_secret(key_source, api_keys.load_api_key)
+            if is_readable(key_source):
+                fingerprint = api_keys.key_fingerprint(api_keys.load_api_key(key_source), name)
         except ValueError as error:
-            refuse(f"{key}.api_key_file", f"{key_file} {error}")
+            refuse(f"{key}.api_key_file", f"{key_source} {error}")
     return Instance(
         name=name,
         variant_name=declared.variant,
@@ -96,8 +99,8 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
         port=declared.port,
         memory_max=declared.memory_max,
         tasks_max=declared.tasks_max,
-        api_key_file=key_file,
-        key_name=key_name,
+        api_key_file=key_source,
+        key_fingerprint=fingerprint,
         patches=patches,
         plugins=select_plugins(env.plugins, catalog.plugins, lock.artefacts) if env else (),
     )
@@ -108,9 +111,18 @@ def _find_variant(name: str, key: str, draft: RigDraft) -> VariantKeys | None:
     if found := draft.catalog.variants.get(name):
         return found
     blocked = draft.catalog.blocked.get(name)
-    said = f"{name} {blocked.refusal}" if blocked else ""
-    draft.refuse(f"{key}.variant", said or describe_unknown("variant", name, draft.catalog.variants))
+    text = f"{name} {blocked.refusal}" if blocked else describe_unknown("variant", name, draft.catalog.variants)
+    if serving := [one for one, variant in draft.catalog.variants.items() if _is_model(name, variant.model)]:
+        text = f"{format_value(name)} is a model, served by {', '.join(sorted(serving)[:MOST_NAMES])}: name a variant"
+    elif not blocked:
+        text += f"; `rigwright show variants {draft.file}` lists those for its cards"
+    draft.refuse(f"{key}.variant", text)
     return None
+
+
+def _is_model(name: str, model: str) -> bool:
+    """Whether a name in the place of a variant is a model's: in the catalogue, or on the hub, with its owner."""
+    return name.rpartition("/")[2].casefold() == model.casefold()
 
 
 def _resolve_inputs(
@@ -191,10 +203,11 @@ def _declared_value(instance: Instance, key: str) -> object:
 
 
 def _load_key(draft: EntryDraft, instance: InstanceEntry) -> str:
-    """The API key in an instance's file; empty without a usable one."""
+    """The API key of an instance, or the command that prints it; empty without a usable one."""
     if instance.api_key_file is not None:
+        source = draft.resolve_secret(instance.api_key_file)
         with suppress(ValueError):  # refused with the instance
-            return api_keys.load_api_key(draft.resolve_path(instance.api_key_file))
+            return api_keys.load_api_key(source) if is_readable(source) else repr(source)
     return ""
 
 
@@ -208,14 +221,17 @@ def _validate_instances(draft: EntryDraft) -> Fields:
     keys: dict[str, str] = {}
     for name, instance in entry.instances.items():
         if (key := _load_key(draft, instance)) and (other := keys.setdefault(key, name)) != name:
-            text = f"{instance.api_key_file} has the same key as instance {other}: each instance needs its own"
+            declared = instance.api_key_file
+            source = draft.resolve_secret(declared) if isinstance(declared, SecretCommand) else declared
+            text = f"{source} has the same key as instance {other}: each instance needs its own"
             refuse(f"instances.{name}.api_key_file", text)
         if instance.port in ports:
             refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
         ports.setdefault(instance.port, name)
         for card in instance.cards:
             if card in users:
-                refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
+                text = f"is already taken by {users[card]}" if users[card] != name else "is listed twice"
+                refuse(f"instances.{name}.cards", f"card {card} {text}")
             if card in entry.reserved_gpus:
                 refuse(
                     f"instances.{name}.cards",
@@ -233,7 +249,7 @@ def _refuse_unknown_variants(draft: RigDraft) -> None:
     declared = draft.data.get("instances")
     for name, instance in declared.items() if isinstance(declared, dict) else ():
         variant = instance.get("variant") if isinstance(instance, dict) and name not in draft.entry.instances else None
-        if isinstance(variant, str) and VARIANT_NAME.fullmatch(variant):
+        if isinstance(variant, str) and VARIANT_REFERENCE.fullmatch(variant):
             _find_variant(variant, f"instances.{name}", draft)
 
 

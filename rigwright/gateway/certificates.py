@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from rigwright import local_files
 from rigwright.gateway.secrets_distribution import CertificateFacts
+from rigwright.model.secret_sources import SecretSource, read_secret
 
 MAXIMUM = 1024 * 1024  # bytes of a file
 
@@ -54,7 +54,8 @@ class CertificateSpec:
     """Names and addresses that clients use, as `sans` has them."""
     cert_file: str | None = None
     """Paths on the operator's machine; without them the operator's own authority signs."""
-    key_file: str | None = None
+    key_file: SecretSource | None = None
+    """Likewise, or a command that prints the key."""
 
 
 def subject_alt_names(names: Iterable[str], addresses: Iterable[str]) -> tuple[str, ...]:
@@ -91,12 +92,12 @@ def is_valid_for(certificate: x509.Certificate, wanted: str) -> bool:
     return wanted in own or ("." in wanted and f"*.{wanted.partition('.')[2]}" in own)
 
 
-def load_pair(cert_file: str, key_file: str, wanted: Sequence[str], now: datetime) -> CertificatePair:
+def load_pair(cert_file: str, key_file: SecretSource, wanted: Sequence[str], now: datetime) -> CertificatePair:
     """The pair in two files of the operator.
 
     Args:
         cert_file: The certificate, and those above it.
-        key_file: Its private key, without a passphrase.
+        key_file: Its private key, without a passphrase: a file, or a command that prints it.
         wanted: What clients call the listener, as `sans` has it.
         now: The moment at which it has to be valid.
 
@@ -108,6 +109,27 @@ def load_pair(cert_file: str, key_file: str, wanted: Sequence[str], now: datetim
     own = certificates[0]
     if _public_key(own) != key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
         raise UnusableCertificate("key_file", f"{key_file} is not the key of the first certificate in {cert_file}")
+    _refuse_certificates(cert_file, certificates, wanted, now)
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return CertificatePair("".join(one.public_bytes(Encoding.PEM).decode() for one in certificates), secret)
+
+
+def validate_certificates(cert_file: str, wanted: Sequence[str], now: datetime) -> None:
+    """Refuse a file of certificates without their key.
+
+    Args:
+        cert_file: As in `load_pair`; `wanted` and `now` likewise.
+
+    Raises:
+        UnusableCertificate: they cannot be used.
+    """
+    _refuse_certificates(cert_file, _load_certificates(cert_file), wanted, now)
+
+
+def _refuse_certificates(
+    cert_file: str, certificates: Sequence[x509.Certificate], wanted: Sequence[str], now: datetime
+) -> None:
+    own = certificates[0]
     for one in certificates:
         whose = "" if one is own else f", for its issuer {one.subject.rfc4514_string()!r}"
         if one.not_valid_after_utc <= now:
@@ -128,8 +150,6 @@ def load_pair(cert_file: str, key_file: str, wanted: Sequence[str], now: datetim
     if lacking := [name for name in wanted if not is_valid_for(own, name)]:
         said = f"it is for {', '.join(certificate_names(own)) or 'no name'}"
         raise UnusableCertificate("cert_file", f"{cert_file} is not for {', '.join(lacking)}; {said}")
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    return CertificatePair("".join(one.public_bytes(Encoding.PEM).decode() for one in certificates), secret)
 
 
 class UnusableCertificate(ValueError):
@@ -141,11 +161,11 @@ class UnusableCertificate(ValueError):
         super().__init__(why)
 
 
-def _read_content(path: str, field_: str) -> bytes:
+def _read_content(source: SecretSource, field_: str) -> bytes:
     try:
-        return local_files.read_content(path, MAXIMUM)
+        return read_secret(source, MAXIMUM)
     except ValueError as error:
-        raise UnusableCertificate(field_, f"{path} {error}") from None
+        raise UnusableCertificate(field_, f"{source} {error}") from None
 
 
 def _load_certificates(path: str) -> list[x509.Certificate]:
@@ -157,16 +177,16 @@ def _load_certificates(path: str) -> list[x509.Certificate]:
         raise UnusableCertificate("cert_file", f"{path} contains no PEM certificate") from None
 
 
-def _load_key(path: str) -> CertificateIssuerPrivateKeyTypes:
-    content = _read_content(path, "key_file")
+def _load_key(source: SecretSource) -> CertificateIssuerPrivateKeyTypes:
+    content = _read_content(source, "key_file")
     try:
         key = load_pem_private_key(content, None)
     except TypeError:
-        raise UnusableCertificate("key_file", f"{path} has a passphrase: a host could not read it") from None
+        raise UnusableCertificate("key_file", f"{source} has a passphrase: a host could not read it") from None
     except (ValueError, UnsupportedAlgorithm):
-        raise UnusableCertificate("key_file", f"{path} contains no PEM private key") from None
+        raise UnusableCertificate("key_file", f"{source} contains no PEM private key") from None
     if not hasattr(key, "sign"):
-        raise UnusableCertificate("key_file", f"{path} contains a key that cannot sign")
+        raise UnusableCertificate("key_file", f"{source} contains a key that cannot sign")
     return key  # type: ignore[return-value] # those that sign are those of certificates
 
 

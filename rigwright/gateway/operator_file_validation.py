@@ -7,15 +7,22 @@ from pathlib import Path
 
 from rigwright.gateway import keyring
 from rigwright.model.gateway_schema import Gateway
+from rigwright.model.secret_sources import SecretCommand, SecretSource, SecretUnavailable, is_readable
 from rigwright.problems import Invalid
 
 
-def refuse_files(gateway: Gateway, beside: Callable[[str], str], refuse: Callable[[str, str], None]) -> None:
+def refuse_files(
+    gateway: Gateway,
+    beside: Callable[[str], str],
+    resolve: Callable[[str | SecretCommand], SecretSource],
+    refuse: Callable[[str, str], None],
+) -> None:
     """Refuse a file of keys, or certificates, that cannot be used.
 
     Args:
         gateway: As it is declared.
         beside: The path of a file that the inventory names.
+        resolve: Resolves the source of a secret from the inventory's folder.
         refuse: Is told a key of the rig and what is wrong with it.
     """
     try:
@@ -29,9 +36,14 @@ def refuse_files(gateway: Gateway, beside: Callable[[str], str], refuse: Callabl
             from rigwright.gateway import certificate_authority, certificates
 
             wanted = certificates.subject_alt_names(one.names, [one.address])
+            key, now = resolve(one.key_file), certificate_authority.certificate_now()
             try:
-                certificates.load_pair(
-                    beside(one.cert_file), beside(one.key_file), wanted, certificate_authority.certificate_now()
-                )
+                if is_readable(key):
+                    certificates.load_pair(beside(one.cert_file), key, wanted, now)
+                elif not isinstance(key, str):
+                    certificates.validate_certificates(beside(one.cert_file), wanted, now)
+                    key.find_program()
+            except SecretUnavailable as error:
+                refuse(f"gateway.listeners.{name}.key_file", f"{key} {error}")
             except certificates.UnusableCertificate as error:
                 refuse(f"gateway.listeners.{name}.{error.field}", str(error))

@@ -216,7 +216,7 @@ def _validate_gateway(draft: EntryDraft) -> Fields:
         # few rigs have one
         from rigwright.gateway.operator_file_validation import refuse_files
 
-        refuse_files(gateway, draft.resolve_path, draft.refuse)
+        refuse_files(gateway, draft.resolve_path, draft.resolve_secret, draft.refuse)
     return {"gateway": gateway}
 
 

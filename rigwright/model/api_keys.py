@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import string
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
-from rigwright import local_files
+from rigwright.model.secret_sources import CommandSource, SecretCommand, SecretSource, read_secret
 
 # A key goes into an HTTP header; shorter ones can be guessed.
 MINIMUM = 16
@@ -15,34 +16,35 @@ MAXIMUM = 4096
 ALLOWED = frozenset(string.ascii_letters + string.digits + "._~+/=-")
 
 
-def load_api_key(path: str, what: str = "key") -> str:
-    """The key in a file: its only line.
+def load_api_key(source: SecretSource, what: str = "key") -> str:
+    """The key of a file or a command: its only line.
 
     Args:
-        path: The file.
-        what: What it is called to the operator.
+        source: The file or command.
+        what: Its name in messages.
 
     Raises:
-        ValueError: the file cannot be read, or holds no key; the text never repeats what it holds.
+        ValueError: the source cannot be read, or has no key; the text never repeats its content.
     """
-    key = load_key_line(path)
+    key = load_key_line(source)
     if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
         raise ValueError(f"contains no {what}: must be one line of at least {MINIMUM} letters, digits and ._~+/=-")
     return key
 
 
-def load_key_line(path: str) -> str:
-    """A file's text, without the end of its last line.
+def load_key_line(source: SecretSource) -> str:
+    """The text of a file or a command, without the end of its last line.
 
     Raises:
         ValueError: it cannot be read, is no text, or is longer than a key may be.
     """
     try:
-        return local_files.read_content(path, MAXIMUM + 1).decode().replace("\r\n", "\n").rstrip("\n")
+        return read_secret(source, MAXIMUM + 1).decode().replace("\r\n", "\n").rstrip("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"cannot be read: {error}") from None
 
 
+@lru_cache(maxsize=256)
 def key_fingerprint(key: str, instance: str) -> str:
     """A name for a key that tells it from others, 12 hexadecimal digits.
 
@@ -57,3 +59,10 @@ def resolve_inventory_path(folder: Path, path: str) -> str:
     with suppress(RuntimeError):
         return str(folder / Path(path).expanduser())
     return path
+
+
+def resolve_secret(folder: Path, entry: str | SecretCommand) -> SecretSource:
+    """The source of a declared secret, from the inventory's folder."""
+    if isinstance(entry, SecretCommand):
+        return CommandSource(entry.command, str(folder.absolute()))
+    return resolve_inventory_path(folder, entry)

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from rigwright.model import api_keys
+from rigwright.model.secret_sources import SecretCommand, SecretEntry, SecretSource, validate_secret
 from rigwright.problems import InventoryModel
 from rigwright.supply import image_manifest
-from rigwright.validated_types import LocalPath
 
 HUB_ORIGIN = "https://huggingface.co"
 """Where the hub itself is (huggingface_hub.constants)."""
@@ -31,7 +31,10 @@ def token_origin(given: str | None) -> str:
 
 
 def refuse_token(
-    token_file: str | None, given: str | None, hubs: Mapping[str, tuple[str, ...]], refuse: Callable[[str, str], None]
+    token_file: str | SecretCommand | None,
+    given: str | None,
+    hubs: Mapping[str, tuple[str, ...]],
+    refuse: Callable[[str, str], None],
 ) -> None:
     """Refuse a token that would be readable on its way, or would be sent nowhere.
 
@@ -61,23 +64,23 @@ def refuse_token(
 class RegistryEntry(InventoryModel):
     """How one registry is entered."""
 
-    login_file: LocalPath = Field(
+    login_file: SecretEntry = Field(
         description="A file on your machine, relative to the inventory, with `USER:PASSWORD` in base64 on its only "
-        "line, like `auth` in docker's config.json. Never sent over plain http.",
+        "line, like `auth` in docker's config.json, or a command that prints it. Never sent over plain http.",
     )
 
 
 LOGIN_RULE = "one line with USER:PASSWORD in base64, such as `printf %s USER:PASSWORD | base64` prints"
 
 
-def load_login(path: str) -> str:
-    """`USER:PASSWORD` in base64, out of an operator's file.
+def load_login(source: SecretSource) -> str:
+    """`USER:PASSWORD` in base64, from a file or a command.
 
     Raises:
-        ValueError: the file cannot be read, or holds something else; the text never repeats what it holds.
+        ValueError: the source cannot be read, or has something else; the text never repeats what it holds.
     """
     try:
-        found = api_keys.load_key_line(path)
+        found = api_keys.load_key_line(source)
     except ValueError as error:
         raise ValueError(f"{error}; it must have {LOGIN_RULE}") from None
     try:
@@ -92,22 +95,22 @@ def load_login(path: str) -> str:
 def refuse_logins(
     declared: Mapping[str, RegistryEntry],
     mirrors: Mapping[str, tuple[str, ...]],
-    beside: Callable[[str], str],
+    beside: Callable[[str | SecretCommand], SecretSource],
     refuse: Callable[[str, str], None],
-) -> dict[str, str]:
-    """Refuse logins that cannot be read, or that would be readable on their way; the files of all, by registry.
+) -> dict[str, SecretSource]:
+    """Refuse logins that cannot be read, or that would be readable on their way; the sources of all, by registry.
 
     Args:
         declared: The inventory's `registries`.
         mirrors: Its `mirrors`.
-        beside: Gives the path of a file that the inventory names.
+        beside: Resolves the source of a secret from the inventory's folder.
         refuse: Is told the key, and what is wrong with it.
     """
     found = {}
     for name, one in declared.items():
         found[name] = beside(one.login_file)
         try:
-            load_login(found[name])
+            validate_secret(found[name], load_login)
         except ValueError as error:
             refuse(f"registries.{name}.login_file", f"{found[name]} {error}")
         places = image_manifest.repository_places(f"{name}:any", mirrors)

@@ -153,6 +153,13 @@ class PatchedKeys(EngineKeys):
 class VariantKeys(FrozenModel):
     """A serving recipe: model, engine, cards, and what its engine's kind has keys for."""
 
+    FOREIGN: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("ctxsize", "nctx", "contextsize", "contextlength", "maxmodellen", "maxlength"), "context"),
+        **dict.fromkeys(("gpu", "gpus", "ngpus", "tensorparallel", "tensorparallelsize", "tp"), "cards"),
+        **dict.fromkeys(("env", "variables"), "environment"),
+        **dict.fromkeys(("np", "slots", "nparallel", "maxnumseqs"), "parallel"),
+    }
+
     engine: CatalogName = Field(description="An entry of the table `engines`.")
     model: CatalogName = Field(description="An entry of the table `models`.")
     cards: int = Field(default=0, ge=0, le=16, strict=True, description="Cards per instance; 0 serves on the CPU.")

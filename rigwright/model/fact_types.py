@@ -117,7 +117,7 @@ class HostFacts:
     cuda_version: str
     """Of the operator's own toolkit at the rig's cuda_root, such as "13.0"; empty without one."""
     apt_lock_holder: str
-    """Name of the process that holds dpkg's lock; empty when it is free."""
+    """Name of the process that holds dpkg's lock, or of the job of ours that started it; empty when it is free."""
     pci_cards: tuple[tuple[str, str], ...] = ()
     """(address, vendor:device) of each NVIDIA display adapter, by address."""
     card_nodes: MappingProxyType[str, int | None] = field(default_factory=lambda: MappingProxyType({}))

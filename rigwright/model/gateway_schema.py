@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host
+from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host, describe_url_host
+from rigwright.model.secret_sources import SecretEntry
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import LocalPath, Name, matching, refuse_violations
 
@@ -24,7 +25,7 @@ _ORIGIN_ALLOWED = (
 
 
 def _listen_address(value: str) -> str:
-    wrong = ValueError("an IP address of the host, or 0.0.0.0 or :: for all")
+    wrong = ValueError(f"an IP address of the host, or 0.0.0.0 or :: for all{describe_url_host(value)}")
     try:
         found = ip_address(value)
     except ValueError:
@@ -113,8 +114,9 @@ class ListenerEntry(InventoryModel):
         description="A PEM file on your machine, relative to the inventory, with its certificate chain. Needs `tls` "
         "and `key_file`.",
     )
-    key_file: LocalPath | None = Field(
-        default=None, description="The certificate's private key, likewise, without a passphrase."
+    key_file: SecretEntry | None = Field(
+        default=None,
+        description="The certificate's private key, likewise, without a passphrase; or a command that prints it.",
     )
 
     @property
@@ -148,7 +150,14 @@ class ModelEntry(InventoryModel):
 class Gateway(InventoryModel):
     """The gateway of a rig: nginx, with what decides who may ask for what, and who answers."""
 
-    listeners: dict[Name, ListenerEntry] = Field(min_length=1, description="Where clients reach it.")
+    EXAMPLE: ClassVar[str] = '{"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}'
+    FOREIGN: ClassVar[dict[str, str]] = dict.fromkeys(("port", "address", "listen", "host", "bind", "tls"), "listeners")
+
+    listeners: dict[Name, ListenerEntry] = Field(
+        min_length=1,
+        examples=['{"lan": {"address": "192.0.2.7", "port": 8443}}'],
+        description="Where clients reach it.",
+    )
     models: dict[ServedName, ModelEntry] = Field(
         default_factory=dict,
         description="Model names, each with its instances; default: every catalogue model served by an instance, with "

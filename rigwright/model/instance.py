@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
+from rigwright.model import api_keys
 from rigwright.model.catalog_schema import EnvKeys
 from rigwright.model.engine_schema import EngineKeys, VariantKeys
+from rigwright.model.secret_sources import CommandSource, SecretSource, SecretUnavailable
 from rigwright.patches.patch import Patch
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.lock import Artefact
@@ -99,17 +101,32 @@ class Instance:
     """The most memory that it may have, as systemd reads it."""
     tasks_max: int
     """The most processes and threads that it may have."""
-    api_key_file: str | None
+    api_key_file: SecretSource | None
     """The operator's; None where the host makes the key."""
-    key_name: str
-    """Name of the key's file on the host. One of the operator's has its fingerprint in it: an earlier generation finds
-    the key that it was made with."""
+    key_fingerprint: str | None
+    """Of the operator's key; None where the host makes the key, and for a command until the name is needed."""
     patches: tuple[Patch, ...] = ()
     """What of its engine is changed, where that is installed by itself."""
     plugins: tuple[Plugin, ...] = ()
     """Those of the environment that it runs in."""
     beside: bool = False
     """Whether it runs beside the one in whose place it is to come, as a unit of its own with a socket of its own."""
+
+    @property
+    def key_name(self) -> str:
+        """Name of the key's file on the host. One of the operator's has its fingerprint in it: an earlier generation
+        finds the key that it was made with.
+
+        Raises:
+            SecretUnavailable: the command that prints the key fails.
+        """
+        fingerprint = self.key_fingerprint
+        if fingerprint is None and isinstance(self.api_key_file, CommandSource):
+            try:
+                fingerprint = api_keys.key_fingerprint(api_keys.load_api_key(self.api_key_file), self.name)
+            except ValueError as error:
+                raise SecretUnavailable(f"instance {self.name}: api_key_file: {self.api_key_file} {error}") from None
+        return f"{self.name}.{fingerprint}.api-key" if fingerprint else f"{self.name}.api-key"
 
     @property
     def weights(self) -> tuple[Artefact, ...]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rigwright.host.script_output import HostOutput, Schema
-from rigwright.model.api_keys import resolve_inventory_path
+from rigwright.model.api_keys import resolve_inventory_path, resolve_secret
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.monitoring_schema import ScrapeTarget
 from rigwright.model.rig import Rig
+from rigwright.model.secret_sources import SecretCommand, SecretSource
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact, Lock
 
@@ -55,6 +56,10 @@ class EntryDraft:
     def resolve_path(self, path: str) -> str:
         """A path from the inventory's folder."""
         return resolve_inventory_path(self.folder, path)
+
+    def resolve_secret(self, entry: str | SecretCommand) -> SecretSource:
+        """The source of a secret, from the inventory's folder."""
+        return resolve_secret(self.folder, entry)
 
     def add_fields(self, feature: str, fields: Fields) -> None:
         """Add the fields that a feature has resolved.

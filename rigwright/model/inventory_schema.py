@@ -13,6 +13,7 @@ from rigwright.model.download_origins import RegistryEntry
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
+from rigwright.model.secret_sources import SecretEntry
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import (
     RISING,
@@ -20,6 +21,7 @@ from rigwright.validated_types import (
     Archive,
     Capability,
     CardIndex,
+    CardReference,
     CatalogName,
     Flavour,
     KernelNumber,
@@ -32,27 +34,56 @@ from rigwright.validated_types import (
     SysctlName,
     Tasks,
     UserName,
-    VariantName,
+    VariantReference,
     refuse_violations,
+)
+
+_OF_VARIANT = (
+    "a variant of the catalogue declares it, as context, model, cards or one of its flags: choose "
+    "one with `rigwright show variants`, or declare your own as "
+    '[variants."ENGINE/NAME"] in catalog/*.toml next to the inventory'
 )
 
 
 class InstanceEntry(InventoryModel):
     """One instance, as declared."""
 
-    variant: VariantName = Field(description="Catalogue variant to serve.")
+    EXAMPLE: ClassVar[str] = '{"variant": "llamacpp/65k", "cards": [0], "port": 8020}'
+    FOREIGN: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(
+            (
+                *("context", "contextsize", "contextlength", "ctx", "ctxsize", "nctx", "maxmodellen", "model", "quant"),
+                *("ngpulayers", "gpulayers", "ngl", "tensorparallel", "tensorparallelsize", "tp", "parallel", "slots"),
+                *("flags", "options", "args", "extraargs", "command", "engine", "environment", "env", "temperature"),
+                *("gpumemoryutilization", "maxnumseqs", "dtype", "quantization", "kvcachedtype", "batchsize", "hfrepo"),
+            ),
+            _OF_VARIANT,
+        ),
+        **dict.fromkeys(("gpu", "gpus", "gpuids", "device", "devices", "cudavisibledevices", "card"), "cards"),
+        **dict.fromkeys(("memory", "memorylimit", "ram", "mem"), "memory_max"),
+        **dict.fromkeys(
+            ("host", "listen", "address", "bind", "tls", "ssl", "public"),
+            'an instance listens on the loopback interface alone: a "gateway" of the rig serves the network',
+        ),
+        "name": "the name of an instance is the key of its table",
+        **dict.fromkeys(("apikey", "key", "token"), "api_key_file"),
+    }
+
+    variant: VariantReference = Field(description="Catalogue variant to serve.")
     port: Port = Field(description="TCP port of its API on the loopback interface.")
     cards: tuple[CardIndex, ...] = Field(
         default=(),
+        examples=["[0]: a GPU index for each card that the variant needs"],
         description="GPU indexes, as many as the variant needs; each card serves one instance.",
     )
-    api_key_file: LocalPath | None = Field(
+    api_key_file: SecretEntry | None = Field(
         default=None,
-        description="A file on your machine, relative to the inventory, with the API key; default: "
-        "generated on the host.",
+        description="A file on your machine, relative to the inventory, with the API key, or a command that prints it; "
+        "default: generated on the host.",
     )
     memory_max: MemorySize = Field(
         default="90%",
+        examples=['"48G" or "80%"'],
         description="Host memory limit, including weights in the page cache: an amount or a share of the total; "
         "processes that exceed it are killed.",
     )
@@ -76,6 +107,13 @@ PowerLimit = Annotated[
 class DriverEntry(InventoryModel):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
+    EXAMPLE: ClassVar[str] = '{"managed": True, "branch": 580}'
+    FOREIGN: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("version", "major", "release"), "branch"),
+        **dict.fromkeys(("power", "powerlimit", "pl", "watts"), "power_w"),
+        **dict.fromkeys(("clocks", "lockgpuclocks", "clock"), "clocks_mhz"),
+        **dict.fromkeys(("install", "enabled"), "managed"),
+    }
     RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width", "open_despite_cards": "force_open_modules"}
 
     managed: bool = Field(
@@ -183,7 +221,7 @@ def _kind(card: object) -> str:
 
 # a discriminator's marks are left out of what an error says (rigwright.problems)
 CardEntry = Annotated[
-    Annotated[CatalogName, Tag("[name]")] | Annotated[Card, Tag("[table]")],
+    Annotated[CardReference, Tag("[name]")] | Annotated[Card, Tag("[table]")],
     Discriminator(_kind),
 ]
 
@@ -191,6 +229,26 @@ CardEntry = Annotated[
 class RigEntry(InventoryModel):
     """One rig, as declared in an inventory."""
 
+    EXAMPLE: ClassVar[str] = '{"ssh_hostname": "192.0.2.7", "ssh_user": "ops", "_sudo": True}'
+    FOREIGN: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("host", "hostname", "address", "ip", "ansiblehost", "server"), "ssh_hostname"),
+        **dict.fromkeys(("user", "username", "ansibleuser", "login"), "ssh_user"),
+        **dict.fromkeys(("port", "ansibleport"), "ssh_port"),
+        **dict.fromkeys(("key", "keyfile", "identityfile", "privatekey", "ansiblesshprivatekeyfile"), "ssh_key"),
+        **dict.fromkeys(("sudo", "become", "ansiblebecome", "usesudo"), "_sudo"),
+        **dict.fromkeys(("fingerprint", "hostkey", "knownhosts"), "ssh_host_key"),
+        **dict.fromkeys(("gpu", "gpus", "devices", "card"), "cards"),
+        **dict.fromkeys(("nvidia", "nvidiadriver", "cuda"), "driver"),
+        **dict.fromkeys(("docker", "podman", "container", "nvidiacontainertoolkit"), "containers"),
+        **dict.fromkeys(("service", "services", "models", "model", "variant", "variants", "servers"), "instances"),
+        **dict.fromkeys(("nginx", "proxyserver", "tls", "ssl", "https", "listen", "listeners", "apikeys"), "gateway"),
+        **dict.fromkeys(("prometheus", "metrics", "alerts"), "monitoring"),
+        **dict.fromkeys(("token", "hftoken", "hubtoken", "huggingfacetoken"), "hub_token_file"),
+        **dict.fromkeys(
+            ("password", "pass", "ansiblepassword", "ansiblebecomepassword", "sudopassword"),
+            "passwords are not supported: use an SSH key and sudo without a password",
+        ),
+    }
     RENAMED: ClassVar[dict[str, str]] = {
         "lent": "reserved_gpus",
         "also_build_for": "extra_capabilities",
@@ -199,6 +257,7 @@ class RigEntry(InventoryModel):
 
     cards: tuple[CardEntry, ...] = Field(
         default=(),
+        examples=['["rtx-3090", "rtx-3090"]: a catalogue name for each card'],
         max_length=16,
         description="Its cards by GPU index (PCI bus order): catalogue names, or descriptions.",
     )
@@ -214,6 +273,7 @@ class RigEntry(InventoryModel):
     )
     instances: dict[Name, InstanceEntry] = Field(
         default_factory=dict,
+        examples=[f'{{"chat": {InstanceEntry.EXAMPLE}}}'],
         description="Instances to serve. A name becomes the unit `rigwright-NAME.service`.",
     )
     envs: tuple[CatalogName, ...] = Field(
@@ -259,10 +319,10 @@ class RigEntry(InventoryModel):
     monitoring: Monitoring | None = Field(
         default=None, description="Metrics of this box, and whether it is the Prometheus server for all of them."
     )
-    hub_token_file: LocalPath | None = Field(
+    hub_token_file: SecretEntry | None = Field(
         default=None,
-        description="A file on your machine, relative to the inventory, with a hub token on its only line, for "
-        "repositories that require one.",
+        description="A file on your machine, relative to the inventory, with a hub token on its only line, or a "
+        "command that prints it, for repositories that require one.",
     )
     hub_token_origin: Origin | None = Field(
         default=None,

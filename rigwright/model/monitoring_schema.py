@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from rigwright.address_types import Address, Cidr, HttpUrlWithQuery, Port
+from rigwright.model.secret_sources import SecretEntry
 from rigwright.problems import FrozenModel, InventoryModel
-from rigwright.validated_types import LocalPath, Name, Positive, Text
+from rigwright.validated_types import Name, Positive, Text
 
 if TYPE_CHECKING:
     from rigwright.model.gateway_schema import Gateway
@@ -73,15 +74,15 @@ class AlertReceiver(InventoryModel):
     url: HttpUrlWithQuery | None = Field(
         default=None, description="Where alerts are posted to; every user of the monitoring server can read it."
     )
-    url_file: LocalPath | None = Field(
+    url_file: SecretEntry | None = Field(
         default=None,
         description="In its place, for an address that is a secret itself: a file on the operator's machine, from the "
-        "inventory's folder, with it on its only line. Not on Debian 12.",
+        "inventory's folder, with it on its only line, or a command that prints it. Not on Debian 12.",
     )
-    token_file: LocalPath | None = Field(
+    token_file: SecretEntry | None = Field(
         default=None,
-        description="A file on the operator's machine, from the inventory's folder, with a token on its only line: "
-        "it is sent as `Authorization: Bearer`.",
+        description="A file on the operator's machine, from the inventory's folder, with a token on its only line, or "
+        "a command that prints it: it is sent as `Authorization: Bearer`.",
     )
 
     @model_validator(mode="after")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rigwright.model.secret_sources import SecretSource
+
 
 @dataclass(frozen=True)
 class DownloadNetwork:
@@ -21,9 +23,9 @@ class DownloadNetwork:
     """Hosts and domains that are reached without the proxy."""
     ca_certificates: str = ""
     """Further trusted certificates in PEM; empty without any."""
-    hub_token_file: str | None = None
-    """A path on the operator's machine."""
+    hub_token_file: SecretSource | None = None
+    """A path or a command on the operator's machine."""
     hub_token_origin: str | None = None
     """The only origin that receives that token; None without a token."""
-    registry_logins: Mapping[str, str] = field(default_factory=dict)
-    """Registry of images -> the file on the operator's machine with its login."""
+    registry_logins: Mapping[str, SecretSource] = field(default_factory=dict)
+    """Registry of images -> the file or command on the operator's machine with its login."""

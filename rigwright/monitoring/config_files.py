@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from rigwright.address_types import HttpUrlWithQuery
 from rigwright.model import api_keys
 from rigwright.model.monitoring_schema import MonitoringServer
+from rigwright.model.secret_sources import SecretCommand, SecretSource
 from rigwright.monitoring.alert_rules import BOX_GONE, DEPLOYING, HEARTBEAT, HELD, RECORDING_RULES, build_alerts
 
 LOOPBACK = "127.0.0.1"
@@ -181,29 +182,29 @@ SINCE = "0.26.0"
 OLDER = {"debian-12": "0.25.0"}
 
 
-def receiver_secret_files(server: MonitoringServer) -> dict[str, str]:
-    """`RECEIVER.token` and `RECEIVER.url` -> the file of the operator's that has it, in order."""
-    found: dict[str, str] = {}
+def receiver_secret_files(server: MonitoringServer) -> dict[str, str | SecretCommand]:
+    """`RECEIVER.token` and `RECEIVER.url` -> the operator's file or command that has it, in order."""
+    found: dict[str, str | SecretCommand] = {}
     for name, one in sorted(server.receivers.items()):
         found |= {f"{name}.token": one.token_file} if one.token_file else {}
         found |= {f"{name}.url": one.url_file} if one.url_file else {}
     return found
 
 
-def load_receiver_secret(name: str, path: str) -> str:
-    """What is in a file.
+def load_receiver_secret(name: str, source: SecretSource) -> str:
+    """A receiver's token, or its address.
 
     Args:
         name: `RECEIVER.token` or `RECEIVER.url`.
-        path: The file.
+        source: The file or command.
 
     Raises:
-        ValueError: it cannot be read, or holds no such thing; the text never repeats what it holds.
+        ValueError: it cannot be read, or has no such thing; the text never repeats its content.
     """
     if name.endswith(".token"):
-        return api_keys.load_api_key(path, "token")
+        return api_keys.load_api_key(source, "token")
     try:
-        address: str = TypeAdapter(HttpUrlWithQuery).validate_python(api_keys.load_key_line(path))
+        address: str = TypeAdapter(HttpUrlWithQuery).validate_python(api_keys.load_key_line(source))
     except ValidationError:
         raise ValueError("holds no address: one line, an http(s) URL (port up to 65535)") from None
     return address

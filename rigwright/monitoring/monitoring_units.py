@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rigwright.fetch_job_spec import ToolEnvironment, render_requirements
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.api_keys import resolve_inventory_path
+from rigwright.model.api_keys import resolve_secret
 from rigwright.model.monitoring_schema import (
     Monitoring,
     MonitoringServer,
@@ -161,8 +161,7 @@ def secrets_by_path(inventory: str, roots: Roots, monitoring: Monitoring | None)
     at = Path(inventory).parent
     given = receiver_secret_files(monitoring.server) if monitoring and monitoring.server else {}
     return {
-        secret_path(roots, name): load_receiver_secret(name, resolve_inventory_path(at, file))
-        for name, file in given.items()
+        secret_path(roots, name): load_receiver_secret(name, resolve_secret(at, entry)) for name, entry in given.items()
     }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from rigwright.model.inventory_feature import Feature, Fields, RigDraft
 from rigwright.model.monitoring_schema import Monitoring, allowed_scrapers
+from rigwright.model.secret_sources import SecretCommand, SecretSource, validate_secret
 from rigwright.monitoring.config_files import LOOPBACK, OLDER, SINCE, load_receiver_secret, receiver_secret_files
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
     from rigwright.model.rig import Rig
 
 
-def refuse_monitoring(entry: RigEntry, beside: Callable[[str], str], refuse: Callable[[str, str], None]) -> None:
+def refuse_monitoring(
+    entry: RigEntry, beside: Callable[[str | SecretCommand], SecretSource], refuse: Callable[[str, str], None]
+) -> None:
     """Refuse ports that something else of the rig has, and secrets that cannot be read.
 
     Args:
         entry: The rig.
-        beside: The path of a file that the inventory names.
+        beside: Resolves the source of a secret from the inventory's folder.
         refuse: Is told a key of the rig and what is wrong with it.
     """
     monitoring = entry.monitoring
@@ -39,11 +43,11 @@ def refuse_monitoring(entry: RigEntry, beside: Callable[[str], str], refuse: Cal
         if port in taken:
             refuse(f"monitoring.{key}", f"{port} is already {taken[port]}: choose another")
     for name, file in receiver_secret_files(monitoring.server).items() if monitoring.server else ():
-        path = beside(file)
+        source = beside(file)
         try:
-            load_receiver_secret(name, path)
+            validate_secret(source, partial(load_receiver_secret, name))
         except ValueError as error:
-            refuse(f"monitoring.server.receivers.{name}_file", f"{path} {error}")
+            refuse(f"monitoring.server.receivers.{name}_file", f"{source} {error}")
 
 
 def find_unreachable_boxes(file: str, rigs: dict[str, Rig]) -> list[Problem]:
@@ -108,7 +112,7 @@ def _resolve_monitoring(draft: RigDraft) -> Fields:
     entry = draft.entry
     exporter: tuple[Artefact, ...] = ()
     if entry.monitoring:
-        refuse_monitoring(entry, draft.resolve_path, draft.refuse)
+        refuse_monitoring(entry, draft.resolve_secret, draft.refuse)
         if entry.cards:
             exporter = draft.select_wheels(GPU_EXPORTER, "monitoring", "the card exporter cannot be used: ")
     draft.artefacts += exporter

@@ -129,11 +129,18 @@ def find_refusals(wanted: TargetState, now: float) -> list[str]:
     )
 
 
+JOB_PREFIX = "rw-job-"
+"""Start of the names of transient units that a deploy starts."""
+
+
 def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
     """What does not stand in the way but is worth knowing."""
     found = []
     if facts.apt_lock_holder:
-        found.append(f"dpkg's lock is held by {facts.apt_lock_holder}: package installs wait until it is released")
+        ours = "Rigwright's own job " if facts.apt_lock_holder.startswith(JOB_PREFIX) else ""
+        found.append(
+            f"dpkg's lock is held by {ours}{facts.apt_lock_holder}: package installs wait until it is released"
+        )
     if rig.envs and facts.memory_kib < ENV_MEMORY:
         have, need = facts.memory_kib / GIB, ENV_MEMORY // GIB
         found.append(f"{have:.1f} GiB of memory: an engine in an environment uses {need} GiB before it loads a model")

@@ -41,7 +41,8 @@ def render_inventory(survey: BoxSurvey, answers: OperatorAnswers, catalog: Catal
         lines += _render_comment(_describe_reasons(key, survey, answers, catalog), 12) + _render_key(key, value)
     if "instances" not in declared:
         port = answers.port or suggest_port(survey)
-        example = f'"instances": {{"{INSTANCE}": {{"variant": "ENGINE/NAME", "cards": [0], "port": {port}}}}},'
+        cards = '"cards": [0], ' if survey.cards else ""
+        example = f'"instances": {{"{INSTANCE}": {{"variant": "ENGINE/NAME", {cards}"port": {port}}}}},'
         lines += _render_comment(["Nothing is served yet; to serve a variant of the catalogue, add", example], 12)
     lines += ["        },", "    }", ")"]
     if missing := render_missing_cards(survey, catalog):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rigwright.gateway.certificates import CertificateSpec, subject_alt_names
 from rigwright.gateway.deployed_keys import keys_file_path
-from rigwright.model.api_keys import resolve_inventory_path
+from rigwright.model.api_keys import resolve_inventory_path, resolve_secret
 from rigwright.model.rig import Rig
 from roles.operations import secrets
 
@@ -27,7 +27,7 @@ def ensure_gateway_secrets(rig: Rig) -> None:
             listener=name,
             sans=subject_alt_names(one.names, [one.address]),
             cert_file=resolve_inventory_path(folder, one.cert_file) if one.cert_file else None,
-            key_file=resolve_inventory_path(folder, one.key_file) if one.key_file else None,
+            key_file=resolve_secret(folder, one.key_file) if one.key_file else None,
         )
         for name, one in sorted(rig.gateway.listeners.items())
         if one.tls

@@ -26,6 +26,7 @@ from rigwright.host.script_output import (
     yes_or_no,
 )
 from rigwright.model import api_keys
+from rigwright.model.secret_sources import SecretSource
 from rigwright.supply.bundle import LocalFile
 from roles.operations.facts import ChannelFact
 from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
@@ -75,7 +76,7 @@ def ensure_job(
     watch: str = "",
     files: Sequence[LocalFile] = (),
     present: str = "",
-    secrets: Mapping[str, str] = MappingProxyType({}),
+    secrets: Mapping[str, SecretSource] = MappingProxyType({}),
 ) -> Generator[FunctionCommand, None, None]:
     """Run a script as a transient unit until a test succeeds, showing how far it is.
 
@@ -90,7 +91,7 @@ def ensure_job(
       file of a download of many files, which `roles.progress.FileProgress` describes
     + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
-    + secrets: a systemd credential's name -> the file on the operator's machine whose only line it is
+    + secrets: a systemd credential's name -> the file or command on the operator's machine whose only line it is
 
     **Example:**
 
@@ -119,7 +120,7 @@ def run_job(
     watch: str = "",
     files: Sequence[LocalFile] = (),
     present: str = "",
-    secrets: Mapping[str, str] = MappingProxyType({}),
+    secrets: Mapping[str, SecretSource] = MappingProxyType({}),
 ) -> bool:
     """Start or re-attach, and watch to the end; False fails this host, where an exception would show a traceback."""
     folder = f"{folder}/{unit}"
@@ -131,7 +132,7 @@ def run_job(
         else:
             if watcher.needs_files(files, present):
                 watcher.send_files(files)
-            watcher.start_unit(script, {name: api_keys.load_api_key(path) for name, path in secrets.items()})
+            watcher.start_unit(script, {name: api_keys.load_api_key(source) for name, source in secrets.items()})
         succeeded = watcher.watch_to_end(test)
     except (LocalFileMismatch, ValueError) as error:  # the latter: a secret's file is gone
         logger.error(f"{host.print_prefix}{error}")

@@ -198,7 +198,7 @@ def sample_instance(name: str = "chat", *, cards: tuple[int, ...] = (), **change
         memory_max="90%",
         tasks_max=4096,
         api_key_file=None,
-        key_name=f"{name}.api-key",
+        key_fingerprint=None,
     )
     return replace(made, **own)  # type: ignore[arg-type] # a test names the fields it means
 

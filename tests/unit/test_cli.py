@@ -74,10 +74,20 @@ NOTHING = (
     ("check", ONE, ["--limit", "rig*"], "there is no host or group"),
     ("deploy", ONE.replace("ssh_port", "ssh_prot"), ["--dry"], 'did you mean "ssh_port"?'),
     ("check", ONE.replace("ssh_port", "ssh_prot"), [], 'did you mean "ssh_port"?'),
-    ("deploy", "import no_such_module\n", ["--dry"], "rig.py: ModuleNotFoundError: No module named"),
-    ("check", "import no_such_module\n", [], "rig.py: ModuleNotFoundError: No module named"),
-    ("deploy", "rigs = (\n", ["--dry"], "rig.py: SyntaxError: "),
-    ("check", "rigs = (\n", [], "rig.py: SyntaxError: "),
+    ("deploy", "import no_such_module\n", ["--dry"], "rig.py: line 1: ModuleNotFoundError: No module named"),
+    ("check", "import no_such_module\n", [], "rig.py: line 1: ModuleNotFoundError: No module named"),
+    (
+        "deploy",
+        "rigs = (\n",
+        ["--dry"],
+        "rig.py: line 1: '(' was never closed in `rigs = (`; each {, [ and ( needs its }, ] and )",
+    ),
+    (
+        "check",
+        "rigs = (\n",
+        [],
+        "rig.py: line 1: '(' was never closed in `rigs = (`; each {, [ and ( needs its }, ] and )",
+    ),
     ("check", 'rigs = [("a", {"ssh_hostname": "127.0.0.1"})]\n', [], "was not made by hosts()"),
 )
 # a check starts another interpreter: of what both verbs say alike, one mistake each of hosts, limits and the program

@@ -214,3 +214,28 @@ def test_check_that_cannot_reach_the_channel_says_so(box: CondaLockBox) -> None:
     for subdir in ("linux-64", "noarch"):
         box.files.serve(f"forge/{subdir}/repodata.json", error_status(404))
     assert any(line.startswith("could not check: py: ") for line in box.check_lines(3))
+
+
+@pytest.mark.parametrize(
+    ("failed", "message"),
+    [
+        (
+            "Request failed after 2 retries\nCaused by: error sending request for url (http://127.0.0.1:9/forge/noarch/x)"
+            "\nCaused by: client error (Connect)\nCaused by: Connection refused (os error 111)",
+            "channel forge cannot be reached: Connection refused (http://127.0.0.1:9/forge/noarch/x). Check this "
+            "machine's network and proxy, or name a mirror in the inventory: ",
+        ),
+        ("Cannot solve the request", "forge: py-rattler reports: Cannot solve the request"),
+        ("a record is wrong\nCaused by: EOF", "forge: py-rattler reports: a record is wrong Caused by: EOF"),
+    ],
+)
+def test_a_failure_of_the_solver_is_one_sentence(failed: str, message: str) -> None:
+    assert conda._describe_failure(["forge"], failed).startswith(message)
+
+
+def test_an_unreachable_channel_is_named_with_its_reason(box: CondaLockBox) -> None:
+    box.mirrors("http://127.0.0.1:9/forge")
+    done = box.run_lock()
+    assert done.exit_code != 0
+    assert "channel http://127.0.0.1:9/forge cannot be reached: Connection refused (http://127.0.0.1:9/" in done.output
+    assert "Caused by" not in done.output

@@ -1,6 +1,7 @@
 """`rigwright logs`, as a process, of a host that speaks SSH."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rigwright.engines.llama_cpp.log_patterns import REQUEST_LOG
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd
 
@@ -50,7 +52,7 @@ def test_it_ends_by_itself_once_all_is_said(box: OperatorFolder, host: StandInSs
     done = logs(box, "--lines", "7")
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode().splitlines()
-    assert {"box  --lines=7", f"box  --unit={UNIT}"} <= set(said)
+    assert {"box  --lines=7", f"box  --unit={UNIT}", "box  --no-hostname"} <= set(said)
     assert "box  --follow" not in said
 
 
@@ -88,7 +90,8 @@ def test_one_that_follows_ends_with(box, host, script, signals, status, said):
 
 def test_what_a_line_betrays_is_said_once_beside_the_lines(box: OperatorFolder, host: StandInSshd) -> None:
     line = "error: invalid argument: --mlock"
-    serving(host, f"printf '%s\\n' '{line}' '{line}' 'all slots are idle'")
+    # newest first, as journalctl --reverse
+    serving(host, f"printf '%s\\n' 'all slots are idle' '{line}' '{line}'")
     done = logs(box)
     assert done.stdout.decode().splitlines() == [f"box  {line}"] * 2 + ["box  all slots are idle"]
     said = (
@@ -96,3 +99,51 @@ def test_what_a_line_betrays_is_said_once_beside_the_lines(box: OperatorFolder, 
         "remove or rename it\n"
     )
     assert done.stderr.decode() == said
+
+
+STAMP = "2026-11-29T01:18:36+0000 llama-server[3102]: "
+OF_REQUESTS = (
+    "0.07.178.135 I slot print_timing: id  3 | task 3 |    graphs reused =          1",
+    "slot      release: id  0 | task 12 | stop processing: n_tokens = 30, truncated = 0",
+    "0.07.299.085 I slot get_availabl: id  3 | task -1 | selected slot by LRU, t_last = -1",
+    "0.07.299.206 W slot   operator(): id  3 | task 6 | n_past was set to 29",
+    "srv  update_slots: all slots are idle",
+    "srv  log_server_r: request: POST /v1/chat/completions 127.0.0.1 200",
+)
+OF_NOTE = (
+    "0.07.220.868 W srv    operator(): unauthorized: Invalid API Key",
+    "0.00.245.164 I srv  llama_server: model loaded",
+    "0.07.299.206 W slot   operator(): id  3 | task 6 | input is too large",
+    "0.07.299.206 E slot   operator(): id  3 | task 6 | failed to decode",
+    "srv  log_server_r: request: POST /v1/chat/completions 127.0.0.1 500",
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "shown"),
+    [
+        ((), "--reverse", OF_NOTE),
+        (("--all",), "", (*OF_NOTE, *OF_REQUESTS)),
+        (("--follow",), "--follow", OF_NOTE),
+    ],
+)
+def test_lines_of_each_request_are_left_out(box, host, options, asked, shown):
+    script = " ".join(f"'{STAMP}{line}'" for line in (*OF_NOTE, *OF_REQUESTS))
+    # a journal that ends: one that is followed is told by its end
+    serving(host, f'case "$*" in *"{asked}"*) printf "%s\\n" {script} ;; esac')
+    done = logs(box, *options)
+    lines = done.stdout.decode().splitlines()
+    assert [*sorted(lines)] == sorted(f"box  {STAMP}{line}" for line in shown)
+
+
+def test_journalctl_reads_the_pattern_as_python_does() -> None:
+    if not shutil.which("grep"):
+        pytest.skip("needs grep -P, which has PCRE2 as journalctl does")
+    done = subprocess.run(
+        ["grep", "-P", f"^(?!{REQUEST_LOG})"],
+        input="\n".join((*OF_NOTE, *OF_REQUESTS)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [*OF_NOTE]

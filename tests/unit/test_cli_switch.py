@@ -172,7 +172,7 @@ REFUSED = {
     "blocked": (("chat", "sglang/default", *ONE), "sglang/default is blocked"),
     "not locked": (("chat", "llamacpp/absent", *ONE), "absent"),
     "another number of cards": (("chat", "llamacpp/one", *ONE), "llamacpp/one needs 1 card, but 0 are listed"),
-    "no name of a variant": (("chat", "wide", *ONE), "'wide' is refused: must be engine/name"),
+    "no name of a variant": (("chat", "wide", *ONE), 'there is no variant "wide"; did you mean "llamacpp/wide"?'),
     "there is no such instance": (("chit", "llamacpp/wide", *ONE), 'no instance "chit"; did you mean "chat"?'),
     "on several boxes": (("chat", "llamacpp/wide"), "chat is on one, two: name one of them, --limit HOST"),
     "there is no such box": (("chat", "llamacpp/wide", "--limit", "tow"), 'no host or group "tow"'),
@@ -343,19 +343,28 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
 @pytest.mark.parametrize(
     ("judged", "why"),
     [
-        (InstanceVerdict("chat", "llamacpp/wide", checks=[SKIP]), "is not proven: none of its checks could be judged"),
+        (InstanceVerdict("chat", "llamacpp/wide", checks=[SKIP]), "none of its checks could be judged"),
+        (InstanceVerdict("chat", "llamacpp/wide", state="chat is asleep", checks=[OK]), "chat is asleep"),
         (
-            InstanceVerdict("chat", "llamacpp/wide", state="chat is asleep", checks=[OK]),
-            "is not proven: chat is asleep",
+            InstanceVerdict("chat", "llamacpp/wide", ended="the client on the box is lost"),
+            "the client on the box is lost",
         ),
-        (InstanceVerdict("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
     ],
 )
-def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(operator, judged, why):
-    operator.judged = judged
+@pytest.mark.parametrize("once", [(), ("--once",)])
+def test_one_that_cannot_be_verified_gives_way_to_what_was_served_before(operator, judged, why, once):
+    before, operator.judged = operator.text, judged
+    done = operator.switch("chat", "llamacpp/wide", *ONE, *once)
+    assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide", "chat:llamacpp/cpu"])
+    assert f"one: llamacpp/wide is not verified: {why} (--unverified accepts that)" in done.output
+    assert operator.text == before
+
+
+def test_an_interrupted_verification_leaves_the_new_variant(operator: SwitchOperator) -> None:
+    operator.judged = InstanceVerdict("chat", "llamacpp/wide", ended="interrupted")
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide"])
-    assert f"one: chat serves llamacpp/wide, and {why}" in done.output
+    assert "one: chat serves llamacpp/wide, and is not proven: interrupted" in done.output
     assert "llamacpp/wide" in operator.text
 
 

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from cli import main
+from cli.url import find_access_paths
 from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, client_endpoints
 from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
@@ -173,6 +175,20 @@ def test_an_instance_alone_is_reached_through_a_tunnel(box: OperatorFolder) -> N
     status, said, notes = url(box, "code", "--for", "curl")
     assert (status, "http://127.0.0.1:8021/v1/chat/completions" in said) == (0, True)
     assert "tunnel" in notes
+
+
+def test_an_alias_leads_to_the_gateway_under_its_own_name(box: OperatorFolder) -> None:
+    gateway = {
+        "listeners": {"lan": {"address": "192.0.2.7", "port": 8000, "tls": False, "keys": False}},
+        "models": {"small": {"instances": ["chat"]}},
+        "aliases": {"gpt-4": "small"},
+    }
+    entry = sample_entry(instances=chat_instances(), gateway=gateway)
+    box.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
+    (found,) = find_access_paths(str(box.inventory), None, "gpt-4")
+    assert (found.model, found.listener, found.base) == ("gpt-4", "lan", "http://192.0.2.7:8000/v1")
+    with pytest.raises(click.UsageError, match='there is no model or instance "gpt4"; did you mean "gpt-4"'):
+        find_access_paths(str(box.inventory), None, "gpt4")
 
 
 def test_a_model_that_is_not_there_is_refused_with_the_nearest(box: OperatorFolder) -> None:

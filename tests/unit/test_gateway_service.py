@@ -88,7 +88,7 @@ def test_other_settings_are_read_again_and_restart_the_router_alone() -> None:
 
 def test_another_key_of_an_engine_is_given_to_it_by_a_reload() -> None:
     changed = two_instance_rig(
-        sample_instance("chat", key_name="chat.0123456789abcdef.api-key"), sample_instance("code", port=8021)
+        sample_instance("chat", key_fingerprint="0123456789abcdef"), sample_instance("code", port=8021)
     )
     done = way(
         converged_state(AIM),

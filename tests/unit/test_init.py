@@ -5,11 +5,13 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 import roles.first_contact
 from cli import main
@@ -269,3 +271,24 @@ def test_a_box_that_cannot_be_reached_is_one_line(init, box, monkeypatch, capfd)
     assert done.output.count("\n") == 1
     assert "Traceback" not in capfd.readouterr().err
     assert not list(box.folder.glob("*.py"))
+
+
+def test_a_box_without_cards_is_asked_for_nothing_that_only_cards_have(init, box, monkeypatch):
+    monkeypatch.setattr(roles.first_contact, "survey_host", lambda *given, **options: replace(capture("lab"), cards=()))
+    monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
+    done = init("root@box", answer="\n" * 5)
+    assert done.exit_code == 0, done.output
+    assert "What counts most?" not in done.output
+    assert "What shall it serve?" in done.output
+    text = (box.folder / "box.py").read_text()
+    assert '"instances": {"chat": {"variant": "ENGINE/NAME", "port": 8020}},' in text
+
+
+def test_what_is_there_is_printed_without_escape_codes(init, monkeypatch):
+    monkeypatch.setattr(roles.first_contact, "survey_host", lambda *given, **options: capture("lab"))
+    monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
+    monkeypatch.setattr(init_module, "Console", partial(Console, force_terminal=True))
+    done = init("root@box")
+    assert "box: what is there\n" in done.output
+    assert "\x1b" not in done.output
+    assert "u001b" not in done.output

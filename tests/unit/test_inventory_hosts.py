@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from cli import main
 from cli.inventory_loading import load_hosts
 from cli.tables import format_size
+from rigwright.declaration.inventory_errors import EXAMPLE, IMPORT
 from tests.unit.samples import OperatorFolder, sample_entry
 
 GROUPS = """
@@ -65,18 +66,25 @@ def test_a_limit_that_names_nothing_is_refused_with_the_nearest_name(tmp_path: P
         hosts(tmp_path, GROUPS, limit)
 
 
+CALL = "rigs = hosts({...})"
+EMPTY = f"no hosts; it must contain {IMPORT!r} and {EXAMPLE}; `rigwright init USER@HOST` writes such a file"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no hosts"),
-        ("rigs = []", "no hosts"),
-        ("rigs = ()", "no hosts"),
-        ("rigs = ([], {})", "no hosts"),
-        ("_rigs = [('box', {})]", "no hosts"),
-        ("rigs = {'box': {}}", "no hosts"),
-        ("rigs = [5]", "no hosts; rigs is not a group, because it contains 5"),
-        ("rigs = ['box', None]", "no hosts; rigs is not a group, because it contains None"),
-        ("rigs = [10**5000]", "no hosts; rigs is not a group, because it contains a number of too many digits"),
+        ("", EMPTY),
+        ("rigs = []", EMPTY),
+        ("rigs = ()", EMPTY),
+        ("rigs = ([], {})", EMPTY),
+        ("_rigs = [('box', {})]", EMPTY),
+        ("rigs = {'box': {}}", f"no hosts; rigs is a table: hosts() makes rigs of it: {CALL}, after {IMPORT!r}"),
+        ("rigs = [5]", "no hosts; rigs is not a group, because it contains 5: rigs = hosts({...})"),
+        ("rigs = ['box', None]", "no hosts; rigs is not a group, because it contains None: rigs = hosts({...})"),
+        (
+            "rigs = [10**5000]",
+            f"no hosts; rigs is not a group, because it contains a number of too many digits: {CALL}",
+        ),
         ("rigs = [()]", "rigs: () is refused: must be a host's name, or (name, its data)"),
         ("rigs = [('box',)]", "rigs: ('box',) is refused: must be a host's name, or (name, its data)"),
         ("rigs = [('box', None)]", "rigs: ('box', None) is refused: must be a host's name, or (name, its data)"),
@@ -87,7 +95,7 @@ def test_a_limit_that_names_nothing_is_refused_with_the_nearest_name(tmp_path: P
         ("raise SystemExit(3)", "defines no hosts"),
         ("raise SystemExit('')", "defines no hosts"),
         ("raise SystemExit({})", "defines no hosts"),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("1 / 0", "line 1: ZeroDivisionError: division by zero"),
     ],
 )
 def test_an_inventory_without_hosts_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:

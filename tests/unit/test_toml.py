@@ -66,7 +66,10 @@ def test_what_cannot_be_read_is_refused_with_file_and_key(tmp_path: Path, conten
         ),
         ("[models.a]\nfile = 'x'\n[models.a.flag]\n", 'unknown key; did you mean "flags"?; allowed: file, flags, wide'),
         ("[models.a]\nfile = 'x'\nzzz = 1\n", "models.a.zzz: unknown key; allowed: file, flags, wide"),
-        ("[models.a]\nfile = 'x'\nwide = 'true'\n", "models.a.wide: 'true' is refused: must be true or false"),
+        (
+            "[models.a]\nfile = 'x'\nwide = 'true'\n",
+            "models.a.wide: 'true' is refused: must be true or false, without quotes",
+        ),
     ],
 )
 def test_a_mistake_is_said_in_tomls_words(tmp_path: Path, content: str, said: str) -> None:

@@ -12,7 +12,7 @@ from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.declaration.variant_selection import ANY, VariantQuery, choose_variants
 from rigwright.model.engine_schema import NEEDS, Need, Workload
 from rigwright.project_root import ROOT
-from tests.unit.samples import OperatorFolder
+from tests.unit.samples import OperatorFolder, sample_entry
 
 CATALOG = load_catalog([ROOT / "catalog"])
 Cards = tuple[frozenset[str], ...]
@@ -44,6 +44,13 @@ ONE, TWO = cards(1), cards(2)
 )
 def test_a_need_on_cards_has_an_answer(need: Need, there: Cards, first: str) -> None:
     assert choose_variants(CATALOG, VariantQuery(need=need, cards=there))[0] == first
+
+
+def test_demonstrations_come_after_variants_with_a_purpose() -> None:
+    for there in ((), ONE, TWO):
+        found = choose_variants(CATALOG, VariantQuery(cards=there))
+        last = [name for name in found if name in ("llamacpp/demo", "llamacpp/metal")]
+        assert list(found[-len(last) :]) == last
 
 
 @pytest.mark.parametrize(
@@ -164,9 +171,18 @@ def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
     done = run("--need", "throughput", "--cards", "0")
     assert (done.exit_code, done.stderr.splitlines()) == (
         1,
-        ["no variant of the catalogue matches; see docs/guides/adding-a-model.md to add one"],
+        ["no variant of the catalogue matches; for these cards: llamacpp/qwen2.5-1.5b-cpu, llamacpp/demo"],
     )
 
 
 def test_each_need_is_met_by_something() -> None:
     assert all(choose_variants(CATALOG, VariantQuery(need=need)) for need in NEEDS)
+
+
+def test_with_an_inventory_only_variants_blocked_in_favour_of_its_own_are_listed(box: OperatorFolder) -> None:
+    entry = sample_entry(cards=["rtx-3090"], instances={})
+    box.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
+    done = run(box.inventory)
+    assert done.exit_code == 0, done.output
+    assert "sglang/default is blocked" in done.output
+    assert "vllm/2080ti-auto is blocked" not in done.output

@@ -45,6 +45,7 @@ class LlamaCpp(InstallingKind):
     program = "llama-server"
     artefact_noun = "source"
     causes = log_patterns.CAUSES
+    request_log = log_patterns.REQUEST_LOG
     log_marker = log_patterns.MARKER
     metric_names = capabilities.METRIC_NAMES
 

@@ -19,6 +19,12 @@ MARKER = (
 )
 """What only a log of llama.cpp contains: its functions' prefixes and its own time stamps."""
 
+REQUEST_LOG = (
+    r"(?:[0-9.]+ )?(?:(?:I )?(?:slot +\S+ id +\d+ \||srv +(?:update_slots: all slots are idle|params_from_: "
+    r"|log_server_r: .* 200$))|(?:W )?slot +\S+ id +\d+ .*(?:need to evaluate at least 1 token|n_past was set to))"
+)
+"""Lines of each request: a slot is selected, launched and released, with its times."""
+
 _LOWER_CONTEXT = "model and context do not fit in free card memory: lower context, or the number of GPU layers"
 _DAMAGED = "the model's file is damaged or incomplete"
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.problems import describe_unknown, format_count
-from rigwright.validated_types import CATALOG_NAME
+from rigwright.validated_types import CARD_REFERENCE
 
 
 def _validate_cards(draft: EntryDraft) -> Fields:
@@ -25,8 +27,10 @@ def _resolve_cards(draft: RigDraft) -> Fields:
     known = draft.catalog.cards
     declared = draft.data.get("cards")
     for index, card in enumerate(declared if isinstance(declared, list | tuple) else draft.entry.cards):
-        if isinstance(card, str) and card not in known and CATALOG_NAME.fullmatch(card):
-            draft.refuse(f"cards[{index}]", describe_unknown("card", card, known))
+        if isinstance(card, str) and card not in known and CARD_REFERENCE.fullmatch(card):
+            # nvidia-smi prints the maker first
+            spelling = re.sub(r"(?i)^(?:(?:nvidia|geforce|quadro|tesla)[ -]+)*", "", card)
+            draft.refuse(f"cards[{index}]", describe_unknown("card", card, known, spelling))
     cards = (known.get(card) if isinstance(card, str) else card for card in draft.entry.cards)
     return {"cards": tuple(card for card in cards if card)}
 

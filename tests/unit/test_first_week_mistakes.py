@@ -1,0 +1,260 @@
+"""Mistakes of a first week: each message alone names the file, the key and the correction. The rows have the names,
+values and formats that operators know from other programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import main
+from rigwright.gateway import certificate_authority
+from tests.unit.samples import OperatorFolder
+from tests.unit.test_model_fit import GIB, lock_sized_weights
+
+HEAD = "from rigwright.inventory import hosts\n\n"
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+CARDS = '["rtx-3090", "rtx-3090"]'
+IN_VARIANT = "unknown key; a variant of the catalogue declares it, as context, model, cards or one of its flags"
+
+
+def with_host(**keys: object) -> str:
+    """An inventory of one rig with a card and an instance, of which some keys are changed; None removes a key."""
+    entry: dict[str, Any] = {
+        "ssh_hostname": "192.0.2.7",
+        "cards": ["rtx-3090"],
+        "instances": {"chat": {"variant": "llamacpp/one", "cards": [0], "port": 8020}},
+        "mirrors": {"store": ["http://127.0.0.1:8000/files/"]},
+    }
+    changed = {key: value for key, value in (entry | keys).items() if value is not None}
+    return f"{HEAD}rigs = hosts({{'rig1': {changed!r}}})\n"
+
+
+def with_instance(**keys: object) -> str:
+    """The same with some keys of its instance changed."""
+    instance: dict[str, Any] = {"variant": "llamacpp/one", "cards": [0], "port": 8020}
+    return with_host(instances={"chat": {key: value for key, value in (instance | keys).items() if value is not None}})
+
+
+def with_gateway(**listener: object) -> str:
+    """The same with a gateway."""
+    listeners = {"lan": {"address": "192.0.2.7", "port": 8443, **listener}}
+    return with_host(gateway={"listeners": listeners, "models": {"small": {"instances": ["chat"]}}})
+
+
+def validate(box: OperatorFolder, *words: str, file: str = "rig.py") -> Result:
+    """`rigwright validate` on a file of the folder."""
+    return CliRunner().invoke(main, ["validate", str(box.folder / file), *words])
+
+
+def assert_message(box: OperatorFolder, done: Result, message: str, file: str = "rig.py") -> None:
+    """A refusal with exit status 2 has this text, with the file before it and nothing that Python prints itself."""
+    text = done.output.replace(f"{box.folder}/", "")
+    assert done.exit_code == 2, text
+    assert f"{file}: {message}" in text, text
+    assert "Traceback" not in text
+
+
+def test_the_inventory_that_the_mistakes_change_is_valid(box: OperatorFolder) -> None:
+    box.inventory.write_text(with_host())
+    assert validate(box).exit_code == 0
+
+
+KEYS = [
+    *((with_instance(**{key: 1}), f"rig1.instances.chat.{key}: {IN_VARIANT}") for key in (
+        "ctx_size", "ctx-size", "n-gpu-layers", "tensor_parallel", "max_model_len", "model", "flags", "quantization",
+    )),
+    *((with_instance(**{key: 0}), f'rig1.instances.chat.{key}: unknown key; did you mean "{right}"?')
+      for key, right in (
+        ("gpu", "cards"), ("GPUs", "cards"), ("devices", "cards"), ("api_key", "api_key_file"),
+        ("memory", "memory_max"), ("prot", "port"), ("varaint", "variant"),
+    )),
+    (with_instance(host="0.0.0.0"), "rig1.instances.chat.host: unknown key; an instance listens on the loopback inter"),
+    (with_instance(name="x"), "rig1.instances.chat.name: unknown key; the name of an instance is the key of its table"),
+    *((with_host(**{key: value}), f'rig1.{key}: unknown key; did you mean "{right}"?') for key, value, right in (
+        ("host", "192.0.2.7", "ssh_hostname"), ("ansible_host", "192.0.2.7", "ssh_hostname"),
+        ("user", "ops", "ssh_user"), ("become", True, "_sudo"), ("fingerprint", "x", "ssh_host_key"),
+        ("gpus", [], "cards"), ("nvidia", {}, "driver"),
+        ("services", {}, "instances"), ("docker", True, "containers"), ("hf_token", "x", "hub_token_file"),
+        ("nginx", {}, "gateway"), ("prometheus", {}, "monitoring"),
+    )),
+    (with_host(password="x"), "rig1.password: unknown key; passwords are not supported: use an SSH key and sudo witho"),
+    (with_host(driver={"version": 580}), 'rig1.driver.version: unknown key; did you mean "branch"?'),
+    (with_host(driver={"power": 280}), 'rig1.driver.power: unknown key; did you mean "power_w"?'),
+    (with_host(gateway={"port": 8443}), 'rig1.gateway.port: unknown key; did you mean "listeners"?'),
+]  # fmt: skip
+VALUES = [
+    (with_host(cards=["RTX 3090"]), 'rig1.cards[0]: there is no card "RTX 3090"; did you mean "rtx-3090"?'),
+    (with_host(cards=["NVIDIA GeForce RTX 3090"]), '; did you mean "rtx-3090"?'),
+    *((with_host(cards=cards), f"rig1.cards: {cards!r} is refused: must be a list, such as {CARDS}: a catalogue name")
+      for cards in ("all", 0, 1, "rtx-3090")),
+    (with_host(cards=[0]), f"rig1.cards[0]: 0 is refused: must be text, in a list such as {CARDS}"),
+    (with_host(cards=None), 'chat.cards: no card 0: the rig declares no cards: list them in its key "cards"'),
+    *((with_instance(cards=cards), f"chat.cards: {cards!r} is refused: must be a list, such as [0]: a GPU index")
+      for cards in ("all", 0, "0")),
+    (with_instance(cards=None), 'chat.cards: llamacpp/one needs 1 card, but 0 are listed: add "cards": [0]'),
+    (with_instance(cards=[1]), "chat.cards: no card 1: the rig declares 1 card, counted from 0"),
+    (with_instance(cards=[0, 0]), "chat.cards: card 0 is listed twice"),
+    (with_instance(port="8020"), "chat.port: '8020' is refused: must be a whole number: 8020, without quotes"),
+    (with_instance(memory_max="64GB"), '; did you mean "64G"?'),
+    (with_instance(memory_max=64), 'chat.memory_max: 64 is refused: must be text, such as "48G" or "80%"'),
+    (with_host(driver={"power_w": "280W"}), "driver.power_w: '280W' is refused: must be a whole number: 280, without"),
+    (with_host(_sudo="yes"), "rig1._sudo: 'yes' is refused: must be True or False, without quotes"),
+    (with_host(ssh_hostname="http://192.0.2.7"), "a host name or an IP address alone; did you mean '192.0.2.7'?"),
+    (with_host(ssh_hostname="ops@192.0.2.7"), "; did you mean '192.0.2.7' with ssh_user = 'ops'?"),
+    (with_gateway(address="https://192.0.2.7"), "or 0.0.0.0 or :: for all; did you mean '192.0.2.7'?"),
+    (with_host(ssh_host_key="SHA256:" + "a" * 43), "this is a fingerprint: `rigwright key host` prints the key of eac"),
+    (with_host(ssh_host_key=f"192.0.2.7 {HOST_KEY}"), f"leave out the host's name before it: {HOST_KEY}"),
+    (with_host(ssh_key="no.key"), "'no.key' is refused: does not exist; the path starts at the current folder, "),
+    (with_host(ssh_key="id.pub"), "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"),
+    (with_instance(variant="llamacp/one"), 'there is no variant "llamacp/one"; did you mean "llamacpp/one"?'),
+    (with_instance(variant="65k"), 'there is no variant "65k"; did you mean "llamacpp/65k"?'),
+    (with_instance(variant="llamacpp"), 'there is no variant "llamacpp"; did you mean one of llamacpp/65k, llamacpp/c'),
+    (with_instance(variant="Acme/small"), "'Acme/small' is a model, served by llamacpp/cpu, llamacpp/one, llamacpp/tw"),
+    (with_instance(variant="Qwen/Qwen3-32B"), "` lists those for its cards"),
+    (with_instance(variant="llamacpp/65k"), "is not locked: run `rigwright lock "),
+    (with_host(instances=[{"variant": "llamacpp/one"}]), 'must be a table of names, such as {"chat": {"variant": '),
+    (with_host(instances={"chat": "llamacpp/one"}), 'must be a table of keys, such as {"variant": "llamacpp/65k"'),
+    (with_host(instances={"my_chat": {"variant": "llamacpp/cpu", "port": 8020}}), '; did you mean "my-chat"?'),
+    (with_host(instances={name: {"variant": "llamacpp/cpu", "port": 8020} for name in ("a", "b")}),
+     "rig1.instances.b.port: 8020 is already the port of a"),
+    (with_host(instances=None, gateway={"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}),
+     "rig1.gateway: the rig declares no instances: there is nothing to serve"),
+    (with_host(gateway=True), 'must be a table of keys, such as {"listeners": {"lan": {"address": "192.0.2.7"'),
+    (with_host(gateway={}), 'rig1.gateway.listeners: missing, such as {"lan": {"address": "192.0.2.7"'),
+]  # fmt: skip
+TABLE = "{'ssh_hostname': '192.0.2.7'}"
+PROGRAMS = [
+    (f"{HEAD}rigs = hosts({{\n  'rig1': {{\n    'ssh_hostname': 192.0.2.7,\n  }},\n}})\n",
+     "line 5: invalid syntax. Perhaps you forgot a comma? in `'ssh_hostname': 192.0.2.7,`; text needs quotes"),
+    (f"{HEAD}rigs = hosts({{\n  'rig1': {{\n    'ssh_hostname': '192.0.2.7,\n  }},\n}})\n", "a text ends with the quo"),
+    (f"{HEAD}rigs = hosts({{'rig1': {{ssh_hostname: '192.0.2.7'}}}})\n", 'text needs quotes: "ssh_hostname"'),
+    (f"{HEAD}rigs = hosts({{'rig1': {{'_sudo': true}}}})\n", "line 3: NameError: name 'true' is not defined; Python h"),
+    (f"{HEAD}rigs = hosts({{'rig1': {TABLE}}})\n\tx = 1\n", "; indent with spaces alone"),
+    (f"{HEAD}rigs = hosts({{'rig1': {TABLE})\n", "; each {, [ and ( needs its }, ] and )"),
+    (f"rigs = hosts({{'rig1': {TABLE}}})\n", "; the first line must be: from rigwright.inventory import hosts"),
+    (f"from rigwright import hosts\nrigs = hosts({{'a': {TABLE}}})\n", "; the first line must be: from rigwright.inve"),
+    (f"{HEAD}rigs = hosts(rig1={TABLE})\n", "; hosts() takes one table: rigs = hosts({"),
+    (f"rigs = {{'rig1': {TABLE}}}\n", "no hosts; rigs is a table: hosts() makes rigs of it: rigs = hosts({...}), afte"),
+    (f"rigs = [{TABLE}]\n", "no hosts; rigs is not a group, because it contains {'ssh_hostname': '192.0.2.7'}: rigs ="),
+    (f"{HEAD}rigs = hosts([{TABLE}])\n", 'hosts(): must be a table with at least one rig: name -> keys, such as {"rig'),
+    (f"{HEAD}rigs = hosts({TABLE})\n", 'ssh_hostname is a key of a rig: hosts({"rig1": {"ssh_hostname": ...}})'),
+    (f"{HEAD}hosts({{'rig1': {TABLE}}})\n", "no hosts; the result of hosts() needs a name without an underscore befor"),
+    (f"{HEAD}rigs = hosts({{'a': {TABLE}, 'b': {TABLE}}})\n", "b.ssh_hostname: 192.0.2.7 is already the address of a"),
+    (f"{HEAD}rigs = hosts({{'Rig_1': {TABLE}}})\n", 'Rig_1: is not a valid rig name: must be at most 48 lowercase '
+     'letters, digits and dashes; did you mean "rig-1"?'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), [*KEYS, *VALUES, *PROGRAMS])
+def test_a_mistake_in_an_inventory_is_refused_with_its_correction(
+    box: OperatorFolder, text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(box.folder)
+    box.write("id.pub", HOST_KEY)
+    box.inventory.write_text(text)
+    done = validate(box)
+    shown = done.output.replace(f"{box.folder}/", "")
+    assert done.exit_code == 2, shown
+    assert message in shown, shown
+    assert "rig.py: " in shown
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "kind"),
+    [
+        ("hosts.yml", "all:\n  hosts:\n    rig1:\n      ansible_host: 192.0.2.7\n", "YAML"),
+        ("hosts.ini", "[gpu]\n192.0.2.7 ansible_user=ops\n", "an INI file"),
+        ("rig.toml", '[rig1]\nssh_hostname = "192.0.2.7"\n', "TOML"),
+        ("rig.json", '{"rig1": {}}', "JSON"),
+    ],
+)
+def test_an_inventory_of_another_program_is_refused_with_the_form_of_ours(box, file, text, kind):
+    box.write(file, text)
+    done = validate(box, file=file)
+    assert_message(box, done, f"{kind} is not an inventory: must be a Python file, NAME.py, with 'from rigwright", file)
+    assert "`rigwright init USER@HOST` writes one" in done.output
+
+
+def swap_certificates(box: OperatorFolder) -> None:
+    """A certificate and its key, each in the place of the other."""
+    now = certificate_authority.certificate_now()
+    pair = certificate_authority.ensure_authority(box.folder / "ca", now).issue(("192.0.2.7",), now)
+    box.write("net.key", pair.certificates)
+    box.write("net.pem", pair.key)
+    box.inventory.write_text(with_gateway(tls=True, cert_file="net.pem", key_file="net.key"))
+
+
+def misspell_model_of_key(box: OperatorFolder) -> None:
+    """A client's key for a model that no variant serves."""
+    key = f'sha256 = "{"a" * 64}"\nmade = 2026-11-01\nmodels = ["smal"]\n'
+    box.write("gateway-keys.toml", f"[keys.alice]\n{key}")
+    box.inventory.write_text(with_gateway())
+
+
+def outgrow_cards(box: OperatorFolder) -> None:
+    """Weights that are larger than the memory of their cards."""
+    lock_sized_weights(box, 36 * GIB)
+
+
+def misspell_catalogue(text: str) -> Callable[[OperatorFolder], None]:
+    """A catalogue of the operator's with this text."""
+
+    def write(box: OperatorFolder) -> None:
+        box.write("catalog/mine.toml", text)
+        box.inventory.write_text(with_instance(variant="llamacpp/mine", cards=None))
+
+    return write
+
+
+MINE = '[variants."llamacpp/mine"]\nengine = "plain"\nmodel = "small"\n'
+FILES: list[tuple[Callable[[OperatorFolder], None], str]] = [
+    (swap_certificates, "rig1.gateway.listeners.lan.cert_file: net.pem contains no PEM certificate"),
+    (misspell_model_of_key, 'gateway-keys.toml: keys.alice.models: there is no model "smal"; did you mean "small"?'),
+    (outgrow_cards, "llamacpp/two: its weights alone need 36.0 of 35.0 GiB: use more cards, or a smaller model"),
+    (misspell_catalogue(f"{MINE}ctx_size = 4096\n"), 'llamacpp/mine.ctx_size: unknown key; did you mean "context"?'),
+    (misspell_catalogue(f'{MINE}context = "4096"\n'), "'4096' is refused: must be a whole number: 4096, without quote"),
+    (
+        misspell_catalogue(f"{MINE}context = 4096\nflags = {{ ctx_size = 4096 }}\n"),
+        "must be a long option's name without its dashes; did you mean \"ctx-size\"?",
+    ),
+    (
+        misspell_catalogue('[variants.llamacpp/mine]\nengine = "plain"\n'),
+        'a name with a slash or a space needs quotes: [variants."llamacpp/mine"]',
+    ),
+    (misspell_catalogue('[variant."llamacpp/mine"]\n'), 'mine.toml: variant: unknown key; did you mean "variants"?'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prepare", "message"), FILES, ids=[message[:40] for _, message in FILES])
+def test_a_mistake_in_a_file_next_to_the_inventory_is_refused_with_its_correction(box, prepare, message):
+    prepare(box)
+    done = validate(box)
+    shown = done.output.replace(f"{box.folder}/", "")
+    assert done.exit_code == 2, shown
+    assert message in shown, shown
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("rig2.py",), 'rig2.py does not exist; did you mean "rig.py"?'),
+        ((".",), ". is not a file: a folder"),
+        (
+            ("rig.py", "--limit", "rig2"),
+            '--limit: there is no host or group "rig2"; did you mean "rig"?; allowed: rig, rig1',
+        ),
+        (("rig.py", "--limit", "chat"), '--limit: there is no host or group "chat"; allowed: rig, rig1, rigs'),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_refused_with_its_correction(box, words, message, monkeypatch):
+    monkeypatch.chdir(box.folder)
+    box.inventory.write_text(with_host())
+    done = CliRunner().invoke(main, ["validate", *words])
+    assert done.exit_code == 2
+    assert message in done.output, done.output
