@@ -28,6 +28,8 @@ class HostProgress:
     """What of it the checks found changed, and was put right, or would be."""
     remains: list[str] = field(default_factory=list)
     """What a deploy owns and does not hold after all."""
+    checks_passed: int | None = None
+    """Of what a deploy owns; None where they did not run."""
     ended: float = 0.0
     """When its last step did, as time.monotonic has it."""
 

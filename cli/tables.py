@@ -42,6 +42,11 @@ MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
 WIDTH = 200  # columns, where the output is no terminal
 
 
+def is_terminal(*, err: bool = False) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
+    return (sys.stderr if err else sys.stdout).isatty()
+
+
 def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH, broken: str = "") -> None:
     """Print rows under their columns, without columns that are empty; where they are too wide, a line a cell.
 

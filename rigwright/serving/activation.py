@@ -11,6 +11,7 @@ from rigwright.model.instance import CACHES, WARM, slice_of
 from rigwright.model.rig import Rig, account_names
 from rigwright.model.roots import Roots
 from rigwright.serving.generation import Generation
+from rigwright.serving import instance_units
 from rigwright.serving.instance_units import credential_path
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit
 from rigwright.supply.root_programs import INSTALLERS
@@ -94,6 +95,22 @@ class Activation:
     def stopped_units(self) -> tuple[str, ...]:
         """Units that are stopped: those that are not declared, and before they start again those that run."""
         return tuple(dict.fromkeys([*self.stop, *(unit_state.unit for unit_state in self.free)]))
+
+    def service_changes(self, processes: Mapping[str, ObservedUnit]) -> dict[str, str]:
+        """Instance, or service of the gateway -> `started`, `restarted`, `reloaded` or `stopped`.
+
+        Args:
+            processes: Unit -> its state before the activation.
+        """
+        changes = dict.fromkeys(self.stop, "stopped") | dict.fromkeys(self.reload, "reloaded")
+        for unit in self.restart:
+            process = processes.get(unit)
+            changes[unit] = "restarted" if process and process.running else "started"
+        return {
+            unit.removeprefix("rigwright").lstrip("-_").removesuffix(".service"): change
+            for unit, change in changes.items()
+            if not unit.startswith(instance_units.PREFIX)
+        }
 
 
 def goal_for(found: ObservedServing, wanted: Generation) -> ActivationGoal:
