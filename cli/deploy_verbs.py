@@ -117,7 +117,8 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
 
     Args:
         wanted: What is asked for.
-        question: Of a removal: asked first, with the hosts' names in it, after what is there was listed.
+        question: Of a removal: asked first, with the hosts' names in it, after the list of what goes. A dry run prints
+            that list and asks nothing.
 
     Raises:
         click.ClickException: the run is refused.
@@ -134,14 +135,15 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
         if wanted.expect and (wrong := describe_digest_mismatch(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")
     gone: set[str] = set()
-    if question:
+    if question or (wanted.verb == "remove" and wanted.dry):
         from cli import removal_preview
 
         there = removal_preview.print_preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
         gone = {*rigs} - {*there}
         # one that comes back meanwhile is none that was asked about
         rigs = {name: rig for name, rig in rigs.items() if name in there}
-        click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+        if question:
+            click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
     try:
         _run_on_hosts(wanted, rigs, some=bool(wanted.limit or gone))
     except NotAsDeclared as error:

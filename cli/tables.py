@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unicodedata import combining, east_asian_width
 
@@ -39,6 +39,7 @@ NUMBERS = (
     *("CV %", "runs", "TTFT ms", "accepted", "change %"),
 )
 MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
+SHORT_DIGEST = 12  # digits
 WIDTH = 200  # columns, where the output is no terminal
 
 
@@ -69,7 +70,7 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: in
         ]
         widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > wide:
-        _print_records(titles, cells, wide)
+        _print_cells(titles, cells, wide)
         return
     for number, row in enumerate([titles, *cells]):
         filled = [
@@ -88,7 +89,23 @@ def _wrap_row(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, .
         yield (*[""] * at, text, *[""] * (len(row) - at - 1))
 
 
-def _print_records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
+def print_records(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows in one form on every output: the first two cells, and below them a line for each other one.
+
+    Args:
+        title: Printed before them.
+        columns: Names of all cells but the first two.
+        rows: The cells.
+    """
+    click.echo(style_text(printable(title), bold=True))
+    for role, text, *cells in rows:
+        print_prose(f"  {printable(role)}: {printable(text)}")
+        for name, cell in zip(columns, cells, strict=True):
+            if cell:
+                print_prose(f"      {name}: {printable(cell)}")
+
+
+def _print_cells(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
     """Each row as its first cell, and below it a line for each other cell that is not empty."""
     named = max(map(_display_width, columns))
     for row in rows:
@@ -159,6 +176,11 @@ def _display_width(text: str) -> int:
 def style_text(text: str, **style: Any) -> str:
     """A text in a style, for click.echo, which leaves styles away where there is no terminal; plain under NO_COLOR."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **style)
+
+
+def shorten_digest(digest: str) -> str:
+    """The first twelve digits of a digest: enough to compare by eye, not to prove anything."""
+    return digest[:SHORT_DIGEST]
 
 
 def format_size(count: int) -> str:

@@ -249,9 +249,12 @@ class LiveDisplay:
         task = next((one for one in reversed(self.tasks) if one.host == row.name), None)
         now = time.monotonic()
         left = None
-        if (estimate := row.estimate) and row.state == "working":
-            part, since = (task.text, task.started) if task else ("", row.step_began + sum(row.parts.values()))
-            estimate.update(row.number, part, row.parts, now - since, task.fraction if task else None)
+        if (estimate := row.estimate) and row.state in ("working", "waiting"):
+            if row.state == "waiting":
+                estimate.update(row.number, "", {}, 0.0, None)
+            else:
+                part, since = (task.text, task.started) if task else ("", row.step_began + sum(row.parts.values()))
+                estimate.update(row.number, part, row.parts, now - since, task.fraction if task else None)
             left = estimate.left if estimate.is_recorded else task.left if task else None
         fraction = 1.0 if row.state == "done" else estimate.fraction if estimate else None
         text = {"waiting": "waits for other hosts", "failed": f"failed: {row.step}"}.get(row.state, row.step)

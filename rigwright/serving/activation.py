@@ -10,8 +10,8 @@ from rigwright.host.systemd import UnitState
 from rigwright.model.instance import CACHES, WARM, slice_of
 from rigwright.model.rig import Rig, account_names
 from rigwright.model.roots import Roots
-from rigwright.serving.generation import Generation
 from rigwright.serving import instance_units
+from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import credential_path
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit
 from rigwright.supply.root_programs import INSTALLERS
