@@ -31,6 +31,7 @@ from cli.deploy_failures import HostProgress, raise_failures
 from cli.run_recap import HostRecap, print_recap
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
+from rigwright.plan.separate_roles import describe_selection, select_roles
 from rigwright.problems import printable
 from rigwright.project_root import ROOT
 from rigwright.serving import serving_state
@@ -224,9 +225,11 @@ def run_deploy(
     """
     output = DeployOutput(rigs)
     _redirect_output(output)
-    agreement = (
-        DeployAgreement(rigs, dry, print_line) if verb in ("deploy", "upgrade") and "switch" not in data else None
-    )
+    if only := str(data.get("only", "")):
+        print_line(describe_selection(only, select_roles(only)))
+    # a run of some roles, or of a switch, is no complete deploy: its checks would fail for the rest
+    is_complete = verb in ("deploy", "upgrade") and not {"switch", "only"} & {*data}
+    agreement = DeployAgreement(rigs, dry, print_line) if is_complete else None
     names, again = {*rigs}, {*rigs}
     serving: dict[str, str] = {}
     while again:

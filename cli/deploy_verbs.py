@@ -16,6 +16,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts,
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
+from rigwright.plan.separate_roles import select_roles
 from rigwright.problems import format_value
 from rigwright.project_root import ROOT
 from rigwright.run_options import DIGEST
@@ -38,11 +39,24 @@ def _parse_digest(_: click.Context, __: click.Parameter, value: str | None) -> s
     return digits
 
 
+def _parse_roles(_: click.Context, __: click.Parameter, value: str | None) -> str:
+    try:
+        return value if value and select_roles(value) else ""
+    except LookupError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+ONLY_OPTION = click.option(
+    "--only",
+    metavar="ROLE[,ROLE]",
+    callback=_parse_roles,
+    help="Run these roles of deploy.py and those that they need; no generation is activated.",
+)
 EXPECT_OPTION = click.option(
     "--expect",
     metavar="DIGEST",
     callback=_parse_digest,
-    help="What `lock`, `bundle` or `plan` printed where lock and bundle were made: refuse to start if it differs.",
+    help="What `lock`, `bundle` or `plan --json` printed where both were made: refuse to start if it differs.",
 )
 
 
@@ -186,17 +200,21 @@ def _reboot_consent(reboot: bool) -> dict[str, object]:
 @LIMIT_OPTION
 @DRY_OPTION
 @click.option("--diff", is_flag=True, help="Show the lines of files that change.")
+@ONLY_OPTION
 @REBOOT_OPTION
 @EXPECT_OPTION
 @VERBOSE_OPTION
-def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool, expect: str, verbose: int) -> None:
+def deploy(
+    inventory: str, limit: str | None, dry: bool, diff: bool, only: str, reboot: bool, expect: str, verbose: int
+) -> None:
     """Bring every rig of INVENTORY to the state it declares.
 
     Safe to run again at any time: what is right stays untouched, what a killed run left half done is finished. When a
     new generation does not serve, the old one comes back.
     Example: rigwright deploy ~/boxes/rig.py --dry
     """
-    run_request(RunRequest(inventory, limit, "deploy", dry, verbose, diff, expect, _reboot_consent(reboot)))
+    orders = _reboot_consent(reboot) | ({"only": only} if only else {})
+    run_request(RunRequest(inventory, limit, "deploy", dry, verbose, diff, expect, orders))
 
 
 @click.command()

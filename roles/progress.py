@@ -56,7 +56,7 @@ class ProgressTask:
     text: str
     detached: bool = False
     """Whether it goes on without this process."""
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=lambda: time.monotonic())
     unit_started: float = 0.0
     unit: str = ""
     first: int = 0
@@ -124,7 +124,7 @@ class HostRow:
     estimate: RunEstimate | None = None
     parts: StepSeconds = field(default_factory=dict)
     """Parts of the step that are done -> seconds."""
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
     ended: float = 0.0
     step_began: float = 0.0
     fetched: int = 0
