@@ -12,6 +12,7 @@ from rigwright.problems import format_count
 
 RESULTS = ("unchanged", "changed", "failed", "not reached")
 """In the order in which they are shown."""
+LEAST_BYTES = 10**6  # a smaller download is not listed
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _describe_recap(one: HostRecap, verb: str) -> str:
     repairs = f"{format_count(one.repaired, 'repair')}, " if one.repaired else ""
     more = [
         _describe_services(one.services),
-        f"fetched {format_size(one.fetched_bytes)}" if one.fetched_bytes else "",
+        f"fetched {format_size(one.fetched_bytes)}" if one.fetched_bytes >= LEAST_BYTES else "",
         f"checks {_describe_checks(one)}" if one.checks_passed is not None else "",
     ]
     changes = f"{repairs}{one.changed} of {format_count(one.steps, 'step')} {verb} something ({took})"
@@ -79,7 +80,7 @@ def _table_row(one: HostRecap) -> tuple[str, ...]:
         one.result,
         f"{one.changed}/{one.steps}",
         _describe_services(one.services),
-        format_size(one.fetched_bytes) if one.fetched_bytes else "",
+        format_size(one.fetched_bytes) if one.fetched_bytes >= LEAST_BYTES else "",
         f"{one.seconds / 60:.1f}",
         _describe_checks(one),
     )

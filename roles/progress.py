@@ -216,7 +216,11 @@ class LiveDisplay:
     def report(self, task: ProgressTask, *, fresh: bool = False) -> None:
         """Write a line of a job where there are no rows: for each step one, and one every LINE_INTERVAL of a host."""
         now = time.monotonic()
-        if not self.live and (fresh or now - self.lines.get(task.host, -LINE_INTERVAL) >= LINE_INTERVAL):
+        if self.live:
+            if fresh:
+                self.live.refresh()
+            return
+        if fresh or now - self.lines.get(task.host, -LINE_INTERVAL) >= LINE_INTERVAL:
             self.lines[task.host] = now
             left = f"{format_clock(task.left)} left" if task.left is not None else ""
             detail = ", ".join(filter(None, [task.describe_amount(), task.describe_rate(), left]))

@@ -189,7 +189,9 @@ def _describe_generation_difference(found: ObservedServing, wanted: Generation) 
     if found.current is None:
         return "the first one"
     current = next((one for one in found.generations if one.number == found.current), None)
-    before = {one.unit: one for one in (current.unit_states if current else ())}
+    if current is None or not current.unit_states:
+        return f"generation {found.current} differs"
+    before = {one.unit: one for one in current.unit_states}
     after = {one.unit: one for one in wanted.unit_states}
     parts = {
         "adds": after.keys() - before.keys(),

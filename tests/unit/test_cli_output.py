@@ -62,6 +62,7 @@ def role():
 role()
 """
 ESCAPE = re.compile(r"\x1b")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.fixture(scope="module")
@@ -255,10 +256,33 @@ def test_where_sudo_refuses_that_is_all_that_is_said(ground: LocalDeployFolder, 
 
 
 def test_a_terminal_has_one_row_for_a_job_and_colours(ground: LocalDeployFolder) -> None:
-    status, said = run_on_terminal(ground.command("deploy", steps="called(name='Two')"), ground.environment)
+    command = ground.command("deploy", steps="called(name='Two')", sleep="1.5")
+    status, said = run_on_terminal(command, ground.environment)
     assert status == 0, said
     assert "\x1b[32mbox1: Role: Two (" in said
     assert "compiling" in said and "1/2 steps" in said
+
+
+def test_a_terminal_has_one_row_for_each_of_several_hosts_and_a_table(ground: LocalDeployFolder) -> None:
+    ground.hosts["box2"] = {**ground.server.connection}
+    command = ground.command("deploy", steps="called(name='Two')", sleep="1.5")
+    status, said = run_on_terminal(command, ground.environment)
+    assert status == 0, said
+    assert "box1: Role: Two" not in said
+    rows, _, recap = ESCAPES.sub("", said).replace("\r", "").rpartition("host  result")
+    assert re.search(r"^box1  compiling .*\[[#-]{8}\] .* 0:0[0-9]$", rows, re.MULTILINE), rows
+    assert re.findall(r"^(box[12])  changed  1/2", recap, re.MULTILINE) == ["box1", "box2"]
+
+
+def test_a_run_of_some_roles_says_so_and_makes_no_checks(ground: LocalDeployFolder) -> None:
+    done = ground.run("deploy", "--only", "weights", steps="made(name='Two')")
+    assert done.returncode == 0, done.stderr
+    notice, *lines = done.stdout.splitlines()
+    assert notice == (
+        "only base, network, tools, weights (base, network, tools: needed by the others); no generation is activated, "
+        "and the checks of a deploy do not run"
+    )
+    assert "checks" not in "".join(lines)
 
 
 def test_a_terminal_without_colours_has_none(ground: LocalDeployFolder) -> None:
