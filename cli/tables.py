@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unicodedata import combining, east_asian_width
 
 import click
 
-from rigwright.safe_text import printable
+from rigwright.safe_text import printable, wrap_words
 
 NUMBERS = (
     "port",
@@ -83,7 +82,7 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: in
 
 def _wrap_row(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, ...]]:
     """A row as several, of which the further ones have the rest of one cell."""
-    first, *more = _wrap_text(row[at].strip(), room) or [""]
+    first, *more = wrap_words(row[at].strip(), room) or [""]
     yield (*row[:at], first, *row[at + 1 :])
     for text in more:
         yield (*[""] * at, text, *[""] * (len(row) - at - 1))
@@ -113,14 +112,8 @@ def _print_cells(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: in
         for column, text in zip(columns[1:], row[1:], strict=True):
             if text.strip():
                 lead = f"  {_pad_text(column, named)}  "
-                for number, line in enumerate(_wrap_text(text.strip(), max(wide - len(lead), 20))):
+                for number, line in enumerate(wrap_words(text.strip(), max(wide - len(lead), 20))):
                     click.echo(f"{lead if number == 0 else ' ' * len(lead)}{line}")
-
-
-def _wrap_text(text: str, wide: int, first: str = "", others: str = "") -> list[str]:
-    """A text in lines, between words; a word that is too long is one to copy, such as a path."""
-    indents = {"initial_indent": first, "subsequent_indent": others}
-    return textwrap.wrap(text, wide, break_long_words=False, break_on_hyphens=False, **indents)  # type: ignore[arg-type]
 
 
 def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
@@ -136,7 +129,7 @@ def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
         return
     room = click.unstyle(lead)
     left = " " * (len(room) if hang is None else hang)
-    first, *more = _wrap_text(text, shutil.get_terminal_size().columns, room, left) or [room]
+    first, *more = wrap_words(text, shutil.get_terminal_size().columns, room, left) or [room]
     click.echo("\n".join((lead + first[len(room) :], *more)))
 
 
@@ -155,7 +148,7 @@ def print_prose(text: str, *, err: bool = False, fg: str | None = None) -> None:
         lines = [
             part
             for line, left in zip(lines, indents, strict=True)
-            for part in (_wrap_text(line, columns, others=left) or [line])
+            for part in (wrap_words(line, columns, others=left) or [line])
         ]
     said = "\n".join(lines)
     click.echo(style_text(said, fg=fg) if fg else said, err=err)

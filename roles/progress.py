@@ -224,7 +224,7 @@ class LiveDisplay:
             self.lines[task.host] = now
             left = f"{format_clock(task.left)} left" if task.left is not None else ""
             detail = ", ".join(filter(None, [task.describe_amount(), task.describe_rate(), left]))
-            self.print_line(f"{task.host}: {task.text}{f': {detail}' if detail else ''}")
+            self.print_line(printable(f"{task.host}: {task.text}{f': {detail}' if detail else ''}"))
 
     def print_line(self, text: str) -> None:
         """Write a line in one piece: another process or thread has no part in it."""
