@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import click
+from click.core import ParameterSource
+
 from cli.deploy_agreement import describe_remains
 from cli.exit_codes import HostUnreached, NotAsDeclared
+from cli.prog_name import TYPED_INVENTORY_KEY, prog_name
 
 RERUN_HINT = "run the same command again"
 
@@ -62,7 +67,27 @@ def raise_failures(
         text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if alone else lines[0]}"
     else:
         text += "".join(f"\n  {line}" for line in lines)
+    if not alone and (command := _render_continuation(bad)):
+        text += f"\n  To continue: `{command}`"
     raise (HostUnreached if any(one.unreached for one in bad.values()) else NotAsDeclared)(text)
+
+
+def _render_continuation(hosts: Collection[str]) -> str:
+    """The command of this run, limited to hosts; empty outside of a command."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return ""
+    words = [prog_name(), *context.command_path.split()[1:]]
+    for one in context.command.params:
+        name = one.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name in ("limit", "verbose"):
+            continue
+        value = context.params[name]
+        if isinstance(one, click.Option):
+            words += [one.opts[0]] if one.is_flag else [one.opts[0], str(value)]
+        else:
+            words.append(context.meta.get(TYPED_INVENTORY_KEY, value) if name == "inventory" else str(value))
+    return shlex.join([*words, "--limit", ",".join(sorted(hosts))])
 
 
 def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, alone: bool) -> str:

@@ -58,6 +58,8 @@ def _describe_recap(one: HostRecap, verb: str) -> str:
     took = f"{one.seconds:.1f} s"
     if one.result == "not reached":
         return one.result
+    if one.result == "failed" and not one.steps:
+        return "failed before its first step"
     if one.result == "failed":
         return f"failed; {one.changed} of {format_count(one.steps, 'step')} {verb} something ({took})"
     if one.result == "unchanged":

@@ -178,6 +178,8 @@ def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(groun
     assert lines[0] == "Error: deploy failed on 2 of 3 hosts"
     assert lines[1].startswith("  box2: refused: no room. Nothing was changed there")
     assert lines[2].startswith("  box3: cannot be reached. Nothing was done there")
+    assert lines[3] == f"  To continue: `rigwright deploy {ground.folder / 'rig.py'} --limit box2,box3`"
+    assert done.stdout.splitlines()[-2:] == ["box2: failed before its first step", "box3: not reached"]
     assert "box3: cannot be reached: Connection refused" in done.stdout
     assert re.search(rf"^box1: 1 of 2 steps changed something \({TIME}\)$", done.stdout, re.MULTILINE)
 
@@ -264,7 +266,8 @@ def test_a_terminal_has_one_row_for_a_job_and_colours(ground: LocalDeployFolder)
 
 
 def test_a_terminal_has_one_row_for_each_of_several_hosts_and_a_table(ground: LocalDeployFolder) -> None:
-    ground.hosts["box2"] = {**ground.server.connection}
+    (ground.folder / "ssh_config").touch()
+    ground.hosts["box2"] = {**ground.server.connection, "ssh_config_file": str(ground.folder / "ssh_config")}
     command = ground.command("deploy", steps="called(name='Two')", sleep="1.5")
     status, said = run_on_terminal(command, ground.environment)
     assert status == 0, said
