@@ -232,34 +232,36 @@ def run_deploy(
     agreement = DeployAgreement(rigs, dry, print_line) if is_complete else None
     names, again = {*rigs}, {*rigs}
     serving: dict[str, str] = {}
-    while again:
-        state = State(check_for_changes=dry)
-        exit_codes.exit_on_interrupt(partial(describe_interruption, state))
-        rerun: list[str] = []
-        try:
-            wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
-            failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-            serving |= {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
-            if agreement and not wrong:
-                hosts = sorted(state.active_hosts, key=str)
-                with output.show_checks(hosts):
-                    rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
-                if not dry and state.current_stage >= StateStage.Execute:
-                    # a host that was refused has no failed step: nothing of it is changed
-                    began = [one for one in sorted(failed, key=str) if output.hosts[one.name].step]
-                    rerun += agreement.repair_failed(began)
-        finally:
-            progress.end_run()
-            output.recorded.save()
-            if state.initialised:
-                release_deploy_locks()
-                disconnect_all(state)
-        again -= {host.name for host in state.active_hosts} if not wrong else set()
-        names -= again - {*rerun}
-        again = {*rerun}
-        for name in again:
-            output.hosts[name].steps, output.hosts[name].step = 0, ""
-            serving.pop(name, None)
+    try:
+        while again:
+            state = State(check_for_changes=dry)
+            exit_codes.exit_on_interrupt(partial(describe_interruption, state))
+            rerun: list[str] = []
+            try:
+                wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
+                failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
+                serving |= {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
+                if agreement and not wrong:
+                    hosts = sorted(state.active_hosts, key=str)
+                    with output.show_checks(hosts):
+                        rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
+                    if not dry and state.current_stage >= StateStage.Execute:
+                        # a host that was refused has no failed step: nothing of it is changed
+                        began = [one for one in sorted(failed, key=str) if output.hosts[one.name].step]
+                        rerun += agreement.repair_failed(began)
+            finally:
+                if state.initialised:
+                    release_deploy_locks()
+                    disconnect_all(state)
+            again -= {host.name for host in state.active_hosts} if not wrong else set()
+            names -= again - {*rerun}
+            again = {*rerun}
+            for name in again:
+                output.hosts[name].steps, output.hosts[name].step = 0, ""
+                serving.pop(name, None)
+    finally:
+        progress.end_run()
+        output.recorded.save()
     for name, result in (agreement.results if agreement else {}).items():
         one = output.hosts[name]
         one.repaired, one.remains, one.checks_passed = result.repaired, result.remains, result.checks_passed

@@ -142,26 +142,31 @@ class LiveDisplay:
         self.live: Live | None = None
         self.lines: dict[str, float] = {}
         """Host -> when its last progress line was written."""
-        self.to_stdout = False
+        self.is_running = False
+        """Whether a run has rows; outside of one, jobs have their own."""
 
     @property
     def stream(self) -> TextIO:
         """Where it writes."""
-        return sys.stdout if self.to_stdout else sys.stderr
+        return sys.stdout if self.is_running else sys.stderr
 
     def begin_run(self, hosts: Collection[str]) -> None:
         """Show a row for each host of a run, on standard output, until `end_run`."""
-        self.to_stdout = True
+        self.is_running = True
         self.rows = {name: HostRow(name) for name in sorted(hosts)}
 
     def end_run(self) -> None:
         """Take the rows away; what they counted stays readable."""
+        self.is_running = False
         self._stop()
 
     def estimate_run(self, name: str, steps: Sequence[str], durations: StepDurations) -> None:
         """Give a host's row the steps that lie before it."""
         row = self.rows[name]
-        row.estimate, row.number = RunEstimate(steps, name, durations), 0
+        made, before = RunEstimate(steps, name, durations), row.estimate
+        if before:  # another round of the same run
+            made.fraction, made.left = before.fraction, before.left
+        row.estimate, row.number = made, 0
 
     def start_step(self, name: str, step: str) -> None:
         """Begin a step on a host."""
@@ -204,7 +209,7 @@ class LiveDisplay:
         finally:
             self.end_part(task)
             self.tasks.remove(task)
-            if not self.tasks and not self.rows:
+            if not self.tasks and not self.is_running:
                 self._stop()
 
     def end_part(self, task: ProgressTask) -> None:
@@ -236,10 +241,9 @@ class LiveDisplay:
         from rich.text import Text
 
         size = shutil.get_terminal_size()
-        rows = [(row.state, self._render_row(row, size.columns)) for row in self.rows.values()]
-        rows += [
-            ("working", self._render_task(task, size.columns)) for task in self.tasks if task.host not in self.rows
-        ]
+        hosts = self.rows if self.is_running else {}
+        rows = [(row.state, self._render_row(row, size.columns)) for row in hosts.values()]
+        rows += [("working", self._render_task(task, size.columns)) for task in self.tasks if task.host not in hosts]
         room = size.lines - 2
         lines = [line for _, line in rows]
         if len(lines) > room:

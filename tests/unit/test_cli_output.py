@@ -263,6 +263,7 @@ def test_a_terminal_has_one_row_for_a_job_and_colours(ground: LocalDeployFolder)
     assert status == 0, said
     assert "\x1b[32mbox1: Role: Two (" in said
     assert "compiling" in said and "1/2 steps" in said
+    assert "\x1b[?25l" not in said  # an interrupt has no cursor to show again
 
 
 def test_a_terminal_has_one_row_for_each_of_several_hosts_and_a_table(ground: LocalDeployFolder) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from roles import progress, step_durations
 from roles.operations.jobs import _JobWatcher
-from roles.progress import HostRow, LiveDisplay, ProgressTask, report_files
+from roles.progress import LiveDisplay, ProgressTask, report_files
 from roles.step_durations import RunEstimate, StepDurations, record_path
 
 
@@ -196,7 +196,7 @@ def test_a_terminal_that_cannot_show_rows_has_plain_lines(
 
 def test_of_more_hosts_than_lines_those_that_work_or_failed_come_first(terminal: SizedTerminal) -> None:
     display = LiveDisplay()
-    display.rows = {f"h{number:02}": HostRow(f"h{number:02}") for number in range(40)}
+    display.begin_run([f"h{number:02}" for number in range(40)])
     display.end_host("h05", "failed", "Base: Packages")
     for name in ("h30", "h39"):
         display.start_step(name, "Engines: Install x")
@@ -234,6 +234,24 @@ def test_bar_and_time_left_of_a_run_never_go_back(clock: FakeClock) -> None:
     assert seen[-1][1] < 2
     assert all(after[0] >= before[0] and after[1] <= before[1] for before, after in pairwise(seen))
     assert seen[-1][0] > 0.99
+
+
+def test_another_round_of_a_run_goes_on_where_the_bar_was(clock: FakeClock, terminal: SizedTerminal) -> None:
+    display, durations = LiveDisplay(), StepDurations()
+    durations.add("a", "h1", {"": 10.0})
+    display.begin_run(["h1"])
+    display.estimate_run("h1", ["a"], durations)
+    display.start_step("h1", "a")
+    clock.now += 5
+    assert "[####----]" in rows(display)[0]
+    display.estimate_run("h1", ["a", "a"], durations)
+    assert "[####----]" in rows(display)[0] and "0:05 left" in rows(display)[0]
+    display.end_run()
+    assert rows(display) == []
+    # a job after the run has a row of its own, which goes with it
+    with display.task("h1", "verify"):
+        assert len(rows(display)) == 1
+    assert not display.live
 
 
 def test_a_first_run_has_a_bar_by_its_steps_and_no_time_left(clock: FakeClock) -> None:
