@@ -141,17 +141,17 @@ def print_prose(text: str, *, err: bool = False, fg: str | None = None) -> None:
         err: To standard error.
         fg: Its colour.
     """
-    lines = text.split("\n")
-    if (sys.stderr if err else sys.stdout).isatty():
-        columns = shutil.get_terminal_size().columns
-        indents = [" " * (len(line) - len(line.lstrip()) + 2) for line in lines]
-        lines = [
-            part
-            for line, left in zip(lines, indents, strict=True)
-            for part in (wrap_words(line, columns, others=left) or [line])
-        ]
-    said = "\n".join(lines)
+    said = wrap_prose(text) if is_terminal(err=err) else text
     click.echo(style_text(said, fg=fg) if fg else said, err=err)
+
+
+def wrap_prose(text: str) -> str:
+    """A text of one line or several in lines that the terminal has room for."""
+    columns, wrapped = shutil.get_terminal_size().columns, list[str]()
+    for line in text.split("\n"):
+        left = " " * (len(line) - len(line.lstrip()) + 2)
+        wrapped += wrap_words(line, columns, others=left) or [line]
+    return "\n".join(wrapped)
 
 
 def _pad_text(text: str, width: int, *, right: bool = False) -> str:
