@@ -30,6 +30,11 @@ def record_path() -> Path:
     return Path(state) / "rigwright" / "step-durations.json"
 
 
+def _limit_seconds(took: float) -> float:
+    # in this order NaN is a number, too: a comparison with it keeps the first
+    return max(0.0, min(MOST_SECONDS, float(took)))
+
+
 class StepDurations:
     """Step -> host -> seconds of each of its parts, when it last changed something there."""
 
@@ -45,9 +50,7 @@ class StepDurations:
                 return cls(
                     {
                         str(step): {
-                            str(host): {
-                                str(part): min(max(float(took), 0.0), MOST_SECONDS) for part, took in parts.items()
-                            }
+                            str(host): {str(part): _limit_seconds(took) for part, took in parts.items()}
                             for host, parts in hosts.items()
                         }
                         for step, hosts in json.loads(path.read_text()).items()

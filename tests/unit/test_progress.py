@@ -270,6 +270,16 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytes
     assert StepDurations.load().steps == {}
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("NaN", 1e6), ("-5", 0), ("1e999", 1e6), ("7", 7)])
+def test_a_record_has_finite_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record_path().parent.mkdir()
+    record_path().write_text(f'{{"a": {{"h": {{"": {text}}}}}}}')
+    assert StepDurations.load().expected("a", "h") == {"": seconds}
+
+
 def test_records_of_two_runs_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     for host, seconds in (("h1", 10.0), ("h2", 30.0), ("h3", 0.1)):
