@@ -37,7 +37,7 @@ class HostAgreement:
     repaired: frozenset[str] = frozenset()
     """Checks that repairs are about."""
     passed: int = 0
-    """Checks that hold, each part of a host counted."""
+    """Checks of what a deploy owns that hold, each part of a host counted."""
 
 
 class _OneRun:
@@ -81,8 +81,8 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
     """Run the checks over a survey of a host, and name what a deploy repairs of what fails."""
     owned, foreign, passed = list[DriftedCheck](), list[DriftedCheck](), 0
     for failed in _failures(seen):
-        if failed is None:
-            passed += 1
+        if isinstance(failed, str):
+            passed += is_owned(failed, seen.rig.driver.managed)
             continue
         (owned if is_owned(failed.id, seen.rig.driver.managed) else foreign).append(failed)
     repairs: dict[str, frozenset[Repair]] = {}
@@ -103,8 +103,8 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
     )
 
 
-def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | None]:
-    """Each check that applies: its failure, or None where it holds."""
+def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | str]:
+    """Each check that applies: its failure, or its name where it holds."""
     import pytest
 
     from checks.check_catalogue import HERE
@@ -124,7 +124,7 @@ def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | None]:
                 with suppress(pytest.skip.Exception):
                     drift = _run(seen, module, function, (named, part) if named else None)
                     if drift is None:
-                        yield None
+                        yield mark.kwargs["identifier"]
                     else:
                         unit = getattr(part, "unit", "") or getattr(part, "unit_name", "")
                         what = mark.kwargs

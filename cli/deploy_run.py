@@ -125,7 +125,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         """Print which step has failed."""
         self._end_step(host.name, op_hash)
         self.hosts[host.name].step = step = step_name(state, op_hash)
-        progress.end_host(host.name, "failed", step)
+        progress.fail_host(host.name)
         print_line(f"{host.name}: {step}: failed ({self._seconds(host.name, op_hash):.1f} s)", "red")
 
     def operation_end(self, state: Any, op_hash: str) -> None:  # type: ignore[override]

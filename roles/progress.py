@@ -29,7 +29,7 @@ WIDE = 110  # columns from which a row has amounts beside its rate
 NARROWEST, LOWEST = 60, 6  # columns and lines below which a terminal has plain lines
 # Of a path, where it tells the operator nothing: a commit, or the folder of one package.
 COMMIT = re.compile(r"\b[0-9a-f]{40}/|\A_packages/[0-9a-f]{16}/")
-STATES = ("working", "failed", "waiting", "done")
+STATES = ("working", "failed", "waiting")
 """Of rows, in the order in which they are shown."""
 
 
@@ -182,10 +182,10 @@ class LiveDisplay:
         parts, row.parts = {**row.parts, "": max(spent, 0.0)}, {}
         return parts
 
-    def end_host(self, name: str, state: str, text: str) -> None:
-        """Show what became of a host."""
+    def fail_host(self, name: str) -> None:
+        """Show that a host has failed in its step."""
         row = self.rows[name]
-        row.state, row.step, row.ended = state, text, time.monotonic()
+        row.state, row.ended = "failed", time.monotonic()
 
     def note_services(self, name: str, services: dict[str, str]) -> None:
         """Count services that a step has started or stopped on a host."""
@@ -264,8 +264,10 @@ class LiveDisplay:
                 part, since = (task.text, task.started) if task else ("", row.step_began + sum(row.parts.values()))
                 estimate.update(row.number, part, row.parts, now - since, task.fraction if task else None)
             left = estimate.left if estimate.is_recorded else task.left if task else None
-        fraction = 1.0 if row.state == "done" else estimate.fraction if estimate else None
-        text = {"waiting": "waits for other hosts", "failed": f"failed: {row.step}"}.get(row.state, row.step)
+        fraction = estimate.fraction if estimate else None
+        text = f"failed: {row.step}" if row.state == "failed" else row.step
+        if row.state == "waiting" and any(one.state == "working" for one in self.rows.values()):
+            text = "waits for other hosts"
         if task and row.state == "working":
             text = _describe_task(task) if columns < WIDE else f"{text}: {_describe_task(task)}"
         return _render_line(row.name, text, fraction, task, left, (row.ended or now) - row.began, columns)
