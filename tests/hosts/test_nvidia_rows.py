@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,73 @@ def test_a_component_that_is_off_is_switched_on_and_goes_with_a_removal(up: Boot
     box = up("ubuntu-22.04", C2080, C3090, components="main")
     before = packages(box)
     box.declare()
+    said = converge(box, server(LTS, "generic-hwe-22.04"))
+    assert "switching on the component restricted" in said
+    assert "dkms" not in packages(box)
+    box.run_rig("remove", "--yes")
+    assert box.host.run("ls /etc/apt/*/*rigwright* 2>/dev/null", check=False) == ""
+    left = packages(box)
+    assert {name for name in left if "nvidia" in name} == set()
+    assert set(left) <= set(before)
+
+
+@pytest.mark.all_only
+@on("ubuntu-26.04")
+def test_a_key_asks_for_a_newer_branch_of_ubuntus_own(up: Boot) -> None:
+    box = up("ubuntu-26.04", C2080, C5090)
+    box.declare(branch=595)
+    converge(box, server(PRODUCTION, "generic"))
+
+
+@pytest.mark.all_only
+@on("ubuntu-26.04")
+def test_nvidias_newer_packages_for_ubuntu_have_no_branch_in_their_names_and_are_built_here(up: Boot) -> None:
+    box = up("ubuntu-26.04", C3090, C5090)
+    box.publish(PRODUCTION, "615.71.09")
+    box.declare(source="nvidia", branch=595)
+    box.lock(PRODUCTION)
+    converge(box, ExpectedDriver(PRODUCTION, "open", ("nvidia-dkms-open", "libnvidia-compute", "nvidia-utils")))
+
+
+@pytest.mark.all_only
+@on("ubuntu-24.04")
+def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_box_runs_nvidias_own(up: Boot) -> None:
+    box = up("ubuntu-24.04", C2080, C5090)
+    box.publish(LTS)
+    box.declare(source="nvidia")
+    box.lock(LTS)
+    put(box, "/usr/bin/nvidia-uninstall", "#!/bin/sh\n")
+    put(box, MINE, "deb https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/ /\n")
+    before = time.time_ns()
+    for verb in (("plan",), ("deploy", "--reboot")):
+        said = box.run_rig(*verb, status=1)
+        assert "refused: /usr/bin/nvidia-uninstall comes from a .run file" in said
+        assert f"refused: {MINE} names NVIDIA's archive for debian12, but this is ubuntu-24.04" in said
+    caches = ("/var/log/", "/var/lib/systemd/", "/var/cache/apt/")
+    assert [path for path in box.host.changed_paths(before) if not path.startswith(caches)] == []
+    box.host.run(f"rm /usr/bin/nvidia-uninstall {MINE}")
+    built = ("nvidia-dkms-580-open", "libnvidia-compute-580", "nvidia-utils-580", "nvidia-compute-utils-580")
+    converge(box, ExpectedDriver(LTS, "open", built))
+
+
+@pytest.mark.all_only
+@on("ubuntu-24.04")
+def test_a_driver_of_a_ppa_is_replaced_and_cards_that_fail_with_open_modules_get_proprietary_ones(up: Boot) -> None:
+    box = up("ubuntu-24.04", C22G, C3090)
+    card_faults.change_card(box.host, "0000:01:00.0", vram_mib=22528)
+    debs = ubuntu_driver_packages.stack_packages("590.48.01", "24.04", ubuntu_driver_packages.DESKTOP)
+    suite = apt_archive.SuiteLayout("noble", "noble", "24.04", "LP-PPA-graphics-drivers", "Proprietary GPU Drivers")
+    apt_archive.write_archive(box.lab.shelf_folder / "ppa", debs, box.key, suite)
+    put(box, MINE, f"deb [signed-by={stand_in_ubuntu.ARMOURED}] {box.lab.shelf_url}/ppa noble restricted\n")
+    runs(box, "linux-headers-generic", "nvidia-driver-590-open")
+    assert box.loaded_module == "590.48.01"
+    box.declare()
+    lines = box.run_rig("plan").splitlines()
+    lead = "  nvidia_driver: "
+    steps = [(one.removeprefix(lead), why) for one, why in pairwise(lines) if one.startswith(lead)]
+    assert [step.partition(" ")[0] for step, _ in steps] == ["install", "reboot"]
+    assert "580 with proprietary modules from the distribution's archive" in steps[0][0]
+    assert "why: installed: 590.48.01 with open" in steps[0][1]
     said = converge(box, server(LTS, "generic-hwe-22.04"))
     assert "switching on the component restricted" in said
     assert "dkms" not in packages(box)
