@@ -10,7 +10,6 @@ from rigwright.host.systemd import UnitState
 from rigwright.model.instance import CACHES, WARM, slice_of
 from rigwright.model.rig import Rig, account_names
 from rigwright.model.roots import Roots
-from rigwright.serving import instance_units
 from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import credential_path
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit
@@ -18,6 +17,7 @@ from rigwright.supply.root_programs import INSTALLERS
 
 # Of the units of instances.
 PREFIX = "rigwright-"
+GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router)\.service")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Activation:
         return {
             unit.removeprefix("rigwright").lstrip("-_").removesuffix(".service"): change
             for unit, change in changes.items()
-            if not unit.startswith(instance_units.PREFIX)
+            if unit.startswith(PREFIX) or GATEWAY_SERVICE.fullmatch(unit)
         }
 
 
