@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -17,12 +17,13 @@ import benchmarks.noop_deploy
 import benchmarks.verb_durations
 import benchmarks.weight_fetch
 from benchmarks import BenchmarkFailed
-from cli.bench_options import JSON_OPTION, parse_counts, print_progress
+from cli.bench_options import JSON_OPTION, parse_counts
 from cli.output_file import write_output
 from cli.prog_name import SentenceGroup
 from cli.tables import format_size, print_table
 from lab import base_images
 from lab.machine_requirements import UnsupportedMachine
+from roles.progress import progress
 
 RELEASE = click.option(
     "--release",
@@ -45,10 +46,11 @@ BESIDE = ("P50 +", "P99 +", "from-to", "tokens/s \N{DIVISION SIGN}")
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """A benchmark that ends early ends with one line."""
+def errors() -> Iterator[Callable[[str], None]]:
+    """Give the function that shows a benchmark's steps; one that ends early ends with one line."""
     try:
-        yield
+        with progress.task("benchmark", "starting") as task:
+            yield task.start_step
     except (BenchmarkFailed, UnsupportedMachine, RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -68,8 +70,8 @@ def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None)
 
     Needs root and about seven minutes, and compiles llama.cpp when no earlier run has.
     """
-    with errors():
-        report = benchmarks.noop_deploy.measure(release, layers, runs, print_progress)
+    with errors() as show:
+        report = benchmarks.noop_deploy.measure(release, layers, runs, show)
     if file:
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
@@ -100,8 +102,8 @@ def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], 
 
     Needs root and memory for the throwaway hosts, and compiles llama.cpp when no earlier run has.
     """
-    with errors():
-        report = benchmarks.verb_durations.measure(release, layers, numbers, runs, print_progress)
+    with errors() as show:
+        report = benchmarks.verb_durations.measure(release, layers, numbers, runs, show)
     if file:
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
@@ -137,8 +139,8 @@ def states(
     Also of an undeployed edit, a host without a deployment and an address without a host. Prints the first lines of
     `check` in each state. Needs root and memory for the hosts, and compiles llama.cpp when no earlier run has.
     """
-    with errors():
-        report = benchmarks.check_states.measure(release, layers, numbers, runs, print_progress, realtime=realtime)
+    with errors() as show:
+        report = benchmarks.check_states.measure(release, layers, numbers, runs, show, realtime=realtime)
     if file:
         write_output(file, report.as_json())
     for state, lines in report.lines.items():
@@ -177,8 +179,8 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
 
     Needs root, nginx, curl and openssl, and about ten minutes; all of it runs on this machine.
     """
-    with errors(), TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
-        report = benchmarks.weight_fetch.measure(Path(scratch), mebibytes, runs, print_progress)
+    with errors() as show, TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
+        report = benchmarks.weight_fetch.measure(Path(scratch), mebibytes, runs, show)
     if file:
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
@@ -206,8 +208,8 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
 
     Needs root, a CPython 3.10 and, for vLLM's, 25 GB of disk and about a quarter of an hour; for it in a fleet, 60 GB.
     """
-    with errors():
-        report = benchmarks.environment_install.measure(which, fleet, release, runs, print_progress)
+    with errors() as show:
+        report = benchmarks.environment_install.measure(which, fleet, release, runs, show)
     if file:
         write_output(file, report.as_json())
     print_table(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
@@ -247,8 +249,8 @@ def gateway(
     locks/litellm.txt.
     """
     effort = benchmarks.gateway_overhead.Effort(rounds, seconds, tuple(streams), crowd)
-    with errors():
-        report = benchmarks.gateway_overhead.measure(release, layers, effort, with_litellm, print_progress)
+    with errors() as show:
+        report = benchmarks.gateway_overhead.measure(release, layers, effort, with_litellm, show)
     if file:
         write_output(file, report.as_json())
     print_table((*GATEWAY, *BESIDE), report.table())

@@ -36,6 +36,8 @@ class HostAgreement:
     repairs: frozenset[Repair] = frozenset()
     repaired: frozenset[str] = frozenset()
     """Checks that repairs are about."""
+    passed: int = 0
+    """Checks of what a deploy owns that hold, each part of a host counted."""
 
 
 class _OneRun:
@@ -77,8 +79,11 @@ def is_owned(identifier: str, manages_driver: bool) -> bool:
 
 def judge_host(seen: SurveyedHost) -> HostAgreement:
     """Run the checks over a survey of a host, and name what a deploy repairs of what fails."""
-    owned, foreign = list[DriftedCheck](), list[DriftedCheck]()
+    owned, foreign, passed = list[DriftedCheck](), list[DriftedCheck](), 0
     for failed in _failures(seen):
+        if isinstance(failed, str):
+            passed += is_owned(failed, seen.rig.driver.managed)
+            continue
         (owned if is_owned(failed.id, seen.rig.driver.managed) else foreign).append(failed)
     repairs: dict[str, frozenset[Repair]] = {}
     if (owned or foreign) and (survey := seen.survey):
@@ -94,10 +99,12 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
         tuple(foreign),
         frozenset(one for found in repairs.values() for one in found),
         frozenset(name for name, found in repairs.items() if found),
+        passed,
     )
 
 
-def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck]:
+def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | str]:
+    """Each check that applies: its failure, or its name where it holds."""
     import pytest
 
     from checks.check_catalogue import HERE
@@ -115,7 +122,10 @@ def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck]:
             named = next((name for name in PARTS if name in _fixtures(function, module)), "")
             for part in PARTS[named](seen.rig) if named else [None]:
                 with suppress(pytest.skip.Exception):
-                    if drift := _run(seen, module, function, (named, part) if named else None):
+                    drift = _run(seen, module, function, (named, part) if named else None)
+                    if drift is None:
+                        yield mark.kwargs["identifier"]
+                    else:
                         unit = getattr(part, "unit", "") or getattr(part, "unit_name", "")
                         what = mark.kwargs
                         label = describe_part(part) if named else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from checks.acceptance.host_review import REVIEW, describe_unreviewed
 from checks.pytest_frame import ChecksPlugin
 from checks.remedy import program_name
 from checks.results import FailureCause, Result, count_changes
+from rigwright.safe_text import wrap_words
 
 VERDICT = {
     "ok": ("ok  ", "green"),
@@ -158,17 +158,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
     def _wrap_text(self, text: str, more: str) -> str:
         """A text in lines no wider than the terminal, each but the first after `more`."""
         began = len(text) - len(text.lstrip())
-        # a word that is too long is one to copy, such as a path
-        return textwrap.fill(
-            text[began:],
-            max(self._tw.fullwidth, 40),
-            initial_indent=text[:began],
-            subsequent_indent=more,
-            break_long_words=False,
-            break_on_hyphens=False,
-            replace_whitespace=False,
-            drop_whitespace=True,
-        )
+        return "\n".join(wrap_words(text[began:], max(self._tw.fullwidth, 40), text[:began], more))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:

@@ -26,7 +26,7 @@ from bench.load_ladder import (
 from bench.load_ladder_results import LadderStep, render_csv
 from checks.connections import ConnectedHost
 from checks.results import STATUS
-from cli.bench_options import parse_counts, print_progress
+from cli.bench_options import parse_counts
 from cli.exit_codes import INTERRUPTED_STATUS, print_unreached
 from cli.instance_access import (
     ClientAccess,
@@ -46,6 +46,7 @@ from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.problems import format_count
 from roles.client import ClientJobFailed, ClientJobLost
+from roles.progress import progress
 
 SCHEMA = 1
 TIMES = (
@@ -330,7 +331,8 @@ def _measure_ladder(
                 metrics = "" if way.gateway else metrics_path(box, one)
                 refuse_busy(box, one, client, metrics, beside_others)
                 ladder.subjects.append(LadderSubject(client, one, metrics))
-            for _ in run_ladder(ladder.subjects, plan, lambda text: print_progress(f"{box.name}: {names}: {text}")):
+            task = stack.enter_context(progress.task(box.name, names))
+            for _ in run_ladder(ladder.subjects, plan, lambda text: task.start_step(f"{names}: {text}")):
                 ladder.steps += 1
                 if lock.lost:
                     raise ClientJobLost(f"the deploy lock is gone: {lock.lost}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.bench_options import JSON_OPTION, print_progress
+from cli.bench_options import JSON_OPTION
 from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, NotAsDeclared
 from cli.instance_access import InterruptHandler, connect_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
@@ -25,6 +25,7 @@ from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.problems import printable
+from roles.progress import progress
 
 if TYPE_CHECKING:
     from bench.offline_job import LatencyResult, OfflineJob, ThroughputResult
@@ -132,9 +133,10 @@ def _run_offline_bench(
             yield
 
     try:
-        made = offline_job.measure_offline(
-            box, one, wanted, lambda text: print_progress(f"{box.name}: {one.name}: {printable(text)}"), until
-        )
+        with progress.task(box.name, one.name) as task:
+            made = offline_job.measure_offline(
+                box, one, wanted, lambda text: task.start_step(f"{one.name}: {text}"), until
+            )
     except MeasurementFailed as error:
         if interrupt.asked:
             sys.exit(INTERRUPTED_STATUS)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import click
 
 from cli.option_types import OutputFile
 
 JSON_OPTION = click.option("--json", "file", type=OutputFile(), help="Also write all figures to this file.")
-
-
-def print_progress(text: str) -> None:
-    """Tell what is under way."""
-    print(f"{text} ...", file=sys.stderr, flush=True)
 
 
 def parse_counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:

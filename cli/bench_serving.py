@@ -7,13 +7,14 @@ from statistics import median
 import click
 
 from bench.load_statistics import PORT, ServingReport
-from cli.bench_options import JSON_OPTION, parse_counts, print_progress
+from cli.bench_options import JSON_OPTION, parse_counts
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.option_types import WholeNumber
 from cli.output_file import write_output
 from cli.tables import print_table
 from rigwright.problems import describe_unknown
+from roles.progress import progress
 
 GOAL = 0.99
 """Of the bare process's tokens a second; of the unit's, for the port."""
@@ -82,7 +83,8 @@ def serving(
     try:
         other = by_name[beside] if beside else None
         sizes = (streams, requests, tokens, loads, rounds)
-        report = bench_serving.measure(box, by_name[chosen], *sizes, print_progress, other, together=together)
+        with progress.task(box.name, chosen) as task:
+            report = bench_serving.measure(box, by_name[chosen], *sizes, task.start_step, other, together=together)
     except alternating_runs.MeasurementFailed as error:
         raise NotAsDeclared(f"{box.name}: {error}") from None
     if file:

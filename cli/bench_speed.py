@@ -28,7 +28,7 @@ from bench.speed_protocol import (
 )
 from checks.connections import ConnectedHost
 from checks.results import STATUS
-from cli.bench_options import JSON_OPTION, print_progress
+from cli.bench_options import JSON_OPTION
 from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest, print_unreached
 from cli.exit_codes import NotAsDeclared as NotAsDeclared
 from cli.instance_access import InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
@@ -47,6 +47,7 @@ from rigwright.problems import format_count, printable
 from rigwright.speed_baselines import BaselineRun, RateComparison, Series, compare_rates
 from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost, HostClient
+from roles.progress import progress
 from roles.root_shell import ConnectionGone
 
 SCHEMA = 1
@@ -165,10 +166,11 @@ def _restart_instance(box: ConnectedHost, instance: Instance) -> None:
         click.ClickException: it does not come up.
         ConnectionGone: the connection is gone.
     """
-    print_progress(f"{box.name}: {instance.name}: starting it anew")
     name = shlex.quote(instance.unit)
     script = f"systemctl reset-failed {name} 2>/dev/null; systemctl restart {name}"
-    answer = root_shell.run_command(box.target, script)
+    with progress.task(box.name, instance.name) as task:
+        task.start_step(f"{instance.name}: starting it anew")
+        answer = root_shell.run_command(box.target, script)
     if answer.status:
         raise NotAsDeclared(f"{box.name}: {instance.unit} does not come up again: {printable(answer.complaint)}")
 
@@ -197,13 +199,15 @@ def _measure_instance(
         metrics = metrics_path(box, instance)
         room = instance.variant.capacity[1] if instance.variant.capacity else None
         try:
-            with interrupt.open_client(
-                box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, instance), *PROGRAMS
-            ) as client:
+            target = instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, instance)
+            with (
+                interrupt.open_client(box, target, *PROGRAMS) as client,
+                progress.task(box.name, instance.name) as task,
+            ):
                 refuse_busy(box, instance, client, metrics, beside_others)
                 ask = _ask_function(client, instance, metrics)
                 for part, rung in measure_protocol(
-                    ask, effort, room, lambda text: print_progress(f"{box.name}: {instance.name}: {text}")
+                    ask, effort, room, lambda text: task.start_step(f"{instance.name}: {text}")
                 ):
                     made.add_rung(part, rung)
                     if lock.lost:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -28,6 +28,7 @@ from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost
 from roles.client.instance_probes import StressTarget
 from roles.connection_failures import describe_unreachable_host
+from roles.progress import ProgressTask, progress
 
 
 @click.command()
@@ -85,13 +86,12 @@ def stress(
         judged.checks = checks
         try:
             service = kind_of(one).service(box.rig, one, box.resolve_desired().installations[one.installed_as])
-            with interrupt.open_client(
-                box, instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, one)
-            ) as client:
+            target = instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, one)
+            with interrupt.open_client(box, target) as client, progress.task(box.name, one.name) as task:
                 refuse_foreign_server(box, one, client)
-                say = _progress_printer(box.name, one.name)
                 context = (one.variant.capacity or (0, None))[1]
-                stressed = StressTarget(client, one, service, context, lambda: _read_memory(box, one), say, up_to)
+                show = partial(_show_step, task, one.name)
+                stressed = StressTarget(client, one, service, context, lambda: _read_memory(box, one), show, up_to)
                 if (why := stressed.check_idle()) and not beside_others:
                     judged.ended, judged.refused = f"{why}: --beside-others loads it all the same", True
                     return
@@ -117,10 +117,8 @@ def stress(
     finish_report(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 
 
-def _progress_printer(host: str, instance: str) -> Callable[[str], None]:
-    """Tells what is under way, where somebody watches."""
-    shown = sys.stderr.isatty()
-    return lambda what: click.echo(f"{host}  {instance}: {what} ...", err=True) if shown else None
+def _show_step(task: ProgressTask, instance: str, text: str) -> None:
+    task.start_step(f"{instance}: {text}")
 
 
 def _with_described_figures(probed: ProbeResult) -> ProbeResult:

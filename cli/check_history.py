@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
@@ -16,6 +15,7 @@ from rigwright.monitoring.self_check import history_paths
 from rigwright.monitoring.self_check_history import SelfCheckEvent, parse_history
 from rigwright.problems import printable
 from rigwright.render import render
+from rigwright.safe_text import wrap_words
 
 WIDTH = 80  # columns
 ROOM = WIDTH - len("2026-11-28 18:05  UUU99  ok again  ")  # of the last column; a path that is longer is broken
@@ -55,7 +55,7 @@ def print_events(histories: Mapping[str, Sequence[SelfCheckEvent]]) -> None:
 def _wrap_rows(events: Iterable[SelfCheckEvent]) -> Iterator[tuple[str, ...]]:
     """All rows, of which each further one of a long text has the rest of it."""
     for when, check, change, text in (row for event in events for row in describe_event(event)):
-        first, *more = textwrap.wrap(text, ROOM) or [""]
+        first, *more = wrap_words(text, ROOM) or [""]
         yield when, check, change, first
         yield from (("", "", "", line) for line in more)
 

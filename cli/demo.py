@@ -14,6 +14,7 @@ from lab.hosts import HostSpec
 from lab.machine_requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
+from roles.progress import progress
 
 NAME = "demo"
 HOST = "h1"
@@ -41,7 +42,8 @@ def demo(release: str) -> None:
             )
         if not found:
             lab.down()  # what a crash or a restart of this machine left
-            lab.up([HostSpec(HOST, release, engine_cache.cached_layers(release))])
+            with progress.task("demo", f"booting a {release} host"):
+                lab.up([HostSpec(HOST, release, engine_cache.cached_layers(release))])
     except (UnsupportedMachine, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
     booted = time.monotonic()

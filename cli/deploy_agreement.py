@@ -36,6 +36,8 @@ class AgreementResult:
     """As lines; of a dry run what would be repaired."""
     remains: list[str] = field(default_factory=list)
     """What a deploy owns, does not hold and was not repaired, as lines with remedies."""
+    checks_passed: int | None = None
+    """None where they did not run."""
 
 
 @dataclass
@@ -120,6 +122,7 @@ class DeployAgreement:
         if self.dry and not is_deployed(seen.survey):
             return False
         agreement = judge_host(seen)
+        result.checks_passed = agreement.passed
         done = self.done.setdefault(target.name, set())
         if self.dry:
             result.repaired = [one.description for one in sorted(agreement.repairs)]

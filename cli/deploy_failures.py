@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import click
+from click.core import ParameterSource
+
 from cli.deploy_agreement import describe_remains
 from cli.exit_codes import HostUnreached, NotAsDeclared
+from cli.prog_name import TYPED_INVENTORY_KEY, prog_name
 from roles.root_shell import is_root_denial
 
 RERUN_HINT = "run the same command again"
@@ -29,6 +34,8 @@ class HostProgress:
     """What of it the checks found changed, and was put right, or would be."""
     remains: list[str] = field(default_factory=list)
     """What a deploy owns and does not hold after all."""
+    checks_passed: int | None = None
+    """Of what a deploy owns; None where they did not run."""
     ended: float = 0.0
     """When its last step did, as time.monotonic has it."""
 
@@ -61,8 +68,28 @@ def raise_failures(
         text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if alone else lines[0]}"
     else:
         text += "".join(f"\n  {line}" for line in lines)
+    if not alone and (command := _render_continuation(bad)):
+        text += f"\n  To continue: `{command}`"
     away = any(one.unreached or any(map(is_root_denial, one.errors)) for one in bad.values())
     raise (HostUnreached if away else NotAsDeclared)(text)
+
+
+def _render_continuation(hosts: Collection[str]) -> str:
+    """The command of this run, limited to hosts; empty outside of a command."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return ""
+    words = [prog_name(), *context.command_path.split()[1:]]
+    for one in context.command.params:
+        name = one.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name in ("limit", "verbose"):
+            continue
+        value = context.params[name]
+        if isinstance(one, click.Option):
+            words += [one.opts[0]] if one.is_flag else [one.opts[0], str(value)]
+        else:
+            words.append(context.meta.get(TYPED_INVENTORY_KEY, value) if name == "inventory" else str(value))
+    return shlex.join([*words, "--limit", ",".join(sorted(hosts))])
 
 
 def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, alone: bool) -> str:

@@ -8,7 +8,8 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,15 +28,18 @@ from pyinfra_cli.util import load_deploy_file
 from cli import exit_codes, tables
 from cli.deploy_agreement import DeployAgreement
 from cli.deploy_failures import HostProgress, raise_failures
+from cli.run_recap import HostRecap, print_recap
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.problems import format_count, printable
+from rigwright.plan.separate_roles import describe_selection, select_roles
+from rigwright.problems import printable
 from rigwright.project_root import ROOT
 from rigwright.serving import serving_state
 from roles import root_shell
 from roles.connection_failures import describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
 from roles.progress import progress
+from roles.step_durations import StepDurations, StepSeconds
 
 LONGEST = 2000  # characters of a line that a host has had a part in
 PYINFRA_MESSAGES = re.compile(r"/pyinfra(_cli)?/")
@@ -46,15 +50,22 @@ PREFIXED = re.compile(r"\[([^\]]+)\] +(.*)")
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
 
+CHECKS = "Checks of what the deploy owns"
+"""The last step of a run."""
+
+
 class DeployOutput(BaseStateCallback, logging.Handler):
-    """Hears what pyinfra and the roles log, and what becomes of each step."""
+    """Output of a run: log records of pyinfra and the roles, and the result of each step."""
 
     def __init__(self, names: Collection[str]) -> None:
         logging.Handler.__init__(self)
         self.hosts = {name: HostProgress() for name in names}
         self.began = time.monotonic()
-        self.started: dict[tuple[str, str], float] = {}
-        self.took: dict[tuple[str, str], float] = {}
+        self.took: dict[tuple[str, str], StepSeconds] = {}
+        """Host and step -> seconds of its parts."""
+        self.durations = StepDurations.load()
+        self.recorded = StepDurations()
+        progress.begin_run(names)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say a record; what pyinfra says of its own course is said otherwise."""
@@ -83,52 +94,76 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         if len(self.hosts) > 1:  # of one host it is said at the end, which is now
             print_line(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
 
+    def estimate_run(self, state: Any) -> None:
+        """Give each host's row the steps that lie before it."""
+        order = state.get_op_order()
+        for host in state.active_hosts:
+            steps = [step_name(state, op_hash) for op_hash in order if op_hash in state.ops[host]]
+            progress.estimate_run(host.name, [*steps, CHECKS], self.durations)
+
+    @contextmanager
+    def show_checks(self, hosts: Collection[Any]) -> Iterator[None]:
+        """Show the checks at the end of a run as a step of each host."""
+        for host in hosts:
+            progress.start_step(host.name, CHECKS)
+        yield
+        for host in hosts:
+            self.recorded.add(CHECKS, host.name, progress.end_step(host.name))
+
     def operation_host_start(self, state: Any, host: Any, op_hash: str) -> None:  # type: ignore[override]
-        """Note when a step began."""
-        self.started[host.name, op_hash] = time.monotonic()
+        """Begin a step in its host's row."""
+        progress.start_step(host.name, step_name(state, op_hash))
         self.hosts[host.name].errors.clear()
 
     def operation_host_success(self, state: Any, host: Any, op_hash: str, retry_count: int = 0) -> None:  # type: ignore[override]
-        """Note when a step ended."""
-        self._step_seconds(host.name, op_hash)
+        """End a step."""
+        self._end_step(host.name, op_hash)
 
     def operation_host_error(  # type: ignore[override]
         self, state: Any, host: Any, op_hash: str, retry_count: int = 0, max_retries: int = 0
     ) -> None:
-        """Say which step has failed."""
-        took = self._step_seconds(host.name, op_hash)
-        self.hosts[host.name].step = step_name(state, op_hash)
-        print_line(f"{host.name}: {step_name(state, op_hash)}: failed ({took:.1f} s)", "red")
+        """Print which step has failed."""
+        self._end_step(host.name, op_hash)
+        self.hosts[host.name].step = step = step_name(state, op_hash)
+        progress.fail_host(host.name)
+        print_line(f"{host.name}: {step}: failed ({self._seconds(host.name, op_hash):.1f} s)", "red")
 
     def operation_end(self, state: Any, op_hash: str) -> None:  # type: ignore[override]
-        """Say which hosts a step has changed; pyinfra knows it now."""
+        """Record what a step has changed, which pyinfra knows now; print it where no row shows it."""
         for host in sorted(state.active_hosts, key=str):
             if op_hash not in state.ops[host]:
                 continue
-            one = self.hosts[host.name]
+            one, step = self.hosts[host.name], step_name(state, op_hash)
             one.steps += 1
             if state.ops[host][op_hash].operation_meta.did_change():
                 one.changed += 1
-                print_line(f"{host.name}: {step_name(state, op_hash)} ({self.took[host.name, op_hash]:.1f} s)", "green")
+                self.recorded.add(step, host.name, self.took[host.name, op_hash])
+                if not progress.live or len(self.hosts) == 1:
+                    print_line(f"{host.name}: {step} ({self._seconds(host.name, op_hash):.1f} s)", "green")
 
-    def _step_seconds(self, name: str, op_hash: str) -> float:
-        self.hosts[name].ended = now = time.monotonic()
-        self.took[name, op_hash] = now - self.started[name, op_hash]
-        return self.took[name, op_hash]
+    def _end_step(self, name: str, op_hash: str) -> None:
+        self.hosts[name].ended = time.monotonic()
+        self.took[name, op_hash] = progress.end_step(name)
 
-    def print_changes(self, names: Collection[str], changed: str = "changed") -> None:
-        """Say how much was done on hosts on which all went well."""
-        for name in sorted(names):
-            one = self.hosts[name]
-            took = (one.ended or time.monotonic()) - self.began
-            repairs = f"{format_count(len(one.repaired), 'repair')}, " if one.repaired else ""
-            if one.changed or one.repaired:
-                print_line(
-                    f"{name}: {repairs}{one.changed} of {format_count(one.steps, 'step')} {changed} something "
-                    f"({took:.1f} s)"
-                )
-            else:
-                print_line(f"{name}: nothing to do ({format_count(one.steps, 'step')}, {took:.1f} s)")
+    def _seconds(self, name: str, op_hash: str) -> float:
+        return sum(self.took[name, op_hash].values())
+
+    def recap(self, name: str, *, failed: bool = False) -> HostRecap:
+        """What the run did on a host."""
+        one, row = self.hosts[name], progress.rows[name]
+        done = "changed" if one.changed or one.repaired else "unchanged"
+        return HostRecap(
+            name,
+            "not reached" if one.unreached else "failed" if failed else done,
+            one.changed,
+            one.steps,
+            (one.ended or time.monotonic()) - self.began,
+            len(one.repaired),
+            row.services,
+            row.fetched,
+            one.checks_passed,
+            len(one.remains),
+        )
 
     def find_changed(self, state: Any, hosts: Collection[Any], *, dry: bool) -> set[str]:
         """Names of hosts on which a step changed something, or would."""
@@ -148,7 +183,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
             for line in self.hosts[host.name].repaired:
                 print_line(f"{host.name}: would repair: {line}", "green")
             self.hosts[host.name].steps, self.hosts[host.name].changed = len(ops), len(changing)
-        self.print_changes({name for name in names if not self.hosts[name].remains}, "would change")
+        print_recap([self.recap(name) for name in names if not self.hosts[name].remains], "would change")
 
 
 def step_name(state: Any, op_hash: str) -> str:
@@ -190,43 +225,51 @@ def run_deploy(
     """
     output = DeployOutput(rigs)
     _redirect_output(output)
-    agreement = (
-        DeployAgreement(rigs, dry, print_line) if verb in ("deploy", "upgrade") and "switch" not in data else None
-    )
+    if only := str(data.get("only", "")):
+        print_line(describe_selection(only, select_roles(only)))
+    # a run of some roles, or of a switch, is no complete deploy: its checks would fail for the rest
+    is_complete = verb in ("deploy", "upgrade") and not {"switch", "only"} & {*data}
+    agreement = DeployAgreement(rigs, dry, print_line) if is_complete else None
     names, again = {*rigs}, {*rigs}
     serving: dict[str, str] = {}
-    while again:
-        state = State(check_for_changes=dry)
-        exit_codes.exit_on_interrupt(partial(describe_interruption, state))
-        rerun: list[str] = []
-        try:
-            wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
-            failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-            serving |= {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
-            if agreement and not wrong:
-                hosts = sorted(state.active_hosts, key=str)
-                rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
-                if not dry and state.current_stage >= StateStage.Execute:
-                    # a host that was refused has no failed step: nothing of it is changed
-                    began = [one for one in sorted(failed, key=str) if output.hosts[one.name].step]
-                    rerun += agreement.repair_failed(began)
-        finally:
-            if state.initialised:
-                release_deploy_locks()
-                disconnect_all(state)
-        again -= {host.name for host in state.active_hosts} if not wrong else set()
-        names -= again - {*rerun}
-        again = {*rerun}
-        for name in again:
-            output.hosts[name].steps, output.hosts[name].step = 0, ""
-            serving.pop(name, None)
+    try:
+        while again:
+            state = State(check_for_changes=dry)
+            exit_codes.exit_on_interrupt(partial(describe_interruption, state))
+            rerun: list[str] = []
+            try:
+                wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
+                failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
+                serving |= {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
+                if agreement and not wrong:
+                    hosts = sorted(state.active_hosts, key=str)
+                    with output.show_checks(hosts):
+                        rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
+                    if not dry and state.current_stage >= StateStage.Execute:
+                        # a host that was refused has no failed step: nothing of it is changed
+                        began = [one for one in sorted(failed, key=str) if output.hosts[one.name].step]
+                        rerun += agreement.repair_failed(began)
+            finally:
+                if state.initialised:
+                    release_deploy_locks()
+                    disconnect_all(state)
+            again -= {host.name for host in state.active_hosts} if not wrong else set()
+            names -= again - {*rerun}
+            again = {*rerun}
+            for name in again:
+                output.hosts[name].steps, output.hosts[name].step = 0, ""
+                serving.pop(name, None)
+    finally:
+        progress.end_run()
+        output.recorded.save()
     for name, result in (agreement.results if agreement else {}).items():
-        output.hosts[name].repaired, output.hosts[name].remains = result.repaired, result.remains
+        one = output.hosts[name]
+        one.repaired, one.remains, one.checks_passed = result.repaired, result.remains, result.checks_passed
     if dry:
         output.print_dry_changes(state, names)
     names -= {name for name, one in output.hosts.items() if one.remains}
     if not dry:
-        output.print_changes(names)
+        print_recap([output.recap(name, failed=name not in names) for name in rigs])
     raise_failures(verb, output.hosts, names, serving, wrong, touched=state.current_stage >= StateStage.Execute)
 
 
@@ -238,7 +281,6 @@ def _redirect_output(output: DeployOutput) -> None:
     pyinfra.logger.setLevel(logging.INFO)
     pyinfra.logger.propagate = False
     pyinfra.logger.addHandler(output)
-    progress.use_plain_stdout()
     for stream in (sys.stdout, sys.stderr):
         # a test's has no such setting
         if reconfigure := getattr(stream, "reconfigure", None):
@@ -276,6 +318,7 @@ def _run_stages(
         state.set_stage(StateStage.Prepare)
         load_deploy_file(state, str(DEPLOY))
         if not dry:
+            output.estimate_run(state)
             state.set_stage(StateStage.Execute)
             run_ops(state)
     except OperationError as error:

@@ -18,6 +18,7 @@ from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
 from rigwright.model.secret_sources import run_secret_commands
+from rigwright.plan.separate_roles import select_roles
 from rigwright.problems import format_value
 from rigwright.project_root import ROOT
 from rigwright.run_options import DIGEST
@@ -36,11 +37,24 @@ def _parse_digest(_: click.Context, __: click.Parameter, value: str | None) -> s
     return digits
 
 
+def _parse_roles(_: click.Context, __: click.Parameter, value: str | None) -> str:
+    try:
+        return value if value and select_roles(value) else ""
+    except LookupError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+ONLY_OPTION = click.option(
+    "--only",
+    metavar="ROLE[,ROLE]",
+    callback=_parse_roles,
+    help="Run these roles of deploy.py and those that they need; no generation is activated.",
+)
 EXPECT_OPTION = click.option(
     "--expect",
     metavar="DIGEST",
     callback=_parse_digest,
-    help="Refuse to start if locks and bundles differ from this digest, which `lock`, `bundle` or `plan` printed.",
+    help="Refuse to start if locks and bundles differ from this digest, which `lock`, `bundle` or `plan --json` printed.",
 )
 
 
@@ -115,7 +129,8 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
 
     Args:
         wanted: What is asked for.
-        question: Of a removal: asked first, with the hosts' names in it, after what is there was listed.
+        question: Of a removal: asked first, with the hosts' names in it, after the list of what goes. A dry run prints
+            that list and asks nothing.
 
     Raises:
         click.ClickException: the run is refused.
@@ -135,14 +150,15 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
         if wanted.expect and (wrong := describe_digest_mismatch(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")
     gone: set[str] = set()
-    if question:
+    if question or (wanted.verb == "remove" and wanted.dry):
         from cli import removal_preview
 
         there = removal_preview.print_preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
         gone = {*rigs} - {*there}
         # one that comes back meanwhile is none that was asked about
         rigs = {name: rig for name, rig in rigs.items() if name in there}
-        click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+        if question:
+            click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
     try:
         _run_on_hosts(wanted, rigs, some=bool(wanted.limit or gone))
     except NotAsDeclared as error:
@@ -188,6 +204,7 @@ def _reboot_consent(reboot: bool) -> dict[str, object]:
 @click.option(
     "--upgrade-driver", is_flag=True, help="Also move the NVIDIA driver to the locked version, or its branch's newest."
 )
+@ONLY_OPTION
 @REBOOT_OPTION
 @EXPECT_OPTION
 @VERBOSE_OPTION
@@ -197,6 +214,7 @@ def deploy(
     dry: bool,
     diff: bool,
     upgrade_driver: bool,
+    only: str,
     reboot: bool,
     expect: str,
     verbose: int,
@@ -208,7 +226,8 @@ def deploy(
     Example: rigwright deploy rig.py --dry
     """
     verb = "upgrade" if upgrade_driver else "deploy"
-    run_request(RunRequest(inventory, limit, verb, dry, verbose, diff, expect, _reboot_consent(reboot)))
+    orders = _reboot_consent(reboot) | ({"only": only} if only else {})
+    run_request(RunRequest(inventory, limit, verb, dry, verbose, diff, expect, orders))
 
 
 @click.command()

@@ -13,11 +13,10 @@ import click
 
 from checks.results import STATUS
 from cli.safe_output import escape_controls
-from cli.tables import print_prose
+from cli.tables import print_prose, wrap_prose
 from rigwright.model.secret_sources import SecretUnavailable
 
 INTERRUPTED_STATUS = 130  # what a shell gives a command that an interrupt has ended
-SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 def exit_on_interrupt(words: Callable[[], str] = str) -> None:
@@ -36,7 +35,7 @@ def exit_on_interrupt(words: Callable[[], str] = str) -> None:
     def interrupted(*_: object) -> None:
         try:
             text = words()
-            said = (SHOW_CURSOR if text and os.isatty(2) else b"") + escape_controls(text).encode()
+            said = escape_controls(wrap_prose(text) if os.isatty(2) else text).encode()
             # somebody may have stopped reading, and words that cannot be said must not keep the process
             if said and select([], [2], [], 0)[1]:
                 os.write(2, said)

@@ -33,6 +33,7 @@ from rigwright.operate.root_cause_analysis import KERNEL
 from rigwright.problems import printable
 from rigwright.safe_text import mask_secrets
 from roles import root_shell
+from roles.progress import progress
 
 MAX_LOG_LINES = 2000  # of an instance's journal
 MAX_KERNEL_MESSAGES = 500  # of the kernel's
@@ -190,10 +191,9 @@ def causes_for_log(lines: Sequence[str]) -> list[Cause]:
 def collect_failed_checks(inventory: str, limit: str | None) -> dict[str, list[FailedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
     words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
-    if sys.stderr.isatty():
-        print_prose(f"running all checks: at most {COMMAND_TIMEOUT_S:.0f} s ...", err=True)
     try:
-        done = subprocess.run(words, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
+        with progress.task("checks", f"running all checks: at most {COMMAND_TIMEOUT_S:.0f} s"):
+            done = subprocess.run(words, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
         report = TypeAdapter(Report).validate_json(done.stdout)
     except (subprocess.TimeoutExpired, ValidationError):
         return None

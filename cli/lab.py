@@ -14,8 +14,10 @@ from lab import base_images
 from lab.hosts import HostSpec, LabHost
 from lab.machine_requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab, list_labs
+from rigwright.problems import format_count
 from rigwright.project_root import ROOT
 from rigwright.validated_types import PciId
+from roles.progress import progress
 
 
 @click.group(cls=SentenceGroup)
@@ -62,7 +64,9 @@ def up(lab: ThrowawayLab, count: int, release: str, card: tuple[str, ...], gpus:
     first = max((int(host.name.removeprefix("h")) for host in lab.hosts), default=0) + 1
     specs = [HostSpec(f"h{number}", release, cards=card, gpus=gpus) for number in range(first, first + count)]
     try:
-        for host in lab.up(specs):
+        with progress.task("lab", f"booting {format_count(count, 'host')} of {release}"):
+            hosts = lab.up(specs)
+        for host in hosts:
             click.echo(f"{host.name}  {host.spec.release}  {host.address}")
     except (UnsupportedMachine, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None

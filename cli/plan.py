@@ -15,7 +15,7 @@ from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import observe_box
 from cli.shell_completion import LIMIT_OPTION
-from cli.tables import format_size, print_paragraph, print_table
+from cli.tables import format_size, print_prose, print_records, shorten_digest
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
 from rigwright.gateway import deployed_keys, keyring, served_models
 from rigwright.model.inventory_schema import DriverEntry
@@ -29,10 +29,9 @@ from rigwright.plan import stages
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.plan.preflight import describe_other_cards, describe_variant_evidence, find_refusals, find_warnings
 from rigwright.plan.stages import DeployPlan
-from rigwright.problems import printable
+from rigwright.problems import format_count, printable
 from rigwright.serving.takeover import ExistingServiceFacts, without_ports_of
-from rigwright.serving.unit_diff import describe_downtime_seconds, describe_unit_changes
-from rigwright.supply.bundle import format_digest
+from rigwright.serving.unit_diff import compare_units, describe_downtime_seconds, describe_restart
 
 
 @dataclass(frozen=True)
@@ -147,6 +146,7 @@ def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan)
     if not made.interrupted:
         return []
     written, use, said = box.read_written_files(), box.read_resource_usage(), list[str]()
+    processes = box.read_serving_state().processes
     units = {one.name: one for one in wanted.generation.units}
     for name in made.interrupted:
         if name not in units:
@@ -154,8 +154,9 @@ def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan)
             what = "(restart)" if name in others else "not declared any more (stop)"
             said.append(f"{_instance_label(name)}: {what}")
             continue
-        found = describe_unit_changes(units[name], *written[name]) if name in written else []
-        why = "; ".join(found) or ("reboot" if made.reboots else "same settings")
+        found = compare_units(units[name], written[name]).describe() if name in written else []
+        restart = describe_restart(processes.get(name), units[name].unit_state.started_from)
+        why = "; ".join(found) or ("reboot" if made.reboots else restart)
         said.append(
             f"{_instance_label(name)}: {why} (restart, "
             f"{describe_downtime_seconds(use[name].start_seconds if name in use else None)})"
@@ -210,46 +211,39 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
 
 
 def _print_plans(seen: dict[str, HostPlan]) -> None:
-    rows: list[tuple[str, ...]] = []
-    notes = []
     for name, one in seen.items():
-        made = one.plan
-        rows += [
-            (name, step.role, step.what, step.why, format_size(step.fetched_bytes) if step.fetched_bytes else "")
-            for step in made.steps
+        steps = [
+            (step.role, step.what, step.why, format_size(step.fetched_bytes) if step.fetched_bytes else "")
+            for step in one.plan.steps
         ]
-        notes += [f"{name}: {printable(text)}" for text in one.states]
-        notes += [f"{name}: refused: {reason}" for reason in one.refused]
-        notes += [f"{name}: {text}" for text in one.warnings]
-        notes += [f"{name}: evidence: {text}" for text in one.evidence]
-        notes += (
-            [f"{name}: driver: {text}" for text in driver_summary.describe_driver_plan(*one.driver)]
-            if one.driver
-            else []
-        )
-        notes += [f"{name}: lent: {text}" for text in one.reserved_gpus]
-        notes += [f"{name}: gateway: {text}" for text in one.gateway]
-        if one.unverified:
-            notes.append(
-                f"{name}: changed since a deploy verified it: {', '.join(one.unverified)}; a deploy repairs what it "
-                "owns (`deploy --dry` lists repairs)"
-            )
-        if not made.steps:
-            notes.append(
-                f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"
-            )
-            continue
-        notes += [f"{name}: {text}" for text in one.changed]
-        if not made.interrupted:
-            notes.append(f"{name}: interrupts nothing that is served now")
-        if made.fetched_bytes:
-            amount, source = format_size(made.fetched_bytes), made.bundle_folder
-            how = f"gets {amount} from {source}" if source else f"fetches {amount} by the lock"
-            notes.append(f"{name}: {how}, beside packages and tools")
-    if rows:
-        print_table(("host", "role", "what", "why", "fetched"), rows)
+        if steps:
+            print_records(f"{name}: {format_count(len(steps), 'step')}", ("why", "fetched"), steps)
+        for note in _describe_plan(one):
+            print_prose(f"{name}: {printable(note)}")
     for digest in dict.fromkeys(one.digest for one in seen.values()):
-        whose = ", ".join(name for name, one in seen.items() if one.digest == digest)
-        notes.append(f"{whose}: lock and bundle have the digest {format_digest(digest)}")
-    for note in notes:
-        print_paragraph(note)
+        hosts = ", ".join(name for name, one in seen.items() if one.digest == digest)
+        print_prose(f"{hosts}: lock and bundle have the digest {shorten_digest(digest)} (complete in `plan --json`)")
+
+
+def _describe_plan(one: HostPlan) -> list[str]:
+    """What a plan says of a host beside its steps, a line each."""
+    made = one.plan
+    notes = [*one.states, *(f"refused: {reason}" for reason in one.refused), *one.warnings]
+    notes += [f"evidence: {text}" for text in one.evidence]
+    notes += [f"driver: {text}" for text in driver_summary.describe_driver_plan(*one.driver)] if one.driver else []
+    notes += [f"lent: {text}" for text in one.reserved_gpus]
+    notes += [f"gateway: {text}" for text in one.gateway]
+    if one.unverified:
+        changed = ", ".join(one.unverified)
+        repairs = "a deploy repairs what it owns (`deploy --dry` lists repairs)"
+        notes.append(f"changed since a deploy verified it: {changed}; {repairs}")
+    if not made.steps:
+        return [*notes, "nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"]
+    notes += one.changed
+    if not made.interrupted:
+        notes.append("interrupts nothing that is served now")
+    if made.fetched_bytes:
+        amount, source = format_size(made.fetched_bytes), made.bundle_folder
+        how = f"gets {amount} from {source}" if source else f"fetches {amount} by the lock"
+        notes.append(f"{how}, beside packages and tools")
+    return notes

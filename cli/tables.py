@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unicodedata import combining, east_asian_width
 
 import click
 
-from rigwright.safe_text import printable
+from rigwright.safe_text import printable, wrap_words
 
 NUMBERS = (
     "port",
@@ -39,7 +38,13 @@ NUMBERS = (
     *("CV %", "runs", "TTFT ms", "accepted", "change %"),
 )
 MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
+SHORT_DIGEST = 12  # digits
 WIDTH = 200  # columns, where the output is no terminal
+
+
+def is_terminal(*, err: bool = False) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
+    return (sys.stderr if err else sys.stdout).isatty()
 
 
 def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH, broken: str = "") -> None:
@@ -64,7 +69,7 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: in
         ]
         widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > wide:
-        _print_records(titles, cells, wide)
+        _print_cells(titles, cells, wide)
         return
     for number, row in enumerate([titles, *cells]):
         filled = [
@@ -77,13 +82,29 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: in
 
 def _wrap_row(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, ...]]:
     """A row as several, of which the further ones have the rest of one cell."""
-    first, *more = _wrap_text(row[at].strip(), room) or [""]
+    first, *more = wrap_words(row[at].strip(), room) or [""]
     yield (*row[:at], first, *row[at + 1 :])
     for text in more:
         yield (*[""] * at, text, *[""] * (len(row) - at - 1))
 
 
-def _print_records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
+def print_records(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows in one form on every output: the first two cells, and below them a line for each other one.
+
+    Args:
+        title: Printed before them.
+        columns: Names of all cells but the first two.
+        rows: The cells.
+    """
+    click.echo(style_text(printable(title), bold=True))
+    for role, text, *cells in rows:
+        print_prose(f"  {printable(role)}: {printable(text)}")
+        for name, cell in zip(columns, cells, strict=True):
+            if cell:
+                print_prose(f"      {name}: {printable(cell)}")
+
+
+def _print_cells(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
     """Each row as its first cell, and below it a line for each other cell that is not empty."""
     named = max(map(_display_width, columns))
     for row in rows:
@@ -91,14 +112,8 @@ def _print_records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: 
         for column, text in zip(columns[1:], row[1:], strict=True):
             if text.strip():
                 lead = f"  {_pad_text(column, named)}  "
-                for number, line in enumerate(_wrap_text(text.strip(), max(wide - len(lead), 20))):
+                for number, line in enumerate(wrap_words(text.strip(), max(wide - len(lead), 20))):
                     click.echo(f"{lead if number == 0 else ' ' * len(lead)}{line}")
-
-
-def _wrap_text(text: str, wide: int, first: str = "", others: str = "") -> list[str]:
-    """A text in lines, between words; a word that is too long is one to copy, such as a path."""
-    indents = {"initial_indent": first, "subsequent_indent": others}
-    return textwrap.wrap(text, wide, break_long_words=False, break_on_hyphens=False, **indents)  # type: ignore[arg-type]
 
 
 def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
@@ -114,7 +129,7 @@ def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
         return
     room = click.unstyle(lead)
     left = " " * (len(room) if hang is None else hang)
-    first, *more = _wrap_text(text, shutil.get_terminal_size().columns, room, left) or [room]
+    first, *more = wrap_words(text, shutil.get_terminal_size().columns, room, left) or [room]
     click.echo("\n".join((lead + first[len(room) :], *more)))
 
 
@@ -126,17 +141,17 @@ def print_prose(text: str, *, err: bool = False, fg: str | None = None) -> None:
         err: To standard error.
         fg: Its colour.
     """
-    lines = text.split("\n")
-    if (sys.stderr if err else sys.stdout).isatty():
-        columns = shutil.get_terminal_size().columns
-        indents = [" " * (len(line) - len(line.lstrip()) + 2) for line in lines]
-        lines = [
-            part
-            for line, left in zip(lines, indents, strict=True)
-            for part in (_wrap_text(line, columns, others=left) or [line])
-        ]
-    said = "\n".join(lines)
+    said = wrap_prose(text) if is_terminal(err=err) else text
     click.echo(style_text(said, fg=fg) if fg else said, err=err)
+
+
+def wrap_prose(text: str) -> str:
+    """A text of one line or several in lines that the terminal has room for."""
+    columns, wrapped = shutil.get_terminal_size().columns, list[str]()
+    for line in text.split("\n"):
+        left = " " * (len(line) - len(line.lstrip()) + 2)
+        wrapped += wrap_words(line, columns, others=left) or [line]
+    return "\n".join(wrapped)
 
 
 def _pad_text(text: str, width: int, *, right: bool = False) -> str:
@@ -154,6 +169,11 @@ def _display_width(text: str) -> int:
 def style_text(text: str, **style: Any) -> str:
     """A text in a style, for click.echo, which leaves styles away where there is no terminal; plain under NO_COLOR."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **style)
+
+
+def shorten_digest(digest: str) -> str:
+    """The first twelve digits of a digest: enough to compare by eye, not to prove anything."""
+    return digest[:SHORT_DIGEST]
 
 
 def format_size(count: int) -> str:

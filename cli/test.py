@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
 from threading import Thread
 
 import click
@@ -23,6 +22,7 @@ from cli.test_durations import DurationRecord
 from lab import base_images, gpu_passthrough
 from lab.machine_requirements import CACHE, STATE
 from rigwright.project_root import ROOT
+from rigwright.safe_text import wrap_words
 
 Commands = list[list[str]]
 """Commands that run at the same time."""
@@ -117,7 +117,7 @@ _ROWS = "\n".join(
     line
     for name, what, long, needs in stage_rows()
     for text, lead in ((what, f"{name:8}  "), (f"{long}; needs {needs}", " " * 10))
-    for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 10)  # the help indents them by two
+    for line in wrap_words(text, 78, lead, " " * 10)  # the help indents them by two
 )
 HELP = f"""Run Rigwright's own tests.
 

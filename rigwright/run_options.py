@@ -10,13 +10,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration import connection
 from rigwright.declaration.variant_selection import VariantSwitch
+from rigwright.plan.separate_roles import NEEDS, select_roles
 from rigwright.problems import Invalid, Problem, describe_renamed, format_value, suggestion
 from rigwright.serving.takeover import RULE, ExistingService, parse_existing_service
 from rigwright.supply.bundle import parse_digest
 from rigwright.validated_types import CardIndex, Name, VariantName
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")
-DIGEST = "the 64 hexadecimal digits printed by `rigwright plan`, in groups or not"
+DIGEST = "the 64 hexadecimal digits printed by `rigwright lock`, `bundle` or `plan --json`, in groups or not"
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,14 @@ class RunOptions:
     """The digest that lock and bundle must have; "" where any will do."""
     switch: VariantSwitch | None = None
     """An instance that serves another variant than its inventory says, in this run."""
+    only: tuple[str, ...] = ()
+    """The roles to which a deploy is restricted; none for all."""
     existing_service: ExistingService | None = None
     """The service that ran before Rigwright: a switch replaces it with the instance, a rollback restores it."""
+
+    def includes_role(self, name: str) -> bool:
+        """Whether a role runs."""
+        return not self.only or name in self.only
 
 
 def _is_truth(value: object) -> bool:
@@ -49,6 +56,13 @@ def _is_number(value: object) -> bool:
 
 def _is_switch(value: object) -> bool:
     return parse_switch(value) is not None
+
+
+def _is_selection(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(select_roles(value))
+    except LookupError:
+        return False
 
 
 def parse_switch(value: object) -> VariantSwitch | None:
@@ -71,6 +85,7 @@ OWN_KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
     "driver": (_is_truth, "true or false"),
     "keep_weights": (_is_truth, "true or false"),
     "reboot": (_is_truth, "true or false"),
+    "only": (_is_selection, f"roles, comma-separated: {', '.join(NEEDS)}"),
     "expected_digest": (lambda value: parse_digest(value) is not None, DIGEST),
     "existing_service": (lambda value: parse_existing_service(value) is not None, RULE),
     "switch": (
@@ -116,7 +131,12 @@ def parse_run_options(given: Mapping[str, object]) -> RunOptions:
         problems = _find_conflicts(given)
     if problems:
         raise Invalid(problems)
-    read = {"expected_digest": parse_digest, "switch": parse_switch, "existing_service": parse_existing_service}
+    read: dict[str, Callable[..., object]] = {
+        "expected_digest": parse_digest,
+        "only": select_roles,
+        "switch": parse_switch,
+        "existing_service": parse_existing_service,
+    }
     own = {key: read[key](value) if key in read else value for key, value in given.items() if key in OWN_KEYS}
     return RunOptions(**own)  # type: ignore[arg-type]
 
@@ -135,6 +155,10 @@ def _find_conflicts(given: Mapping[str, object]) -> list[Problem]:
         found.append(Problem("--data", "expected_digest", f"needs verb=deploy or upgrade, not verb={verb}"))
     if given.get("switch") and verb != "deploy":
         found.append(Problem("--data", "switch", f"needs verb=deploy, not verb={verb}"))
+    if given.get("only") and (verb not in ("deploy", "upgrade") or given.get("switch")):
+        found.append(Problem("--data", "only", "needs verb=deploy or upgrade, and conflicts with switch"))
+    if given.get("only") and verb == "upgrade" and "nvidia_driver" not in select_roles(str(given["only"])):
+        found.append(Problem("--data", "only", "must name nvidia_driver with verb=upgrade"))
     if given.get("existing_service") and not (verb == "rollback" or (verb == "deploy" and given.get("switch"))):
         found.append(Problem("--data", "existing_service", "needs switch=INSTANCE:ENGINE/NAME, or verb=rollback"))
     if given.get("existing_service") and (driver or given.get("to")):

@@ -17,6 +17,22 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
+def wrap_words(text: str, width: int, first: str = "", others: str = "") -> list[str]:
+    """A text in lines that break between words alone: a word that is too long is one to copy, such as a path.
+
+    Args:
+        text: One line.
+        width: Columns.
+        first: Begins the first line.
+        others: Begins each further line.
+    """
+    # imported where text is printed: programs of hosts have this module's functions without it
+    import textwrap
+
+    lines = textwrap.TextWrapper(width, first, others, break_long_words=False, break_on_hyphens=False)
+    return lines.wrap(text)
+
+
 def mask_secrets(line: str) -> str:
     """A line of a log without values that look like secrets; masking it again changes nothing."""
     return SECRET.sub(r"\1...", line)

@@ -1,63 +1,89 @@
-"""How far long work is: one writer for all hosts and jobs, a row each on a terminal, plain lines elsewhere."""
+"""Progress of long work: one live display with a row per host on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
-if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing has none
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+if TYPE_CHECKING:  # imported where the first row is drawn: a pipe has none
+    from rich.live import Live
+    from rich.text import Text
 
 from rigwright.host import script_output
 from rigwright.problems import printable
+from roles.step_durations import RunEstimate, StepDurations, StepSeconds
 
-PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
-SELDOM = 60.0  # ... where nothing else is said meanwhile
-BAR = 20  # columns
+LINE_INTERVAL = 10.0  # seconds between two progress lines of one host, at least
+TICKS = 2  # of the display in a second
+BAR = 8  # columns
+WIDE = 110  # columns from which a row has amounts beside its rate
+NARROWEST, LOWEST = 60, 6  # columns and lines below which a terminal has plain lines
 # Of a path, where it tells the operator nothing: a commit, or the folder of one package.
 COMMIT = re.compile(r"\b[0-9a-f]{40}/|\A_packages/[0-9a-f]{16}/")
+STATES = ("working", "failed", "waiting")
+"""Of rows, in the order in which they are shown."""
+
+
+def format_clock(seconds: float) -> str:
+    """A duration as `m:ss`, or `h:mm:ss`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def is_live_terminal(stream: TextIO) -> bool:
+    """Whether rows can be drawn there: a terminal of a usual size that moves its cursor, without NO_COLOR."""
+    size = shutil.get_terminal_size()
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    return stream.isatty() and not plain and size.columns >= NARROWEST and size.lines >= LOWEST
 
 
 @dataclass
 class ProgressTask:
-    """One job on one host. Its rate and time left follow from what it reports."""
+    """One job. Its rate and time left follow from what it reports."""
 
-    writer: ProgressWriter
+    display: LiveDisplay
     host: str
     text: str
-    started: float = field(default_factory=time.monotonic)
+    detached: bool = False
+    """Whether it goes on without this process."""
+    started: float = field(default_factory=lambda: time.monotonic())
     unit_started: float = 0.0
     unit: str = ""
     first: int = 0
     done: int = 0
     total: int = 0
-    said: float = 0.0
-    bar: TaskID | None = None
-    detached: bool = False
-    """Whether it goes on without this process."""
-    file: str = ""
-    """Of several files, what is done with one of them now."""
+    left: float | None = None
+    """Seconds of this step; they never rise."""
+    last: str = ""
+    """The last line of its output, or the file in work."""
 
     def start_step(self, text: str) -> None:
-        """Say which step is under way; counting starts anew with it."""
+        """Begin another step of the job; counting starts anew with it."""
         if text != self.text:
-            self.text, self.unit, self.done, self.total = text, "", 0, 0
-            self.writer.redraw(self, fresh=True)
+            self.display.end_part(self)
+            self.text, self.unit, self.done, self.total, self.left, self.last = text, "", 0, 0, None, ""
+            self.started = time.monotonic()
+            self.display.report(self, fresh=True)
 
     def report_done(self, done: int, total: int, unit: str) -> None:
-        """Say how much of the step is done, in `steps`, `bytes` or `%`."""
+        """Report how much of the step is done, in `steps`, `bytes` or `%`; less than before counts as no change."""
         if unit != self.unit:
-            self.unit, self.unit_started, self.first = unit, time.monotonic(), done
-        self.done, self.total = min(done, total), total
-        self.writer.redraw(self)
+            self.unit, self.unit_started, self.first, self.done = unit, time.monotonic(), done, 0
+        self.done, self.total = max(self.done, min(done, total)), total
+        if self.rate > 0 and unit != "%":
+            left = (self.total - self.done) / self.rate
+            self.left = left if self.left is None else min(self.left, left)
+        self.display.report(self)
 
     @property
     def rate(self) -> float:
@@ -65,102 +91,244 @@ class ProgressTask:
         elapsed = time.monotonic() - self.unit_started
         return (self.done - self.first) / elapsed if elapsed > 0 else 0.0
 
-    def describe(self) -> str:
-        """`212/300 steps, 1.2/s, 73 s left` and the like."""
+    @property
+    def fraction(self) -> float | None:
+        """How much of the step is done, from 0 to 1; None where it reports nothing."""
+        return self.done / self.total if self.total else None
+
+    def describe_amount(self) -> str:
+        """`212/300 steps` and the like."""
         if not self.total:
             return ""
         if self.unit == "%":
             return f"{self.done} %"
         scale, name = (1e6, "MB") if self.unit == "bytes" else (1, "steps")
-        parts = [f"{self.done / scale:.0f}/{self.total / scale:.0f} {name}"]
-        if self.rate > 0:
-            left = (self.total - self.done) / self.rate
-            parts += [f"{self.rate / scale:.1f}/s", f"{left:.0f} s left"]
-        return ", ".join(parts)
+        return f"{self.done / scale:.0f}/{self.total / scale:.0f} {name}"
+
+    def describe_rate(self) -> str:
+        """`1.2/s` and the like; empty where none is known."""
+        if not self.total or self.unit == "%" or self.rate <= 0:
+            return ""
+        return f"{self.rate / 1e6:.1f} MB/s" if self.unit == "bytes" else f"{self.rate:.1f}/s"
 
 
-def _escape_markup(text: str) -> str:
-    from rich.markup import escape
+@dataclass
+class HostRow:
+    """One host of a run over several steps."""
 
-    return escape(printable(text))
+    name: str
+    state: str = "waiting"
+    step: str = ""
+    number: int = 0
+    """Of its steps that are done."""
+    estimate: RunEstimate | None = None
+    parts: StepSeconds = field(default_factory=dict)
+    """Parts of the step that are done -> seconds."""
+    began: float = field(default_factory=lambda: time.monotonic())
+    ended: float = 0.0
+    step_began: float = 0.0
+    fetched: int = 0
+    """Bytes from elsewhere."""
+    services: dict[str, str] = field(default_factory=dict)
+    """Service -> `started`, `restarted`, `reloaded` or `stopped`."""
 
 
-class ProgressWriter:
-    """The one writer. A row a host on a terminal; otherwise a line when a step begins and every so many seconds."""
+class LiveDisplay:
+    """The one display: rows of hosts in a run, and of jobs outside of one."""
 
     def __init__(self) -> None:
-        self.bars: Progress | None = None
+        self.rows: dict[str, HostRow] = {}
         self.tasks: list[ProgressTask] = []
-        self.lead, self.interval, self.to_stdout = "    [{}]", PLAIN_INTERVAL, False
-
-    def use_plain_stdout(self) -> None:
-        """Write to standard output, in the form of the command line's own lines, of which there are few."""
-        self.lead, self.interval, self.to_stdout = "{}:", SELDOM, True
+        self.live: Live | None = None
+        self.lines: dict[str, float] = {}
+        """Host -> when its last progress line was written."""
+        self.is_running = False
+        """Whether a run has rows; outside of one, jobs have their own."""
 
     @property
     def stream(self) -> TextIO:
         """Where it writes."""
-        return sys.stdout if self.to_stdout else sys.stderr
+        return sys.stdout if self.is_running else sys.stderr
 
-    @cached_property
-    def console(self) -> Console:
-        """The terminal that rows are drawn on."""
-        from rich.console import Console
+    def begin_run(self, hosts: Collection[str]) -> None:
+        """Show a row for each host of a run, on standard output, until `end_run`."""
+        self.is_running = True
+        self.rows = {name: HostRow(name) for name in sorted(hosts)}
 
-        # it moves the cursor, which the command's gate for text would not let through
-        return Console(file=getattr(self.stream, "ungated", self.stream))
+    def end_run(self) -> None:
+        """Take the rows away; what they counted stays readable."""
+        self.is_running = False
+        self._stop()
+
+    def estimate_run(self, name: str, steps: Sequence[str], durations: StepDurations) -> None:
+        """Give a host's row the steps that lie before it."""
+        row = self.rows[name]
+        made, before = RunEstimate(steps, name, durations), row.estimate
+        if before:  # another round of the same run
+            made.fraction, made.left = before.fraction, before.left
+        row.estimate, row.number = made, 0
+
+    def start_step(self, name: str, step: str) -> None:
+        """Begin a step on a host."""
+        row = self.rows[name]
+        row.state, row.step, row.parts, row.step_began = "working", step, {}, time.monotonic()
+        self._start()
+
+    def end_step(self, name: str) -> StepSeconds:
+        """End a host's step; returns what its parts took."""
+        row = self.rows[name]
+        row.number, row.state = row.number + 1, "waiting"
+        spent = time.monotonic() - row.step_began - sum(row.parts.values())
+        parts, row.parts = {**row.parts, "": max(spent, 0.0)}, {}
+        return parts
+
+    def fail_host(self, name: str) -> None:
+        """Show that a host has failed in its step."""
+        row = self.rows[name]
+        row.state, row.ended = "failed", time.monotonic()
+
+    def note_services(self, name: str, services: dict[str, str]) -> None:
+        """Count services that a step has started or stopped on a host."""
+        if name in self.rows:
+            self.rows[name].services |= services
 
     @contextmanager
     def task(self, host: str, text: str, *, detached: bool = False) -> Iterator[ProgressTask]:
         """Show a job while the block runs.
 
         Args:
-            host: Whose it is.
-            text: What it is called until it says which step is under way.
+            host: Whose it is, or the verb outside of hosts.
+            text: What it is called until it reports which step is under way.
             detached: Whether it goes on without this process.
         """
-        if self.bars is None and self.console.is_terminal and not self.console.is_dumb_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-            from rich.table import Column
-
-            said = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-            columns = (said, BarColumn(BAR), TextColumn("{task.fields[detail]}"), TimeElapsedColumn())
-            self.bars = Progress(*columns, console=self.console, transient=True, expand=True)
-            self.bars.start()
-        task = ProgressTask(self, host, text, detached=detached)
+        task = ProgressTask(self, host, text, detached)
         self.tasks.append(task)
-        if self.bars:
-            task.bar = self.bars.add_task("", total=None, detail="")
-            self.redraw(task)
+        self._start()
         try:
             yield task
         finally:
+            self.end_part(task)
             self.tasks.remove(task)
-            if self.bars and task.bar is not None:
-                self.bars.remove_task(task.bar)
-            if self.bars and not self.tasks:
-                self.bars.stop()
-                self.bars = None
+            if not self.tasks and not self.is_running:
+                self._stop()
 
-    def redraw(self, task: ProgressTask, fresh: bool = False) -> None:
-        """Bring what is on screen up to date."""
-        detail = task.describe()
-        if self.bars and task.bar is not None:
-            file = f" ({task.file})" if task.file else ""
-            said = _escape_markup(f"{self.lead.format(task.host).strip()} {task.text}{file}")
-            self.bars.update(
-                task.bar, description=said, completed=task.done, total=task.total or None, detail=_escape_markup(detail)
-            )
-            return
+    def end_part(self, task: ProgressTask) -> None:
+        """Count a part of a step that has ended."""
+        if row := self.rows.get(task.host):
+            row.parts[task.text] = row.parts.get(task.text, 0.0) + time.monotonic() - task.started
+            row.fetched += max(task.done - task.first, 0) if task.unit == "bytes" else 0
+
+    def report(self, task: ProgressTask, *, fresh: bool = False) -> None:
+        """Write a line of a job where there are no rows: for each step one, and one every LINE_INTERVAL of a host."""
         now = time.monotonic()
-        if fresh or now - task.said >= self.interval:
-            task.said = now
-            self.write_line(task, f"{task.text}{f': {detail}' if detail else ''}")
+        if self.live:
+            if fresh:
+                self.live.refresh()
+            return
+        if fresh or now - self.lines.get(task.host, -LINE_INTERVAL) >= LINE_INTERVAL:
+            self.lines[task.host] = now
+            left = f"{format_clock(task.left)} left" if task.left is not None else ""
+            detail = ", ".join(filter(None, [task.describe_amount(), task.describe_rate(), left]))
+            self.print_line(printable(f"{task.host}: {task.text}{f': {detail}' if detail else ''}"))
 
-    def write_line(self, task: ProgressTask, text: str) -> None:
-        """Say something of a job where there are no rows."""
-        if not self.bars:
-            print(f"{self.lead.format(task.host)} {text}", file=self.stream, flush=True)
+    def print_line(self, text: str) -> None:
+        """Write a line in one piece: another process or thread has no part in it."""
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
+
+    def render(self) -> Text:
+        """The rows that the terminal has room for, those that work or failed first, and a line that counts all."""
+        from rich.text import Text
+
+        size = shutil.get_terminal_size()
+        hosts = self.rows if self.is_running else {}
+        rows = [(row.state, self._render_row(row, size.columns)) for row in hosts.values()]
+        rows += [("working", self._render_task(task, size.columns)) for task in self.tasks if task.host not in hosts]
+        room = size.lines - 2
+        lines = [line for _, line in rows]
+        if len(lines) > room:
+            lines = [line for _, line in sorted(rows, key=lambda row: STATES.index(row[0]))]
+            counted = Counter(state for state, _ in rows)
+            count = ", ".join(f"{counted[state]} {state}" for state in STATES if counted[state])
+            lines = [*lines[: room - 1], f"{len(rows)} rows: {count}"[: size.columns - 1]]
+        return Text("\n".join(lines), no_wrap=True, overflow="crop")
+
+    def _render_row(self, row: HostRow, columns: int) -> str:
+        task = next((one for one in reversed(self.tasks) if one.host == row.name), None)
+        now = time.monotonic()
+        left = None
+        if (estimate := row.estimate) and row.state in ("working", "waiting"):
+            if row.state == "waiting":
+                estimate.update(row.number, "", {}, 0.0, None)
+            else:
+                part, since = (task.text, task.started) if task else ("", row.step_began + sum(row.parts.values()))
+                estimate.update(row.number, part, row.parts, now - since, task.fraction if task else None)
+            left = estimate.left if estimate.is_recorded else task.left if task else None
+        fraction = estimate.fraction if estimate else None
+        text = f"failed: {row.step}" if row.state == "failed" else row.step
+        if row.state == "waiting" and any(one.state == "working" for one in self.rows.values()):
+            text = "waits for other hosts"
+        if task and row.state == "working":
+            text = _describe_task(task) if columns < WIDE else f"{text}: {_describe_task(task)}"
+        return _render_line(row.name, text, fraction, task, left, (row.ended or now) - row.began, columns)
+
+    def _render_task(self, task: ProgressTask, columns: int) -> str:
+        return _render_line(
+            task.host, _describe_task(task), task.fraction, task, task.left, time.monotonic() - task.started, columns
+        )
+
+    def _start(self) -> None:
+        if self.live or not is_live_terminal(self.stream):
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        # it moves the cursor, which the command's gate for text would not let through
+        console = Console(file=getattr(self.stream, "ungated", self.stream), highlight=False, markup=False)
+        # a process that is killed cannot show a cursor again that it has hidden
+        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+        self.live = Live(
+            console=console,
+            get_renderable=self.render,
+            transient=True,
+            refresh_per_second=TICKS,
+            # what is piped elsewhere is not for this terminal
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
+        )
+        self.live.start(refresh=True)
+
+    def _stop(self) -> None:
+        live, self.live = self.live, None
+        if live:
+            live.stop()
+
+
+def _describe_task(task: ProgressTask) -> str:
+    return f"{task.text}: {task.last}" if task.last else task.text
+
+
+def _render_line(
+    name: str,
+    text: str,
+    fraction: float | None,
+    task: ProgressTask | None,
+    left: float | None,
+    took: float,
+    columns: int,
+) -> str:
+    """`h1  Engines: compiling  [####----]  1.2/s  2:10 left  0:42`, as wide as the terminal but for one column."""
+    from rich.cells import set_cell_size
+
+    filled = int((fraction or 0.0) * BAR)
+    rate = ""
+    if task:
+        amount = task.describe_amount() if columns >= WIDE or not task.describe_rate() else ""
+        rate = " ".join(filter(None, [amount, task.describe_rate()]))
+    remaining = f"{format_clock(left)} left" if left is not None else ""
+    end = f" [{'#' * filled}{'-' * (BAR - filled)}] {rate:>9} {remaining:>10} {format_clock(took):>5}"
+    lead = f"{printable(name)}  "
+    return f"{lead}{set_cell_size(printable(text), max(columns - len(lead) - len(end) - 1, 8))}{end}"
 
 
 def parse_progress_document(value: str) -> Mapping[str, Any]:
@@ -187,31 +355,20 @@ def parse_progress_document(value: str) -> Mapping[str, Any]:
         raise ValueError("the progress of a download") from None
 
 
-class FileProgress:
-    """One job's files: what is done with each, and how much of all of them is there."""
+def report_files(task: ProgressTask, document: Mapping[str, Any]) -> None:
+    """Report how much of a job's files is there, and which of them is in work.
 
-    def __init__(self, whole: ProgressTask) -> None:
-        self.whole = whole
-        self.said: dict[str, str] = {}
-
-    def update_files(self, document: Mapping[str, Any]) -> None:
-        """Bring everything up to date.
-
-        Args:
-            document: `done` and `total` in bytes, and `files`: `path`, `size`, `done`, `state` and `from` of each that
-                is not done.
-        """
-        steps = {}
-        for row in document["files"]:
-            if row["state"] != "waiting":
-                source = f" from {row['from']}" if row["from"] and row["state"] == "fetching" else ""
-                steps[row["path"]] = f"{COMMIT.sub('', row['path'])}: {row['state']}{source}"
-        self.whole.file = next(reversed(steps.values()), "")
-        self.whole.report_done(document["done"], document["total"], "bytes")
-        for path, text in steps.items():
-            if self.said.get(path) != text:
-                self.whole.writer.write_line(self.whole, text)
-        self.said = steps
+    Args:
+        task: The job.
+        document: As `parse_progress_document` has it: `done` and `total` in bytes, and `files`: `path`, `size`, `done`,
+            `state` and `from` of each that is not done.
+    """
+    rows = [row for row in document["files"] if row["state"] != "waiting"]
+    if rows:
+        row = rows[-1]
+        source = f" from {row['from']}" if row["from"] and row["state"] == "fetching" else ""
+        task.last = f"{COMMIT.sub('', row['path'])}: {row['state']}{source}"
+    task.report_done(document["done"], document["total"], "bytes")
 
 
-progress = ProgressWriter()
+progress = LiveDisplay()

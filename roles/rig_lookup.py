@@ -92,7 +92,8 @@ Role = Callable[[DeployContext], None]
 
 
 def role(title: str) -> Callable[[Role], Role]:
-    """Make a function a role: the stage of the plan with its name decides whether it applies to a host.
+    """Make a function a role: the stage of the plan with its name decides whether it applies to a host. A
+    run that is restricted to other roles leaves it out.
 
     Args:
         title: The first part of its operations' names.
@@ -103,7 +104,7 @@ def role(title: str) -> Callable[[Role], Role]:
 
         @wraps(function)
         def add_applicable(context: DeployContext) -> None:
-            if stage.applies(context.target):
+            if stage.applies(context.target) and context.options.includes_role(stage.role):
                 add_operations(context)
 
         return add_applicable

@@ -36,6 +36,7 @@ from rigwright.plan.plan_inputs import TargetState, find_removed_units, list_orp
 from rigwright.plan.self_check_declaration import self_check_digest
 from rigwright.problems import format_count
 from rigwright.serving.activation import Activation, find_surplus, goal_for, plan_activation
+from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import PREFIX
 from rigwright.serving.serving_state import ObservedServing
 from rigwright.weights.weight_server import describe_pending_share, share_endpoint
@@ -157,7 +158,7 @@ def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
     steps = []
     number = found.number_of(wanted.generation)
     if number is None:
-        why = "the first one" if found.current is None else f"generation {found.current} differs"
+        why = _describe_generation_difference(found, wanted.generation)
         steps.append(DeployStep("serving", f"write generation {found.next_number}", why))
     gone = find_removed_units(found, wanted.generation)
     if ends := _format_units(gone):
@@ -181,6 +182,24 @@ def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
         why = f"{wanted.rig.keep_generations} generations are kept"
         steps.append(DeployStep("serving", f"remove {', '.join([*numbers, *loose.paths, *leaving])}", why))
     return steps + _removal_steps("serving", wanted)
+
+
+def _describe_generation_difference(found: ObservedServing, wanted: Generation) -> str:
+    """The reason for a new generation: its services compared with those of the current one's manifest."""
+    if found.current is None:
+        return "the first one"
+    current = next((one for one in found.generations if one.number == found.current), None)
+    if current is None or not current.unit_states:
+        return f"generation {found.current} differs"
+    before = {one.unit: one for one in current.unit_states}
+    after = {one.unit: one for one in wanted.unit_states}
+    parts = {
+        "adds": after.keys() - before.keys(),
+        "removes": before.keys() - after.keys(),
+        "changes": {unit for unit in after.keys() & before.keys() if after[unit] != before[unit]},
+    }
+    said = "; ".join(f"{verb} {_format_units(tuple(sorted(units)))}" for verb, units in parts.items() if units)
+    return f"generation {found.current} differs: {said or 'scripts or records around its services'}"
 
 
 def _is_always(wanted: TargetState) -> bool:

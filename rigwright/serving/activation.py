@@ -17,6 +17,7 @@ from rigwright.supply.root_programs import INSTALLERS
 
 # Of the units of instances.
 PREFIX = "rigwright-"
+GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router)\.service")
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,22 @@ class Activation:
     def stopped_units(self) -> tuple[str, ...]:
         """Units that are stopped: those that are not declared, and before they start again those that run."""
         return tuple(dict.fromkeys([*self.stop, *(unit_state.unit for unit_state in self.free)]))
+
+    def service_changes(self, processes: Mapping[str, ObservedUnit]) -> dict[str, str]:
+        """Instance, or service of the gateway -> `started`, `restarted`, `reloaded` or `stopped`.
+
+        Args:
+            processes: Unit -> its state before the activation.
+        """
+        changes = dict.fromkeys(self.stop, "stopped") | dict.fromkeys(self.reload, "reloaded")
+        for unit in self.restart:
+            process = processes.get(unit)
+            changes[unit] = "restarted" if process and process.running else "started"
+        return {
+            unit.removeprefix("rigwright").lstrip("-_").removesuffix(".service"): change
+            for unit, change in changes.items()
+            if unit.startswith(PREFIX) or GATEWAY_SERVICE.fullmatch(unit)
+        }
 
 
 def goal_for(found: ObservedServing, wanted: Generation) -> ActivationGoal:

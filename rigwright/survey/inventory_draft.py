@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Iterable
 
 from rigwright.declaration.connection import parse_host_key
 from rigwright.model.catalog_schema import Catalog
+from rigwright.safe_text import wrap_words
 from rigwright.survey.box_survey import CONTAINER, BoxSurvey, GpuProcess, ObservedCard
 from rigwright.survey.suggestions import INSTANCE, OperatorAnswers, card_name, card_names, suggest_entry, suggest_port
 
@@ -86,7 +86,7 @@ def _render_comment(texts: Iterable[str], indent: int = 0) -> list[str]:
     for text in texts:
         margin = re.match(r" *", text)
         hang = " " * (len(margin[0]) + 4 if margin else 4)
-        wrapped = textwrap.wrap(flatten_text(text), WIDTH - indent, subsequent_indent=hang, break_on_hyphens=False)
+        wrapped = wrap_words(flatten_text(text), WIDTH - indent, others=hang)
         lines += [f"{' ' * indent}# {line}".rstrip() for line in wrapped or [""]]
     return lines
 

@@ -52,6 +52,7 @@ from rigwright.serving.takeover import Takeover, drain_seconds
 from roles.operations.facts import FactUnavailable, ReadOnlyScript, forget_prefetched
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
+from roles.progress import progress
 
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
@@ -244,6 +245,8 @@ def _switch_generation(
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.roots.jobs), {})
+    if state.is_executing:  # the job has succeeded
+        progress.note_services(host.name, way.service_changes(found.processes))
 
 
 def _has_room(rig: Rig, found: ObservedServing, way: Activation, unit: str) -> bool:

@@ -30,7 +30,7 @@ from rigwright.model.secret_sources import SecretSource
 from rigwright.supply.bundle import LocalFile
 from roles.operations.facts import ChannelFact
 from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
-from roles.progress import FileProgress, parse_progress_document, progress
+from roles.progress import parse_progress_document, progress, report_files
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
@@ -38,8 +38,10 @@ LOG_LINES = 30  # of a failed job, shown to the operator
 # and its 30 to stop): 60 of silence are a lost connection
 LEAVING = 50
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
-# apt's APT::Status-Fd: what it is about, percent of all, words
-APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
+# apt's APT::Status-Fd: what it is about, percent of all downloads (dl) or of all installations (pm), words
+APT = re.compile(r"^(dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
+# What is no line of a log for people
+STATUS = re.compile(r"==> |(dl|pm)status:")
 
 
 HOLDS: script_output.Schema = {"holds": (yes_or_no,)}
@@ -88,7 +90,7 @@ def ensure_job(
     + test: shell condition that holds once the result is there
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
-      file of a download of many files, which `roles.progress.FileProgress` describes
+      file of a download of many files, which `roles.progress.report_files` describes
     + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
     + secrets: a systemd credential's name -> the file or command on the operator's machine whose only line it is
@@ -244,15 +246,16 @@ class _JobWatcher:
     def watch_to_end(self, test: str) -> bool:
         """Watch until the unit ends; whether it has not failed, and its result is there."""
         with progress.task(self.host.name, self.unit.removeprefix("rw-job-"), detached=True) as task:
-            files = FileProgress(task)
             while True:
                 told = self.read_progress()
                 self._report(task, told.one("size"), told.one("log").splitlines())
                 for shown in filter(None, told.all("files")):
-                    files.update_files(shown)
+                    report_files(task, shown)
                 if told.one("active") in ("inactive", "failed"):
                     break
                 gevent.sleep(POLL)
+            if told.one("active") == "inactive" and task.unit == "bytes":
+                task.report_done(task.total, task.total, "bytes")
         # its result may be there from before: systemd keeps a unit that has failed, and forgets one that has not
         return told.one("active") == "inactive" and self.is_condition_met(test)
 
@@ -264,8 +267,11 @@ class _JobWatcher:
         built, percent = NINJA.findall(since), APT.findall(since)
         if steps:
             task.start_step(free_text(steps[-1]))
+        task.last = next((free_text(line) for line in reversed(log) if line.strip() and not STATUS.match(line)), "")
         if percent:
-            task.report_done(number(percent[-1]), 100, "%")
+            phase, done = percent[-1]
+            # apt counts to 100 twice: for what it downloads, and for what it installs
+            task.report_done((number(done) + (100 if phase == "pm" else 0)) // 2, 100, "%")
         elif built:
             task.report_done(number(built[-1][0]), number(built[-1][1]), "steps")
         elif self.watch and size:

@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -183,11 +184,12 @@ def test_a_driver_of_a_ppa_is_replaced_and_cards_that_fail_with_open_modules_get
     runs(box, "linux-headers-generic", "nvidia-driver-590-open")
     assert box.loaded_module == "590.48.01"
     box.declare()
-    steps = [
-        line.split(None, 2)[2] for line in box.run_rig("plan").splitlines() if line.startswith("box   nvidia_driver")
-    ]
-    assert [step.partition(" ")[0] for step in steps] == ["install", "reboot"]
-    assert "580 with proprietary modules from the distribution's archive  installed: 590.48.01 with open" in steps[0]
+    lines = box.run_rig("plan").splitlines()
+    lead = "  nvidia_driver: "
+    steps = [(one.removeprefix(lead), why) for one, why in pairwise(lines) if one.startswith(lead)]
+    assert [step.partition(" ")[0] for step, _ in steps] == ["install", "reboot"]
+    assert "580 with proprietary modules from the distribution's archive" in steps[0][0]
+    assert "why: installed: 590.48.01 with open" in steps[0][1]
     said = converge(box, server(LTS, "generic", ""))
     assert "nvidia_driver" not in box.run_rig("plan")
     assert "rebooting: the module 590.48.01 is loaded" in said

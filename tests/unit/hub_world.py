@@ -78,7 +78,7 @@ class HubLockFixture:
         before = self.lock_text
         done = self.run_lock(*options)
         assert (done.exit_code, self.lock_text) == (1, before), done.output
-        (line,) = [line for line in done.stderr.splitlines() if not line.startswith("    [lock]")]
+        (line,) = [line for line in done.stderr.splitlines() if not line.startswith("lock: ")]
         found = re.fullmatch(rf"Error: {re.escape(str(self.folder))}/catalog/mine\.toml: inputs\.model: (.*)", line)
         assert found, line
         return found[1].replace(self.hub.url, "URL").replace(str(self.folder), "FOLDER")

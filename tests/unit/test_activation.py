@@ -310,3 +310,18 @@ def test_a_generation_that_lies_on_the_host_is_a_goal_as_it_is() -> None:
     host = converged_state(AIM, 3, generations=(one,))
     assert plan_activation(host, CONFIG, goal_of(one)) is None
     assert plan_activation(replace(host, current=2), CONFIG, goal_of(one)) == SYSTEMD
+
+
+def test_services_that_an_activation_changes_are_named_by_their_instances() -> None:
+    made = Activation(
+        stop=(FOREIGN, CHAT),
+        restart=(CHAT, CODE, PORT, "rigwright_reserved-1.service", "rigwright_router.service"),
+        reload=("rigwright_gateway.service",),
+    )
+    assert made.service_changes({CHAT: RIGHT[CHAT], CODE: replace(RIGHT[CODE], running=False)}) == {
+        "old": "stopped",
+        "chat": "restarted",
+        "code": "started",
+        "router": "started",
+        "gateway": "reloaded",
+    }

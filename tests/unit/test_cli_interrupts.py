@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.project_root import ROOT
+from tests.unit.pseudo_terminal import run_on_terminal
 from tests.unit.weights_world import wait_until
 
 # a deploy that does nothing but write as pyinfra and our progress do, one greenlet a host
@@ -62,3 +64,20 @@ def test_interrupts_end_it_in_the_middle_of_a_write(stream: str, times: int, pip
             assert process.wait(LIMIT) == 130
         finally:
             process.kill()
+
+
+WORDS = "\\nStopped watching; box3 goes on reading package lists. The same command watches again.\\n"
+TOLD = f"""
+import os, signal
+from cli.exit_codes import exit_on_interrupt
+exit_on_interrupt(lambda: "{WORDS}")
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_on_a_terminal_the_words_of_an_interrupt_break_between_words() -> None:
+    status, said = run_on_terminal([sys.executable, "-c", TOLD], {**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (status, said.split("\n")[1:3]) == (
+        130,
+        ["Stopped watching; box3 goes on reading package lists. The same command watches", "  again."],
+    )

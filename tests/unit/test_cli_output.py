@@ -62,6 +62,7 @@ def role():
 role()
 """
 ESCAPE = re.compile(r"\x1b")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +178,8 @@ def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(groun
     assert lines[0] == "Error: deploy failed on 2 of 3 hosts"
     assert lines[1].startswith("  box2: refused: no room. Nothing was changed there")
     assert lines[2].startswith("  box3: cannot be reached. Nothing was done there")
+    assert lines[3] == f"  To continue: `rigwright deploy {ground.folder / 'rig.py'} --limit box2,box3`"
+    assert done.stdout.splitlines()[-2:] == ["box2: failed before its first step", "box3: not reached"]
     assert "box3: cannot be reached: Connection refused" in done.stdout
     assert re.search(rf"^box1: 1 of 2 steps changed something \({TIME}\)$", done.stdout, re.MULTILINE)
 
@@ -255,10 +258,35 @@ def test_where_sudo_refuses_that_is_all_that_is_said(ground: LocalDeployFolder, 
 
 
 def test_a_terminal_has_one_row_for_a_job_and_colours(ground: LocalDeployFolder) -> None:
-    status, said = run_on_terminal(ground.command("deploy", steps="called(name='Two')"), ground.environment)
+    command = ground.command("deploy", steps="called(name='Two')", sleep="1.5")
+    status, said = run_on_terminal(command, ground.environment)
     assert status == 0, said
     assert "\x1b[32mbox1: Role: Two (" in said
     assert "compiling" in said and "1/2 steps" in said
+    assert "\x1b[?25l" not in said  # an interrupt has no cursor to show again
+
+
+def test_a_terminal_has_one_row_for_each_of_several_hosts_and_a_table(ground: LocalDeployFolder) -> None:
+    (ground.folder / "ssh_config").touch()
+    ground.hosts["box2"] = {**ground.server.connection, "ssh_config_file": str(ground.folder / "ssh_config")}
+    command = ground.command("deploy", steps="called(name='Two')", sleep="1.5")
+    status, said = run_on_terminal(command, ground.environment)
+    assert status == 0, said
+    assert "box1: Role: Two" not in said
+    rows, _, recap = ESCAPES.sub("", said).replace("\r", "").rpartition("host  result")
+    assert re.search(r"^box1  compiling .*\[[#-]{8}\] .* 0:0[0-9]$", rows, re.MULTILINE), rows
+    assert re.findall(r"^(box[12])  changed  1/2", recap, re.MULTILINE) == ["box1", "box2"]
+
+
+def test_a_run_of_some_roles_says_so_and_makes_no_checks(ground: LocalDeployFolder) -> None:
+    done = ground.run("deploy", "--only", "weights", steps="made(name='Two')")
+    assert done.returncode == 0, done.stderr
+    notice, *lines = done.stdout.splitlines()
+    assert notice == (
+        "only base, network, tools, weights (base, network, tools: needed by the others); no generation is activated, "
+        "and the checks of a deploy do not run"
+    )
+    assert "checks" not in "".join(lines)
 
 
 def test_a_terminal_without_colours_has_none(ground: LocalDeployFolder) -> None:

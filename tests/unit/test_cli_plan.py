@@ -19,7 +19,7 @@ from rigwright.plan.owned_state import OwnedStateFacts
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.stages import DeployPlan
 from rigwright.serving.serving_state import ObservedServing, UnitUsage
-from rigwright.supply.bundle import format_digest
+from rigwright.serving.unit_diff import WrittenUnit
 from tests.unit.driver_samples import C3090, driverless_host
 from tests.unit.ready_instances import ready_facts
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
@@ -115,7 +115,7 @@ def test_a_rig_without_cards_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_digest_that_a_deploy_can_be_held_to_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     box = PlanBox(sample_rig(), driverless_host())
     assert (
-        f"box: lock and bundle have the digest {format_digest(box.rig.digest)}"
+        f"box: lock and bundle have the digest {box.rig.digest[:12]} (complete in `plan --json`)"
         in run_plan(monkeypatch, box).output.splitlines()
     )
     (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
@@ -127,12 +127,14 @@ def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkey
     aim = build_target_state(box.rig, sample_facts())
     (unit,) = aim.generation.units
     monkeypatch.setattr(
-        PlanBox, "read_written_files", lambda _: {unit.name: (f"{unit.text}Nice=5\n", unit.environment)}
+        PlanBox,
+        "read_written_files",
+        lambda _: {unit.name: WrittenUnit(f"{unit.text}Nice=5\n", unit.environment, unit.weights)},
     )
     monkeypatch.setattr(PlanBox, "read_resource_usage", lambda _: {unit.name: UnitUsage("", None, 8.2)})
     made = DeployPlan((), (unit.name, "rigwright-old.service"))
     assert plan._describe_changes(box, aim, made) == [
-        "chat: settings of its unit (restart, about 8 s down)",
+        "chat: unit: - Nice=5 (restart, about 8 s down)",
         "old: not declared any more (stop)",
     ]
     assert plan._describe_changes(box, aim, DeployPlan((), ())) == []

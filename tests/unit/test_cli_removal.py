@@ -103,12 +103,27 @@ def test_nothing_is_asked_where_no_host_is_in_reach(box: OperatorFolder, monkeyp
     assert (ended.exit_code, ended.output) == (3, "box: cannot be reached: no answer\n")
 
 
-@pytest.mark.parametrize("options", [["--yes"], ["--dry"]])
-def test_who_is_not_asked_is_not_told(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+def test_with_yes_nothing_is_listed(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     box.write("rig.py", RIG)
     monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: pytest.fail("a host was asked"))
     monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *_: 0)
-    assert CliRunner().invoke(main, ["remove", str(box.inventory), "-v", *options]).exit_code == 0
+    assert CliRunner().invoke(main, ["remove", str(box.inventory), "-v", "--yes"]).exit_code == 0
+
+
+def test_a_dry_run_prints_the_list_of_the_confirmation_and_asks_nothing(
+    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.write("rig.py", RIG)
+    looked = RemovalBox("box", sample_rig(), SimpleNamespace(**FULL))
+    models = [model("org/a", 5_400_000_000), model("b", 1_000_000)]
+    runs: list[bool] = []
+    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: ([looked], {}))
+    monkeypatch.setattr(removal_preview, "list_models", lambda *_: models)
+    monkeypatch.setattr(deploy_run, "run_deploy", lambda *_, dry, **__: runs.append(dry))
+    done = CliRunner().invoke(main, ["remove", str(box.inventory), "--dry"])
+    assert (done.exit_code, runs) == (0, [True]), done.output
+    assert [line for line in done.output.splitlines() if line in LINES] == LINES
+    assert "Remove everything" not in done.output
 
 
 def test_packages_are_those_of_the_ledger_that_are_there(tmp_path: Path) -> None:

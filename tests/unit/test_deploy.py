@@ -13,6 +13,7 @@ import pytest
 
 from rigwright.plan.stages import STAGES, DeployStage, stage_of
 from rigwright.project_root import ROOT
+from rigwright.run_options import RunOptions
 from roles.rig_lookup import DeployContext, role
 from tests.unit.samples import OperatorFolder
 
@@ -100,8 +101,13 @@ def test_deploy_calls_the_role_of_each_stage_in_order_on_lines_of_their_own() ->
     assert [lines[number] for number in sorted(lines)] == [stage.role for stage in STAGES]
 
 
-@pytest.mark.parametrize("applies", [True, False])
-def test_a_role_adds_its_operations_where_its_stage_applies(monkeypatch: pytest.MonkeyPatch, applies: bool) -> None:
+@pytest.mark.parametrize(
+    ("applies", "only", "runs"),
+    [(True, (), True), (False, (), False), (True, ("base", "sharing"), True), (True, ("base",), False)],
+)
+def test_a_role_adds_its_operations_where_its_stage_applies_and_the_run_includes_it(
+    monkeypatch: pytest.MonkeyPatch, applies: bool, only: tuple[str, ...], runs: bool
+) -> None:
     contexts: list[DeployContext] = []
 
     def sharing(context: DeployContext) -> None:
@@ -109,9 +115,9 @@ def test_a_role_adds_its_operations_where_its_stage_applies(monkeypatch: pytest.
 
     monkeypatch.setattr("roles.rig_lookup.deploy", lambda title: lambda function: function)
     monkeypatch.setattr("roles.rig_lookup.stage_of", {"sharing": DeployStage("sharing", Mock(), lambda _: applies)}.get)
-    context = DeployContext(Mock())
+    context = DeployContext(Mock(), RunOptions(only=only))
     role("Sharing")(sharing)(context)
-    assert contexts == [context] * applies
+    assert contexts == [context] * runs
 
 
 def test_a_role_without_a_stage_is_a_mistake_of_its_module() -> None:

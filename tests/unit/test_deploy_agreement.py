@@ -33,7 +33,7 @@ def failed(identifier: str) -> DriftedCheck:
 def agreement(*ids: str, repairs: tuple[Repair, ...] = ()) -> HostAgreement:
     owned = tuple(failed(one) for one in ids if one in OWNED)
     foreign = tuple(failed(one) for one in ids if one not in OWNED)
-    return HostAgreement(owned, foreign, frozenset(repairs), frozenset(ids if repairs else ()))
+    return HostAgreement(owned, foreign, frozenset(repairs), frozenset(ids if repairs else ()), 91)
 
 
 class Run:
@@ -71,6 +71,7 @@ def test_checks_that_pass_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.settle() == 0
     assert run.sealed == ["box"]
     assert run.agreement.results["box"].remains == []
+    assert run.agreement.results["box"].checks_passed == 91
 
 
 def test_checks_are_left_out_where_nothing_changed_since_they_passed(monkeypatch: pytest.MonkeyPatch) -> None:

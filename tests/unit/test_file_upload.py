@@ -230,9 +230,7 @@ def test_a_file_that_is_another_one_ends_the_job_before_it_begins(host, output_l
 @pytest.mark.parametrize("there", [True, False], ids=["progress file", "none yet"])
 def test_a_job_of_many_files_is_watched_by_its_progress_file(host, output_lines, tmp_path, monkeypatch, there):
     shown: list[object] = []
-    monkeypatch.setattr(
-        jobs.FileProgress, "update_files", lambda files, document: shown.append((files.whole.text, document))
-    )
+    monkeypatch.setattr(jobs, "report_files", lambda task, document: shown.append((task.text, document)))
     folder = tmp_path / "jobs/rw-job-x"
     folder.mkdir(parents=True)
     (folder / "log").write_text("==> fetching 2 files\nplain\n")

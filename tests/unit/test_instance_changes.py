@@ -7,19 +7,34 @@ from pathlib import Path
 import pytest
 
 from rigwright.host.systemd import render_command_line
+from rigwright.model.gateway_schema import Gateway
 from rigwright.render import render
 from rigwright.serving.instance_units import InstanceUnit
-from rigwright.serving.unit_diff import LISTED, describe_downtime_seconds, describe_unit_changes, parse_written_units
+from rigwright.serving.serving_state import ObservedUnit
+from rigwright.serving.unit_diff import (
+    LISTED,
+    WrittenUnit,
+    compare_units,
+    describe_downtime_seconds,
+    describe_restart,
+    parse_written_units,
+)
 from tests.unit.host_states import target_generation
 from tests.unit.samples import sample_instance, sample_rig
 
 UNIT: InstanceUnit = target_generation(sample_rig(sample_instance("chat"))).units[0]
+WEIGHTS = "/srv/models/a.gguf\n"
 WORDS = ("/opt/x/llama-server", "--ctx-size", "4096", "--jinja", "--lora", "/a b", "--lora", "/c")
 
 
 def unit(*words: str) -> InstanceUnit:
     lines = [line for line in UNIT.text.splitlines() if not line.startswith("ExecStart=")]
     return replace(UNIT, text="\n".join([*lines, f"ExecStart={render_command_line(words)}", ""]))
+
+
+def changes(new: InstanceUnit, old: InstanceUnit, environment: str | None = None) -> list[str]:
+    written = WrittenUnit(old.text, old.environment if environment is None else environment, old.weights)
+    return compare_units(new, written).describe()
 
 
 @pytest.mark.parametrize(
@@ -38,43 +53,88 @@ def unit(*words: str) -> InstanceUnit:
 )
 def test_flags_are_said_as_they_are_declared(words: tuple[str, ...], said: list[str]) -> None:
     before = unit(*WORDS)
-    assert describe_unit_changes(unit(*words), before.text, before.environment) == said
+    assert changes(unit(*words), before) == said
 
 
 def test_many_are_counted() -> None:
     before = unit(*WORDS)
     after = unit(*WORDS, *(f"--x{number}" for number in range(LISTED + 3)))
-    assert describe_unit_changes(after, before.text, before.environment)[-1] == "3 more"
+    assert changes(after, before)[-1] == "3 more"
 
 
 def test_variables_and_the_rest_of_a_unit_are_told_apart() -> None:
     before = unit(*WORDS)
     variables = f"A=1\nB=2\n{before.environment}"
     after = replace(before, environment=f"A=2\nC=3\n{before.environment}", text=before.text + "Nice=5\n")
-    assert describe_unit_changes(after, before.text, variables) == [
-        "A=1 -> 2",
-        "- B=2",
-        "+ C=3",
-        "settings of its unit",
-    ]
-    other = replace(before, environment=before.environment.replace("RW_DIGEST=", "RW_DIGEST=0"))
-    assert describe_unit_changes(other, before.text, before.environment) == ["other weights or inputs"]
+    assert changes(after, before, variables) == ["A=1 -> 2", "- B=2", "+ C=3", "unit: + Nice=5"]
+
+
+OTHER_DIGEST = {"environment": UNIT.environment.replace("RW_DIGEST=", "RW_DIGEST=0")}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({}, OTHER_DIGEST, ["weights with other content"]),
+        (
+            {"weights": WEIGHTS},
+            OTHER_DIGEST | {"weights": "/srv/models/b.gguf\n"},
+            ["weights - a.gguf", "weights + b.gguf"],
+        ),
+        ({}, OTHER_DIGEST | {"text": f"{UNIT.text}# a comment\n"}, ["other text of its unit with the same settings"]),
+        ({}, OTHER_DIGEST | {"text": f"{UNIT.text}LimitNOFILE=9\n"}, ["unit: + LimitNOFILE=9"]),
+        ({}, OTHER_DIGEST | {"text": UNIT.text.replace("RestartSec=5", "RestartSec=7")}, ["unit: RestartSec=5 -> 7"]),
+        ({}, OTHER_DIGEST | {"text": f"{UNIT.text}ExecStop={'x' * 90}\n"}, ["unit: + ExecStop"]),
+        ({}, {}, []),
+    ],
+)
+def test_a_changed_digest_is_explained_by_the_input_that_changed(
+    before: dict[str, str], after: dict[str, str], said: list[str]
+) -> None:
+    assert changes(replace(UNIT, **after), replace(UNIT, **before)) == said  # type: ignore[arg-type]
+
+
+LAN = {"lan": {"address": "0.0.0.0", "port": 8000}}
+
+
+def test_a_gateway_is_named_as_the_cause() -> None:
+    rig = sample_rig(sample_instance("chat"))
+    with_gateway = target_generation(replace(rig, gateway=Gateway.model_validate({"listeners": LAN}))).units[0]
+    assert changes(with_gateway, UNIT) == ["gateway added"]
+    assert changes(UNIT, with_gateway) == ["gateway removed"]
+
+
+PROCESS = ObservedUnit("active", "running", started_from="a")
+
+
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [
+        (None, "it is not loaded"),
+        (replace(PROCESS, state="failed"), "it is failed"),
+        (replace(PROCESS, started_from="b"), "it was started from an earlier unit"),
+        (replace(PROCESS, key_current=False), "its API key has changed"),
+        (replace(PROCESS, weights_current=False), "its weights on disk have changed"),
+        (PROCESS, "another instance gets its port or cards"),
+    ],
+)
+def test_a_restart_of_a_written_unit_has_its_cause(process: ObservedUnit | None, said: str) -> None:
+    assert describe_restart(process, "a") == said
 
 
 def test_a_variable_that_the_process_alone_has_is_one_like_others() -> None:
     before = unit("/usr/bin/env", "LD_PRELOAD=/a.so", *WORDS)
     after = unit("/usr/bin/env", "LD_PRELOAD=/b.so", "MALLOC_ARENA_MAX=2", *WORDS)
     said = ["LD_PRELOAD=/a.so -> /b.so", "+ MALLOC_ARENA_MAX=2"]
-    assert describe_unit_changes(after, before.text, before.environment) == said
+    assert changes(after, before) == said
     # where it was in the file of all commands, it is none that changes
-    assert describe_unit_changes(before, unit(*WORDS).text, f"LD_PRELOAD=/a.so\n{before.environment}") == [
-        "other weights or inputs"
-    ]
+    moved = changes(before, unit(*WORDS), f"LD_PRELOAD=/a.so\n{before.environment}")
+    assert moved == ["other text of its unit with the same settings"]
 
 
 @pytest.mark.parametrize("file", ["", "nonsense", 'ExecStart="', "ExecStart=\nExecStart=\0"])
 def test_what_lies_there_may_be_anything(file: str) -> None:
-    assert describe_unit_changes(UNIT, file, file)
+    assert compare_units(UNIT, WrittenUnit(file, file, file)).describe()
 
 
 @pytest.mark.parametrize(
@@ -88,6 +148,7 @@ def test_a_host_tells_what_is_written_there(tmp_path: Path) -> None:
     for name, text in {
         "units/rigwright-chat.service": "a\n",
         "env/chat": "B=1\n",
+        "weights/chat": WEIGHTS,
         "units/rigwright.slice": "x",
     }.items():
         path = tmp_path / "current" / name
@@ -96,4 +157,6 @@ def test_a_host_tells_what_is_written_there(tmp_path: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", render("look/written.sh.j2", config=str(tmp_path))], capture_output=True, text=True, check=True
     )
-    assert parse_written_units(done.stdout.splitlines()) == {"rigwright-chat.service": ("a", "B=1")}
+    assert parse_written_units(done.stdout.splitlines()) == {
+        "rigwright-chat.service": WrittenUnit("a", "B=1", WEIGHTS.rstrip())
+    }

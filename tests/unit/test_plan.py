@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rigwright.fetch_job_spec import authority_path, host_tools
+from rigwright.host.systemd import UnitState
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
@@ -101,11 +102,31 @@ LOADING = running_process(AIM.units[0].unit_state, state="activating", sub="star
 STRAY = running_process(AIM.units[0].unit_state)
 RIGHT = {unit_state.unit: running_process(unit_state) for unit_state in AIM.unit_states}
 BEFORE = target_generation(two_instance_rig(sample_instance("chat", context=8192), sample_instance("code", port=8021)))
+OTHER_CHAT = [one for one in BEFORE.unit_states if one.unit == CHAT] + [
+    one for one in AIM.unit_states if one.unit != CHAT
+]
+FOREIGN_STATE = UnitState("rigwright-old.service", "0" * 64, 0, frozenset())
 OLD = "/opt/rigwright/engines/plain-0.9-ba9876543210"
 HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] = {
     "another rig": (
         {"generations": (host_generation(1),), "loaded": "x"},
         [("write generation 2", "generation 1 differs"), ("activate generation 2", "systemd must load it")],
+        (),
+    ),
+    "an instance with other settings, and one that is gone": (
+        {"generations": (host_generation(1, unit_states=(*OTHER_CHAT, FOREIGN_STATE)),), "loaded": "x"},
+        [
+            ("write generation 2", "generation 1 differs: removes old; changes chat"),
+            ("activate generation 2", "systemd must load it"),
+        ],
+        (),
+    ),
+    "other scripts": (
+        {"generations": (host_generation(1, unit_states=AIM.unit_states),), "loaded": "x"},
+        [
+            ("write generation 2", "generation 1 differs: scripts or records around its services"),
+            ("activate generation 2", "systemd must load it"),
+        ],
         (),
     ),
     "started from another generation": (

@@ -1,15 +1,20 @@
-"""Progress: plain lines with rate and time left, and a row a host on a terminal."""
+"""Progress: one display with a row per host on a terminal, plain lines elsewhere."""
 
 import io
+import os
 import re
+import sys
+from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from rich.console import Console
 
-from roles import progress
+from roles import progress, step_durations
 from roles.operations.jobs import _JobWatcher
-from roles.progress import FileProgress, ProgressTask, ProgressWriter
+from roles.progress import LiveDisplay, ProgressTask, report_files
+from roles.step_durations import RunEstimate, StepDurations, record_path
 
 
 class FakeClock:
@@ -26,117 +31,265 @@ class FakeClock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     made = FakeClock()
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=made.monotonic))
+    monkeypatch.setattr(step_durations, "time", SimpleNamespace(monotonic=made.monotonic))
     return made
 
 
-def writer(*, terminal: bool) -> tuple[ProgressWriter, io.StringIO]:
-    screen = io.StringIO()
-    made = ProgressWriter()
-    made.console = Console(file=screen, force_terminal=terminal, width=140, _environ={})
-    return made, screen
+class SizedTerminal(io.StringIO):
+    """A terminal in memory."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def text_on(screen: io.StringIO) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
 
 
+def set_size(monkeypatch: pytest.MonkeyPatch, *size: int) -> None:
+    monkeypatch.setattr(progress, "shutil", SimpleNamespace(get_terminal_size=lambda: os.terminal_size(size)))
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> SizedTerminal:
+    """A terminal of 80x24 that the display draws on."""
+    screen = SizedTerminal()
+    monkeypatch.setattr(LiveDisplay, "stream", screen)
+    set_size(monkeypatch, 80, 24)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return screen
+
+
 @pytest.mark.parametrize(
-    ("reports", "unit", "total", "text"),
+    ("reports", "unit", "total", "amount", "rate", "left"),
     [
-        ([(0, 0)], "steps", 300, "0/300 steps"),
-        ([(0, 0), (60, 120)], "steps", 300, "120/300 steps, 2.0/s, 90 s left"),
-        ([(0, 100), (50, 200)], "steps", 300, "200/300 steps, 2.0/s, 50 s left"),
-        ([(0, 0), (10, 300)], "steps", 300, "300/300 steps, 30.0/s, 0 s left"),
-        ([(0, 0), (10, 400)], "steps", 300, "300/300 steps, 30.0/s, 0 s left"),
-        ([(0, 0), (20, 500_000_000)], "bytes", 2_000_000_000, "500/2000 MB, 25.0/s, 60 s left"),
-        ([(0, 50), (10, 50)], "steps", 300, "50/300 steps"),
-        ([(0, 50), (10, 20)], "steps", 300, "20/300 steps"),
-        ([(0, 0), (10, 37)], "%", 100, "37 %"),
-        ([], "steps", 300, ""),
-        ([(0, 5)], "steps", 0, ""),
+        ([(0, 0)], "steps", 300, "0/300 steps", "", None),
+        ([(0, 0), (60, 120)], "steps", 300, "120/300 steps", "2.0/s", 90),
+        ([(0, 100), (50, 200)], "steps", 300, "200/300 steps", "2.0/s", 50),
+        ([(0, 0), (10, 400)], "steps", 300, "300/300 steps", "30.0/s", 0),
+        ([(0, 0), (20, 500_000_000)], "bytes", 2_000_000_000, "500/2000 MB", "25.0 MB/s", 60),
+        ([(0, 50), (10, 50)], "steps", 300, "50/300 steps", "", None),
+        # less than before is no change
+        ([(0, 50), (10, 20)], "steps", 300, "50/300 steps", "", None),
+        # a slower rate: the time left stands still
+        ([(0, 0), (10, 100), (100, 110)], "steps", 300, "110/300 steps", "1.1/s", 20),
+        ([(0, 0), (10, 37)], "%", 100, "37 %", "", None),
+        ([], "steps", 300, "", "", None),
+        ([(0, 5)], "steps", 0, "", "", None),
     ],
 )
-def test_a_task_tells_how_much_at_what_rate_and_how_long_still(
-    clock: FakeClock, reports: list[tuple[int, int]], unit: str, total: int, text: str
+def test_a_task_has_an_amount_a_rate_and_a_time_left(
+    clock: FakeClock,
+    reports: list[tuple[int, int]],
+    unit: str,
+    total: int,
+    amount: str,
+    rate: str,
+    left: float | None,
 ) -> None:
-    task = ProgressTask(writer(terminal=False)[0], "h1", "Fetch")
+    task = ProgressTask(LiveDisplay(), "h1", "Fetch")
     start = clock.now
     for seconds, done in reports:
         clock.now = start + seconds
         task.report_done(done, total, unit)
-    assert task.describe() == text
+    assert (task.describe_amount(), task.describe_rate(), task.left) == (amount, rate, left)
 
 
 def test_a_new_step_counts_anew(clock: FakeClock) -> None:
-    task = ProgressTask(writer(terminal=False)[0], "h1", "Fetch")
+    task = ProgressTask(LiveDisplay(), "h1", "Fetch")
     task.report_done(0, 100, "bytes")
     clock.now += 10
     task.report_done(100, 100, "bytes")
     task.start_step("compiling")
-    assert task.describe() == ""
+    assert (task.describe_amount(), task.left) == ("", None)
     task.report_done(3, 10, "steps")
     clock.now += 1
     task.report_done(4, 10, "steps")
-    assert task.describe() == "4/10 steps, 1.0/s, 6 s left"
+    assert (task.describe_amount(), task.left) == ("4/10 steps", 6)
 
 
-def test_without_a_terminal_a_line_comes_for_each_step_and_now_and_then(
+def test_without_a_terminal_a_line_comes_for_each_step_and_every_ten_seconds_of_a_host(
     clock: FakeClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made, screen = writer(terminal=False)
-    with made.task("h1", "rw-job-x") as task:
+    display = LiveDisplay()
+    with display.task("h1", "rw-job-x") as task, display.task("h2", "rw-job-y") as other:
         task.start_step("compiling")
         task.start_step("compiling")
         for done in range(1, 25):
             clock.now += 1
             task.report_done(done, 100, "steps")
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [
-        "    [h1] compiling",
-        "    [h1] compiling: 10/100 steps, 1.0/s, 90 s left",
-        "    [h1] compiling: 20/100 steps, 1.0/s, 80 s left",
+        other.report_done(1, 2, "steps")
+    assert capsys.readouterr().err.splitlines() == [
+        "h1: compiling",
+        "h1: compiling: 10/100 steps, 1.0/s, 1:30 left",
+        "h1: compiling: 20/100 steps, 1.0/s, 1:20 left",
+        "h2: rw-job-y: 1/2 steps",
     ]
-    assert screen.getvalue() == ""
 
 
-def test_on_a_terminal_a_bar_shows_host_step_and_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    made, screen = writer(terminal=True)
-    with made.task("h1", "rw-job-x") as first, made.task("h2", "rw-job-y") as second:
+def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=written.append, flush=lambda: None, isatty=lambda: False))
+    with LiveDisplay().task("h1", "a") as task:
+        task.start_step("b")
+    assert written == ["h1: b\n"]
+
+
+def rows(display: LiveDisplay) -> list[str]:
+    return display.render().plain.splitlines()
+
+
+def test_on_a_terminal_a_row_has_host_step_bar_rate_and_clock(clock: FakeClock, terminal: SizedTerminal) -> None:
+    display = LiveDisplay()
+    with display.task("h1", "rw-job-x") as first, display.task("h2", "rw-job-y") as second:
         first.start_step("compiling")
-        first.report_done(212, 300, "steps")
+        first.report_done(0, 300, "steps")
         second.report_done(5_000_000, 10_000_000, "bytes")
-        assert made.bars is not None
-        made.bars.refresh()
-    shown = text_on(screen)
-    assert re.search(r"\[h1\] compiling .*212/300 steps", shown)
-    assert re.search(r"\[h2\] rw-job-y .*5/10 MB", shown)
-    assert capsys.readouterr().err == ""
+        clock.now += 100
+        first.report_done(200, 300, "steps")
+        assert rows(display) == [
+            "h1  compiling                             [#####---]     2.0/s  0:50 left  1:40",
+            "h2  rw-job-y                              [####----]   5/10 MB             1:40",
+        ]
+        assert display.live
+    assert not display.live
 
 
-def test_the_bars_are_gone_after_the_last_task_also_when_it_fails() -> None:
-    made, screen = writer(terminal=True)
-    with pytest.raises(RuntimeError, match="boom"), made.task("h1", "a"):
-        with made.task("h2", "b"):
+def test_the_rows_are_gone_after_the_last_task_also_when_it_fails(terminal: SizedTerminal) -> None:
+    display = LiveDisplay()
+    with pytest.raises(RuntimeError, match="boom"), display.task("h1", "a"):
+        with display.task("h2", "b"):
             pass
-        assert made.bars is not None
+        assert display.live
         raise RuntimeError("boom")
-    assert made.bars is None
-    assert screen.getvalue().rstrip("\r").endswith("\x1b[?25h")  # the cursor is back
-    with made.task("h1", "again"):
-        assert made.bars is not None
+    assert not display.live
+    # a process that is killed leaves the cursor as it was
+    assert "\x1b[?25l" not in terminal.getvalue()
+    with display.task("h1", "again"):
+        assert display.live
 
 
 @pytest.mark.parametrize("text", ["==> step [/] x", "[red]x", "[/red]", "\\\\[x]", "[link=http://h]x[/link]"])
-def test_what_looks_like_markup_is_shown_as_it_is(text: str) -> None:
-    made, screen = writer(terminal=True)
-    with made.task("h[/]1", text) as first, made.task("h2", "plain") as second:
-        second.start_step(text)
-        first.report_done(1, 2, "steps")
-        assert made.bars is not None
-        made.bars.refresh()
-    shown = text_on(screen)
-    assert f"[h[/]1] {text}" in shown
-    assert f"[h2] {text}" in shown
+def test_text_that_looks_like_markup_is_shown_as_it_is(terminal: SizedTerminal, text: str) -> None:
+    display = LiveDisplay()
+    with display.task("h[/]1", text):
+        assert display.live
+        display.live.refresh()
+    assert f"h[/]1  {text}" in text_on(terminal)
+
+
+@pytest.mark.parametrize(
+    ("environment", "size"),
+    [({"NO_COLOR": "1"}, (80, 24)), ({"TERM": "dumb"}, (80, 24)), ({}, (40, 24)), ({}, (80, 3))],
+)
+def test_a_terminal_that_cannot_show_rows_has_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, terminal: SizedTerminal, environment: dict[str, str], size: tuple[int, int]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    set_size(monkeypatch, *size)
+    with LiveDisplay().task("h1", "a") as task:
+        task.start_step("b")
+    assert terminal.getvalue() == "h1: b\n"
+
+
+def test_of_more_hosts_than_lines_those_that_work_or_failed_come_first(terminal: SizedTerminal) -> None:
+    display = LiveDisplay()
+    display.begin_run([f"h{number:02}" for number in range(40)])
+    display.start_step("h05", "Base: Packages")
+    display.fail_host("h05")
+    for name in ("h30", "h39"):
+        display.start_step(name, "Engines: Install x")
+    shown = rows(display)
+    assert len(shown) == 22
+    assert [line.split()[0] for line in shown[:4]] == ["h30", "h39", "h05", "h00"]
+    assert shown[-1] == "40 rows: 2 working, 1 failed, 37 waiting"
+    assert max(map(len, shown)) < 80
+    display.end_run()
+
+
+def test_bar_and_time_left_of_a_run_never_go_back(clock: FakeClock) -> None:
+    durations = StepDurations()
+    durations.add("packages", "h1", {"installing": 40.0, "": 1.0})
+    durations.add("engine", "h2", {"fetching": 10.0, "compiling": 600.0})
+    estimate = RunEstimate(["folders", "packages", "engine"], "h1", durations)
+    seen: list[tuple[float, float]] = []
+
+    def look(*position: Any) -> None:
+        estimate.update(*position)
+        assert estimate.left is not None
+        seen.append((estimate.fraction, estimate.left))
+
+    look(0, "", {}, 0.0, None)
+    assert 640 < seen[-1][1] < 660
+    for second in range(60):  # slower than recorded
+        clock.now += 1
+        look(1, "installing", {}, float(second), min(second / 50, 1.0))
+    look(2, "fetching", {}, 0.0, None)
+    assert seen[-1][1] == 610
+    for second in range(900):
+        clock.now += 1
+        # it stalls in the middle
+        done = min(second / 300, 0.5) if second < 800 else second / 900
+        look(2, "compiling", {"fetching": 10.0}, float(second), done)
+    assert seen[-1][1] < 2
+    assert all(after[0] >= before[0] and after[1] <= before[1] for before, after in pairwise(seen))
+    assert seen[-1][0] > 0.99
+
+
+def test_another_round_of_a_run_goes_on_where_the_bar_was(clock: FakeClock, terminal: SizedTerminal) -> None:
+    display, durations = LiveDisplay(), StepDurations()
+    durations.add("a", "h1", {"": 10.0})
+    display.begin_run(["h1"])
+    display.estimate_run("h1", ["a"], durations)
+    display.start_step("h1", "a")
+    clock.now += 5
+    assert "[####----]" in rows(display)[0]
+    display.estimate_run("h1", ["a", "a"], durations)
+    assert "[####----]" in rows(display)[0] and "0:05 left" in rows(display)[0]
+    display.end_run()
+    assert rows(display) == []
+    # a job after the run has a row of its own, which goes with it
+    with display.task("h1", "verify"):
+        assert len(rows(display)) == 1
+    assert not display.live
+
+
+def test_a_first_run_has_a_bar_by_its_steps_and_no_time_left(clock: FakeClock) -> None:
+    estimate = RunEstimate(["a", "b"], "h1", StepDurations())
+    estimate.update(1, "", {}, 30.0, None)
+    assert (estimate.fraction, estimate.left) == (0.75, None)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"h": {"": "x"}}}', "[" * 100_000, '{"a": {"h": []}}'])
+def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record_path().parent.mkdir()
+    record_path().write_text(text)
+    assert StepDurations.load().steps == {}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("NaN", 1e6), ("-5", 0), ("1e999", 1e6), ("7", 7)])
+def test_a_record_has_finite_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record_path().parent.mkdir()
+    record_path().write_text(f'{{"a": {{"h": {{"": {text}}}}}}}')
+    assert StepDurations.load().expected("a", "h") == {"": seconds}
+
+
+def test_records_of_two_runs_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for host, seconds in (("h1", 10.0), ("h2", 30.0), ("h3", 0.1)):
+        made = StepDurations()
+        made.add("step", host, {"": seconds})
+        made.save()
+    found = StepDurations.load()
+    assert found.steps == {"step": {"h1": {"": 10.0}, "h2": {"": 30.0}}}
+    assert found.expected("step", "h2") == {"": 30.0}
+    assert found.expected("other", "h2") is None
 
 
 def document(*rows: tuple[str, int, str], done: int = 0) -> dict[str, object]:
@@ -147,62 +300,28 @@ def document(*rows: tuple[str, int, str], done: int = 0) -> dict[str, object]:
 A, B = f"org/name/{'c' * 40}/a.gguf", "mine/v1/b.gguf"
 
 
-def test_on_a_terminal_a_host_has_one_row_with_the_file_in_work() -> None:
-    made, screen = writer(terminal=True)
-    with made.task("h1", "rw-job-weights") as task:
-        files = FileProgress(task)
-        files.update_files(document((A, 10**7, "fetching"), ("mine/v1/c.gguf", 0, "waiting"), done=10**8))
-        assert made.bars is not None
-        made.bars.refresh()
-        shown = text_on(screen)
-        assert re.search(r"\[h1\] rw-job-weights \(org/name/a\.gguf: fetching from hub\) .*100/1000 MB", shown)
-        assert "c.gguf" not in shown
-        assert len(made.bars.tasks) == 1
-    assert made.bars is None
-
-
-def test_without_a_terminal_a_file_s_steps_are_said_and_how_far_all_are(
+def test_a_download_of_several_files_shows_the_one_in_work(
     clock: FakeClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made, _ = writer(terminal=False)
-    with made.task("h1", "rw-job-weights") as task:
-        files = FileProgress(task)
+    display = LiveDisplay()
+    with display.task("h1", "rw-job-weights") as task:
         for second in range(11):
+            report_files(task, document((A, second * 10**6, "fetching"), ("v/c", 0, "waiting"), done=second * 10**7))
             clock.now += 1
-            files.update_files(document((A, second * 10**6, "fetching"), done=second * 10**7))
-        files.update_files(document((A, 10**8, "verifying"), done=10**8))
-        files.update_files(document())
+        assert task.last == "org/name/a.gguf: fetching from hub"
+        report_files(task, document((B, 10**8, "verifying"), done=10**8))
+        assert task.last == "mine/v1/b.gguf: verifying"
     assert capsys.readouterr().err.splitlines() == [
-        "    [h1] rw-job-weights: 0/1000 MB",
-        "    [h1] org/name/a.gguf: fetching from hub",
-        "    [h1] rw-job-weights: 100/1000 MB, 10.0/s, 90 s left",
-        "    [h1] org/name/a.gguf: verifying",
+        "h1: rw-job-weights: 0/1000 MB",
+        "h1: rw-job-weights: 100/1000 MB, 10.0 MB/s, 1:30 left",
     ]
-
-
-def test_alone_it_writes_fewer_lines_and_on_standard_output(
-    clock: FakeClock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = ProgressWriter()
-    made.use_plain_stdout()
-    with made.task("h1", "rw-job-x") as task:
-        task.start_step("compiling")
-        for done in range(1, 125):
-            clock.now += 1
-            task.report_done(done, 200, "steps")
-    captured = capsys.readouterr()
-    assert captured.out.splitlines() == [
-        "h1: compiling",
-        "h1: compiling: 60/200 steps, 1.0/s, 140 s left",
-        "h1: compiling: 120/200 steps, 1.0/s, 80 s left",
-    ]
-    assert captured.err == ""
 
 
 @pytest.mark.parametrize(
     ("log", "described"),
     [
-        (["==> installing", "dlstatus:1:7.5:Retrieving file", "pmstatus:curl:25.0000:Preparing curl (amd64)"], "25 %"),
+        (["==> installing", "dlstatus:1:7.5:Retrieving file", "pmstatus:curl:25.0000:Preparing curl (amd64)"], "62 %"),
+        (["==> installing", "dlstatus:1:75.5:Retrieving file"], "37 %"),
         (["==> installing", "pmstatus:dpkg-exec:100:Running dpkg", "Setting up curl"], "100 %"),
         (["pmstatus:curl:25.0:x", "==> compiling", "[3/10] a.o"], "3/10 steps"),
         (["==> installing", "pmstatus:curl"], ""),
@@ -210,6 +329,6 @@ def test_alone_it_writes_fewer_lines_and_on_standard_output(
 )
 def test_how_far_apt_is_comes_from_its_own_status(clock: FakeClock, log: list[str], described: str) -> None:
     watcher = _JobWatcher(SimpleNamespace(), "rw-job-x", "/run/x", "")
-    task = ProgressTask(writer(terminal=False)[0], "h1", "rw-job-x")
+    task = ProgressTask(LiveDisplay(), "h1", "rw-job-x")
     watcher._report(task, 0, log)
-    assert task.describe() == described
+    assert task.describe_amount() == described

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "cli/lock_resolver/wheels.py": "tests/unit/test_downloads.py and test_wheels.py: wheels that lie",
     "cli/lock_resolver/range_requests.py": "tests/unit/test_downloads.py and test_wheels.py: wheels that lie",
     "cli/lock_resolver/image_registry.py": "tests/unit/test_lock_hostile_answers.py: whatever a server answers",
+    "roles/step_durations.py": "tests/unit/test_progress.py: a record of any text",
     "rigwright/model/containers/entry.py": "the operator's inventory",
     "rigwright/containers/container_facts.py": "tests/unit/test_parsers.py",
     "rigwright/engines/image/bundle.py": "tests/unit/test_image.py: an OCI specification of crun's own",

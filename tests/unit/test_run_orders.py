@@ -47,6 +47,9 @@ def parse_data(words: str) -> dict[str, object]:
         ("switch=1:e/2", RunOptions(switch=VariantSwitch("1", "e/2"))),
         ("switch=chat:llamacpp/65k:0,12", RunOptions(switch=VariantSwitch("chat", "llamacpp/65k", (0, 12)))),
         ("switch=chat:llamacpp/65k:", RunOptions(switch=VariantSwitch("chat", "llamacpp/65k", ()))),
+        ("only=base", RunOptions(only=("base",))),
+        ("only=weights,network", RunOptions(only=("base", "network", "tools", "weights"))),
+        ("verb=upgrade only=nvidia_driver", RunOptions("upgrade", only=("base", "network", "nvidia_driver"))),
         # pyinfra's own, among them what its options --ssh-user and --ssh-password come to
         ("ssh_user=ops ssh_port=2222 ssh_key=~/key ssh_password=123 ssh_key_password=x _sudo=true", RunOptions()),
         ("ssh_hostname=192.0.2.7 ssh_strict_host_key_checking=no", RunOptions()),
@@ -122,6 +125,20 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
                 ("true", "True"),
             )
         ),
+        *(
+            (f"only={one}", [f"only: {shown} is refused: must be roles, comma-separated: base, network"])
+            for one, shown in (
+                ("serving", "'serving'"),
+                ("self_check", "'self_check'"),
+                ("wieghts", "'wieghts'"),
+                ("base,,tools", "'base,,tools'"),
+                ("", "''"),
+                ("true", "True"),
+            )
+        ),
+        ("verb=remove only=base", ["only: needs verb=deploy or upgrade, and conflicts with switch"]),
+        ("only=base switch=chat:e/n", ["only: needs verb=deploy or upgrade, and conflicts with switch"]),
+        ("verb=upgrade only=base", ["only: must name nvidia_driver with verb=upgrade"]),
         ("verb=upgrade switch=chat:e/n", ["switch: needs verb=deploy, not verb=upgrade"]),
         (
             "verb=rolback reboot=no rebot=true",
