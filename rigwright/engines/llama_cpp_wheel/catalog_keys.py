@@ -1,0 +1,22 @@
+"""The keys of engines that serve by the llama.cpp server in xllamacpp's wheel; variants have those of llama.cpp."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rigwright.model.engine_schema import EngineKeys
+from rigwright.validated_types import CatalogName
+
+BuildNumber = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+
+
+class WheelEngine(EngineKeys):
+    """A prebuilt llama.cpp for the CPU."""
+
+    kind: Literal["llama.cpp-wheel"] = Field(description="Kind.")
+    wheel: CatalogName = Field(description="The input with xllamacpp's wheel.")
+    build: BuildNumber = Field(
+        description="The build of llama.cpp in the wheel, the last number of its version: advisories name it."
+    )
