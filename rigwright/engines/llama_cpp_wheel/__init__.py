@@ -56,7 +56,7 @@ class LlamaCppWheel(LlamaCpp):
 
     def version_data(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> None:
         """None: its options are those of option_fields.py."""
-        return None
+        return
 
     def refusals(
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ class LlamaCppWheel(LlamaCpp):
         """None: no option of the table names a file, a folder, a server or a listener."""
         return {}
 
-    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> install.WheelInstallation:  # type: ignore[override]
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """What is unpacked."""
         return install.plan_wheel(rig, name, cast("WheelEngine", engine))
 

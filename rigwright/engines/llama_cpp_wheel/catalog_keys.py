@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rigwright.model.engine_schema import EngineKeys
 from rigwright.validated_types import CatalogName
 
 BuildNumber = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+# Keys of engines that are compiled.
+SOURCE_KEYS = frozenset({"source", "subtree", "commit", "options", "patches"})
 
 
 class WheelEngine(EngineKeys):
@@ -20,3 +23,12 @@ class WheelEngine(EngineKeys):
     build: BuildNumber = Field(
         description="The build of llama.cpp in the wheel, the last number of its version: advisories name it."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_source_keys(cls, data: object) -> object:
+        if isinstance(data, Mapping) and (taken := sorted(SOURCE_KEYS & set(data))):
+            raise ValueError(
+                f'no {" or ".join(taken)}: the wheel is compiled already; kind = "llama.cpp" compiles (patched) source'
+            )
+        return data

@@ -11,12 +11,14 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from rigwright.engines.llama_cpp.option_table import NUMBER
 from rigwright.problems import suggestion
 
 FieldValue = bool | int | float | str | list[str] | dict[str, object]
 Fields = dict[str, FieldValue]
 # The largest number of llama.cpp's 32-bit integers.
 MOST = 2**31 - 1
+WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
 # Bits of `sampling.user_sampling_config` (llama.cpp, common/common.h): a bit keeps the value where a model's file has
 # another one.
 SAMPLING = "sampling.user_sampling_config"
@@ -67,8 +69,8 @@ class NumberField(OptionField):
 
     def describe_wrong_value(self, value: str | bool) -> str:
         """It takes a number within the bounds."""
-        pattern = r"-?[0-9]{1,10}(\.[0-9]{1,9})?" if self.fraction else r"-?[0-9]{1,10}"
-        if isinstance(value, str) and re.fullmatch(pattern, value) and self.least <= float(value) <= self.most:
+        pattern = NUMBER if self.fraction else WHOLE
+        if isinstance(value, str) and pattern.fullmatch(value) and self.least <= float(value) <= self.most:
             return ""
         what = "a number" if self.fraction else "a whole number"
         got = "true" if value is True else f'"{value}"'
@@ -243,17 +245,17 @@ OPTIONS: Mapping[str, OptionField] = {
     # log
     "verbosity": NumberField(("verbosity",), 0, 9),
 }
-# Other long names that llama-server has for them.
+# Other long names that llama-server has for them (`llama-server --help`).
 ALIASES = {
-    **{
-        "n-predict": "predict",
-        "log-verbosity": "verbosity",
-        "cache-ram-mib": "cache-ram",
-        "swa-checkpoints": "ctx-checkpoints",
-    },
-    **{"typical-p": "typical", "temperature": "temp"},
+    **{"n-predict": "predict", "log-verbosity": "verbosity", "temperature": "temp", "typical-p": "typical"},
+    **{"kvu": "kv-unified", "swa-checkpoints": "ctx-checkpoints", "webui": "ui"},
 }
 SOURCE = 'an engine of kind "llama.cpp", compiled from source, has all of llama-server\'s options'
+
+
+def find_option(flag: str) -> OptionField | None:
+    """The option of a long name without dashes; None for a name without a field."""
+    return OPTIONS.get(ALIASES.get(flag, flag))
 
 
 def find_flag_problems(flags: Mapping[str, str | bool], own: Collection[str]) -> dict[str, str]:
@@ -266,11 +268,9 @@ def find_flag_problems(flags: Mapping[str, str | bool], own: Collection[str]) ->
     found: dict[str, str] = {}
     fields: dict[str, str] = {}
     for flag, value in sorted(flags.items()):
-        option = OPTIONS.get(flag)
+        option = find_option(flag)
         if flag in own:
             found[flag] = "is not allowed in flags: other keys set it"
-        elif flag in ALIASES:
-            found[flag] = f'must be written as "{ALIASES[flag]}"'
         elif option is None:
             near = suggestion(flag, OPTIONS)
             found[flag] = f"sets no field of xllamacpp's server{near}; {SOURCE}"
@@ -286,8 +286,8 @@ def find_flag_problems(flags: Mapping[str, str | bool], own: Collection[str]) ->
 def convert_flags(flags: Mapping[str, str | bool]) -> Fields:
     """The fields that right flags set."""
     found: Fields = {}
-    bits = sum(SAMPLING_BITS.get(flag, 0) for flag in flags)
+    bits = sum(SAMPLING_BITS.get(ALIASES.get(flag, flag), 0) for flag in flags)
     for flag, value in sorted(flags.items()):
-        option = OPTIONS[flag]
+        option = OPTIONS[ALIASES.get(flag, flag)]
         found |= {name: option.convert_value(value) for name in option.fields}
     return found | ({SAMPLING: bits} if bits else {})
