@@ -324,6 +324,7 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "config": "/etc/nowhere",
         "units": "/nowhere",
         "programs": ["llama-server"],
+        "cpu_features": [],
         "settings": ["/nowhere"],
         "containers": "/nowhere",
         "undeclared": ["/nowhere"],
