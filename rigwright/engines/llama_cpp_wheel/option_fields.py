@@ -248,7 +248,7 @@ OPTIONS: Mapping[str, OptionField] = {
 # Other long names that llama-server has for them (`llama-server --help`).
 ALIASES = {
     **{"n-predict": "predict", "log-verbosity": "verbosity", "temperature": "temp", "typical-p": "typical"},
-    **{"kvu": "kv-unified", "swa-checkpoints": "ctx-checkpoints", "webui": "ui"},
+    **{"kvu": "kv-unified", "swa-checkpoints": "ctx-checkpoints"},
 }
 SOURCE = 'an engine of kind "llama.cpp", compiled from source, has all of llama-server\'s options'
 
