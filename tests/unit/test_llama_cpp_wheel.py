@@ -249,10 +249,11 @@ def test_another_wheel_or_launcher_is_another_installation(monkeypatch: pytest.M
 
 def test_advisories_of_llama_cpp_apply_by_the_build_and_of_the_wheel_by_its_version() -> None:
     made = sample_rig(wheel_instance(), engine_artefacts={"wheel": (WHEEL,)})
-    found, _ = collect_components(made, Lock({}, {"xllamacpp": (WHEEL,)}), MaintainedData())
+    found, gaps = collect_components(made, Lock({}, {"xllamacpp": (WHEEL,)}), MaintainedData())
     named = {(one.ecosystem, one.name, one.version) for one in found if "wheel" in one.place}
     assert named == {
         ("PyPI", "xllamacpp", "2026.10.11549"),
         ("GIT", "github.com/ggml-org/llama.cpp", "b11549"),
         ("", "llama.cpp", "b11549"),
     }
+    assert "xllamacpp of engine wheel, except llama.cpp" in {one.what for one in gaps}
