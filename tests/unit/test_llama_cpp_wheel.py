@@ -196,6 +196,17 @@ def test_a_template_is_read_from_its_file_and_the_key_is_no_setting() -> None:
         ({"wheels": (WHEEL, sample_wheel("numpy"))}, "its wheel needs others, which nothing installs: numpy"),
         ({"parts": sample_parts(spec_draft_model=sample_artefact(name="d"))}, "wheel loads no draft model"),
         ({"flags": {"spec-draft-n-max": "4"}}, "flags.spec-draft-n-max sets no field of xllamacpp's server"),
+        (
+            {"memory_lock": True, "flags": {"load-mode": "none"}},
+            "flags.load-mode is not allowed in flags: other keys set it",
+        ),
+        (
+            {
+                "parts": sample_parts(chat_template_file=sample_artefact(name="t", file="t.jinja")),
+                "flags": {"chat-template": "chatml"},
+            },
+            "flags.chat-template is not allowed in flags: other keys set it",
+        ),
         ({"flags": {"reasoning": "off"}}, "flags.reasoning is not allowed in flags: other keys set it"),
     ],
 )

@@ -77,7 +77,8 @@ class LlamaCppWheel(LlamaCpp):
             found.append(f"{instance.engine_name} is built for the CPU and cannot use cards; {option_fields.SOURCE}")
         if MODEL_OPTIONS["draft"] in {part.option for part in instance.parts}:
             found.append(f"{instance.engine_name} loads no draft model; {option_fields.SOURCE}")
-        wrong = option_fields.find_flag_problems(variant.flags, own=MANAGED_FLAGS | {"reasoning"})
+        own = MANAGED_FLAGS | {"reasoning"} | server_fields.options_of_keys(instance, roots)
+        wrong = option_fields.find_flag_problems(variant.flags, own=own)
         return found + [f"flags.{flag} {text}" for flag, text in wrong.items()]
 
     def forbidden_keys(self, instance: Instance) -> dict[str, str]:

@@ -12,7 +12,7 @@ from rigwright.engines.engine_interface import KEY_FILE, ServiceSpec
 from rigwright.engines.llama_cpp import command
 from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS as MODEL_OPTIONS
-from rigwright.engines.llama_cpp_wheel.option_fields import Fields, cache_type, convert_flags
+from rigwright.engines.llama_cpp_wheel.option_fields import OPTIONS, Fields, cache_type, convert_flags
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.monitoring_schema import Monitoring, metrics_readers
@@ -64,6 +64,19 @@ def key_fields(instance: Instance, roots: Roots) -> Fields:
     return found
 
 
+def key_files(instance: Instance, roots: Roots) -> dict[str, str]:
+    """The fields that get a file's text, with the file's path."""
+    templates = [roots.weight_path(part.files[0]) for part in instance.parts if part.option == TEMPLATE]
+    return {"chat_template": templates[0]} if templates else {}
+
+
+def options_of_keys(instance: Instance, roots: Roots) -> frozenset[str]:
+    """Options whose fields an instance's keys set; tables are merged."""
+    taken = {name for name, value in key_fields(instance, roots).items() if not isinstance(value, dict)}
+    taken |= key_files(instance, roots).keys()
+    return frozenset(name for name, option in OPTIONS.items() if taken & {*option.fields})
+
+
 def render_settings(roots: Roots, instance: Instance, *, metrics: bool) -> str:
     """What the launcher sets, as JSON.
 
@@ -82,9 +95,7 @@ def render_settings(roots: Roots, instance: Instance, *, metrics: bool) -> str:
     if THREADS in fields:
         # llama-server's command line does the same (llama.cpp, common/arg.cpp, postprocess_cpu_params)
         fields.setdefault(BATCH_THREADS, fields[THREADS])
-    templates = [roots.weight_path(part.files[0]) for part in instance.parts if part.option == TEMPLATE]
-    files = {"chat_template": templates[0]} if templates else {}
-    return json.dumps({"fields": fields, "files": files}, sort_keys=True)
+    return json.dumps({"fields": fields, "files": key_files(instance, roots)}, sort_keys=True)
 
 
 def wheel_service(
