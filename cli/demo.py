@@ -9,7 +9,7 @@ import time
 import click
 
 from cli.exit_codes import NotAsDeclared
-from lab import base_images, engine_cache, machine_requirements
+from lab import base_images, machine_requirements
 from lab.hosts import HostSpec
 from lab.machine_requirements import UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
@@ -27,8 +27,8 @@ PORT = 8020
 def demo(release: str) -> None:
     """Try it on a throwaway host.
 
-    Boots a host on this machine, deploys a rig, checks it and asks its model a question. The first run takes minutes,
-    mostly to compile llama.cpp; the next one seconds.
+    Boots a host on this machine, deploys a rig with a prebuilt llama.cpp, checks it and asks its model a question. The
+    first run takes about two minutes; the next one seconds.
     Example: rigwright demo
     """
     started = time.monotonic()
@@ -43,7 +43,7 @@ def demo(release: str) -> None:
         if not found:
             lab.down()  # what a crash or a restart of this machine left
             with progress.task("demo", f"booting a {release} host"):
-                lab.up([HostSpec(HOST, release, engine_cache.cached_layers(release))])
+                lab.up([HostSpec(HOST, release)])
     except (UnsupportedMachine, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
     booted = time.monotonic()
@@ -51,7 +51,6 @@ def demo(release: str) -> None:
     if _run_verb("deploy", inventory):
         raise NotAsDeclared("the demo's deploy failed, as said above; fix that, then run ./rig demo again")
     deployed = time.monotonic()
-    engine_cache.save_engines(lab.host(HOST))
     if _run_verb("check", inventory):
         raise NotAsDeclared("a check of the demo fails, as said above")
     checked = time.monotonic()

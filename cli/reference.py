@@ -83,7 +83,11 @@ TABLES = {
     "input": KeyTable(Input),
     "model": KeyTable(ModelKeys),
     # variants in containers have the keys of what is in those
-    **{f"variant-{name}": KeyTable(kind.variant_keys) for name, kind in kinds().items() if not kind.container_engine},
+    **{
+        f"variant-{name}": KeyTable(kind.variant_keys)
+        for name, kind in kinds().items()
+        if not kind.container_engine and kind.log_marker
+    },
     **{f"engine-{name}": KeyTable(kind.engine_keys) for name, kind in kinds().items()},
     "evidence": KeyTable(VariantEvidence),
     "purpose": KeyTable(Purpose),
@@ -169,7 +173,8 @@ def _render_symptoms() -> str:
     }
     for name, kind in sorted(kinds().items()):
         # what is in a container says what it says outside of one
-        if not kind.container_engine:
+        # what another kind's engine logs is that kind's
+        if not kind.container_engine and kind.log_marker:
             parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
     titles = ("The log says", "Likely cause, and what helps", "Check")
     rows = {

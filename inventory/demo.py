@@ -11,7 +11,7 @@ rigs = hosts(
     {
         host.name: {
             **host.inventory_keys,
-            "instances": {"chat": {"variant": "llamacpp/demo", "port": 8020}},
+            "instances": {"chat": {"variant": "llamacpp/demo-wheel", "port": 8020}},
             "mirrors": {"shelf": [_lab.shelf_url]},
         }
         for host in _lab.hosts

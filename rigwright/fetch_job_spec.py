@@ -212,7 +212,7 @@ def _refuse_unreachable(draft: RigDraft) -> None:
     for artefact in draft.addressed:
         if artefact.is_written:
             continue
-        known = {"source": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
+        known = {"source": "index:", "wheel": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
         if not any(known and source.startswith(known) for source in artefact.sources) and not artefact_urls(
             artefact, draft.entry.mirrors
         ):

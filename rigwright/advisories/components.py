@@ -157,7 +157,15 @@ def _engines(
                     version = f"b{data.builds[commit]}" if commit in data.builds else commit
                     yield Component("GIT", REPOSITORY, version, f"engine {name}", users)
                     yield Component("", LLAMA_CPP, version, f"engine {name}", users)
-            elif row.kind == "source":
+            elif row.kind == "wheel" and is_locked(row, lock):
+                yield Component("PyPI", str(canonicalize_name(row.name)), row.version, f"wheel of {name}", users)
+                if build := getattr(engine, "build", None):
+                    yield Component("GIT", REPOSITORY, f"b{build}", f"engine {name}", users)
+                    yield Component("", LLAMA_CPP, f"b{build}", f"engine {name}", users)
+                gaps.append(
+                    Gap(f"{row.name} of engine {name}, except llama.cpp", "no data list what is linked into it")
+                )
+            elif row.kind in ("source", "wheel"):
                 gaps.append(Gap(f"engine {name}", "it is not locked"))
         if serves := getattr(engine, "serves", None):
             # the catalogue says which engine is in the image, and no data say what else is

@@ -137,7 +137,10 @@ class PredicateScene:
         words = self.command_words(instance)
         if words is None or any(plugin.keys.launcher for plugin in instance.plugins):
             return None
-        return frozenset(found[1].replace("_", "-") for word in words if (found := _OPTION.fullmatch(str(word))))
+        # an engine may be given its flags in another form than options
+        declared = getattr(instance.variant, "flags", {})
+        named = (found[1].replace("_", "-") for word in words if (found := _OPTION.fullmatch(str(word))))
+        return frozenset((*named, *declared))
 
     def checkpoint(self, instance: Instance) -> Checkpoint | None:
         """The model's folder as it is locked; None for a model in another form, or one that is not locked."""

@@ -91,6 +91,9 @@ class Kind(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     """The distribution's packages that installing or running it takes, on one release or another."""
 
+    cpu_features: ClassVar[tuple[str, ...]] = ()
+    """CPU features that its machine code needs and does not check by itself, as /proc/cpuinfo lists them."""
+
     container_engine: ClassVar[str] = ""
     """What its instances' containers (`Service.container`) are run by where a release's is new enough, as
     `containers.engines` calls it; else empty."""

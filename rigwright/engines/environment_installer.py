@@ -10,7 +10,7 @@ from rigwright.engines import kind_of, kinds
 from rigwright.engines.engine_interface import InstallingKind
 from rigwright.envs import environment
 from rigwright.envs.environment import Environment, prefix_folder
-from rigwright.host.script_output import HostOutput, file_name, tolerant
+from rigwright.host.script_output import HostOutput, file_name, tolerant, word
 from rigwright.model import installation
 from rigwright.model.installation import FILES, MARKER, Installation, Installer, InstallJob
 from rigwright.model.instance import Instance, standalone_engines
@@ -91,7 +91,12 @@ def find_installer(instances: tuple[Instance, ...], made: Installation) -> Insta
 def _engine_values(rig: Rig) -> Mapping[str, object]:
     programs = {ENVIRONMENTS.program} if rig.envs else set()
     programs |= {kind.program for one in rig.instances if isinstance(kind := kind_of(one), InstallingKind)}
-    return {"engines": rig.roots.installations, "builds": rig.roots.builds, "programs": sorted(filter(None, programs))}
+    return {
+        "engines": rig.roots.installations,
+        "builds": rig.roots.builds,
+        "programs": sorted(filter(None, programs)),
+        "cpu_features": sorted({one for instance in rig.instances for one in kind_of(instance).cpu_features}),
+    }
 
 
 def _read_engine_facts(output: HostOutput) -> Mapping[str, object]:
@@ -100,6 +105,7 @@ def _read_engine_facts(output: HostOutput) -> Mapping[str, object]:
         "built_engines": frozenset(filter(None, output.all("engine"))),
         "unfit_engines": frozenset(filter(None, output.all("unfit"))),
         "started_builds": frozenset(filter(None, output.all("building"))),
+        "cpu_features": frozenset(output.all("cpu_feature")),
     }
 
 
@@ -114,7 +120,10 @@ ENGINE_FACTS = FactSource(
     "engines",
     "engines/probe.sh.j2",
     _engine_values,
-    {"engine": (tolerant(file_name),), "unfit": (tolerant(file_name),), "building": (tolerant(file_name),)},
+    {
+        **{"engine": (tolerant(file_name),), "unfit": (tolerant(file_name),), "building": (tolerant(file_name),)},
+        "cpu_feature": (word,),
+    },
     _read_engine_facts,
     _list_packages,
 )

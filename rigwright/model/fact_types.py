@@ -134,6 +134,8 @@ class HostFacts:
     """Of weights that were sent and not taken to their place yet."""
     file_systems: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Folder -> where the file system is mounted that holds it, or will."""
+    cpu_features: frozenset[str] = field(default_factory=frozenset)
+    """Features of the first CPU (/proc/cpuinfo, flags), of those that the rig's engines need."""
     started_builds: frozenset[str] = field(default_factory=frozenset)
     """Folders of engines whose build has begun: their space is already taken."""
     linked_roots: tuple[str, ...] = ()

@@ -120,6 +120,7 @@ def find_refusals(wanted: TargetState, now: float) -> list[str]:
     )
     return (
         found
+        + _cpu_features(rig.instances, facts)
         + _bundle(rig, facts)
         + _ports(rig.instances, facts)
         + _share(rig.share, facts)
@@ -193,6 +194,17 @@ def _cards(cards: tuple[Card, ...], facts: HostFacts) -> list[str]:
                 "list the cards in the order of the bus"
             )
     return found
+
+
+def _cpu_features(instances: tuple[Instance, ...], facts: HostFacts) -> list[str]:
+    """Engines whose machine code would end with an illegal instruction."""
+    needed = {one.engine_name: kind_of(one).cpu_features for one in instances}
+    return [
+        f"the CPU has no {', '.join(missing)}, which the prebuilt engine {engine} needs: use an engine that is "
+        'compiled from source (kind = "llama.cpp")'
+        for engine, features in sorted(needed.items())
+        if (missing := [one for one in features if one not in facts.cpu_features])
+    ]
 
 
 def _user(rig: Rig, facts: HostFacts) -> list[str]:

@@ -90,6 +90,12 @@ PROGRAMS: tuple[RootPrograms, ...] = (
         "by the distribution's sh and python3; a deploy sends them",
     ),
     RootPrograms(("bin/llama-server",), "build", "llama.cpp", "as nobody to prove it, then as the instance's user"),
+    RootPrograms(
+        ("bin/llama-server",),
+        "rigwright",
+        "rigwright/engines/llama_cpp_wheel",
+        "as nobody to prove the wheel that it imports, then as the instance's user",
+    ),
     RootPrograms(("bin/pip",), "lock", TOOLS, "the distribution's pip, with the group's modules installed beside it"),
     RootPrograms(("bin/python",), "lock", HUB_CLIENT, "only to install it; it runs as a user of its own"),
     RootPrograms(("bin/python", "bin/uv"), "lock", INSTALLERS, "asks for the host's index; else as nobody"),

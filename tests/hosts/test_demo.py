@@ -10,10 +10,9 @@ from lab.machine_requirements import STATE
 from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
 from rigwright.project_root import ROOT
-from tests.hosts.conftest import ConvergedLayers
 
 
-def test_the_demo_answers_is_found_again_and_comes_down(first_run: ConvergedLayers, release: str) -> None:
+def test_the_demo_answers_is_found_again_and_comes_down(release: str) -> None:
     demo = [str(ROOT / "rig"), "demo", "--release", release]
     # tests of the other release run at the same time, and the demo's lab has one name
     with open(STATE / ".demo.lock", "w") as turn:
@@ -29,7 +28,7 @@ def _answers(demo: list[str]) -> None:
         assert first.returncode == 0, first.stdout + first.stderr
         assert f"It answered: {ANSWER}" in first.stdout
         assert "Booted a" in first.stdout
-        # with what it says while it compiles, where nothing is kept
+        # nothing is kept of earlier hosts, and nothing is compiled
         assert len((first.stdout + first.stderr).splitlines()) <= 60, first.stdout + first.stderr
         again = subprocess.run(demo, capture_output=True, text=True)
         assert again.returncode == 0, again.stdout + again.stderr

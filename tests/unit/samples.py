@@ -288,6 +288,7 @@ def sample_facts(**changes: object) -> HostFacts:
         cuda_version="13.0",
         glibc="2.41",
         apt_lock_holder="",
+        cpu_features=frozenset({"avx", "avx2", "bmi2", "f16c", "fma", "sse4_2"}),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -324,6 +325,7 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "config": "/etc/nowhere",
         "units": "/nowhere",
         "programs": ["llama-server"],
+        "cpu_features": [],
         "settings": ["/nowhere"],
         "containers": "/nowhere",
         "undeclared": ["/nowhere"],

@@ -317,6 +317,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "config": "/etc/rigwright",
         "units": "/etc/systemd/system",
         "programs": ["llama-server"],
+        "cpu_features": [],
         "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         "containers": "/var/lib/rigwright/containers",
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),

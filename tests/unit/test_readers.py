@@ -21,6 +21,8 @@ READS = re.compile(
 )
 # Those that read what is ours, or the operator's, or are held against anything elsewhere: why, or the test.
 ELSEWHERE = {
+    "rigwright/engines/llama_cpp_wheel/launcher.py": "tests/unit/test_llama_cpp_wheel_launcher.py: its unit's words",
+    "rigwright/engines/llama_cpp_wheel/option_fields.py": "tests/unit/test_llama_cpp_wheel.py: values of flags",
     "bench/": "benches: what they started themselves has printed it",
     "cli/bench_speed.py": "what it has written itself",
     "cli/chat.py": "tests/unit/test_operate_hostile.py and test_client_hostile.py: answers of an engine",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -39,9 +39,9 @@ class LlamaCpp(InstallingKind):
     """llama-server."""
 
     name = "llama.cpp"
-    engine_keys = LlamaEngine
+    engine_keys: ClassVar[type[EngineKeys]] = LlamaEngine
     variant_keys = LlamaVariant
-    packages = ("cmake", "g++", "ninja-build")
+    packages: ClassVar[tuple[str, ...]] = ("cmake", "g++", "ninja-build")
     program = "llama-server"
     artefact_noun = "source"
     causes = log_patterns.CAUSES
@@ -142,7 +142,7 @@ class LlamaCpp(InstallingKind):
             found |= {f"flags.{name}": why for name, why in command.forbidden_flags(snapshot, variant.flags).items()}
         return found
 
-    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> build.Build:
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """What is compiled."""
         return build.plan_build(rig, name, cast("LlamaEngine", engine), facts)
 
