@@ -19,7 +19,6 @@ import benchmarks.weight_fetch
 from benchmarks import BenchmarkFailed
 from cli.bench_options import JSON_OPTION, parse_counts
 from cli.output_file import write_output
-from cli.prog_name import SentenceGroup
 from cli.tables import format_size, print_table
 from lab import base_images
 from lab.machine_requirements import UnsupportedMachine
@@ -53,6 +52,15 @@ def errors() -> Iterator[Callable[[str], None]]:
             yield task.start_step
     except (BenchmarkFailed, UnsupportedMachine, RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
+
+
+class SentenceGroup(click.Group):
+    """A group whose help has the full first sentence of each command."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(1000)) for name, one in sorted(self.commands.items())])
 
 
 @click.group(cls=SentenceGroup)

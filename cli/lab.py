@@ -8,8 +8,8 @@ import pprint
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from cli.lazy_commands import LazyGroup
 from cli.option_types import WholeNumber
-from cli.prog_name import SentenceGroup
 from lab import base_images
 from lab.hosts import HostSpec, LabHost
 from lab.machine_requirements import UnsupportedMachine
@@ -20,7 +20,10 @@ from rigwright.validated_types import PciId
 from roles.progress import progress
 
 
-@click.group(cls=SentenceGroup)
+@click.group(
+    cls=LazyGroup,
+    places={**{name: ("lab", name) for name in ("up", "ssh", "inventory", "diff", "down")}, "list": ("lab", "list_")},
+)
 @click.option("--name", default="lab", show_default=True, help="Lab name; several can be up at once.")
 @click.pass_context
 def lab(context: click.Context, name: str) -> None:
@@ -43,7 +46,7 @@ def _find_host(lab: ThrowawayLab, name: str) -> LabHost:
         raise click.ClickException(f"no host {name} in lab {lab.name}; there are: {names}") from None
 
 
-@lab.command()
+@click.command()
 @click.argument("count", type=WholeNumber(1, 40), default=1)
 @click.option("--release", type=click.Choice(sorted(base_images.RELEASES)), default="debian-12", show_default=True)
 @click.option("--card", multiple=True, help="Simulate a card, by PCI id such as 10de:2204; repeatable.")
@@ -72,7 +75,7 @@ def up(lab: ThrowawayLab, count: int, release: str, card: tuple[str, ...], gpus:
         raise click.ClickException(str(error)) from None
 
 
-@lab.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("host")
 @click.argument("command", nargs=-1)
 @click.pass_obj
@@ -82,7 +85,7 @@ def ssh(lab: ThrowawayLab, host: str, command: tuple[str, ...]) -> None:
     os.execvp(words[0], words)  # noqa: S606 (no shell is wanted)
 
 
-@lab.command()
+@click.command()
 @click.pass_obj
 def inventory(lab: ThrowawayLab) -> None:
     """Print a pyinfra inventory of the hosts."""
@@ -91,7 +94,7 @@ def inventory(lab: ThrowawayLab) -> None:
     click.echo(f"rigs = hosts({pprint.pformat(data, sort_dicts=False)})")
 
 
-@lab.command()
+@click.command()
 @click.argument("host")
 @click.pass_obj
 def diff(lab: ThrowawayLab, host: str) -> None:
@@ -100,7 +103,7 @@ def diff(lab: ThrowawayLab, host: str) -> None:
         click.echo(path)
 
 
-@lab.command()
+@click.command()
 @click.option("--all", "every", is_flag=True, help="All labs on this machine, also those of other checkouts.")
 @click.pass_obj
 def down(lab: ThrowawayLab, every: bool) -> None:
@@ -111,7 +114,7 @@ def down(lab: ThrowawayLab, every: bool) -> None:
         click.echo(f"{one.name}{_checkout(one)}: {', '.join(names) or 'nothing'} ended")
 
 
-@lab.command("list")
+@click.command("list")
 def list_() -> None:
     """List the labs of this machine and their hosts."""
     for one in list_labs():

@@ -14,7 +14,6 @@ NAME = "rigwright"
 PROG_NAME_VARIABLE = "RIGWRIGHT_CALLED"
 """Set by the script `rig`."""
 UNWRAPPED = "\b\n"  # before a paragraph that click does not wrap
-LONGEST = 1000  # characters of a first sentence
 TYPED_INVENTORY_KEY = f"{__name__}.given"
 """In a context of click's: the inventory's path as it was typed."""
 
@@ -39,21 +38,10 @@ def with_typed_inventory(text: str, context: click.Context) -> str:
     return text.replace(shlex.quote(whole), shlex.quote(given)).replace(whole, given)
 
 
-class SentenceGroup(click.Group):
-    """A group whose help has the whole first sentence of each of its commands."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(LONGEST)) for name, one in sorted(self.commands.items())])
-
-
 def localise_help(command: click.Command) -> click.Command:
-    """A command, and its own commands, whose help names it as it was called; exit status and example are paragraphs."""
+    """A command whose help names it as it was called, with exit status and example as paragraphs."""
     text = cleandoc(with_prog_name(command.help or ""))
     if UNWRAPPED not in text:
         text = re.sub(r"\s+Example: ", f"\n\n{UNWRAPPED}Example: ", text)
     command.help = re.sub(r"\s+(?=Exit status:)", "\n\n", text) or None
-    for one in command.commands.values() if isinstance(command, click.Group) else ():
-        localise_help(one)
     return command

@@ -142,3 +142,8 @@ def test_a_summary_that_is_read_without_an_import_is_that_of_the_command() -> No
             assert command.lazy_commands.read_summary(inner) == command.commands[inner].get_short_help_str(
                 LONGEST_SUMMARY
             )
+
+
+def test_a_topic_imports_no_other_topic() -> None:
+    others = ("cli.show_deployed", "cli.show_advisories", "cli.show_report", "cli.show_variants")
+    assert run((*HEAVY, *others), "show", "url", "--help") == ""
