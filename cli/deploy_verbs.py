@@ -54,7 +54,7 @@ EXPECT_OPTION = click.option(
     "--expect",
     metavar="DIGEST",
     callback=_parse_digest,
-    help="Refuse to start if locks and bundles differ from this digest, which `lock`, `bundle` or `plan --json` printed.",
+    help="Refuse to start if locks and bundles differ from this digest of `lock`, `bundle` or `plan --json`.",
 )
 
 

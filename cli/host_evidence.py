@@ -22,7 +22,6 @@ from checks.connections import ConnectedHost
 from checks.results import Report
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
-from cli.tables import print_prose
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from cli.url import find_access_paths
+from cli.show_declared import find_access_paths
 from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, client_endpoints
 from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
