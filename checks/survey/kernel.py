@@ -156,17 +156,6 @@ class Grub:
 
 
 @dataclass(frozen=True)
-class SeparateMount:
-    """A folder of ours that does not lie with the system."""
-
-    root: str
-    mounted: str
-    type: str
-    again: bool
-    """Whether the next boot mounts it."""
-
-
-@dataclass(frozen=True)
 class NextBoot:
     """All of it."""
 
@@ -177,7 +166,6 @@ class NextBoot:
     grub: Grub | None
     words: list[list[str]]
     """(file, word) of what the boot loader's next configuration has on the kernel's command line."""
-    mounts: list[SeparateMount]
     away: list[str]
     """Rows of fstab whose device is not there."""
     shutdown: str
@@ -187,9 +175,7 @@ class NextBoot:
 BOOT: Section[NextBoot] = Section(
     "boot",
     NextBoot,
-    lambda scene: {
-        "roots": [scene.rig.roots.config, scene.rig.roots.software, scene.rig.roots.state, scene.rig.roots.models]
-    },
+    lambda scene: {},
     blind="the firmware and what it starts instead; options typed at the boot loader's prompt",
     start_order=17,
 )

@@ -1,4 +1,4 @@
-"""What the next boot uses: the contents of initramfs images, the boot loader, and mounts."""
+"""What the next boot uses: the contents of initramfs images, the boot loader, and disks of fstab."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, mount_table
 from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
@@ -222,63 +222,21 @@ def planned_words() -> list[list[str]]:
     return found
 
 
-def mounts(roots: list[str]) -> list[dict[str, object]]:
-    """Where folders of ours are mounted, if not with the system, and whether the next boot does that again."""
-    points = {}
-    for line in common.lines(common.read(f"{ROOT}/proc/self/mountinfo", most=16 << 20) or ""):
-        words = line.split(" ")
-        points[unescaped(words[4])] = words[words.index("-") + 1]
-    again = {unescaped(row[1]) for row in table() if "noauto" not in row[3].split(",")}
-    for path in glob.glob(f"{ROOT}/etc/systemd/system/*.mount") + glob.glob(f"{ROOT}/etc/systemd/system/*.automount"):
-        again |= {one.rstrip("/") for one in re.findall(r"^Where=(.*)$", common.read(path) or "", re.MULTILINE)}
-    found = []
-    for root in roots:
-        place = os.path.realpath(f"{ROOT}{root}").removeprefix(ROOT)
-        while place not in points and place != "/":
-            place = os.path.dirname(place)
-        if place != "/":
-            found.append(
-                {
-                    "root": root,
-                    "mounted": place,
-                    "type": points[place],
-                    "again": place in again or points[place] == "zfs",
-                }
-            )
-    return found
-
-
-def unescaped(word: str) -> str:
-    """A path of the kernel's lists of mounts, or of fstab."""
-    return re.sub(r"\\([0-7]{3})", lambda one: chr(int(one[1], 8)), word)
-
-
-def table() -> list[list[str]]:
-    """The rows of fstab."""
-    lines = common.lines(common.read(f"{ROOT}/etc/fstab") or "")
-    rows = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [[*row, "defaults"][:4] if len(row) == 3 else row for row in rows if len(row) >= 3]
-
-
 def away() -> list[str]:
     """Rows of fstab that keep the next boot waiting, and then from its end: their device is not there."""
     kinds = {"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel"}
     found = []
-    for source, point, kind, options, *_ in table():
+    for source, point, kind, options in mount_table.read_table(ROOT):
         key, _, value = source.partition("=")
         path = f"/dev/disk/{kinds[key]}/{value.strip(chr(34))}" if key in kinds else source
-        optional = {"nofail", "noauto", "x-systemd.automount"} & set(options.split(","))
+        optional = {"nofail", "noauto", "x-systemd.automount"} & {*options}
         if path.startswith("/dev/") and kind != "swap" and not optional and not os.path.exists(f"{ROOT}{path}"):
             found.append(f"{source} on {point}")
     return found
 
 
-def look(asked: dict[str, list[str]]) -> dict[str, object]:
-    """All of it.
-
-    Args:
-        asked: `roots`, our folders.
-    """
+def look(_asked: dict[str, object]) -> dict[str, object]:
+    """All of it; nothing is asked."""
     releases = sorted(os.path.basename(path).removeprefix("vmlinuz-") for path in glob.glob(f"{ROOT}/boot/vmlinuz-*"))
     with Pool(8) as pool:
         made = list(pool.map(initrd, releases))
@@ -288,7 +246,6 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "makes": os.path.exists(f"{ROOT}/usr/sbin/update-initramfs"),
         "grub": grub(),
         "words": planned_words(),
-        "mounts": mounts(asked["roots"]),
         "away": away(),
         "shutdown": " ".join((common.read(f"{ROOT}/run/systemd/shutdown/scheduled") or "").split()),
     }
