@@ -7,6 +7,7 @@ from checks.survey.boot_settings import BootSettings
 from checks.survey.kernel import Device, DkmsBuild, Grub, Initrd, Kernels, KernelThere, Module, NextBoot
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
 from checks.survey.trees import PathMount, PathPermissions
+from rigwright.host.package_states import PackageState, PackageStates
 from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
@@ -85,11 +86,7 @@ PACKAGES = PackageSurvey(
     os_id="debian",
     os_version="13",
     architecture="x86_64",
-    packages=[["libcuda1", f"{VERSION}-1"]],
-    half=[],
-    kernels=[],
-    headers=[],
-    holds=[],
+    packages=PackageStates((PackageState("libcuda1", "installed", f"{VERSION}-1", ""),)),
     policy={},
     unattended=False,
     blacklist=[],
