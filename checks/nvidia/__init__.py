@@ -20,7 +20,6 @@ from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.nvidia.driver.driver_facts import (
     MODULE_NAMES,
     PERSISTENCE_UNIT,
-    BusCard,
     DriverFacts,
     package_fields,
     parse_parameters,
@@ -86,7 +85,7 @@ def collect_driver_facts(survey: SurveyAnswers, facts: HostFacts) -> DriverFacts
         kernel=kernel.running,
         secure_boot=kernel.secure_boot,  # type: ignore[arg-type] # one of three words, or no host's
         key_enrolled=kernel.key_enrolled,
-        cards=tuple(BusCard(one.address, one.pci_id, one.bound) for one in kernel.cards),
+        cards=tuple(kernel.cards),
         module=kernel.loaded.get("nvidia", [""])[0],
         module_open="Open Kernel Module" in kernel.version,
         nouveau="nouveau" in kernel.loaded,

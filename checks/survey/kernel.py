@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checks.survey.section import Section
+from rigwright.host.pci_cards import PciCard
 from rigwright.nvidia.driver.driver_facts import MODULE_NAMES
 
 
@@ -72,18 +73,12 @@ class Device:
 
 
 @dataclass(frozen=True)
-class BusDisplay:
-    """A display adapter of NVIDIA's on the PCI bus."""
+class BusDisplay(PciCard):
+    """A card, and where else the kernel has it."""
 
-    address: str
-    pci_id: str
-    bound: str
-    """The kernel driver that has it."""
-    minor: str
-    """The number of its device file; empty where the driver has it not."""
-    way: str
-    """sysfs's path of it: the ports that lead to it are in it."""
-    rendering: list[str]
+    path: str = ""
+    """Of sysfs: the ports that lead to the card are in it."""
+    rendering: list[str] = field(default_factory=list)
     """Its device files of the kernel's own graphics, below /dev/dri."""
 
 

@@ -32,6 +32,7 @@ COMMON = (
         "listener_probe",
         "foreign_proxies",
         "dpkg",
+        "pci_cards",
     ),
     *(
         "apt",

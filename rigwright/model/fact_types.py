@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.host.basic_facts import ListeningSocket
+from rigwright.host.pci_cards import PciCard
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,8 @@ class HostFacts:
     """Of the operator's own toolkit at the rig's cuda_root, such as "13.0"; empty without one."""
     apt_lock_holder: str
     """Name of the process that holds dpkg's lock; empty when it is free."""
-    pci_cards: tuple[tuple[str, str], ...] = ()
-    """(address, vendor:device) of each NVIDIA display adapter, by address."""
-    card_nodes: MappingProxyType[str, int | None] = field(default_factory=lambda: MappingProxyType({}))
-    """Address -> NUMA node of each of them, as far as the kernel says it; None where it knows of none."""
+    pci_cards: tuple[PciCard, ...] = ()
+    """In the order of the bus."""
     numa_nodes: frozenset[int] = frozenset()
     """NUMA nodes that have both processors and memory."""
     listeners: tuple[ListeningSocket, ...] = ()

@@ -12,6 +12,7 @@ import pytest
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.catalog_keys import LlamaEngine, LlamaVariant
 from rigwright.engines.llama_cpp.option_table import load_snapshot, snapshot_file_name
+from rigwright.host.pci_cards import PciCard
 from rigwright.inventory import HostGroup, hosts
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
@@ -289,7 +290,9 @@ def sample_facts(**changes: object) -> HostFacts:
         glibc="2.41",
         apt_lock_holder="",
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    pairs: tuple[Any, ...] = changes.pop("pci_cards", ())  # type: ignore[assignment]
+    cards = tuple(one if isinstance(one, PciCard) else PciCard(*one) for one in pairs)
+    return replace(made, pci_cards=cards, **changes)  # type: ignore[arg-type]
 
 
 def sample_build(**changes: object) -> Build:

@@ -11,6 +11,7 @@ import pytest
 from rigwright.fetch_job_spec import fetch_unit_name
 from rigwright.host import script_output
 from rigwright.host.basic_facts import ListeningSocket
+from rigwright.host.pci_cards import PciCard
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.fact_types import HostAccount, HostFacts, MonitoringFacts, ServiceFacts, SharingFacts
 from rigwright.monitoring import monitoring_facts, self_check
@@ -18,7 +19,7 @@ from rigwright.plan.host_facts import PACKAGES, SCHEMA, SOURCES, parse, probe_va
 from rigwright.plan.plan_inputs import list_orphans
 from rigwright.render import render
 from rigwright.weights import weight_server
-from tests.unit.channel_records import channel_lines_of
+from tests.unit.channel_records import card_record, channel_lines_of
 from tests.unit.samples import sample_artefact, sample_instance, sample_probe_values, sample_rig
 
 RECORDS = [
@@ -37,8 +38,8 @@ RECORDS = [
     ("bare_function", "rsqrt"),
     ("glibc", "2.41"),
     ("apt_lock", "apt-get"),
-    ("card", "0000:21:00.0", "10de:2204"),
-    ("card", "0000:01:00.0", "10de:1e07"),
+    card_record("0000:21:00.0", "10de:2204"),
+    card_record("0000:01:00.0", "10de:1e07"),
     ("listener", "8020", "127.0.0.53%lo", "llama-server", "/system.slice/rigwright-chat.service", "7", "999"),
     ("listener", "22", "[fe80::1]%eth0", "sshd", "/system.slice/ssh.service", "8", "0"),
     ("listener", "5000", "*", "python3", "", "", ""),
@@ -117,7 +118,7 @@ def test_a_probes_lines_become_facts() -> None:
         bare_functions=frozenset({"rsqrt"}),
         glibc="2.41",
         apt_lock_holder="apt-get",
-        pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
+        pci_cards=(PciCard("0000:01:00.0", "10de:1e07"), PciCard("0000:21:00.0", "10de:2204")),
         listeners=(
             ListeningSocket(22, "sshd", "ssh.service", "fe80::1", 8),
             ListeningSocket(5000, "python3", ""),
@@ -182,8 +183,8 @@ def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
         ("disk", "srv", "1", "/"),
         ("sent_kib", "much"),
         ("card", "0000:01:00.0"),
-        ("card", "0000:01:00.0", "10de:2204 more"),
-        ("card", "0000:01:00.0\n", "10de:2204"),
+        card_record("0000:01:00.0", "10de:2204 more"),
+        card_record("0000:01:00.0\n", "10de:2204"),
         ("listener", "22"),
         ("listener", "ssh", "*", "sshd", "", "", ""),
         ("weight", "much", "/srv/a.gguf"),

@@ -76,8 +76,8 @@ FOUND = RunningContainer(
 )
 # the second card on the bus has the first device file
 DISPLAYS = [
-    BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, "", [f"card{at}", f"renderD{128 + at}"])
-    for at, minor in enumerate("1035")
+    BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, rendering=[f"card{at}", f"renderD{128 + at}"])
+    for at, minor in enumerate((1, 0, 3, 5))
 ]
 ENGINE = process(10, PAYLOAD, DECLARED.command)
 CONMON = process(9, f"{GROUP}/runtime", exe="/usr/bin/conmon", spaces=SPACES, code=["file /usr/bin/conmon"])

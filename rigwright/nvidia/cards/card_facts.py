@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from rigwright.host import pci_cards
 from rigwright.host.script_output import (
     Schema,
     free_text,
@@ -15,9 +16,7 @@ from rigwright.host.script_output import (
     optional,
     parse_output,
     path,
-    pci_address,
     sha256,
-    tolerant,
     unit,
     word,
     yes_or_no,
@@ -29,7 +28,7 @@ from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.card_setting_files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.nvidia.cards.topology import DEVICES, Topology
+from rigwright.nvidia.cards.topology import Topology
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from rigwright.nvidia.value_parsers import sysctl_name
@@ -190,7 +189,7 @@ FILE = re.compile(r"/dev/nvidia([0-9]{1,4})")
 UNEXPLAINED_MIB = 256
 
 
-HOLDERS_SCHEMA: Schema = {"card": (pci_address, tolerant(number, None)), "holder": (number, free_text, free_text, path)}
+HOLDERS_SCHEMA: Schema = {**pci_cards.CARD_SCHEMA, "holder": (number, free_text, free_text, path)}
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,7 @@ class ForeignProcesses:
 
 def render_holders_query() -> str:
     """The script for a host; `parse_holders` parses its output."""
-    return render("nvidia_driver/holders.sh.j2", devices=DEVICES)
+    return render("nvidia_driver/holders.sh.j2", devices=pci_cards.DEVICES)
 
 
 def parse_holders(output: Iterable[str], reserved_gpus: Collection[int]) -> ForeignProcesses:
@@ -221,9 +220,7 @@ def parse_holders(output: Iterable[str], reserved_gpus: Collection[int]) -> Fore
     told = parse_output(output, HOLDERS_SCHEMA)
     # a file has the driver's own number of the card
     gpu_indexes = {
-        minor: gpu_index
-        for gpu_index, (_, minor) in enumerate(sorted(told.many("card"), key=_place_order))
-        if minor is not None
+        one.minor: gpu_index for gpu_index, one in enumerate(pci_cards.read_pci_cards(told)) if one.minor is not None
     }
     found: dict[tuple[int, str, str], list[str]] = {}
     for pid, name, cgroup, device in told.many("holder"):
@@ -275,7 +272,3 @@ def describe_borrowers(
     if kept:
         said += f"; {' and '.join(kept)} {'holds' if len(kept) == 1 else 'hold'} for {'it' if one else 'them'} too"
     return [said, *(f"{one}{ENDS if ended else ''}" for one in borrowers)]
-
-
-def _place_order(row: tuple[str, int | None]) -> str:
-    return row[0]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from rigwright.host.package_states import KERNEL_PATTERNS, PACKAGE_SCHEMA, PackageStates, read_package_states
+from rigwright.host.pci_cards import CARD_SCHEMA, PciCard, read_pci_cards
 from rigwright.host.script_output import (
     Schema,
     apt_failure,
@@ -16,7 +17,6 @@ from rigwright.host.script_output import (
     optional,
     parse_output,
     path,
-    pci_address,
     word,
     yes_or_no,
 )
@@ -28,7 +28,6 @@ from rigwright.nvidia.value_parsers import (
     mask_state,
     maybe,
     package,
-    pci_id,
     secure_boot_state,
     tool_output,
     version,
@@ -131,16 +130,6 @@ class InstalledPackage:
 
 
 @dataclass(frozen=True)
-class BusCard:
-    """A display adapter of NVIDIA's on the PCI bus."""
-
-    address: str
-    pci_id: str
-    bound: str = ""
-    """The kernel driver that has it."""
-
-
-@dataclass(frozen=True)
 class DriverFacts:
     """One host, as found."""
 
@@ -154,7 +143,7 @@ class DriverFacts:
     secure_boot: Literal["on", "off", "unknown"] = "off"
     key_enrolled: bool = False
     """Whether the firmware trusts the key that DKMS signs with here."""
-    cards: tuple[BusCard, ...] = ()
+    cards: tuple[PciCard, ...] = ()
     module: str = ""
     """Version of the module that is loaded; empty without one."""
     module_open: bool = False
@@ -318,13 +307,13 @@ def package_fields(states: PackageStates, origins: Mapping[str, str]) -> Package
 
 DRIVER_SCHEMA: Schema = {
     **PACKAGE_SCHEMA,
+    **CARD_SCHEMA,
     "os_id": (word,),
     "os_version": (maybe,),
     "architecture": (word,),
     "kernel": (file_name,),
     "secure_boot": (secure_boot_state,),
     "key_enrolled": (yes_or_no,),
-    "pci": (pci_address, pci_id, maybe),
     "module": (optional(version),),
     "module_open": (yes_or_no,),
     "params": (tool_output,),
@@ -373,7 +362,7 @@ def parse(output: Iterable[str]) -> DriverFacts:
         kernel=told.one("kernel"),
         secure_boot=told.one("secure_boot"),
         key_enrolled=told.one("key_enrolled"),
-        cards=tuple(BusCard(*row) for row in sorted(told.many("pci"))),
+        cards=read_pci_cards(told),
         module=told.one("module"),
         module_open=told.one("module_open"),
         nouveau=told.one("nouveau"),
