@@ -11,7 +11,7 @@ from typing import Any
 
 from checks.survey.host import common, mount_table, systemd_properties
 
-PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID")
+PROPERTIES = ("Id", "ActiveState", "UnitFileState", "NeedDaemonReload", "MainPID")
 STATUS = "/var/lib/logrotate/status"
 ROTATED = re.compile(r'^"([^"]+)" ([0-9]{1,4})-([0-9]{1,2})-([0-9]{1,2})', re.MULTILINE)
 
@@ -131,9 +131,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         found[unit] = {
             "active": state.get("ActiveState", ""),
             "enabled": state.get("UnitFileState", ""),
-            "started": (common.read(record) or "").split("\n")[0][:64],
+            "started_from": (common.read(record) or "").split("\n")[0][:64],
             "configured": (configured or "").split("\n")[0][:64],
             "replaced": program.endswith(" (deleted)"),
+            "reload_needed": bool(state.get("NeedDaemonReload")),
             "later": since(noted, pid, asked["settings"].get(unit, [])) if pid else 0,
             "exposure": levels.get(unit, ""),
             "pid": pid,

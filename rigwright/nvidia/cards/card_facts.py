@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rigwright.host import pci_cards
@@ -17,10 +17,8 @@ from rigwright.host.script_output import (
     parse_output,
     path,
     sha256,
-    unit,
-    word,
-    yes_or_no,
 )
+from rigwright.host.service_states import NO_SERVICE, UNIT_SCHEMA, ServiceState, read_service_states
 from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import POWER_UNIT
 from rigwright.model.inventory_schema import DriverEntry
@@ -36,7 +34,7 @@ from rigwright.render import render
 
 CARD_SCHEMA: Schema = {
     **topology.TOPOLOGY_SCHEMA,
-    "unit": (unit, optional(word, "none"), optional(word, "inactive"), optional(yes_or_no, False)),
+    **UNIT_SCHEMA,
     "applied": (optional(sha256),),
     "sysctl": (sysctl_name, free_text),
     "record": (sha256,),
@@ -45,20 +43,10 @@ POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
 
 
 @dataclass(frozen=True)
-class UnitFacts:
-    """One of systemd's, in its words."""
-
-    enabled: str = "none"
-    state: str = "inactive"
-    changed: bool = False
-    """Whether systemd has to read it again."""
-
-
-@dataclass(frozen=True)
 class CardFacts:
     """A host with its driver running."""
 
-    units: dict[str, UnitFacts]
+    units: Mapping[str, ServiceState]
     gpus: dict[str, Gpu]
     """The cards that answer, by address."""
     applied: str
@@ -96,7 +84,7 @@ def parse(output: Iterable[str]) -> CardFacts:
     told = parse_output(output, CARD_SCHEMA)
     gpus, _ = topology.parse_answering_cards(told)
     return CardFacts(
-        units={name: UnitFacts(*row) for name, *row in told.many("unit")},
+        units=read_service_states(told),
         gpus={gpu.address: gpu for gpu in gpus},
         applied=told.one("applied"),
         sysctl=dict(told.many("sysctl")),
@@ -118,14 +106,14 @@ def find_unset(
         found.setdefault(step, []).append(why)
 
     for name in required_units(driver_entry):
-        there = live.units.get(name, UnitFacts())
-        if there.changed:
+        there = live.units.get(name, NO_SERVICE)
+        if there.reload_needed:
             note("reload", f"{name} was changed")
             note(f"restart {name}", f"{name} was changed")
         if there.enabled != "enabled":
             note(f"enable {name}", f"{name} is {there.enabled}")
-        if there.state != "active":
-            note(f"restart {name}", f"{name} is {there.state}")
+        if there.active != "active":
+            note(f"restart {name}", f"{name} is {there.active}")
     places = [one.address for one in live.topology.cards]
     reserved = {place for gpu_index, place in enumerate(places) if gpu_index in reserved_gpus}
     if driver_entry.managed:
