@@ -33,6 +33,7 @@ COMMON = (
         "foreign_proxies",
         "dpkg",
         "pci_cards",
+        "initramfs",
     ),
     *(
         "apt",

@@ -28,7 +28,7 @@ CALLS = {
     "checks/survey/host/entry_authors:read_journal": "it names an author for people, and decides nothing",
     "checks/survey/host/entry_boot:_grub": COMPARED,
     "checks/survey/host/entry_boot:_made": COMPARED,
-    "checks/survey/host/entry_boot:initramfs_files": COMPARED,
+    "checks/survey/host/initramfs:list_files": COMPARED,
     "checks/survey/host/entry_generators:run_generators": NO_OUTPUT,
     "checks/survey/host/entry_readers:_sshd_rows": COMPARED,
     "checks/survey/host/entry_readers:manager_environment": COMPARED,
