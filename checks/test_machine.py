@@ -64,7 +64,7 @@ def test_mounts(survey: SurveyAnswers, roots: Roots) -> None:
     wrong = [
         f"{root} on {mount.point}"
         for root in (roots.config, roots.software, roots.state, roots.models)
-        if (mount := ways.mount_of(ways.real[root]))
+        if (mount := ways.mount_of(ways.real.get(root, root)))
         # ZFS mounts its file systems by itself
         if mount.point != "/" and not mount.boot and mount.kind not in ("overlay", "zfs")
     ]

@@ -137,6 +137,7 @@ SCRIPTS = {
     "probe/driver.sh.j2": "driver probe: apt_cache",
     "probe/packages.sh.j2": "driver probe: dpkg_query",
     "probe/probe.sh.j2": "probe: df",
+    "probe/units.sh.j2": TYPED,
     "probe/survey.sh.j2": "a draft for people is made of it; tests/unit/test_survey.py has what of it may be missing",
     "removal/model.sh.j2": LINES,
     "removal/remove.sh.j2": LINES,
