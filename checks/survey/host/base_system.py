@@ -31,16 +31,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _in(folder: Path) -> list[Path]:
-    with suppress(OSError):
-        return sorted(folder.iterdir())
-    return []
-
-
 def _held(locks: Path) -> Iterator[dict[str, object]]:
     """Who holds the locks that lie in a folder."""
     names = {}
-    for path in _in(locks):
+    for path in common.list_folder(locks):
         with suppress(OSError):
             names[path.lstat().st_ino] = path.name
     for line in common.lines(common.read(PROC / "locks") or ""):
@@ -80,7 +74,7 @@ def _journal() -> dict[str, object]:
             if len([word for word in words if word]) > 1:
                 continue
             runs = True
-            for one in _in(folder / "fd"):
+            for one in common.list_folder(folder / "fd"):
                 with suppress(OSError):  # of whom it hears it opens files for a moment
                     opened.append(str(one.readlink()))
     files = [path for path in opened if path.startswith(("/var/log/journal/", "/run/log/journal/"))]
