@@ -80,7 +80,7 @@ PACKAGE_SCHEMA: Schema = {
     "package": (
         _name,
         one_of("installed", *HALF_STATES),
-        matching(r"(?:[0-9][A-Za-z0-9.+:~_-]{0,254})?", "a version"),
+        matching(r"[A-Za-z0-9.+:~_-]{0,255}", "a version"),
         text,
     ),
     "held": (_name,),

@@ -63,6 +63,14 @@ def test_an_initial_file_system_is_compared_with_the_disk(write: WriteFile) -> N
     ]
 
 
+def test_a_second_archive_in_the_packed_part_is_read(write: WriteFile) -> None:
+    write("usr/share/initramfs-tools/init", "init\n")
+    first, second = cpio(init="init\n"), cpio(**{"scripts/init-top/b": "b\n"})
+    write("boot/initrd.img-6.1", gzip.compress(first + bytes(-len(first) % 512) + second + bytes(512)))
+    found = boot.initrd("6.1")
+    assert (found["problem"], found["differs"]) == ("", [["scripts/init-top/b", "is not on the disk"]])
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-200], lambda data: data[:560], lambda _: b"nonsense", lambda _: b"\x1f\x8bx"]
 )

@@ -75,9 +75,7 @@ def list_files(path: str, wants: Callable[[str], bool], *, hashes: bool = False)
                 raise ValueError("packed in an unknown way")
             with subprocess.Popen(words, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as unpacking:
                 if unpacking.stdout:
-                    yield from read_archive(unpacking.stdout, wants, hashes)
-                    while unpacking.stdout.read(1 << 20):
-                        pass
+                    yield from read_archives(unpacking.stdout, wants, hashes)
             if unpacking.returncode:
                 raise ValueError("its packed part is broken")
             return
@@ -85,19 +83,36 @@ def list_files(path: str, wants: Callable[[str], bool], *, hashes: bool = False)
         raise ValueError("empty")
 
 
-def read_archive(stream: IO[bytes], wants: Callable[[str], bool], hashes: bool) -> Iterator[InitramfsFile]:
+def read_archives(stream: IO[bytes], wants: Callable[[str], bool], hashes: bool) -> Iterator[InitramfsFile]:
+    """The files of all archives of a stream; raises as `read_archive`."""
+    begin = b""
+    while True:
+        yield from read_archive(stream, wants, hashes, begin)
+        # the kernel skips zeros and reads a further archive
+        begin = stream.read(4)
+        while begin == bytes(4):
+            begin = stream.read(4)
+        if not begin.strip(b"\0"):
+            return
+
+
+def read_archive(
+    stream: IO[bytes], wants: Callable[[str], bool], hashes: bool, begin: bytes = b""
+) -> Iterator[InitramfsFile]:
     """The files of one archive of cpio (Documentation/driver-api/early-userspace/buffer-format.rst of the kernel).
 
     Args:
         stream: From where the archive begins.
         wants: As `list_files` has it.
         hashes: As `list_files` has it.
+        begin: The first bytes of the archive, where they are read already.
 
     Raises:
         ValueError: it is none, or not complete.
     """
     while True:
-        head = stream.read(HEAD)
+        head = begin + stream.read(HEAD - len(begin))
+        begin = b""
         if len(head) < HEAD or head[:6] not in CPIO:
             raise ValueError("no archive of cpio" if len(head) == HEAD else "ends in the middle")
         fields = [int(head[at : at + 8], 16) for at in range(6, HEAD, 8)]
