@@ -262,7 +262,7 @@ def _instance(
         since=_moment(value(f"{entered}TimestampMonotonic"), events) if events else None,
         ran_since_boot=value("InactiveExitTimestampMonotonic") not in ("", "0"),
         stopped_at=observed.stopped_at if observed else None,
-        cards=tuple(facts.pci_cards[index][0] for index in one.cards if facts and index < len(facts.pci_cards)),
+        cards=tuple(facts.pci_cards[index].address for index in one.cards if facts and index < len(facts.pci_cards)),
         paths=tuple(paths),
         models=_models(one, rig),
         gate=_gate(inside, service.main if service else 0, f"{rig.roots.config}/current/ready"),
@@ -315,7 +315,7 @@ def collect_lost_cards(survey: SurveyAnswers, rig: Rig, facts: HostFacts | None)
         answering = None
     found = []
     for index in range(len(rig.cards)):
-        address = facts.pci_cards[index][0] if index < len(facts.pci_cards) else ""
+        address = facts.pci_cards[index].address if index < len(facts.pci_cards) else ""
         fell_off = address.rpartition(".")[0] in fallen
         if not address or fell_off or (answering is not None and answering and address not in answering):
             found.append(LostCard(index, address, fell_off))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import pytest
@@ -38,17 +39,17 @@ def container_facts(survey: SurveyAnswers) -> ContainerFacts:
     return ContainerFacts(
         os_id=seen.os_id,
         os_version=seen.os_version,
-        packages=MappingProxyType({one[0]: one[1] for one in seen.packages}),
+        packages=seen.packages.versions,
         candidates=MappingProxyType({one[0]: one[1] for one in seen.candidates}),
-        half=tuple(seen.half),
-        held=frozenset(seen.holds),
+        half=seen.packages.half,
+        held=frozenset(seen.packages.held),
         sources=tuple(SourceFile(path, text) for path, text in seen.sources),
     )
 
 
-def installed_packages(survey: SurveyAnswers) -> dict[str, str]:
+def installed_packages(survey: SurveyAnswers) -> Mapping[str, str]:
     """Package -> the version that is installed."""
-    return {one[0]: one[1] for one in survey.read(CONTAINERS).packages}
+    return survey.read(CONTAINERS).packages.versions
 
 
 def expected_container_plan(survey: SurveyAnswers, rig: Rig) -> ContainerPlan:

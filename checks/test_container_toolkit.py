@@ -44,7 +44,7 @@ def test_held(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     plan = expected_container_plan(survey, rig)
     if not plan.holds:
         pytest.skip("all come from the distribution")
-    holds = set(survey.read(CONTAINERS).holds)
+    holds = survey.read(CONTAINERS).packages.held
     expect_no_items("all held", [f"{name} is not held" for name in plan.holds if name not in holds], DEPLOY)
 
 
@@ -123,7 +123,7 @@ def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
 )
 def test_replaced(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     seen, plan = survey.read(CONTAINERS), expected_container_plan(survey, rig)
-    half = [f"the installation of {name} was not completed" for name in seen.half]
+    half = [f"the installation of {name} was not completed" for name in seen.packages.half]
     expect_no_items("none", [*plan.removed, *half], DEPLOY)
 
 

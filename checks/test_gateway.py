@@ -96,7 +96,7 @@ def test_processes_are_current(
     for unit_state in made.unit_states:
         one = gates.unit_state(unit_state.unit)
         expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", DEPLOY + LOG)
-        expect(one.started[:12], unit_state.started_from[:12], DEPLOY)
+        expect(one.started_from[:12], unit_state.started_from[:12], DEPLOY)
         expect(one.configured[:12], unit_state.configured_from[:12], DEPLOY)
         expect("another program" if one.replaced else "", "", restart_units(unit_state.unit))
     # what its processes have read, not what lies there

@@ -217,7 +217,7 @@ def test_namespaces(
 )
 def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     cards = [one for index, one in enumerate(survey.read(KERNEL).cards) if index in contained.cards]
-    own = {f"/dev/nvidia{one.minor}" for one in cards if one.minor}
+    own = {f"/dev/nvidia{one.minor}" for one in cards if one.minor is not None}
     # a spec names them where the driver's module for screens is loaded
     rendering = {f"/dev/dri/{name}" for one in cards for name in one.rendering}
     usual = [

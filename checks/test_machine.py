@@ -20,7 +20,9 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.boot_settings import NETWORK, SETTINGS, WAYS_IN, BootSettings
 from checks.survey.kernel import BOOT
 from checks.survey.packages import FILES
+from checks.survey.trees import WAYS
 from rigwright.model.catalog_schema import Card
+from rigwright.model.roots import Roots
 
 # Words of a kernel's command line by which a box comes up without services, or with another program in init's place
 ELSEWHERE = re.compile(
@@ -57,11 +59,14 @@ def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> No
     severity="critical",
     why="a disk mounted by hand is gone after a boot, and with it weights, engines or records",
 )
-def test_mounts(survey: SurveyAnswers) -> None:
+def test_mounts(survey: SurveyAnswers, roots: Roots) -> None:
+    ways = survey.read(WAYS)
     wrong = [
-        f"{one.root} on {one.mounted}"
-        for one in survey.read(BOOT).mounts
-        if not one.again and one.type not in ("overlay",)
+        f"{root} on {mount.point}"
+        for root in (roots.config, roots.software, roots.state, roots.models)
+        if (mount := ways.mount_of(ways.real.get(root, root)))
+        # ZFS mounts its file systems by itself
+        if mount.point != "/" and not mount.boot and mount.kind not in ("overlay", "zfs")
     ]
     expect_no_items(
         "an /etc/fstab entry or a unit for each mount under Rigwright's directories",

@@ -47,7 +47,7 @@ def test_process_is_current(
 ) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
     wanted = watching.digest(secrets_by_path(inventory_file, roots, monitoring_entry))
-    expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
+    expect(one.started_from[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = restart_units(watching.unit_name)
     expect("another program" if one.replaced else "the same", "the same", restart)
 

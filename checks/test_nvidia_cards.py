@@ -127,7 +127,7 @@ def test_peers(
 def test_kernel_log(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
     """A container's log has none of the kernel's own messages: there this says nothing, also when it is green."""
     skip_without_cards(declared_cards)
-    ways = {one.address: one.way for one in survey.read(KERNEL).cards}
+    ways = {one.address: one.path for one in survey.read(KERNEL).cards}
     expect_no_differences(
         card_health.find_kernel_complaints(declared_cards, facts, ways, heard(survey.read(CARDS).log))
     )

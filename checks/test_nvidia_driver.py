@@ -75,7 +75,7 @@ def test_device_files(survey: SurveyAnswers, declared_cards: tuple[Card, ...], f
     skip_without_cards(declared_cards)
     kernel = survey.read(KERNEL)
     there = {one.path for one in kernel.devices if one.kind == "device"}
-    minors = {one.address: one.minor for one in kernel.cards if one.minor}
+    minors = {one.address: str(one.minor) for one in kernel.cards if one.minor is not None}
     expect_no_differences(
         driver_presence.find_device_differences(declared_cards, facts, there, minors, "nouveau" in kernel.loaded)
     )

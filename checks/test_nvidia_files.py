@@ -185,7 +185,7 @@ def test_pins(
 ) -> None:
     skip_unless_managed(declared_cards, driver_entry)
     packages = survey.read(PACKAGES)
-    names = {name for name, _ in packages.packages}
+    names = {*packages.packages.matching(OF_A_DRIVER).versions}
     # K07 has that the other one is as it is rendered: it is about the container toolkit's
     ours = (PREFERENCES, container_files.PREFERENCES) if containers_entry else (PREFERENCES,)
     wrong = []

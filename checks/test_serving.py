@@ -117,7 +117,7 @@ def test_sees_its_cards(survey: SurveyAnswers, facts: HostFacts, instance: Insta
     own = {one.pid for one in running.processes}
     apps = parse_smi_answer(survey, "apps", smi.apps)
     found = sorted({app.address for app in apps if app.pid in own})
-    wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
+    wanted = sorted(facts.pci_cards[index].address for index in instance.cards)
     expect(found, wanted, restart_units(instance.unit) + show_log(instance.unit))
 
 

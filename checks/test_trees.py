@@ -63,13 +63,14 @@ def test_the_way_is_open(survey: SurveyAnswers, roots: Roots) -> None:
 )
 def test_nothing_is_mounted(survey: SurveyAnswers, roots: Roots) -> None:
     inside = (roots.software, roots.config, roots.state, CACHES)
-    points = survey.read(WAYS).mounts
+    points = [one for one in survey.read(WAYS).mounts if one.point != "/"]
     below = [one for one in points if any(one.point.startswith(f"{root}/") for root in inside)]
+    above = [one for one in points if any(one.holds(root) for root in (*inside, roots.models))]
     # a disk of its own is its operator's, a folder of another one shown there is not
-    bound = [one for one in points if one.point != "/" and one.kind != "btrfs" and one.what != "/"]
-    over = [one for one in points if one.point != "/" and one.kind in FLEETING]
+    bound = [one for one in above if one.kind != "btrfs" and one.root != "/"]
+    over = [one for one in above if one.kind in FLEETING]
     wrong = {one.point: one for one in (*below, *bound, *over)}
-    said = "; ".join(f"{one.source}{one.what.rstrip('/')} ({one.kind}) at {one.point}" for one in wrong.values())
+    said = "; ".join(f"{one.source}{one.root.rstrip('/')} ({one.kind}) at {one.point}" for one in wrong.values())
     cure = host_command("umount -- {}", [*reversed(wrong)]) + DEPLOY
     expect(said, "no mount", cure, holds=not wrong)
 
@@ -93,8 +94,7 @@ def test_nothing_waits(survey: SurveyAnswers) -> None:
     why="the next start of every instance fails",
 )
 def test_programs_can_be_run(survey: SurveyAnswers, roots: Roots) -> None:
-    holding = [one for one in survey.read(WAYS).mounts if f"{roots.software}/".startswith(one.point.rstrip("/") + "/")]
-    last = max(holding, key=lambda one: len(one.point), default=None)
+    last = survey.read(WAYS).mount_of(roots.software)
     point = last.point if last else "/"
     barred = bool(last and "noexec" in last.options)
     cure = host_command("mount -o remount,exec {}", point)

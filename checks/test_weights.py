@@ -10,7 +10,7 @@ from checks import DEPLOY, Drift, check, expect
 from checks.drift_text import format_day, format_first_lines
 from checks.remedy import Remedy, host_command, instruction, remove_access_lists, remove_paths, restart_units, show_log
 from checks.survey.answers import SurveyAnswers
-from checks.survey.base_system import GROUND
+from checks.survey.trees import WAYS
 from checks.survey.weights import SERVICE, TIMER, WEIGHTS, WeightFileState, WeightFolder
 from rigwright.model.instance import Instance, loaded_weights
 from rigwright.model.roots import Roots
@@ -220,11 +220,13 @@ def test_beside(roots: Roots, declared_instances: tuple[Instance, ...], lock: Lo
 def test_mounts(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     path = roots.weight_path(weight)
     odd, over = [], []
-    for one in survey.read(GROUND).mounts:
+    for one in survey.read(WAYS).mounts:
+        if not one.point.startswith(f"{roots.models}/"):
+            continue
         # a disk for some models is its operator's, where a boot mounts it too
-        disk = one.boot and one.kind not in FLEETING and (one.shown == "/" or one.kind == "btrfs")
+        disk = one.boot and one.kind not in FLEETING and (one.root == "/" or one.kind == "btrfs")
         if f"{path}/".startswith(f"{one.point}/") and not disk:
-            odd.append(f"{one.shown} of a {one.kind} at {one.point}")
+            odd.append(f"{one.root} of a {one.kind} at {one.point}")
             over.append(one.point)
     cure = host_command("umount --lazy -- {}", over) + DEPLOY
     expect(format_first_lines(odd) or "nothing", "nothing", cure)

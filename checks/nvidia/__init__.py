@@ -20,9 +20,8 @@ from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.nvidia.driver.driver_facts import (
     MODULE_NAMES,
     PERSISTENCE_UNIT,
-    BusCard,
     DriverFacts,
-    InstalledPackage,
+    package_fields,
     parse_parameters,
 )
 from rigwright.nvidia.driver.driver_files import DriverRecord, parse_driver_record
@@ -84,23 +83,16 @@ def collect_driver_facts(survey: SurveyAnswers, facts: HostFacts) -> DriverFacts
         os_version=packages.os_version,
         architecture=packages.architecture,
         kernel=kernel.running,
-        kernel_packages=tuple(sorted((one[0], one[1]) for one in packages.kernels)),
         secure_boot=kernel.secure_boot,  # type: ignore[arg-type] # one of three words, or no host's
         key_enrolled=kernel.key_enrolled,
-        cards=tuple(BusCard(one.address, one.pci_id, one.bound) for one in kernel.cards),
+        cards=tuple(kernel.cards),
         module=kernel.loaded.get("nvidia", [""])[0],
         module_open="Open Kernel Module" in kernel.version,
         nouveau="nouveau" in kernel.loaded,
         params=parse_parameters(kernel.params),
-        packages=tuple(
-            InstalledPackage(name, version, packages.policy[name].origin if name in packages.policy else "")
-            for name, version in sorted((one[0], one[1]) for one in packages.packages)
-        ),
+        **package_fields(packages.packages, {name: one.origin for name, one in packages.policy.items()}),
         run_files=tuple(packages.runs),
         nvidia_sources=tuple((one[0], one[1]) for one in packages.sources),
-        half=tuple(packages.half),
-        headers=frozenset(packages.headers),
-        held=frozenset(packages.holds),
         kernel_modules=tuple(
             sorted(
                 (one.release, found.version if (found := modules[one.release]) else "")
@@ -142,7 +134,7 @@ def driver_state(survey: SurveyAnswers) -> KernelFacts:
             for one in kernel.dkms
             if DRIVER.fullmatch(one.version)
         ),
-        holds=frozenset(packages.holds),
+        holds=frozenset(packages.packages.held),
         unattended=packages.unattended,
         blacklist=tuple(packages.blacklist),
         candidates=tuple((name, one.candidate) for name, one in sorted(packages.policy.items()) if one.candidate),

@@ -36,18 +36,6 @@ class DiskSpace:
 
 
 @dataclass(frozen=True)
-class ModelsMount:
-    """A file system below the models' root."""
-
-    point: str
-    kind: str
-    shown: str
-    """The folder or file of it that is seen there; / for all of it."""
-    boot: bool
-    """Whether systemd mounts it when the host is started."""
-
-
-@dataclass(frozen=True)
 class Journal:
     """Where what is logged goes."""
 
@@ -66,7 +54,6 @@ class BaseSystem:
 
     held: list[HeldLock]
     disks: list[DiskSpace]
-    mounts: list[ModelsMount]
     journal: Journal
     audit: str
     """What dpkg says is not whole."""
@@ -85,9 +72,7 @@ def required_space(roots: Roots) -> dict[str, int]:
 
 def _asks(scene: SurveyScope) -> object:
     rig = scene.rig
-    roots = rig.roots
     return {
-        "models": roots.models,
         "locks": LOCKS,
         "room": list(required_space(rig.roots)),
         "packages": list(required_packages(rig, scene.desired.facts.system)),

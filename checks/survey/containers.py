@@ -23,6 +23,7 @@ from rigwright.containers.container_facts import (
 from rigwright.containers.container_files import managed_paths
 from rigwright.engines import kind_of
 from rigwright.fetch_job_spec import job_network
+from rigwright.host.package_states import PackageStates
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
 from rigwright.model.instance import CONTAINER_RUNTIME_FOLDER
 
@@ -65,12 +66,9 @@ class ContainerSurvey:
 
     os_id: str
     os_version: str
-    packages: list[list[str]]
-    """(name, version)."""
+    packages: PackageStates
     candidates: list[list[str]]
     """(name, the version that apt would install)."""
-    half: list[str]
-    holds: list[str]
     recorded: list[list[str]]
     kept: dict[str, list[StoredDriver]]
     """Group of packages -> the sets of it whose files are kept."""

@@ -8,6 +8,7 @@ from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.gateway_units import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, listener_sockets
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.host.service_states import ServiceState
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, monitoring_services, render_targets, unit_name
 from rigwright.serving.instance_units import listener_units
@@ -16,21 +17,15 @@ from rigwright.weights.weight_server import config_path
 
 
 @dataclass(frozen=True)
-class GateUnit:
-    """A unit."""
+class GateUnit(ServiceState):
+    """A unit, and what only checks ask of it."""
 
-    active: str
-    enabled: str
-    started: str
-    """SHA-256 of what its process was started from; empty where root has noted none."""
-    configured: str
-    """SHA-256 of what it has read beside that, likewise."""
-    replaced: bool
-    """Whether its program on disk is another one than the one that runs."""
-    later: int
+    configured: str = ""
+    """SHA-256 of what the process has read beside that, as root wrote it down; empty where it did not."""
+    later: int = 0
     """Seconds by which its workers began after that was noted, where its settings were touched since."""
-    exposure: str
-    pid: int
+    exposure: str = ""
+    pid: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class Gates:
 
     def unit_state(self, unit: str) -> GateUnit:
         """A unit; one that is not there where the host tells of none."""
-        return self.gates.get(unit, GateUnit("not there", "not there", "", "", False, 0, "", 0))
+        return self.gates.get(unit, GateUnit("not there", "not there"))
 
 
 def _questions(scene: SurveyScope) -> object:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checks.survey.section import Section
+from rigwright.host.pci_cards import PciCard
 from rigwright.nvidia.driver.driver_facts import MODULE_NAMES
 
 
@@ -72,18 +73,12 @@ class Device:
 
 
 @dataclass(frozen=True)
-class BusDisplay:
-    """A display adapter of NVIDIA's on the PCI bus."""
+class BusDisplay(PciCard):
+    """A card, and where else the kernel has it."""
 
-    address: str
-    pci_id: str
-    bound: str
-    """The kernel driver that has it."""
-    minor: str
-    """The number of its device file; empty where the driver has it not."""
-    way: str
-    """sysfs's path of it: the ports that lead to it are in it."""
-    rendering: list[str]
+    path: str = ""
+    """Of sysfs: the ports that lead to the card are in it."""
+    rendering: list[str] = field(default_factory=list)
     """Its device files of the kernel's own graphics, below /dev/dri."""
 
 
@@ -156,17 +151,6 @@ class Grub:
 
 
 @dataclass(frozen=True)
-class SeparateMount:
-    """A folder of ours that does not lie with the system."""
-
-    root: str
-    mounted: str
-    type: str
-    again: bool
-    """Whether the next boot mounts it."""
-
-
-@dataclass(frozen=True)
 class NextBoot:
     """All of it."""
 
@@ -177,7 +161,6 @@ class NextBoot:
     grub: Grub | None
     words: list[list[str]]
     """(file, word) of what the boot loader's next configuration has on the kernel's command line."""
-    mounts: list[SeparateMount]
     away: list[str]
     """Rows of fstab whose device is not there."""
     shutdown: str
@@ -187,9 +170,7 @@ class NextBoot:
 BOOT: Section[NextBoot] = Section(
     "boot",
     NextBoot,
-    lambda scene: {
-        "roots": [scene.rig.roots.config, scene.rig.roots.software, scene.rig.roots.state, scene.rig.roots.models]
-    },
+    lambda scene: {},
     blind="the firmware and what it starts instead; options typed at the boot loader's prompt",
     start_order=17,
 )

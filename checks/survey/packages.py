@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section
 from rigwright.containers import container_facts
 from rigwright.fetch_job_spec import job_network
+from rigwright.host.package_states import KERNEL_PATTERNS, PackageStates
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.nvidia.driver import driver_files
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
@@ -89,13 +90,8 @@ class PackageSurvey:
     os_id: str
     os_version: str
     architecture: str
-    packages: list[list[str]]
-    """(name, version) of those of the driver's that are installed."""
-    half: list[str]
-    kernels: list[list[str]]
-    """(metapackage, the kernel that it brings)."""
-    headers: list[str]
-    holds: list[str]
+    packages: PackageStates
+    """Those of the driver's and of kernels."""
     policy: dict[str, AptPolicy]
     """Of the driver's and of held packages."""
     unattended: bool
@@ -155,7 +151,8 @@ PACKAGES: Section[PackageSurvey] = Section(
     "packages",
     PackageSurvey,
     lambda scene: {
-        "packages": list(OF_A_DRIVER),
+        "packages": [*OF_A_DRIVER, *KERNEL_PATTERNS],
+        "drivers": list(OF_A_DRIVER),
         "store": store_folder(scene.rig.roots),
         "record": driver_files.driver_record_path(scene.rig.roots),
         "deep": scene.deep,

@@ -21,6 +21,7 @@ HOST = Path(__file__).with_name("host")
 COMMON = (
     *(
         "common",
+        "mount_table",
         "systemd_properties",
         "fs_responsiveness",
         "thread_pool",
@@ -31,6 +32,8 @@ COMMON = (
         "listener_probe",
         "foreign_proxies",
         "dpkg",
+        "pci_cards",
+        "initramfs",
     ),
     *(
         "apt",
@@ -152,7 +155,7 @@ def _pack_modules(folder: Path, sections: tuple[str, ...]) -> tuple[bytes, Any]:
 
 def shared_modules(modules: Mapping[str, str], questions: Iterable[str]) -> tuple[str, ...]:
     """Those of COMMON that these sections import, or that those import: a host compiles no others."""
-    needed, left = {"common", "fs_responsiveness"}, list(questions)
+    needed, left = {"common", "fs_responsiveness"}, [*questions, "fs_responsiveness"]
     while left:
         for module, named in IMPORTED.findall(modules[left.pop()]):
             names = {module or name.strip(" ()\n") for name in named.split(",")} & {*COMMON} - needed

@@ -123,12 +123,18 @@ class PathMount:
     """A mount at, above or below a root, the one of / among them."""
 
     point: str
-    what: str
+    root: str
     """The folder of its file system that it shows: / for all of it."""
     kind: str
     """Of the file system."""
     source: str
     options: list[str]
+    boot: bool
+    """Whether fstab or a unit mounts it when the host is started."""
+
+    def holds(self, path: str) -> bool:
+        """Whether it is mounted at a path or above it."""
+        return f"{path}/".startswith(self.point.rstrip("/") + "/")
 
 
 @dataclass(frozen=True)
@@ -137,10 +143,17 @@ class PathPermissions:
 
     folders: dict[str, list[ParentFolder]]
     """Root -> the folders from / to it; where links lead elsewhere, those too."""
+    real: dict[str, str]
+    """Root -> the path that its links lead to."""
     mounts: list[PathMount]
     """In the order in which they were made."""
     waiting: list[str]
     """Where, at, above or below a root, something would be mounted at the next boot and is not now."""
+
+    def mount_of(self, path: str) -> PathMount | None:
+        """The mount that holds a path; None where the kernel names none."""
+        holding = [one for one in self.mounts if one.holds(path)]
+        return max(reversed(holding), key=lambda one: len(one.point), default=None)
 
 
 def _permission_questions(scene: SurveyScope) -> dict[str, object]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from rigwright.apt_transactions import SourceFile
 from rigwright.containers import daemon_json
+from rigwright.host.package_states import PACKAGE_SCHEMA, read_package_states
 from rigwright.host.script_output import (
     Schema,
     apt_failure,
@@ -111,12 +112,10 @@ class ContainerFacts:
 
 
 SCHEMA: Schema = {
+    **PACKAGE_SCHEMA,
     "os_id": (word,),
     "os_version": (maybe,),
-    "package": (package, version),
-    "half": (package,),
     "candidate": (package, version),
-    "held": (package,),
     "apt_failure": (text, text),
     "recorded": (package, version),
     "kept": (tolerant(file_name), tolerant(file_name)),
@@ -181,14 +180,15 @@ def parse(output: Iterable[str]) -> ContainerFacts:
         ValueError: it is not what a host can tell, or something is missing.
     """
     told = parse_output(output, SCHEMA)
+    states = read_package_states(told)
     containers = _parse_containers(told.all("containers"))
     return ContainerFacts(
         os_id=told.one("os_id"),
         os_version=told.one("os_version"),
-        packages=MappingProxyType(dict(told.many("package"))),
+        packages=states.versions,
         candidates=MappingProxyType(dict(told.many("candidate"))),
-        half=tuple(told.all("half")),
-        held=frozenset(told.all("held")),
+        half=states.half,
+        held=frozenset(states.held),
         apt_failure=apt_failure(told),
         recorded=MappingProxyType(dict(told.many("recorded"))),
         kept=tuple((group, kept) for group, kept in told.many("kept") if group and kept),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
 from rigwright.host import script_output
+from rigwright.host.pci_cards import CARD_SCHEMA, PciCard, read_pci_cards
 from rigwright.host.script_output import (
     HostOutput,
     free_text,
@@ -13,20 +14,18 @@ from rigwright.host.script_output import (
     matching,
     number,
     optional,
-    pci_address,
-    pci_id,
     text,
     tolerant,
     word,
 )
 
 SCHEMA: script_output.Schema = {
+    **CARD_SCHEMA,
     "os_id": (word,),
     "os_version": (optional(word),),
     "kernel": (word,),
     "uid": (number,),
     "memory_kib": (number,),
-    "card": (pci_address, pci_id),
     # port, address, process, control group, process id and user id
     "listener": (number, text, free_text, text, optional(number, 0), optional(number, 0)),
     "listener_hex": (hexadecimal,),
@@ -80,8 +79,8 @@ class BasicFacts:
     kernel: str
     uid: int
     memory_kib: int
-    cards: tuple[tuple[str, str], ...]
-    """(address, vendor:device) of each NVIDIA display adapter, by address."""
+    cards: tuple[PciCard, ...]
+    """In the order of the bus."""
     listeners: tuple[ListeningSocket, ...]
     """By port; one that listens on more than one address is there as often."""
 
@@ -102,7 +101,7 @@ def read_basics(told: HostOutput) -> BasicFacts:
         kernel=told.one("kernel"),
         uid=told.one("uid"),
         memory_kib=told.one("memory_kib"),
-        cards=tuple(sorted(told.many("card"))),
+        cards=read_pci_cards(told),
         listeners=tuple(
             sorted(
                 [*named, *(ListeningSocket(port, "", "") for port in told.all("listener_hex"))],

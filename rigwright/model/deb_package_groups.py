@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rigwright.model.containers.archive_tables import DOCKER_ARCHIVE, TOOLKIT_ARCHIVE
@@ -79,7 +79,7 @@ def locked_group(lock: Lock, name: str) -> PackageGroup | None:
     return PackageGroup(name, locked_version(name, rows), packages, lock.keys.get(name, "")) if packages else None
 
 
-def find_version_differences(one: PackageGroup, there: dict[str, str]) -> list[str]:
+def find_version_differences(one: PackageGroup, there: Mapping[str, str]) -> list[str]:
     """What of a group is not installed in its version, in words.
 
     Args:

@@ -8,60 +8,15 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.host.basic_facts import ListeningSocket
-
-
-@dataclass(frozen=True)
-class SharingFacts:
-    """What a host shares now (templates/sharing/state.sh.j2)."""
-
-    there: bool = False
-    """Whether the unit's file is."""
-    active: str = "inactive"
-    enabled: str = "not-found"
-    started_from: str = ""
-    """SHA-256 of unit and configuration as the process has read them; empty where that is not known."""
-    replaced: bool = False
-    """Whether nginx on disk is another one than the one that runs."""
-    reload_needed: bool = False
-
-    def is_running(self, wanted: str) -> bool:
-        """Whether the process was started from these texts and this program."""
-        return self.active == "active" and self.started_from == wanted and not self.replaced
-
-    def is_settled(self, wanted: str) -> bool:
-        """Whether nothing is left to do, now and for the next boot."""
-        return self.is_running(wanted) and self.there and self.enabled == "enabled" and not self.reload_needed
-
-
-NO_SHARING = SharingFacts()
-
-
-@dataclass(frozen=True)
-class ServiceFacts:
-    """A unit of these whose file is on a host (templates/monitoring/state.sh.j2)."""
-
-    active: str = "inactive"
-    enabled: str = "not-found"
-    started_from: str = ""
-    """SHA-256 of what the process was started from; empty where that is not known."""
-    replaced: bool = False
-    """Whether its program on disk is another one than the one that runs."""
-    reload_needed: bool = False
-
-    def is_running(self, wanted: str) -> bool:
-        """Whether the process was started from this, and from this program."""
-        return self.active == "active" and self.started_from == wanted and not self.replaced
-
-    def is_settled(self, wanted: str) -> bool:
-        """Whether nothing is left to do, now and for the next boot."""
-        return self.is_running(wanted) and self.enabled == "enabled" and not self.reload_needed
+from rigwright.host.pci_cards import PciCard
+from rigwright.host.service_states import ServiceState
 
 
 @dataclass(frozen=True)
 class MonitoringFacts:
     """What of all this is on a host."""
 
-    units: Mapping[str, ServiceFacts]
+    units: Mapping[str, ServiceState]
     """Service -> its unit, of those that are there."""
     secrets: frozenset[str] = frozenset()
     """Paths of tokens and addresses of receivers."""
@@ -118,10 +73,8 @@ class HostFacts:
     """Of the operator's own toolkit at the rig's cuda_root, such as "13.0"; empty without one."""
     apt_lock_holder: str
     """Name of the process that holds dpkg's lock, or of the job of ours that started it; empty when it is free."""
-    pci_cards: tuple[tuple[str, str], ...] = ()
-    """(address, vendor:device) of each NVIDIA display adapter, by address."""
-    card_nodes: MappingProxyType[str, int | None] = field(default_factory=lambda: MappingProxyType({}))
-    """Address -> NUMA node of each of them, as far as the kernel says it; None where it knows of none."""
+    pci_cards: tuple[PciCard, ...] = ()
+    """In the order of the bus."""
     numa_nodes: frozenset[int] = frozenset()
     """NUMA nodes that have both processors and memory."""
     listeners: tuple[ListeningSocket, ...] = ()
@@ -173,8 +126,8 @@ class HostFacts:
     """Where something is mounted within our folders, or over a weight file, in the order in which it was."""
     addresses: frozenset[str] = field(default_factory=frozenset)
     """Those that it has, of both families, as Python writes them."""
-    sharing: SharingFacts = NO_SHARING
-    """The unit that shares its weights with other boxes."""
+    sharing: ServiceState | None = None
+    """The unit that shares its weights with other boxes; None without its file."""
     monitoring: MonitoringFacts = NO_MONITORING
     """What tells of it, and what asks other boxes."""
     self_check: str | None = None

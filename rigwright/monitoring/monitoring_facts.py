@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.host import script_output
-from rigwright.host.script_output import HostOutput, optional, tolerant, word, yes_or_no
+from rigwright.host.script_output import HostOutput
+from rigwright.host.service_states import UNIT_SCHEMA, ServiceState, read_service_states
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.model.fact_types import MonitoringFacts, ServiceFacts
+from rigwright.model.fact_types import MonitoringFacts
 from rigwright.model.inventory_feature import FactSource
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rigwright.model.rig import Rig
 
 
-def _describe_pending(now: ServiceFacts | None, wanted: str) -> str:
+def _describe_pending(now: ServiceState | None, wanted: str) -> str:
     if now is None:
         return "it is not there yet"
     if now.is_settled(wanted):
@@ -74,7 +75,6 @@ def monitoring_state_values(roots: Roots) -> dict[str, object]:
     return {
         "watching": {name: unit_name(name) for name in PACKAGED_PROGRAMS},
         "watching_units": UNIT_FOLDER,
-        "watching_records": STARTED_FROM_FOLDER,
         "watching_secrets": roots.credentials,
     }
 
@@ -102,20 +102,14 @@ def monitoring_release_values(roots: Roots, names: Iterable[str] = PACKAGED_PROG
     }
 
 
-SCHEMA: script_output.Schema = {
-    # service, active, enabled, what it was started from, whether replaced, whether to be read again
-    "watching": (
-        *(script_output.one_of(*PACKAGED_PROGRAMS), optional(word, "inactive"), optional(word, "not-found")),
-        *(tolerant(script_output.sha256), yes_or_no, optional(yes_or_no, False)),
-    ),
-    "watching_secret": (script_output.path,),
-}
-"""What templates/monitoring/state.sh.j2 tells."""
+SCHEMA: script_output.Schema = {"watching_secret": (script_output.path,)}
+"""What templates/monitoring/state.sh.j2 tells beside units."""
 
 
 def read_monitoring_facts(told: HostOutput) -> MonitoringFacts:
     """Read it of what a host has told."""
-    units = {name: ServiceFacts(*rest) for name, *rest in told.many("watching")}
+    states = read_service_states(told)
+    units = {name: states[unit_name(name)] for name in PACKAGED_PROGRAMS if unit_name(name) in states}
     return MonitoringFacts(units, frozenset(told.all("watching_secret")))
 
 
@@ -125,7 +119,7 @@ def parse(output: Iterable[str]) -> MonitoringFacts:
     Raises:
         ValueError: that is not what was asked for.
     """
-    return read_monitoring_facts(script_output.parse_output(output, SCHEMA))
+    return read_monitoring_facts(script_output.parse_output(output, {**UNIT_SCHEMA, **SCHEMA}))
 
 
 def _list_packages(rig: Rig, system: str) -> Iterable[str]:

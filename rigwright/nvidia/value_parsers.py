@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from rigwright.host.script_output import matching, number, optional, word
+from rigwright.host.script_output import matching, optional, word
 
-pci_id = matching(r"[0-9a-f]{4}:[0-9a-f]{4}", "two PCI ids")
 package = matching(r"[a-z0-9][a-z0-9+.-]{0,254}(?::[a-z0-9-]{1,32})?", "the name of a package")
 version = matching(r"[A-Za-z0-9.+:~_-]{1,255}", "a version")
-kernel = matching(r"[A-Za-z0-9.+~_-]{1,255}", "a kernel's release")
-cpus = matching(r"[0-9][0-9,-]{0,999}", "a list of processors")
 sysctl_name = matching(r"[A-Za-z0-9_./-]{1,255}", "the name of a setting of the kernel's")
 maybe = optional(word)
 
@@ -21,22 +18,12 @@ def tool_output(value: str) -> str:
     return value
 
 
-def numa_node_number(value: str) -> int | None:
-    """A NUMA node; the kernel says -1 where there is none to tell."""
-    return None if value in ("", "-1") else number(value)
-
-
 def numa_node_list(value: str) -> frozenset[int]:
     """NUMA nodes, as the kernel lists them: 0-1,4."""
     if not re.fullmatch(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?){0,99}", value):
         raise ValueError("a list of NUMA nodes")
     spans = [span.partition("-") for span in value.split(",")]
     return frozenset(one for first, _, last in spans for one in range(int(first), int(last or first) + 1))
-
-
-def pcie_lanes(value: str) -> int | None:
-    """Lanes of a PCI link; None where the kernel does not say."""
-    return (number(value) or None) if value else None
 
 
 def secure_boot_state(value: str) -> Literal["on", "off", "unknown"]:

@@ -11,6 +11,7 @@ from rigwright.engines.environment_installer import ENGINE_FACTS
 from rigwright.gateway.gateway_units import GATEWAY_FACTS
 from rigwright.host import basic_facts, script_output
 from rigwright.host.script_output import HostOutput, free_text, matching, number, octal, optional, path, word, yes_or_no
+from rigwright.host.service_states import UNIT_SCHEMA
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.fact_types import HostAccount, HostFacts
 from rigwright.model.instance import loaded_weights
@@ -80,6 +81,7 @@ def probe_values(rig: Rig) -> dict[str, object]:
 passwd = matching(r"[^:\x00-\x1f\x7f]*(:[^:\x00-\x1f\x7f]*){6}", "a line of passwd")
 SCHEMA: script_output.Schema = {
     **basic_facts.SCHEMA,
+    **UNIT_SCHEMA,
     **{key: types for one in SOURCES for key, types in one.schema.items()},
     "architecture": (word,),
     "systemd": (optional(number, 0),),

@@ -184,10 +184,10 @@ def _cards(cards: tuple[Card, ...], facts: HostFacts) -> list[str]:
 
     Cards after the declared ones are the operator's business.
     """
-    listing = ", ".join(f"{pci_id} at {address}" for address, pci_id in facts.pci_cards) or "no NVIDIA card"
+    listing = ", ".join(f"{one.pci_id} at {one.address}" for one in facts.pci_cards) or "no NVIDIA card"
     found = []
     for index, card in enumerate(cards):
-        present = facts.pci_cards[index][1] if index < len(facts.pci_cards) else ""
+        present = facts.pci_cards[index].pci_id if index < len(facts.pci_cards) else ""
         if present not in card.pci_ids:
             found.append(
                 f"card {index} is declared as {card.name} ({' or '.join(card.pci_ids)}); the PCI bus shows {listing}: "

@@ -268,7 +268,7 @@ STAGES = (
     ),
     DeployStage("cuda_toolkit", _cuda_toolkit_steps, lambda wanted: wanted.toolkit is not None),
     # before what is fetched for it: others see what is on its way here
-    DeployStage("sharing", _sharing_steps, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    DeployStage("sharing", _sharing_steps, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing)),
     DeployStage(
         "monitoring",
         _monitoring_steps,

@@ -10,6 +10,7 @@ from typing import Any
 
 from rigwright.host import basic_facts, script_output
 from rigwright.host.basic_facts import ListeningSocket, unit_of
+from rigwright.host.pci_cards import PciCard
 from rigwright.host.script_output import (
     HostOutput,
     free_text,
@@ -17,7 +18,6 @@ from rigwright.host.script_output import (
     number,
     optional,
     path,
-    pci_address,
     text,
     tolerant,
     version,
@@ -35,12 +35,6 @@ def _parse_count(text: str) -> int:
     return int(text) if re.fullmatch(r"[0-9]{1,15}", text.strip()) else 0
 
 
-def _parse_lanes(value: str) -> int:
-    """Lanes of a link; 63 or 255 are one that is down."""
-    count = _parse_count(value)
-    return count if count <= 32 else 0
-
-
 def _parse_record_rig(value: str) -> str:
     """The rig that a record names; empty for one that cannot be read."""
     try:
@@ -55,8 +49,6 @@ SCHEMA: script_output.Schema = {
     "hostname": (free_text,),
     "cpus": (number,),
     "numa_nodes": (number,),
-    # the kernel's -1 is "none"
-    "link": (pci_address, tolerant(number, None), _parse_lanes, _parse_lanes, free_text, free_text),
     "disk": (free_text, word, word, number, number, tolerant(path)),
     "driver": (optional(version),),
     "gpu": (free_text,),
@@ -73,20 +65,9 @@ SCHEMA: script_output.Schema = {
 
 
 @dataclass(frozen=True)
-class ObservedCard:
-    """A display adapter of NVIDIA's on the PCI bus."""
+class ObservedCard(PciCard):
+    """A card, and what nvidia-smi says of it."""
 
-    address: str
-    pci_id: str
-    numa_node: int | None = None
-    """None where the machine has no NUMA nodes, or does not say."""
-    width: int = 0
-    """Lanes of its PCI link now; 0 where unknown."""
-    width_max: int = 0
-    """Lanes that the card has; 0 where unknown."""
-    speed: str = ""
-    """Of its link now, as sysfs prints it; an idle card's is low."""
-    speed_max: str = ""
     name: str = ""
     """As nvidia-smi prints it; empty without a driver that works, as the next two are."""
     vram_mib: int = 0
@@ -198,9 +179,8 @@ def parse_survey(output: Iterable[str]) -> BoxSurvey:
     )
 
 
-def _parse_cards(seen: tuple[tuple[str, str], ...], told: HostOutput) -> tuple[ObservedCard, ...]:
-    links = {address: link for address, *link in told.many("link")}
-    found = [ObservedCard(address, pci_id, *links.get(address, ())) for address, pci_id in seen]
+def _parse_cards(seen: tuple[PciCard, ...], told: HostOutput) -> tuple[ObservedCard, ...]:
+    found = [ObservedCard(**vars(card)) for card in seen]
     place = {card.address: number for number, card in enumerate(found)}
     numbers: dict[str, int] = {}  # nvidia-smi's own -> ours
     for row in told.all("gpu"):

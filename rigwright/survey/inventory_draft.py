@@ -120,9 +120,9 @@ def describe_card(number: int, card: ObservedCard) -> str:
     parts += [card.name] if card.name else []
     parts += [f"{card.vram_mib} MiB"] if card.vram_mib else []
     parts += [f"NUMA node {card.numa_node}"] if card.numa_node is not None else []
-    if card.width and card.width_max:
-        less = ", fewer than the card supports" if card.width < card.width_max else ""
-        parts.append(f"link x{card.width} of x{card.width_max}{less}")
+    if card.lanes and card.lanes_max:
+        less = ", fewer than the card supports" if card.lanes < card.lanes_max else ""
+        parts.append(f"link x{card.lanes} of x{card.lanes_max}{less}")
     speed = card.speed_max.removesuffix(" PCIe")
     parts += [f"up to {speed}"] if speed and speed != "Unknown" else []
     if card.nvlinks:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from rigwright.host import script_output
-from rigwright.host.script_output import HostOutput, optional, tolerant, word, yes_or_no
+from rigwright.host.service_states import UNIT_SCHEMA, ServiceState, read_service_states
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.model.fact_types import SharingFacts
 from rigwright.model.inventory_feature import FactSource
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
@@ -101,56 +100,31 @@ def share_digest(roots: Roots, share: ShareEntry) -> str:
 
 def share_state_values() -> dict[str, object]:
     """The values of templates/sharing/state.sh.j2."""
-    return {"share_unit": SHARE_UNIT, "share_path": PATH, "share_record": RECORD}
+    return {"share_unit": SHARE_UNIT, "share_path": PATH}
 
 
 def share_release_values(roots: Roots) -> dict[str, object]:
     """The values of templates/sharing/release.sh.j2, which stops sharing."""
-    return {**share_state_values(), "share_config": config_path(roots)}
+    return {**share_state_values(), "share_config": config_path(roots), "share_record": RECORD}
 
 
-SCHEMA: script_output.Schema = {
-    "share_there": (yes_or_no,),
-    "share_active": (optional(word, "inactive"),),
-    "share_enabled": (optional(word, "not-found"),),
-    "share_started_from": (tolerant(script_output.sha256),),
-    "share_replaced": (yes_or_no,),
-    "share_reload": (optional(yes_or_no, False),),
-}
-"""What templates/sharing/state.sh.j2 tells."""
-
-
-def read_sharing_facts(told: HostOutput) -> SharingFacts:
-    """Read it of what a host has told.
-
-    Raises:
-        ValueError: some of it is missing.
-    """
-    return SharingFacts(
-        there=told.one("share_there"),
-        active=told.one("share_active"),
-        enabled=told.one("share_enabled"),
-        started_from=told.one("share_started_from"),
-        replaced=told.one("share_replaced"),
-        reload_needed=told.one("share_reload"),
-    )
-
-
-def parse_sharing_facts(output: Iterable[str]) -> SharingFacts:
-    """Read what templates/look/sharing.sh.j2 has told.
+def parse_sharing_state(output: Iterable[str]) -> ServiceState | None:
+    """Read what templates/look/sharing.sh.j2 has told: the unit, or None where its file is not.
 
     Raises:
         ValueError: that is not what was asked for.
     """
-    return read_sharing_facts(script_output.parse_output(output, SCHEMA))
+    return read_service_states(script_output.parse_output(output, UNIT_SCHEMA)).get(SHARE_UNIT)
 
 
-def describe_pending_share(roots: Roots, share: ShareEntry | None, now: SharingFacts) -> str:
+def describe_pending_share(roots: Roots, share: ShareEntry | None, now: ServiceState | None) -> str:
     """Why there is something to do where weights are to be shared; empty where there is not."""
-    if share is None or now.is_settled(wanted := share_digest(roots, share)):
+    if share is None:
         return ""
-    if not now.there:
+    if now is None:
         return "not shared yet"
+    if now.is_settled(wanted := share_digest(roots, share)):
+        return ""
     if now.active != "active":
         return f"its unit is {now.active}"
     if now.replaced:
@@ -164,7 +138,6 @@ SHARING_FACTS = FactSource(
     "sharing",
     "sharing/state.sh.j2",
     lambda rig: share_state_values(),
-    SCHEMA,
-    lambda output: {"sharing": read_sharing_facts(output)},
-    lambda rig, system: [PACKAGE] if rig.share else [],
+    read=lambda output: {"sharing": read_service_states(output).get(SHARE_UNIT)},
+    packages=lambda rig, system: [PACKAGE] if rig.share else [],
 )

@@ -10,8 +10,9 @@ from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.host import script_output
 from rigwright.host.script_output import optional, word, yes_or_no
+from rigwright.host.service_states import NO_SERVICE, ServiceState
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.fact_types import NO_MONITORING, MonitoringFacts, ServiceFacts, SharingFacts
+from rigwright.model.fact_types import NO_MONITORING, MonitoringFacts
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
@@ -100,18 +101,18 @@ def _unit_names(paths: Iterable[str]) -> list[str]:
 TRIES = 100  # five a second: nginx itself tries for three to get a port that was not free
 
 
-class ShareStateFact(ChannelFact[SharingFacts]):
+class ShareStateFact(ChannelFact["ServiceState | None"]):
     """The unit, its process, and what it was started from."""
 
-    default = SharingFacts
+    default = staticmethod(lambda: None)
 
     def command(self) -> StringCommand:
         """templates/look/sharing.sh.j2."""
         return self.render_command("look/sharing.sh.j2", **weight_server.share_state_values())
 
-    def read(self, output: list[str]) -> SharingFacts:
+    def read(self, output: list[str]) -> ServiceState | None:
         """Read what it tells."""
-        return weight_server.parse_sharing_facts(output)
+        return weight_server.parse_sharing_state(output)
 
 
 @operation()
@@ -122,13 +123,13 @@ def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, No
     + share: what it shares
     """
     found, wanted = host.get_fact(ShareStateFact), weight_server.share_digest(roots, share)
-    if found.is_settled(wanted):
+    if found and found.is_settled(wanted):
         host.noop(f"weights are shared on {weight_server.share_endpoint(share)}")
         return
     script = render(
         "sharing/start.sh.j2",
         share_unit=weight_server.SHARE_UNIT,
-        restart=not found.is_running(wanted),
+        restart=not (found and found.is_running(wanted)),
         listens=weight_server.listener_filter(share),
         endpoint=weight_server.share_endpoint(share),
         tries=TRIES,
@@ -142,7 +143,7 @@ def remove_share(roots: Roots) -> Generator[StringCommand, None, None]:
 
     + roots: paths on the host
     """
-    if not host.get_fact(ShareStateFact).there:
+    if not host.get_fact(ShareStateFact):
         host.noop("no weights are shared")
         return
     yield StringCommand(
@@ -181,7 +182,7 @@ def ensure_monitoring(rig: Rig) -> Generator[StringCommand, None, None]:
             "unit": one.unit_name,
             "package": one.kind.package,
             "floor": one.floor,
-            "restart": not found.units.get(one.name, ServiceFacts()).is_running(one.digest(known)),
+            "restart": not found.units.get(one.name, NO_SERVICE).is_running(one.digest(known)),
             "listens": f"src {one.endpoint}",
             "endpoint": one.endpoint,
         }

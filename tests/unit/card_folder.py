@@ -66,7 +66,7 @@ class CardFolder:
     def add_device(self, address: str, vendor: str = "0x10de", kind: str = "0x030000", **more: str) -> None:
         """A device on the bus."""
         (self.devices / address).mkdir()
-        for name, text in {"vendor": vendor, "class": kind, **more}.items():
+        for name, text in {"vendor": vendor, "class": kind, "device": "0x2335", **more}.items():
             (self.devices / address / name).write_text(f"{text}\n")
 
     @property

@@ -12,6 +12,11 @@ def encode_records(*records: tuple[str, ...]) -> list[str]:
     return [base64.b64encode("".join(f"{field}\0" for field in fields).encode()).decode()]
 
 
+def card_record(address: str, pci_id: str = "10de:2204", *more: str) -> tuple[str, ...]:
+    """The record of a card on the PCI bus, with its further fields as far as they are known."""
+    return ("card", address, pci_id, *more, *([""] * (8 - len(more))))
+
+
 def channel_lines(*records: tuple[str, ...]) -> list[str]:
     """Records and the end after them."""
     return encode_records(*records, (END,))

@@ -12,20 +12,17 @@ from tests.unit.samples import sample_rig
 
 DPKG_QUERY = """
 case $* in
-  *linux-image*) cat <<'END'
-installed linux-image-generic linux-image-6.8.0-40-generic, linux-modules-extra-6.8.0-40-generic, linux-firmware
-installed linux-image-amd64 linux-image-6.1.0-40-amd64 (= 6.1.153-1)
-installed linux-image-6.8.0-40-generic kmod, linux-base (>= 4.5)
-not-installed linux-image-lowlatency linux-image-6.8.0-40-lowlatency
-END
-    ;;
   -S*) exit 1 ;;
   *nvidia*) cat <<'END'
-installed nvidia-utils-580-server 580.159.03-0ubuntu0.24.04.1
-installed libnvidia-compute-580-server 580.159.03-0ubuntu0.24.04.1
-installed nvidia-local 1.0
-installed nvidia-ppa 580.1-1
-config-files nvidia-old 470.1-1
+installed linux-image-generic 6.8.0-40.40 linux-image-6.8.0-40-generic, linux-modules-extra-6.8.0-40-generic;
+installed linux-image-amd64 6.1.153-1 linux-image-6.1.0-40-amd64 (= 6.1.153-1);
+installed linux-image-6.8.0-40-generic 6.8.0-40.40 kmod, linux-base (>= 4.5);
+not-installed linux-image-lowlatency  linux-image-6.8.0-40-lowlatency;
+installed nvidia-utils-580-server 580.159.03-0ubuntu0.24.04.1 libnvidia-compute-580-server;
+installed libnvidia-compute-580-server 580.159.03-0ubuntu0.24.04.1 libc6 (>= 2.17);
+installed nvidia-local 1.0 ;
+installed nvidia-ppa 580.1-1 ;
+config-files nvidia-old 470.1-1 ;
 END
     ;;
 esac

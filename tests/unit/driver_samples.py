@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.host.pci_cards import PciCard
 from rigwright.model.catalog_schema import Card
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, InstalledPackage
+from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact
@@ -37,7 +38,7 @@ def driverless_host(system: str = "ubuntu-24.04", *pci_ids: str, **changes: Any)
         kernel,
         ((f"linux-image-{flavour}", kernel),),
         headers=frozenset({f"linux-headers-{flavour}"}),
-        cards=tuple(BusCard(f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(pci_ids, 1)),
+        cards=tuple(PciCard(f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(pci_ids, 1)),
     )
     return replace(made, **changes)
 

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from lab import throwaway_lab
 from rigwright.containers.container_facts import ContainerFacts
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
+from rigwright.host.pci_cards import PciCard
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import ForeignProcesses
@@ -70,7 +71,7 @@ LOOKS: Mapping[str, Any] = {
         missing_packages=MISSING,
         addresses=frozenset({"127.0.0.1", "192.0.2.7"}),
         self_check="",
-        pci_cards=tuple((f"0000:{slot:02x}:00.0", pci_id) for slot, pci_id in enumerate(box.pci_ids, 1)),
+        pci_cards=tuple(PciCard(f"0000:{slot:02x}:00.0", pci_id) for slot, pci_id in enumerate(box.pci_ids, 1)),
     ),
     "read_serving_state": lambda box: ObservedServing(),
     "read_driver_facts": lambda box: driverless_host("ubuntu-24.04", *box.pci_ids),

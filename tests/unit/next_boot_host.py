@@ -4,8 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from checks.survey.boot_settings import BootSettings
-from checks.survey.kernel import Device, DkmsBuild, Grub, Initrd, Kernels, KernelThere, Module, NextBoot, SeparateMount
+from checks.survey.kernel import Device, DkmsBuild, Grub, Initrd, Kernels, KernelThere, Module, NextBoot
 from checks.survey.packages import AptPin, KeptFile, PackageFiles, PackageSurvey, StoredDriver
+from checks.survey.trees import PathMount, PathPermissions
+from rigwright.host.package_states import PackageState, PackageStates
 from rigwright.model.instance import POWER_UNIT
 from rigwright.nvidia.cards.card_setting_files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
@@ -54,7 +56,6 @@ BOOT = NextBoot(
     makes=True,
     grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"], False),
     words=[["/etc/default/grub", "quiet"], ["/etc/default/grub", "GRUB_DEFAULT=0"]],
-    mounts=[SeparateMount("/srv/models", "/srv", "ext4", True)],
     away=[],
     shutdown="",
 )
@@ -85,11 +86,7 @@ PACKAGES = PackageSurvey(
     os_id="debian",
     os_version="13",
     architecture="x86_64",
-    packages=[["libcuda1", f"{VERSION}-1"]],
-    half=[],
-    kernels=[],
-    headers=[],
-    holds=[],
+    packages=PackageStates((PackageState("libcuda1", "installed", f"{VERSION}-1", ""),)),
     policy={},
     unattended=False,
     blacklist=[],
@@ -103,7 +100,18 @@ PACKAGES = PackageSurvey(
     pins=[AptPin("/etc/apt/preferences.d/rigwright-nvidia", "libcuda1", "version 580.*", "990")],
 )
 FILES = PackageFiles([], 9, ["libcuda1", "linux-image-1"], [], [])
-SOUND = {"kernel": KERNEL, "boot": BOOT, "boot_settings": SETTINGS, "packages": PACKAGES, "package_file_changes": FILES}
+ROOTS = MANAGED.roots
+SEPARATE = PathMount("/srv", "/", "ext4", "/dev/sda1", ["rw"], boot=True)
+REAL = {root: root for root in (ROOTS.config, ROOTS.software, ROOTS.state, ROOTS.models)}
+WAYS = PathPermissions({}, REAL, [PathMount("/", "/", "ext4", "/dev/sda2", ["rw"], boot=True), SEPARATE], [])
+SOUND = {
+    "path_permissions": WAYS,
+    "kernel": KERNEL,
+    "boot": BOOT,
+    "boot_settings": SETTINGS,
+    "packages": PACKAGES,
+    "package_file_changes": FILES,
+}
 
 
 def boot_with_initrd(**changes: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.catalog_keys import LlamaEngine, LlamaVariant
 from rigwright.engines.llama_cpp.option_table import load_snapshot, snapshot_file_name
+from rigwright.host.pci_cards import PciCard
 from rigwright.inventory import HostGroup, hosts
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
@@ -290,7 +291,9 @@ def sample_facts(**changes: object) -> HostFacts:
         apt_lock_holder="",
         cpu_features=frozenset({"avx", "avx2", "bmi2", "f16c", "fma", "sse4_2"}),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    pairs: tuple[Any, ...] = changes.pop("pci_cards", ())  # type: ignore[assignment]
+    cards = tuple(one if isinstance(one, PciCard) else PciCard(*one) for one in pairs)
+    return replace(made, pci_cards=cards, **changes)  # type: ignore[arg-type]
 
 
 def sample_build(**changes: object) -> Build:
@@ -331,10 +334,8 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "undeclared": ["/nowhere"],
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",
-        "share_record": "/nowhere",
         "watching": {"node": "nowhere.service"},
         "watching_units": "/nowhere",
-        "watching_records": "/nowhere",
         "watching_secrets": "/nowhere",
         "self_check_files": ["/nowhere"],
         "self_check_starters": ["nowhere.timer"],

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rigwright.host.service_states import ServiceState
 from rigwright.model.instance import POWER_UNIT
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.card_facts import (
     CardFacts,
-    UnitFacts,
     find_unset,
     parse,
     record_digest,
@@ -35,7 +35,7 @@ from tests.unit.samples import sample_rig
 
 ONE, TWO = "0000:01:00.0", "0000:41:00.0"
 PERSISTENCED = "nvidia-persistenced.service"
-SOUND = UnitFacts("enabled", "active")
+SOUND = ServiceState("active", "enabled")
 PLACES = Topology(
     tuple(
         CardPlace(gpu_index, address, f"GPU-{gpu_index}", None, "0-31", 16, 16, "94.02", 32768)
@@ -86,7 +86,7 @@ def test_the_unit_for_power_runs_where_there_is_something_to_set(
     assert required_units(declared_rig(**driver).driver) == expected
 
 
-def both(power: UnitFacts) -> dict[str, UnitFacts]:
+def both(power: ServiceState) -> dict[str, ServiceState]:
     return {PERSISTENCED: SOUND, POWER_UNIT: power}
 
 
@@ -95,23 +95,23 @@ UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
     "nothing": (TUNED, live(), {}),
     "a unit that was changed": (
         TUNED,
-        live(units=both(UnitFacts("enabled", "active", changed=True))),
+        live(units=both(ServiceState("active", "enabled", reload_needed=True))),
         {"reload": [f"{POWER_UNIT} was changed"], POWER: [f"{POWER_UNIT} was changed"]},
     ),
     "a unit that does not come with the boot": (
         TUNED,
-        live(units=both(UnitFacts("disabled", "active"))),
+        live(units=both(ServiceState("active", "disabled"))),
         {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is disabled"]},
     ),
     "a unit that has failed": (
         TUNED,
-        live(units=both(UnitFacts("enabled", "failed"))),
+        live(units=both(ServiceState("failed", "enabled"))),
         {POWER: [f"{POWER_UNIT} is failed"]},
     ),
     "a unit that is not there": (
         TUNED,
         live(units={PERSISTENCED: SOUND}),
-        {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is none"], POWER: [f"{POWER_UNIT} is inactive"]},
+        {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is not-found"], POWER: [f"{POWER_UNIT} is inactive"]},
     ),
     "a daemon without persistence": (
         TUNED,
@@ -159,9 +159,9 @@ UNSET: dict[str, tuple[Rig, CardFacts, dict[str, list[str]]]] = {
         TUNED,
         live(units={}, gpus={ONE: gpu(350, "Disabled")}, applied=""),
         {
-            f"enable {PERSISTENCED}": [f"{PERSISTENCED} is none"],
+            f"enable {PERSISTENCED}": [f"{PERSISTENCED} is not-found"],
             RESTART: [f"{PERSISTENCED} is inactive", f"persistence mode of {ONE} is Disabled"],
-            f"enable {POWER_UNIT}": [f"{POWER_UNIT} is none"],
+            f"enable {POWER_UNIT}": [f"{POWER_UNIT} is not-found"],
             POWER: [
                 f"{POWER_UNIT} is inactive",
                 "the declared limits and clocks were not set",
@@ -186,8 +186,10 @@ for word in "$@"; do case $word in *.service) unit=$word ;; esac; done
 [ -e "$unit" ] || { case $1 in is-enabled) echo "Failed to get unit file state for $unit" >&2; exit 1 ;; esac; }
 case "$*" in
   is-enabled*) cut -d ' ' -f 1 "$unit" ;;
-  *ActiveState*) cut -d ' ' -f 2 "$unit" 2>/dev/null || echo inactive ;;
-  *NeedDaemonReload*) cut -d ' ' -f 3 "$unit" 2>/dev/null || echo no ;;
+  *)
+    read -r _ active reload 2>/dev/null < "$unit" || active=inactive reload=no
+    printf 'MainPID=0\nActiveState=%s\nNeedDaemonReload=%s\n' "$active" "$reload"
+    ;;
 esac
 """
 SYSCTL = 'case $2 in vm.swappiness) echo 10 ;; net.odd) printf "a\\tb\\nc\\n" ;; *) exit 255 ;; esac'
@@ -236,8 +238,8 @@ def test_a_host_is_read_in_one_round_trip(host: CardSettingsHost) -> None:
     (host.root / "driver.json").write_text("{}\n")
     found = host.live(TUNED)
     assert found.units == {
-        PERSISTENCED: UnitFacts("enabled", "active", changed=True),
-        POWER_UNIT: UnitFacts("disabled", "failed"),
+        PERSISTENCED: ServiceState("active", "enabled", reload_needed=True),
+        POWER_UNIT: ServiceState("failed", "disabled"),
     }
     assert {place: (one.persistence, one.limit_w) for place, one in found.gpus.items()} == {
         ONE: ("Enabled", 280.0),
@@ -250,7 +252,7 @@ def test_a_host_is_read_in_one_round_trip(host: CardSettingsHost) -> None:
 
 def test_units_that_are_not_there_are_said_to_be_nothing(host: CardSettingsHost) -> None:
     found = host.live(TUNED)
-    assert found.units == {PERSISTENCED: UnitFacts(), POWER_UNIT: UnitFacts()}
+    assert found.units == {PERSISTENCED: ServiceState(), POWER_UNIT: ServiceState()}
     assert found.record == ""
 
 

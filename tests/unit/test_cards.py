@@ -16,7 +16,8 @@ def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
     script = render("probe/probe.sh.j2", **sample_probe_values())
     assert "/sys/bus/pci/devices" in script
     script = script.replace("/sys/bus/pci/devices", str(tree))
-    return parse(short_programs.run_program(["sh", "-c", script], check=True).stdout.splitlines()).pci_cards
+    found = parse(short_programs.run_program(["sh", "-c", script], check=True).stdout.splitlines()).pci_cards
+    return tuple((one.address, one.pci_id) for one in found)
 
 
 @pytest.mark.parametrize(

@@ -294,8 +294,8 @@ def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
         name: (survey_program.HOST / f"{name}.py").read_text()
         for name in (*survey_program.COMMON, "service_exposure", "host_summary", "package_file_changes")
     }
-    assert survey_program.shared_modules(modules, ["host_summary"]) == ("common", "fs_responsiveness")
-    taken = ("common", "fs_responsiveness", "dpkg")
+    assert survey_program.shared_modules(modules, ["host_summary"]) == ("common", "mount_table", "fs_responsiveness")
+    taken = ("common", "mount_table", "fs_responsiveness", "dpkg")
     assert survey_program.shared_modules(modules, ["package_file_changes"]) == taken
     assert {"network_sockets", "bounded_http", "listener_probe", "foreign_proxies"} <= {
         *survey_program.shared_modules(modules, ["service_exposure"])

@@ -38,6 +38,11 @@ def kept_files(group: PackageGroup) -> dict[str, Any]:
     }
 
 
+def package_row(name: str, version: str, state: str = "installed") -> dict[str, str]:
+    """A package of an answer."""
+    return {"name": name, "state": state, "version": version, "depends": ""}
+
+
 def host_answers(one: Rig = RIG) -> dict[str, Any]:
     """What a host tells that is as it is declared."""
     files = render_settings(
@@ -53,10 +58,11 @@ def host_answers(one: Rig = RIG) -> dict[str, Any]:
     return {
         "os_id": "debian",
         "os_version": "13",
-        "packages": [[name, "1.20.0-1"] for name in FOUR] + [list(row) for row in IN_DEBIAN.items()],
+        "packages": {
+            "rows": [package_row(name, "1.20.0-1") for name in FOUR] + [package_row(*row) for row in IN_DEBIAN.items()],
+            "held": list(FOUR),
+        },
         "candidates": [list(row) for row in IN_DEBIAN.items()],
-        "half": [],
-        "holds": list(FOUR),
         "recorded": [],
         "kept": {"container-toolkit": [kept_files(toolkit_group())]},
         "sources": [["/etc/apt/sources.list", "deb http://archive.lan/debian trixie main\n"]],
@@ -154,12 +160,12 @@ def set_(*path: Any) -> Change:
     ("change", "checks", "said"),
     [
         (
-            lambda said: said["packages"].__setitem__(0, [FOUR[0], "1.19.1-1"]),
+            lambda said: said["packages"]["rows"].__setitem__(0, package_row(FOUR[0], "1.19.1-1")),
             {"K03"},
             f"{FOUR[0]} is 1.19.1, not 1.20.0",
         ),
-        (lambda said: said["packages"].pop(0), {"K03"}, f"{FOUR[0]} is not installed"),
-        (lambda said: said["holds"].pop(), {"K04"}, "is not held"),
+        (lambda said: said["packages"]["rows"].pop(0), {"K03"}, f"{FOUR[0]} is not installed"),
+        (lambda said: said["packages"]["held"].pop(), {"K04"}, "is not held"),
         (
             lambda said: said["sources"].append(["/etc/apt/sources.list.d/x.list", "deb https://nvidia.github.io/x /"]),
             {"K06"},
@@ -173,8 +179,16 @@ def set_(*path: Any) -> Change:
         (lambda said: said["kept"]["container-toolkit"][0]["files"].pop(), {"K09"}, "is missing"),
         (set_("kept", "container-toolkit", 0, "files", 1, "size", 5), {"K09"}, "has different contents"),
         (set_("kept", "container-toolkit", 0, "files", 1, "sha256", "0" * 64), {"K09"}, "has different contents"),
-        (lambda said: said["packages"].append(["nvidia-docker2", "2.13.0-1"]), {"K08"}, "nvidia-docker2"),
-        (lambda said: said["half"].append("docker.io"), {"K08"}, "the installation of docker.io was not completed"),
+        (
+            lambda said: said["packages"]["rows"].append(package_row("nvidia-docker2", "2.13.0-1")),
+            {"K08"},
+            "nvidia-docker2",
+        ),
+        (
+            lambda said: said["packages"]["rows"].append(package_row("docker.io", "1", "half-installed")),
+            {"K08"},
+            "the installation of docker.io was not completed",
+        ),
         (set_("options", "{}"), {"C02"}, "log-driver is null"),
         (set_("options", None), {"C02"}, "runtimes.nvidia.path is null"),
         (set_("daemon", None), {"C03", "C04"}, "a running Docker daemon"),
@@ -246,7 +260,8 @@ def test_what_is_not_as_declared_is_red_and_said(change: Change, checks: set[str
 
 def test_an_engine_that_is_too_old_is_red_wherever_it_counts() -> None:
     def older(said: dict[str, Any]) -> None:
-        said["packages"] = [[name, "5.0.9" if name == "podman" else version] for name, version in said["packages"]]
+        for row in said["packages"]["rows"]:
+            row["version"] = "5.0.9" if row["name"] == "podman" else row["version"]
 
     found = red(older)
     assert "podman 5.0.9, but 5.1 or newer is required" in found["C01"]
@@ -275,7 +290,9 @@ def test_what_only_cards_or_docker_have_is_not_asked_of_others() -> None:
     assert red(set_("daemon", None), container_rig(engines=("podman",))) == {}
     assert red(set_("kept", {})) == {}
     bare = container_rig(cards=False, engines=("podman",))
-    assert red(lambda said: said.update(specs=[], units={}, files=[], holds=[], kept={}), bare, archives=[]) == {}
+    nothing: dict[str, Any] = {"specs": [], "units": {}, "files": [], "kept": {}}
+    nothing["packages"] = {**host_answers()["packages"], "held": []}
+    assert red(lambda said: said.update(nothing), bare, archives=[]) == {}
 
 
 def test_a_daemons_figures_and_its_swarm_are_no_way_to_its_root() -> None:

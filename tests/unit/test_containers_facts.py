@@ -22,7 +22,7 @@ def test_a_host_that_has_all_of_it() -> None:
         channel_lines_of(
             [
                 *RUNS,
-                ("package", "docker.io", "26.1.5+dfsg1-9+b9"),
+                ("package", "docker.io", "installed", "26.1.5+dfsg1-9+b9", ""),
                 ("candidate", "podman", "5.4.2+ds1-2+b2"),
                 ("held", "docker-ce"),
                 ("recorded", "docker.io", "26.1.5+dfsg1-9+b9"),
@@ -70,7 +70,7 @@ def test_a_containers_name_steers_no_terminal() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        ("package", "docker.io; reboot", "1"),
+        ("package", "docker.io; reboot", "installed", "1", ""),
         ("candidate", "podman", "$(reboot)"),
         ("held", "--all"),
         ("source", "relative", "deb x"),

@@ -31,9 +31,7 @@ case "$*" in
   */info) echo '{"LiveRestoreEnabled": true}' ;;
 esac
 """
-DPKG = (
-    """printf '%s\\n' 'installed docker.io 26.1.5+dfsg1-9+b9' 'half-configured podman 5.4.2' 'config-files runc 1.1'"""
-)
+DPKG = "printf '%s\\n' 'installed docker.io 26.1.5+dfsg1-9+b9 a;' 'half-configured podman 5.4.2 ;' 'config-files x 1 ;'"
 
 
 class ProbedHostFolder:

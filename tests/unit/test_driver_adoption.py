@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rigwright.host.pci_cards import PciCard
 from rigwright.model.rig import Rig
-from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, InstalledPackage
+from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.driver.driver_plan import DriverRefusal, plan_driver
 from rigwright.nvidia.driver.driver_summary import describe_driver_plan, driver_plan_record
 from tests.unit.driver_samples import (
@@ -175,7 +176,7 @@ def test_a_driver_that_is_there(name: str) -> None:
     ("facts", "said"),
     [
         (driverless_host(nouveau=True), "nouveau is bound to the cards"),
-        (driverless_host(cards=(BusCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau is bound to the cards"),
+        (driverless_host(cards=(PciCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau is bound to the cards"),
         (driverless_host(module="570.1"), "the proprietary module 570.1 stays loaded"),
         (
             driverless_host(kernel="6.8.0-39-generic"),
@@ -276,7 +277,7 @@ FACTS = st.builds(
     kernel_packages=st.just((("linux-image-generic", "6.8.0-40-generic"), ("linux-image-amd64", "6.1.0-1-amd64"))),
     secure_boot=st.sampled_from(["off", "off", "on", "unknown"]),
     key_enrolled=st.booleans(),
-    cards=st.lists(st.builds(BusCard, st.just("0000:01:00.0"), DEVICES), max_size=1).map(tuple),
+    cards=st.lists(st.builds(PciCard, st.just("0000:01:00.0"), DEVICES), max_size=1).map(tuple),
     module=st.sampled_from(["", "580.159.03", "535.1.1"]),
     module_open=st.booleans(),
     nouveau=st.booleans(),

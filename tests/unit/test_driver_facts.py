@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, InstalledPackage, parse, render_probe
+from rigwright.host.pci_cards import PciCard
+from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage, parse, render_probe
 from tests.unit import short_programs
-from tests.unit.channel_records import channel_lines
+from tests.unit.channel_records import card_record, channel_lines
 from tests.unit.driver_folder import SECURE_BOOT, DriverProbeHost
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_rig
@@ -17,23 +18,30 @@ RECORDS: tuple[tuple[str, ...], ...] = (
     ("os_version", "24.04"),
     ("architecture", "x86_64"),
     ("kernel", "6.14.0-29-generic"),
-    ("kernel_package", "linux-image-generic-hwe-24.04", "6.14.0-33-generic"),
-    ("kernel_package", "linux-image-generic", "6.8.0-40-generic"),
+    (
+        "package",
+        "linux-image-generic-hwe-24.04",
+        "installed",
+        "6.14.1",
+        "linux-image-6.14.0-33-generic, linux-firmware",
+    ),
+    ("package", "linux-image-generic", "installed", "6.8.1", "linux-image-6.8.0-40-generic"),
+    ("package", "linux-image-6.8.0-40-generic", "installed", "6.8.1", ""),
     ("secure_boot", "on"),
     ("key_enrolled", "no"),
-    ("pci", "0000:21:00.0", "10de:2204", "nouveau"),
-    ("pci", "0000:01:00.0", "10de:2b85", ""),
+    card_record("0000:21:00.0", "10de:2204", "nouveau"),
+    card_record("0000:01:00.0", "10de:2b85"),
     ("module", "580.159.03"),
     ("module_open", "yes"),
     ("params", ""),
     ("nouveau", "no"),
     ("run_file", "/usr/bin/nvidia-uninstall"),
     ("origin", "libnvidia-compute-580-server", "Ubuntu"),
-    ("package", "nvidia-settings", "510.47.03-0ubuntu4"),
-    ("package", "libnvidia-compute-580-server", "580.159.03-0ubuntu0.24.04.1"),
+    ("package", "nvidia-settings", "installed", "510.47.03-0ubuntu4", ""),
+    ("package", "libnvidia-compute-580-server", "installed", "580.159.03-0ubuntu0.24.04.1", ""),
     ("nvidia_source", "ubuntu2404", "/etc/apt/sources.list.d/my cuda.list"),
-    ("half", "nvidia-dkms-580-open"),
-    ("headers", "linux-headers-generic"),
+    ("package", "nvidia-dkms-580-open", "half-configured", "580.159.03", ""),
+    ("package", "linux-headers-generic", "installed", "6.8.1", ""),
     ("held", "nvidia-settings"),
     ("kernel_module", "6.14.0-33-generic", ""),
     ("kernel_module", "6.14.0-29-generic", "580.159.03"),
@@ -62,7 +70,7 @@ def test_what_a_driver_probe_tells_becomes_facts() -> None:
             ("linux-image-generic-hwe-24.04", "6.14.0-33-generic"),
         ),
         secure_boot="on",
-        cards=(BusCard("0000:01:00.0", "10de:2b85"), BusCard("0000:21:00.0", "10de:2204", "nouveau")),
+        cards=(PciCard("0000:01:00.0", "10de:2b85"), PciCard("0000:21:00.0", "10de:2204", "nouveau")),
         module="580.159.03",
         module_open=True,
         packages=(
@@ -96,10 +104,10 @@ def test_what_is_missing_is_named(key: str) -> None:
     "record",
     [
         ("package", "a"),
-        ("package", "a b", "1"),
-        ("package", "a", "1; reboot"),
-        ("pci", "0000:01:00.0", "10de:2204\nkept x", ""),
-        ("kernel_package", "x"),
+        ("package", "a b", "installed", "1", ""),
+        ("package", "a", "installed", "1; reboot", ""),
+        ("package", "a", "config-files", "1", ""),
+        card_record("0000:01:00.0", "10de:2204\nkept x"),
         ("kept", "../../etc"),
         ("secure_boot", "perhaps"),
         ("persistence", "x"),
@@ -213,8 +221,8 @@ def test_cards_have_the_driver_that_they_are_bound_to(host: DriverProbeHost) -> 
     host.add_card("0000:01:00.1", "22e8", kind="0x040300")
     host.add_card("0000:02:00.0", "744c", vendor="0x1002")
     assert host.run_probe().cards == (
-        BusCard("0000:01:00.0", "10de:2b85"),
-        BusCard("0000:21:00.0", "10de:2204", "nouveau"),
+        PciCard("0000:01:00.0", "10de:2b85"),
+        PciCard("0000:21:00.0", "10de:2204", "nouveau"),
     )
 
 

@@ -167,14 +167,15 @@ def test_a_source_that_apt_cannot_read_leaves_all_but_origins(host: DriverProbeH
 def test_installations_that_were_begun_and_not_ended_are_found(host: DriverProbeHost) -> None:
     states = ("installed", "half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
     rows = [
-        *(f"{state} nvidia-{state} 1.0" for state in states),
-        "config-files nvidia-gone 1.0",
-        "not-installed nvidia-no ",
+        *(f"{state} nvidia-{state} 1.0 ;" for state in states),
+        "half-installed nvidia-first  ;",
+        "config-files nvidia-gone 1.0 ;",
+        "not-installed nvidia-no  ;",
     ]
     lines = " ".join(f"'{row}'" for row in rows)
     write_stand_in(host.root / "bin", "dpkg-query", f"case $* in *nvidia*) printf '%s\\n' {lines} ;; esac")
     found = host.run_probe()
-    assert set(found.half) == {f"nvidia-{state}" for state in states[1:]}
+    assert set(found.half) == {"nvidia-first", *(f"nvidia-{state}" for state in states[1:])}
     assert [one.name for one in found.packages] == ["nvidia-installed"]
 
 

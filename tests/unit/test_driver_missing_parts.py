@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.driver.driver_facts import BusCard, DriverFacts, InstalledPackage
+from rigwright.host.pci_cards import PciCard
+from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage
 from rigwright.nvidia.packages.driver_target import (
     describe_unloaded,
     find_missing_driver_parts,
@@ -155,7 +156,7 @@ def test_apt_is_asked_where_a_package_is_to_go() -> None:
     assert "libcuda1=595.71.05-1" in gone.targets
 
 
-NOUVEAU = (BusCard("0000:01:00.0", "10de:2204", "nouveau"),)
+NOUVEAU = (PciCard("0000:01:00.0", "10de:2204", "nouveau"),)
 UNLOADED: dict[str, tuple[DriverFacts, str]] = {
     "it runs": (CONVERGED_HOST, ""),
     "it can be loaded": (replace(CONVERGED_HOST, module="", module_open=False, devices=False), ""),

@@ -12,7 +12,7 @@ from roles import root_shell
 from roles.operations import drivers, reconnecting_shell
 from roles.operations.drivers import BOOT, DRAIN, PATIENCE, describe_needed_reboot, reboot_host
 from roles.operations.reconnecting_shell import LOST, HostLost, ReconnectingShell
-from tests.unit.channel_records import channel_lines
+from tests.unit.channel_records import card_record, channel_lines
 
 BEFORE, AFTER = "UserspaceTimestamp=one ", "UserspaceTimestamp=two "
 STRANGER = "7\ttrain \t/user.slice/x\t/dev/nvidia0"
@@ -129,7 +129,7 @@ def test_while_a_stranger_holds_a_card_nothing_is_stopped(on, output_lines):
     assert len(host.commands) == 1
 
 
-LENT = tuple(("card", f"0000:0{slot}:00.0", str(slot)) for slot in range(2))
+LENT = tuple(card_record(f"0000:0{slot}:00.0", "10de:2204", "nvidia", str(slot)) for slot in range(2))
 BORROWED = "pid 7 (train, in /user.slice/x) uses card 0, which is reserved; the reboot ends it"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.driver.driver_facts import BusCard
+from rigwright.host.pci_cards import PciCard
 from tests.unit.driver_samples import C3090, C5090, driver_rig, driverless_host, make_driver_plan, refusal_reasons
 
 GT710, R3090, R5090 = "10de:128b", "10de:2204", "10de:2b85"
@@ -58,7 +58,7 @@ def test_an_unknown_device_is_not_taken_for_a_newer_card() -> None:
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "pci-stub", "xen-pciback"])
 def test_a_card_that_another_driver_keeps_is_reported_before_anything_is_installed(driver: str) -> None:
-    kept = (BusCard("0000:01:00.0", R5090, driver), BusCard("0000:02:00.0", R3090))
+    kept = (PciCard("0000:01:00.0", R5090, driver), PciCard("0000:02:00.0", R3090))
     plan = make_driver_plan(driver_rig(C3090, managed=True), driverless_host("ubuntu-24.04", cards=kept))
     assert f"{R5090} at 0000:01:00.0 is bound to {driver}: it is left as it is" in plan.warnings
     (reason,) = refusal_reasons(driver_rig(C5090, C3090, managed=True), driverless_host("ubuntu-24.04", cards=kept))

@@ -8,7 +8,7 @@ import pytest
 
 from rigwright.nvidia.cards.topology import CardPair, CardPlace, parse
 from tests.unit.card_folder import CardFolder
-from tests.unit.channel_records import channel_lines
+from tests.unit.channel_records import card_record, channel_lines
 
 CAPTURE = (Path(__file__).parent / "captures" / "topology-h200-x2.txt").read_text()
 SAID = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
@@ -41,9 +41,11 @@ def topology_output(away: int | None = None) -> list[str]:
     bars = "".join(f"GPU {one}\n    BAR1 Memory Usage\n        Total       : 256 MiB\n" for one in places)
     return channel_lines(
         *(
-            (
-                "card",
+            card_record(
                 f"0000:{bus}:00.0",
+                "10de:2204",
+                "nvidia",
+                str(gpu_index),
                 str(gpu_index // 2),
                 NEAR[gpu_index // 2],
                 *(("", "") if gpu_index == away else ("8", "16")),

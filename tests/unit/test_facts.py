@@ -11,14 +11,18 @@ import pytest
 from rigwright.fetch_job_spec import fetch_unit_name
 from rigwright.host import script_output
 from rigwright.host.basic_facts import ListeningSocket
+from rigwright.host.pci_cards import PciCard
+from rigwright.host.service_states import ServiceState
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.fact_types import HostAccount, HostFacts, MonitoringFacts, ServiceFacts, SharingFacts
+from rigwright.model.fact_types import HostAccount, HostFacts, MonitoringFacts
 from rigwright.monitoring import monitoring_facts, self_check
+from rigwright.monitoring.monitoring_units import unit_name
 from rigwright.plan.host_facts import PACKAGES, SCHEMA, SOURCES, parse, probe_values
 from rigwright.plan.plan_inputs import list_orphans
 from rigwright.render import render
 from rigwright.weights import weight_server
-from tests.unit.channel_records import channel_lines_of
+from rigwright.weights.weight_server import SHARE_UNIT
+from tests.unit.channel_records import card_record, channel_lines_of
 from tests.unit.samples import sample_artefact, sample_instance, sample_probe_values, sample_rig
 
 RECORDS = [
@@ -37,8 +41,8 @@ RECORDS = [
     ("bare_function", "rsqrt"),
     ("glibc", "2.41"),
     ("apt_lock", "apt-get"),
-    ("card", "0000:21:00.0", "10de:2204"),
-    ("card", "0000:01:00.0", "10de:1e07"),
+    card_record("0000:21:00.0", "10de:2204"),
+    card_record("0000:01:00.0", "10de:1e07"),
     ("listener", "8020", "127.0.0.53%lo", "llama-server", "/system.slice/rigwright-chat.service", "7", "999"),
     ("listener", "22", "[fe80::1]%eth0", "sshd", "/system.slice/ssh.service", "8", "0"),
     ("listener", "5000", "*", "python3", "", "", ""),
@@ -64,18 +68,14 @@ RECORDS = [
     ("address", "127.0.0.1"),
     ("address", "10.0.0.5"),
     ("address", "fe80::1"),
-    ("share_replaced", "no"),
-    ("share_there", "yes"),
-    ("share_active", "active"),
-    ("share_enabled", "enabled"),
-    ("share_reload", "no"),
-    ("share_started_from", "01" * 32),
-    ("watching", "node", "active", "enabled", "02" * 32, "no", "no"),
+    ("unit", SHARE_UNIT, "active", "enabled", "01" * 32, "no", "no"),
+    ("unit", unit_name("node"), "active", "enabled", "02" * 32, "no", "no"),
     ("watching_secret", "/etc/rigwright/credentials/monitoring-ops.token"),
     ("self_check", "03" * 32),
     ("clock", "1790000000"),
 ]
 MANY = {
+    "unit",
     "bare_function",
     "disk",
     "card",
@@ -92,7 +92,6 @@ MANY = {
     "foreign",
     "undeclared",
     "address",
-    "watching",
     "watching_secret",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
@@ -117,7 +116,7 @@ def test_a_probes_lines_become_facts() -> None:
         bare_functions=frozenset({"rsqrt"}),
         glibc="2.41",
         apt_lock_holder="apt-get",
-        pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
+        pci_cards=(PciCard("0000:01:00.0", "10de:1e07"), PciCard("0000:21:00.0", "10de:2204")),
         listeners=(
             ListeningSocket(22, "sshd", "ssh.service", "fe80::1", 8),
             ListeningSocket(5000, "python3", ""),
@@ -146,10 +145,10 @@ def test_a_probes_lines_become_facts() -> None:
         settings_ours=True,
         undeclared=frozenset({"/etc/rigwright/ca.pem"}),
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
-        sharing=SharingFacts(there=True, active="active", enabled="enabled", started_from="01" * 32),
+        sharing=ServiceState("active", "enabled", "01" * 32),
         self_check="03" * 32,
         monitoring=MonitoringFacts(
-            {"node": ServiceFacts("active", "enabled", "02" * 32)},
+            {"node": ServiceState("active", "enabled", "02" * 32)},
             frozenset({"/etc/rigwright/credentials/monitoring-ops.token"}),
         ),
     )
@@ -162,6 +161,7 @@ def test_what_is_not_there_is_empty() -> None:
     assert (found.weight_bytes, found.systemd, found.sent_kib) == ({}, 0, 0)
     assert (found.users, found.foreign_groups) == ((), ())
     assert (found.pci_cards, found.listeners, found.built_engines) == ((), (), frozenset())
+    assert (found.sharing, dict(found.monitoring.units)) == (None, {})
 
 
 @pytest.mark.parametrize("missing", SINGLE, ids=lambda record: record[0])
@@ -182,8 +182,8 @@ def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
         ("disk", "srv", "1", "/"),
         ("sent_kib", "much"),
         ("card", "0000:01:00.0"),
-        ("card", "0000:01:00.0", "10de:2204 more"),
-        ("card", "0000:01:00.0\n", "10de:2204"),
+        card_record("0000:01:00.0", "10de:2204 more"),
+        card_record("0000:01:00.0\n", "10de:2204"),
         ("listener", "22"),
         ("listener", "ssh", "*", "sshd", "", "", ""),
         ("weight", "much", "/srv/a.gguf"),
@@ -231,7 +231,7 @@ def test_the_probe_finds_out_what_this_machine_is() -> None:
     assert found.os_id == platform.freedesktop_os_release()["ID"]
     assert f"MemTotal: {found.memory_kib} kB" in " ".join(Path("/proc/meminfo").read_text().split())
     assert "127.0.0.1" in found.addresses
-    assert found.sharing.there is False
+    assert found.sharing is None
     assert found.disk_free_kib["/not/yet/there"] > 0
     assert set(found.disk_free_kib) == {"/", "/not/yet/there"}
 

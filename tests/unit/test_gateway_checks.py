@@ -20,7 +20,7 @@ from rigwright.model.rig import Rig
 from rigwright.serving.instance_units import OWNED_HEADER
 from tests.unit.samples import sample_instance, sample_rig
 
-TIMER = GateUnit("active", "enabled", "", "", False, 0, "", 0)
+TIMER = GateUnit("active", "enabled")
 
 
 @pytest.fixture

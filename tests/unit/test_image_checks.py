@@ -76,8 +76,8 @@ FOUND = RunningContainer(
 )
 # the second card on the bus has the first device file
 DISPLAYS = [
-    BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, "", [f"card{at}", f"renderD{128 + at}"])
-    for at, minor in enumerate("1035")
+    BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, rendering=[f"card{at}", f"renderD{128 + at}"])
+    for at, minor in enumerate((1, 0, 3, 5))
 ]
 ENGINE = process(10, PAYLOAD, DECLARED.command)
 CONMON = process(9, f"{GROUP}/runtime", exe="/usr/bin/conmon", spaces=SPACES, code=["file /usr/bin/conmon"])
@@ -313,18 +313,8 @@ def test_layers_that_lead_in_a_circle_end(tmp_path: Path) -> None:
     assert running_containers._chain(found, "x") == [f"{found}/overlay/c/diff"]
 
 
-def test_the_kernels_words_for_mounts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = (
-        "1 2 0:9 / / ro,relatime - overlay overlay rw,lowerdir=/a/l/X:/b\\040c,upperdir=/u\n"
-        "2 1 8:1 /x\\040y /mnt\\011z rw,nosuid master:5 - ext4 /dev/sda1 ro\n"
-        "short\n"
-    )
-    monkeypatch.setattr(running_containers.common, "read", lambda path, most=0: lines)
-    root, other = running_containers._mounts(7)
-    assert (root.kind, root.writable) == ("overlay", False)
-    assert running_containers._lower(root.options) == ["/a/l/X", "/b c"]
-    assert (other.target, other.kind, other.writable, other.root) == ("/mnt\tz", "ext4", False, "/x y")
-    assert (root.device, other.device) == ("0:9", "8:1")
+def test_the_folders_of_an_overlay_are_where_they_lie() -> None:
+    assert running_containers._lower("rw,lowerdir=/a/l/X:/b\\040c,upperdir=/u") == ["/a/l/X", "/b c"]
 
 
 def test_a_file_system_is_the_hosts_where_that_has_it_elsewhere_too(monkeypatch: pytest.MonkeyPatch) -> None:

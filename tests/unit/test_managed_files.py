@@ -3,7 +3,6 @@
 import fcntl
 import os
 import struct
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -292,16 +291,3 @@ def test_what_is_harmless_is_no_reason_for_alarm(world: ManagedFilesFixture, wha
 def test_a_folder_that_takes_no_change_is_told(world: ManagedFilesFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "ioctl", lambda *_: struct.pack("=II", 0x10, 0))
     assert set(world.red()) == {"O04", "O08"}
-
-
-def test_mounts_are_told_with_what_a_boot_makes_of_them(world: ManagedFilesFixture) -> None:
-    models = world.rig.roots.models
-    lines = [f"2 1 0:2 /a\\040b {models}/x\\040y rw - ext4 /dev/b rw", "3 1 0:3 / /home rw - ext4 /dev/c rw"]
-    world.write("proc/self/mountinfo", "".join(f"{line}\n" for line in lines))
-    (found,) = base_system._mounts(models)
-    assert found == {"point": f"{models}/x y", "kind": "ext4", "shown": "/a b", "boot": False}
-    name = subprocess.run(
-        ["systemd-escape", "--path", "--suffix=mount", f"{models}/x y"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    world.write(f"host/run/systemd/generator/{name}", "")
-    assert [one["boot"] for one in base_system._mounts(models)] == [True]

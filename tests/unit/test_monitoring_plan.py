@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rigwright.host.basic_facts import ListeningSocket
-from rigwright.model.fact_types import NO_MONITORING, HostFacts, MonitoringFacts, ServiceFacts
+from rigwright.host.service_states import ServiceState
+from rigwright.model.fact_types import NO_MONITORING, HostFacts, MonitoringFacts
 from rigwright.model.monitoring_schema import AlertReceiver, Monitoring, MonitoringServer, ScrapeTarget
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services, unit_name
@@ -47,7 +48,7 @@ def ready(state: MonitoringFacts, **changes: Any) -> HostFacts:
 def declared_units(made: Rig) -> MonitoringFacts:
     """What watches, as it is declared."""
     return MonitoringFacts(
-        {one.name: ServiceFacts("active", "enabled", one.digest({})) for one in monitoring_services(made)}
+        {one.name: ServiceState("active", "enabled", one.digest({})) for one in monitoring_services(made)}
     )
 
 
@@ -139,7 +140,7 @@ def test_room_for_what_is_kept_is_asked_for_until_it_is_there() -> None:
     asking = sample_rig(monitoring=Monitoring(address=AT, server=MonitoringServer(size_gb=9000)))
     (reason,) = find_refusals(rig_target_state(asking, sample_facts(addresses=HAS)), NOW)
     assert reason.startswith("/var/lib/rigwright has ")
-    there = sample_facts(addresses=HAS, monitoring=MonitoringFacts({"prometheus": ServiceFacts()}))
+    there = sample_facts(addresses=HAS, monitoring=MonitoringFacts({"prometheus": ServiceState()}))
     assert find_refusals(rig_target_state(asking, there), NOW) == []
 
 

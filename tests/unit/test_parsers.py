@@ -12,6 +12,7 @@ from cli import removal_preview
 from rigwright.host import deploy_lock_state, script_output
 from rigwright.host.basic_facts import unit_of
 from rigwright.host.script_output import Schema
+from rigwright.host.service_states import UNIT_SCHEMA
 from rigwright.monitoring import monitoring_facts
 from rigwright.plan import host_facts
 from rigwright.serving import serving_state, unit_diff, weight_inventory
@@ -29,8 +30,8 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "probe": (host_facts.parse, host_facts.SCHEMA),
     "survey": (box_survey.parse_survey, box_survey.SCHEMA),
     "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG.roots, output), weight_inventory.SCHEMA),
-    "sharing": (weight_server.parse_sharing_facts, weight_server.SCHEMA),
-    "watching": (monitoring_facts.parse, monitoring_facts.SCHEMA),
+    "sharing": (weight_server.parse_sharing_state, UNIT_SCHEMA),
+    "watching": (monitoring_facts.parse, {**UNIT_SCHEMA, **monitoring_facts.SCHEMA}),
     "removal": (weight_inventory.parse_removal, weight_inventory.REMOVAL_SCHEMA),
     "deploy lock": (deploy_lock_state.describe_lock_refusal, deploy_lock_state.SCHEMA),
     "holder": (deploy_lock_state.parse_lock_holder, deploy_lock_state.SCHEMA),

@@ -2,10 +2,10 @@
 
 import re
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
+from rigwright.host.pci_cards import PciCard
 from rigwright.model.fact_types import HostFacts
 from rigwright.nvidia.cards.numa_nodes import nearest_node
 from rigwright.plan.host_facts import parse
@@ -22,9 +22,8 @@ BOTH = frozenset({0, 1})
 
 def at(*nodes: int | None, there: frozenset[int] = BOTH) -> HostFacts:
     """A host with a card on each of these nodes."""
-    places = tuple((address, "10de:2204") for address in FOUR[: len(nodes)])
-    known = {address: node for (address, _), node in zip(places, nodes, strict=True)}
-    return sample_facts(pci_cards=places, card_nodes=MappingProxyType(known), numa_nodes=there)
+    cards = tuple(PciCard(address, "10de:2204", numa_node=node) for address, node in zip(FOUR, nodes, strict=False))
+    return sample_facts(pci_cards=cards, numa_nodes=there)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +55,7 @@ def test_the_node_is_the_one_that_all_cards_share(host: HostFacts, cards: tuple[
 def test_of_two_sockets_as_captured() -> None:
     seen = capture("two-sockets")
     host = sample_facts(
-        pci_cards=tuple((card.address, card.pci_id) for card in seen.cards),
-        card_nodes=MappingProxyType({card.address: card.numa_node for card in seen.cards}),
+        pci_cards=seen.cards,
         numa_nodes=BOTH,
     )
     assert [nearest_node(host, cards) for cards in ((0, 1), (2, 3), (0, 2), (0, 1, 2, 3))] == [0, 1, None, None]
@@ -66,13 +64,10 @@ def test_of_two_sockets_as_captured() -> None:
 def test_the_probe_tells_nodes() -> None:
     records = [
         *RECORDS,
-        ("card_node", "0000:01:00.0", "1"),
-        ("card_node", "0000:21:00.0", "-1"),
         ("nodes_with", "has_cpu", "0-1,4"),
         ("nodes_with", "has_memory", "0,1-3"),
     ]
     found = parse(channel_lines_of(records))
-    assert dict(found.card_nodes) == {"0000:01:00.0": 1, "0000:21:00.0": None}
     assert found.numa_nodes == {0, 1}
     assert parse(channel_lines_of(RECORDS)).numa_nodes == frozenset()
 
@@ -110,6 +105,7 @@ def test_a_host_is_asked_with_the_rest(tmp_path: Path) -> None:
     done = short_programs.run_program(["sh", "-c", script], check=True)
     assert done.stderr == ""
     records = decode_records(done.stdout.splitlines())
-    assert [one[1:] for one in records if one[0] == "card_node"] == [(FOUR[0], "0"), (FOUR[1], "1"), (FOUR[2], "-1")]
+    assert [one[5] for one in records if one[0] == "card"] == ["0", "1", "-1", ""]
     found = parse(done.stdout.splitlines())
+    assert [one.numa_node for one in found.pci_cards] == [0, 1, None, None]
     assert (found.numa_nodes, nearest_node(found, (1,))) == (BOTH, 1)

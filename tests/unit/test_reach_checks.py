@@ -172,7 +172,7 @@ def host_with_change(change: str = "", value: object = None) -> SurveyAnswers:
         addresses=["127.0.0.1", "10.0.0.5"],
         tunnels=[],
     )
-    active = GateUnit("active", "linked", "", "", False, 0, "", 1)
+    active = GateUnit("active", "linked", pid=1)
     gates = Gates({service: active, socket_unit: active}, {}, 0, {}, [], [], ShareProcess(0, False, []))
     answers = {"service_exposure": told, "frontend_services": gates, "client_routes": ClientRoutes({}, [])}
     if change:

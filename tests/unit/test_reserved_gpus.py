@@ -23,7 +23,7 @@ from rigwright.nvidia.cards.smi import App, gpus
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT
 from rigwright.serving.serving_state import ObservedServing
 from roles.rollback import describe_rollback_refusal
-from tests.unit.channel_records import channel_lines
+from tests.unit.channel_records import card_record, channel_lines
 from tests.unit.driver_samples import C3090, driverless_host
 from tests.unit.host_states import host_generation
 from tests.unit.nvidia_host import ADDRESSES, CAPTURED_OUTPUT, FACTS, GROUP, MANAGED, RIG
@@ -37,7 +37,10 @@ FIRST, SECOND = ADDRESSES
 ONE, TWO = gpus(0, CAPTURED_OUTPUT["busy"], "")
 LENT = replace(RIG, reserved_gpus=(1,))
 SESSION = "/user.slice/user-1000.slice/session-3.scope"
-BUS = (("card", "0000:c1:00.0", "0"), ("card", "0000:01:00.0", "1"), ("card", "0000:21:00.0", ""))
+BUS = tuple(
+    card_record(f"0000:{bus}:00.0", "10de:2204", "nvidia", minor)
+    for bus, minor in (("c1", "0"), ("01", "1"), ("21", ""))
+)
 
 
 def test_slots_are_lent(box: OperatorFolder) -> None:
@@ -198,7 +201,7 @@ def test_where_the_driver_has_no_number_for_a_card_its_file_is_nobodys_lent_one(
     assert parse_holders(channel_lines(*BUS[2:], ("holder", "7", "a", "/", "/dev/nvidia0")), (0,)).borrowers == ()
 
 
-@pytest.mark.parametrize("row", [("card", "x", "0"), ("card", "0000:01:00.0"), ("holder", "7", "a", "/", "nvidia0")])
+@pytest.mark.parametrize("row", [card_record("x"), ("card", "0000:01:00.0"), ("holder", "7", "a", "/", "nvidia0")])
 def test_what_no_host_can_tell_is_refused(row: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse_holders(channel_lines(row), (0,))
@@ -219,12 +222,16 @@ def test_the_script_tells_cards_by_the_numbers_of_their_files(tmp_path: Path) ->
         device.mkdir(parents=True)
         (device / "vendor").write_text("0x10de\n")
         (device / "class").write_text(f"{kind}\n")
+        (device / "device").write_text("0x2204\n")
         information = tmp_path / "proc/driver/nvidia/gpus" / address / "information"
         information.parent.mkdir(parents=True)
         information.write_text(CAPTURED_OUTPUT["information"].replace("Minor: \t 0", f"Minor: \t {number + 3}"))
     process(tmp_path, "7", "train", f"0::{SESSION}\n", "/dev/nvidia3")
     moved = render_holders_query().replace("/proc/", f"{tmp_path}/proc/").replace("/sys/", f"{tmp_path}/sys/")
-    assert rows(moved) == ["0000:01:00.0\t3", f"7\ttrain\t{SESSION}\t/dev/nvidia3"]
+    assert rows(moved) == [
+        "\t".join(card_record("0000:01:00.0", "10de:2204", "", "3")[1:]),
+        f"7\ttrain\t{SESSION}\t/dev/nvidia3",
+    ]
 
 
 def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.model.fact_types import NO_SHARING, SharingFacts
+from rigwright.host.service_states import NO_SERVICE, ServiceState
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
 from rigwright.nginx_package import PROOF
@@ -17,10 +17,11 @@ from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
 from rigwright.weights.weight_server import (
     OWNED,
+    SHARE_UNIT,
     allowed_networks,
     config_path,
     listener_filter,
-    parse_sharing_facts,
+    parse_sharing_state,
     render_share_config,
     render_share_unit,
     share_digest,
@@ -120,24 +121,23 @@ def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -
 
 
 WANTED = share_digest(RIG.roots, SHARE)
-SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=WANTED)
+SETTLED = ServiceState("active", "enabled", WANTED)
 
 
 @pytest.mark.parametrize(
     ("now", "runs", "settled"),
     [
         (SETTLED, True, True),
-        (NO_SHARING, False, False),
+        (NO_SERVICE, False, False),
         (replace(SETTLED, started_from=""), False, False),
         (replace(SETTLED, active="activating"), False, False),
         (replace(SETTLED, replaced=True), False, False),
         (replace(SETTLED, enabled="disabled"), True, False),
         (replace(SETTLED, reload_needed=True), True, False),
-        (replace(SETTLED, there=False), True, False),
     ],
-    ids=["settled", "nothing", "not known", "restarting", "upgraded", "disabled", "unread", "without a file"],
+    ids=["settled", "nothing", "not known", "restarting", "upgraded", "disabled", "unread"],
 )
-def test_it_is_restarted_only_where_its_process_is_another(now: SharingFacts, runs: bool, settled: bool) -> None:
+def test_it_is_restarted_only_where_its_process_is_another(now: ServiceState, runs: bool, settled: bool) -> None:
     assert (now.is_running(WANTED), now.is_settled(WANTED)) == (runs, settled)
 
 
@@ -149,17 +149,17 @@ esac"""
 
 def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
     write_stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
-    place = {**share_state_values(), "share_path": tmp_path / "unit", "share_record": tmp_path / "record"}
+    place = {**share_state_values(), "share_path": tmp_path / "unit", "started_from": tmp_path}
 
-    def look(pid: str, active: str) -> SharingFacts:
+    def look(pid: str, active: str) -> ServiceState | None:
         environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PID": pid, "ACTIVE": active}
         script = render("look/sharing.sh.j2", **place)
         said = short_programs.run_program(["sh", "-c", script], env=environment)
-        return parse_sharing_facts(said.stdout.splitlines())
+        return parse_sharing_state(said.stdout.splitlines())
 
-    assert look("0", "inactive") == SharingFacts()
+    assert look("0", "inactive") is None
     (tmp_path / "unit").touch()
-    (tmp_path / "record").write_text(f"{WANTED}\n")
+    (tmp_path / SHARE_UNIT).write_text(f"{WANTED}\n")
     program = tmp_path / "program"
     program.write_bytes(Path("/bin/sleep").read_bytes())
     program.chmod(0o755)

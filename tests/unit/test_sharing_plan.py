@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rigwright.host.basic_facts import ListeningSocket
-from rigwright.model.fact_types import NO_SHARING, HostFacts, SharingFacts
+from rigwright.host.service_states import ServiceState
+from rigwright.model.fact_types import HostFacts
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.rig import Rig
 from rigwright.plan.preflight import find_refusals
@@ -77,16 +78,14 @@ def test_an_address_of_the_sixth_version_is_found_too(address: str, has: bool) -
     assert (find_refusals(rig_target_state(made, sample_facts(addresses=HAS | {"fd00::5"})), NOW) == []) == has
 
 
-SHARED = SharingFacts(
-    there=True, active="active", enabled="enabled", started_from=share_digest(sample_rig().roots, SHARE)
-)
+SHARED = ServiceState("active", "enabled", share_digest(sample_rig().roots, SHARE))
 
 
 @pytest.mark.parametrize(
     ("share", "now", "step"),
     [
         (SHARE, SHARED, None),
-        (SHARE, NO_SHARING, ("share weights on 10.0.0.5:8090", "not shared yet")),
+        (SHARE, None, ("share weights on 10.0.0.5:8090", "not shared yet")),
         (SHARE, replace(SHARED, active="failed"), ("share weights on 10.0.0.5:8090", "its unit is failed")),
         (
             SHARE,
@@ -100,13 +99,13 @@ SHARED = SharingFacts(
         ),
         (SHARE, replace(SHARED, enabled="disabled"), ("share weights on 10.0.0.5:8090", "does not start at boot")),
         (SHARE, replace(SHARED, reload_needed=True), ("share weights on 10.0.0.5:8090", "systemd must reload")),
-        (None, NO_SHARING, None),
+        (None, None, None),
         (None, SHARED, ("stop sharing weights", "no longer declared")),
     ],
     ids=["shared", "blank", "failed", "other settings", "upgraded", "disabled", "unread", "never", "no more"],
 )
 def test_weights_are_shared_where_they_are_not_yet(
-    share: ShareEntry | None, now: SharingFacts, step: tuple[str, str]
+    share: ShareEntry | None, now: ServiceState | None, step: tuple[str, str]
 ) -> None:
     steps = plan_sharing(ready(sharing=now), replace(RIG, share=share)).steps
     assert [(one.role, one.what) for one in steps] == ([("sharing", step[0])] if step else [])

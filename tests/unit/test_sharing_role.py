@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.model.fact_types import NO_SHARING, SharingFacts
+from rigwright.host.service_states import ServiceState
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.weights.weight_server import share_digest
 from roles.operations import files, units
@@ -19,7 +19,7 @@ from tests.unit.samples import sample_rig
 
 SHARE = ShareEntry(address="10.0.0.5", allow=("10.0.0.0/24",))
 RIG = sample_rig(share=SHARE)
-SETTLED = SharingFacts(there=True, active="active", enabled="enabled", started_from=share_digest(RIG.roots, SHARE))
+SETTLED = ServiceState("active", "enabled", share_digest(RIG.roots, SHARE))
 
 
 def run_share_operation(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:
@@ -39,14 +39,14 @@ def steps(operation: Any, **given: object) -> list[str]:
     ("found", "restarts"),
     [
         (SETTLED, None),
-        (NO_SHARING, True),
-        (SharingFacts(**{**SETTLED.__dict__, "started_from": "other"}), True),
-        (SharingFacts(**{**SETTLED.__dict__, "enabled": "disabled"}), False),
+        (None, True),
+        (ServiceState(**{**SETTLED.__dict__, "started_from": "other"}), True),
+        (ServiceState(**{**SETTLED.__dict__, "enabled": "disabled"}), False),
     ],
     ids=["settled", "blank", "other settings", "disabled"],
 )
 def test_nginx_is_started_where_it_does_not_run_as_it_should(
-    monkeypatch: pytest.MonkeyPatch, found: SharingFacts, restarts: bool | None
+    monkeypatch: pytest.MonkeyPatch, found: ServiceState | None, restarts: bool | None
 ) -> None:
     quiet = run_share_operation(monkeypatch, units, found)
     made = steps(units.ensure_share, roots=RIG.roots, share=SHARE)
@@ -54,11 +54,11 @@ def test_nginx_is_started_where_it_does_not_run_as_it_should(
     assert ["systemctl restart" in script for script in made] == ([] if restarts is None else [restarts])
 
 
-@pytest.mark.parametrize("found", [SETTLED, NO_SHARING], ids=["shared", "never shared"])
-def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: SharingFacts) -> None:
+@pytest.mark.parametrize("found", [SETTLED, None], ids=["shared", "never shared"])
+def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: ServiceState | None) -> None:
     quiet = run_share_operation(monkeypatch, units, found)
     made = steps(units.remove_share, roots=sample_rig().roots)
-    assert (len(made), len(quiet)) == ((1, 0) if found.there else (0, 1))
+    assert (len(made), len(quiet)) == ((1, 0) if found else (0, 1))
 
 
 SYSTEMCTL = 'case $1 in show) echo 12 ;; *) echo "$*" >> "$ASKED" ;; esac'
@@ -73,7 +73,7 @@ LISTENS = 'LISTEN 0 511 10.0.0.5:8090 0.0.0.0:* users:((\\"nginx\\",pid=13,fd=3)
 def test_a_start_counts_once_it_listens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listening: str, status: int
 ) -> None:
-    run_share_operation(monkeypatch, units, NO_SHARING)
+    run_share_operation(monkeypatch, units, None)
     monkeypatch.setattr(units, "TRIES", 2)
     (script,) = steps(units.ensure_share, roots=RIG.roots, share=SHARE)
     write_stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)

@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from rigwright.survey.box_survey import (
     parse_survey,
 )
 from tests.unit import short_programs
-from tests.unit.channel_records import channel_lines_of
+from tests.unit.channel_records import card_record, channel_lines_of
 from tests.unit.rendered_scripts import write_stand_in
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -28,15 +29,16 @@ SYSTEM = ["os_id\tdebian", "os_version\t12", "hostname\th1", "kernel\t6.1.0", "u
 SYSTEM += ["memory_kib\t65843212", "cpus\t8", "numa_nodes\t1"]
 BARE = BoxSurvey("debian", "12", "h1", "6.1.0", 0, 65843212, 8, 1)
 PCI = "pci\t0000:01:00.0\t10de:2204\t0\t16\t16\t2.5 GT/s PCIe\t16.0 GT/s PCIe"
-CARD = ObservedCard("0000:01:00.0", "10de:2204", 0, 16, 16, "2.5 GT/s PCIe", "16.0 GT/s PCIe")
+LINK = {"lanes": 16, "lanes_max": 16}
+CARD = ObservedCard("0000:01:00.0", "10de:2204", numa_node=0, **LINK, speed="2.5 GT/s PCIe", speed_max="16.0 GT/s PCIe")
 
 
 def records(lines: list[str]) -> list[tuple[str, ...]]:
-    """Lines of words with tabs between them, as records; a card's are two, and a row of topology is one word."""
+    """Lines of words with tabs between them, as records; a row of topology is one word."""
     found: list[tuple[str, ...]] = []
     for key, *fields in (line.split("\t") for line in lines):
         if key == "pci":
-            found += [("card", *fields[:2]), ("link", fields[0], *fields[2:])]
+            found.append(card_record(*fields[:2], "", "", fields[2], "", *fields[3:]))
         elif key == "topo":
             found.append((key, "\t".join(fields)))
         else:
@@ -51,10 +53,11 @@ def capture(name: str) -> BoxSurvey:
 
 def test_two_h200_behind_nvlink_with_a_process_on_one() -> None:
     found = capture("h200-x2")
-    link = ("32.0 GT/s PCIe", "32.0 GT/s PCIe", "NVIDIA H200", 143771, "9.0", 18)
+    more: dict[str, Any] = {**LINK, "speed": "32.0 GT/s PCIe", "speed_max": "32.0 GT/s PCIe", "name": "NVIDIA H200"}
+    more |= {"vram_mib": 143771, "capability": "9.0", "nvlinks": 18}
     assert found.cards == (
-        ObservedCard("0000:00:06.0", "10de:2335", None, 16, 16, *link, (1,)),
-        ObservedCard("0000:00:07.0", "10de:2335", None, 16, 16, *link, (0,)),
+        ObservedCard("0000:00:06.0", "10de:2335", **more, nvlink_peers=(1,)),
+        ObservedCard("0000:00:07.0", "10de:2335", **more, nvlink_peers=(0,)),
     )
     # it has both cards' device files open, and computes on the second alone
     assert found.processes == (GpuProcess(656, "root", "python", "", "", ((1, 1634),)),)
@@ -104,7 +107,7 @@ def test_a_box_that_serves_already() -> None:
         # a link that is down reads as 63 or 255 lanes
         (
             ["pci\t0000:01:00.0\t10de:2204\t-1\t63\t255\tUnknown\tUnknown"],
-            {"cards": (ObservedCard("0000:01:00.0", "10de:2204", None, 0, 0, "Unknown", "Unknown"),)},
+            {"cards": (ObservedCard("0000:01:00.0", "10de:2204", speed="Unknown", speed_max="Unknown"),)},
         ),
         ([PCI], {"cards": (CARD,)}),
         (
@@ -160,7 +163,7 @@ def test_what_is_missing_is_said(number: int) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("uid\troot", "cpus\t", "pci\t0000:01:00.0", "disk\t/dev/vda\text4", "disk\ta\tb\trw\tx\ty\t/", "unit\tx"),
+        *("uid\troot", "cpus\t", "card\t0000:01:00.0", "disk\t/dev/vda\text4", "disk\ta\tb\trw\tx\ty\t/", "unit\tx"),
         *(
             "listener\tssh\t*\tsshd\t\t\t",
             "listener\t22",

@@ -2,7 +2,6 @@
 
 import gzip
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -64,6 +63,14 @@ def test_an_initial_file_system_is_compared_with_the_disk(write: WriteFile) -> N
     ]
 
 
+def test_a_second_archive_in_the_packed_part_is_read(write: WriteFile) -> None:
+    write("usr/share/initramfs-tools/init", "init\n")
+    first, second = cpio(init="init\n"), cpio(**{"scripts/init-top/b": "b\n"})
+    write("boot/initrd.img-6.1", gzip.compress(first + bytes(-len(first) % 512) + second + bytes(512)))
+    found = boot.initrd("6.1")
+    assert (found["problem"], found["differs"]) == ("", [["scripts/init-top/b", "is not on the disk"]])
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-200], lambda data: data[:560], lambda _: b"nonsense", lambda _: b"\x1f\x8bx"]
 )
@@ -116,14 +123,7 @@ def test_the_boot_loaders_next_kernel_is_known(write: WriteFile, default: str, k
     assert ("systemd.unit=rescue.target" in found["words"]) == (expected == "6.1")
 
 
-def test_mounts_that_no_boot_makes_and_disks_that_are_not_there_are_named(root: Path, write: WriteFile) -> None:
-    rows = ("/", "/srv/a", "/srv/b", "/srv/c\\040d")
-    write("proc/self/mountinfo", "".join(f"1 2 8:1 / {row} rw - ext4 /dev/sda rw\n" for row in rows))
+def test_disks_of_fstab_that_are_not_there_are_named(write: WriteFile) -> None:
     write("etc/fstab", "UUID=1 / ext4\n/dev/sdb /srv/a ext4 defaults 0 2\n/dev/sdc /x ext4 nofail 0 2\n# /dev/sdd /y\n")
-    write("etc/systemd/system/srv-b.mount", "[Mount]\nWhat=/dev/sde\nWhere=/srv/b\n")
     write("dev/disk/by-uuid/1")
-    for name in ("srv/a/x", "srv/b/x", "srv/c d/x", "opt"):
-        (root / name).mkdir(parents=True)
-    found = boot.mounts(["/opt", "/srv/a/x", "/srv/b/x", "/srv/c d/x"])
-    assert {one["root"]: one["again"] for one in found} == {"/srv/a/x": True, "/srv/b/x": True, "/srv/c d/x": False}
     assert boot.away() == ["/dev/sdb on /srv/a"]

@@ -10,7 +10,15 @@ import pytest
 
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import PYTHON
-from checks.survey.host import common, compile_caches, generations, path_permissions, python_shadowing, trees
+from checks.survey.host import (
+    common,
+    compile_caches,
+    generations,
+    mount_table,
+    path_permissions,
+    python_shadowing,
+    trees,
+)
 from checks.survey.programs import COMPILED, PROGRAMS
 from checks.survey.serving import GENERATIONS
 from checks.survey.trees import TREES, WAYS, TreeChange, Trees
@@ -214,13 +222,14 @@ def test_mounts_that_matter_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fstab += "tmpfs /opt/rw/tools tmpfs rw 0 0\ntmpfs /opt/rw/x tmpfs noauto 0 0\n"
     texts = {"/proc/1/mountinfo": MOUNTS, "/etc/fstab": fstab}
     monkeypatch.setattr(common, "read", lambda path, *_: texts.get(str(path)))
-    monkeypatch.setattr(path_permissions, "UNITS", ())
+    monkeypatch.setattr(mount_table, "UNIT_FOLDERS", ())
     told = path_permissions.look({"roots": ["/opt/rw", "/srv/models"], "below": ["/opt/rw"]})
     found = SurveyAnswers({"path_permissions": {"told": told}}).read(WAYS)
-    assert [(one.point, one.what) for one in found.mounts] == [
+    assert [(one.point, one.root) for one in found.mounts] == [
         ("/", "/"),
         ("/opt", "/"),
         ("/opt/rw/engines/a\\b", "/tmp/x y"),
+        ("/srv/models/one", "/"),
     ]
     assert found.waiting == ["/opt/rw/tools"]
 

@@ -104,6 +104,7 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
         "MainPID": variant("u", struct.pack("<I", 42)),
         "DropInPaths": variant("as", texts("/etc/a", "/etc/bcd")),
         "ActiveEnterTimestamp": variant("t", struct.pack("<Q", 1 << 40)),
+        "NeedDaemonReload": variant("b", struct.pack("<I", 1)),
     }
     with systemd(at, lambda number, call: message(RETURN, number, values[call[2]])) as heard:
         found = systemd_properties.properties(["rigwright-chat.service"], *values)
@@ -113,11 +114,13 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
             "MainPID": 42,
             "DropInPaths": ["/etc/a", "/etc/bcd"],
             "ActiveEnterTimestamp": 1 << 40,
+            "NeedDaemonReload": True,
         }
     }
     assert heard[0].startswith(b"\0AUTH EXTERNAL 3")
     path = "rigwright_2dchat_2eservice"
     kinds = {"Id": "Unit", "DropInPaths": "Unit", "MainPID": "Service", "ActiveEnterTimestamp": "Unit"}
+    kinds["NeedDaemonReload"] = "Unit"
     assert sent_calls(heard[1]) == [(path, kinds[name], name) for name in values]
 
 

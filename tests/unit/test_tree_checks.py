@@ -51,7 +51,7 @@ def folder(path: str, **changes: Any) -> dict[str, Any]:
 
 
 def mount(point: str, **changes: Any) -> dict[str, Any]:
-    row = {"point": point, "what": "/", "kind": "ext4", "source": "/dev/sda1", "options": ["rw"]}
+    row = {"point": point, "root": "/", "kind": "ext4", "source": "/dev/sda1", "options": ["rw"], "boot": True}
     return {**row, **changes}
 
 
@@ -80,6 +80,7 @@ def answers() -> Answers:
                 path: [folder("/"), folder(path)]
                 for path in (roots.software, roots.config, roots.state, roots.models, "/var/cache/rigwright/instances")
             },
+            "real": {},
             "mounts": [mount("/")],
             "waiting": [],
         },
@@ -197,11 +198,11 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "a root that is a link": (lambda a: way(a, RIG.roots.software).update(kind="link", mode=0o777), {"F01"}),
     "a closed root": (lambda a: way(a, RIG.roots.software).update(mode=0o750), {"F02"}),
     "a bind mount below": (
-        lambda a: a["path_permissions"]["mounts"].append(mount(f"{ENGINE}/bin", what="/root")),
+        lambda a: a["path_permissions"]["mounts"].append(mount(f"{ENGINE}/bin", root="/root")),
         {"F03"},
     ),
     "a bind mount of a root": (
-        lambda a: a["path_permissions"]["mounts"].append(mount("/opt", what="/tmp/opt")),
+        lambda a: a["path_permissions"]["mounts"].append(mount("/opt", root="/tmp/opt")),
         {"F03"},
     ),
     "an empty file system": (
@@ -247,7 +248,7 @@ def test_each_cause_turns_its_own_check_red(what: str) -> None:
 
 GREEN: dict[str, Callable[[Answers], object]] = {
     "a disk of its own": lambda a: a["path_permissions"]["mounts"].append(mount("/opt/rigwright")),
-    "a sub-volume": lambda a: a["path_permissions"]["mounts"].append(mount("/opt", kind="btrfs", what="/@opt")),
+    "a sub-volume": lambda a: a["path_permissions"]["mounts"].append(mount("/opt", kind="btrfs", root="/@opt")),
     "a disk for a model": lambda a: a["path_permissions"]["mounts"].append(mount("/srv/models")),
     "an own disk's folder": lambda a: (
         a["trees"]["beside"].append("/opt/rigwright/lost+found"),

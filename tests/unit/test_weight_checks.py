@@ -13,9 +13,9 @@ import pytest
 
 from checks import test_weights
 from checks.survey.answers import SurveyAnswers
-from checks.survey.base_system import BaseSystem
 from checks.survey.host import weights
 from checks.survey.section import SurveyScope
+from checks.survey.trees import PathPermissions
 from checks.survey.weights import FEW, SERVICE, TIMER, WEIGHTS
 from roles.weights.host import records
 from roles.weights.host.records import LockedFile
@@ -26,6 +26,11 @@ from tests.unit.weight_host import WeightHost
 from tests.unit.weight_shelf import DAY, NOW
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="weights are root's")
+
+
+def mount_at(point: str, kind: str, root: str, boot: bool) -> dict[str, object]:
+    """A row of the answer about mounts."""
+    return {"point": point, "root": root, "kind": kind, "source": "x", "options": ["rw"], "boot": boot}
 
 
 class WeightCheckHost(WeightHost):
@@ -54,7 +59,10 @@ class WeightCheckHost(WeightHost):
         asked: Any = WEIGHTS.asks(SurveyScope(rig, None, self.deep_look))  # type: ignore[arg-type]
         told = weights.look(asked | {"few": self.few})
         return SurveyAnswers(
-            {"weights": {"told": told}, "base_system": {"told": empty_answer(BaseSystem) | {"mounts": self.mounts}}}
+            {
+                "weights": {"told": told},
+                "path_permissions": {"told": empty_answer(PathPermissions) | {"mounts": self.mounts}},
+            }
         )
 
     def red(self) -> dict[str, str]:
@@ -126,9 +134,7 @@ HARMLESS: dict[str, Callable[[WeightCheckHost], object]] = {
         place.units[TIMER].update(NextElapseUSecRealtime=""),
     ),
     "a file of somebody's beside it": lambda place: place.path.with_name("b.gguf").write_bytes(b"b"),
-    "a disk for a model": lambda place: place.mounts.append(
-        {"point": str(place.path.parent), "kind": "ext4", "shown": "/", "boot": True}
-    ),
+    "a disk for a model": lambda place: place.mounts.append(mount_at(str(place.path.parent), "ext4", "/", True)),
 }
 
 
@@ -152,7 +158,7 @@ def service(**changes: str) -> Callable[[WeightCheckHost], object]:
 
 
 def mounted(kind: str, shown: str, boot: bool) -> Callable[[WeightCheckHost], object]:
-    return lambda place: place.mounts.append({"point": str(place.path), "kind": kind, "shown": shown, "boot": boot})
+    return lambda place: place.mounts.append(mount_at(str(place.path), kind, shown, boot))
 
 
 DRIFTS: dict[str, tuple[Callable[[WeightCheckHost], object], set[str], str]] = {

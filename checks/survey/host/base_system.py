@@ -1,9 +1,8 @@
-"""The host around Rigwright: disks, mounts, journal and packages."""
+"""The host around Rigwright: disks, journal and packages."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,29 +20,21 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
     Args:
-        asked: `models`, their root; `locks`, a folder; `room`, paths whose file systems are looked at; `packages` that
-            have to be installed.
+        asked: `locks`, a folder; `room`, paths whose file systems are looked at; `packages` that have to be installed.
     """
     return {
         "held": list(_held(Path(asked["locks"]))),
         "disks": [_disk(path) for path in asked["room"]],
-        "mounts": list(_mounts(asked["models"])),
         "journal": _journal(),
         "audit": _read_audit(),
         "missing": _missing(asked["packages"]),
     }
 
 
-def _in(folder: Path) -> list[Path]:
-    with suppress(OSError):
-        return sorted(folder.iterdir())
-    return []
-
-
 def _held(locks: Path) -> Iterator[dict[str, object]]:
     """Who holds the locks that lie in a folder."""
     names = {}
-    for path in _in(locks):
+    for path in common.list_folder(locks):
         with suppress(OSError):
             names[path.lstat().st_ino] = path.name
     for line in common.lines(common.read(PROC / "locks") or ""):
@@ -72,31 +63,6 @@ def _disk(path: str) -> dict[str, object]:
     }
 
 
-def _mounts(models: str) -> Iterator[dict[str, object]]:
-    """What is mounted below the models' root."""
-    for line in common.lines(common.read(PROC / "self/mountinfo") or ""):
-        words = line.split()
-        shown, point = (re.sub(r"\\([0-7]{3})", _octal, word) for word in words[3:5])
-        if point.startswith(f"{models}/"):
-            kind = words[words.index("-") + 1]
-            yield {"point": point, "kind": kind, "shown": shown, "boot": _at_boot(point)}
-
-
-def _octal(found: re.Match[str]) -> str:
-    return chr(int(found[1], 8))
-
-
-def _at_boot(point: str) -> bool:
-    """Whether systemd mounts it when the host is started: it has a unit that is more than what the kernel has told."""
-    escaped = "-".join(re.sub(r"[^A-Za-z0-9:_.]", _escape, part) for part in point.strip("/").split("/"))
-    folders = (ETC / "systemd/system", RUN / "systemd/generator", USR / "lib/systemd/system")
-    return any((folder / f"{escaped}.mount").exists() for folder in folders)
-
-
-def _escape(character: re.Match[str]) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in character[0].encode())
-
-
 def _journal() -> dict[str, object]:
     """Into which files what is logged goes, and what the next start of it will do."""
     opened = []
@@ -108,7 +74,7 @@ def _journal() -> dict[str, object]:
             if len([word for word in words if word]) > 1:
                 continue
             runs = True
-            for one in _in(folder / "fd"):
+            for one in common.list_folder(folder / "fd"):
                 with suppress(OSError):  # of whom it hears it opens files for a moment
                     opened.append(str(one.readlink()))
     files = [path for path in opened if path.startswith(("/var/log/journal/", "/run/log/journal/"))]

@@ -1,29 +1,18 @@
-"""What the next boot uses: the contents of initramfs images, the boot loader, and mounts."""
+"""What the next boot uses: the contents of initramfs images, the boot loader, and disks of fstab."""
 
 from __future__ import annotations
 
 import glob
-import lzma
 import os
 import re
 import stat
 import subprocess
-import zlib
-from collections.abc import Iterator
 from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, initramfs, mount_table
 from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
-CPIO, LAST = (b"070701", b"070702"), "TRAILER!!!"
-MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ\x00": "xz",
-    **dict.fromkeys((b"\x02\x21\x4c\x18", b"\x04\x22\x4d\x18"), "lz4"),
-    b"BZh": "bzip2",
-}
 MOST = 4 << 30  # bytes of one initial file system, unpacked
 MODPROBE = re.compile(r"(?:usr/)?(?:etc|lib)/modprobe\.d/[^/]+\.conf")
 MODULE = re.compile(r"(?:usr/)?(lib/modules/[^/]+/.*/(?:nvidia|nouveau)[^/]*\.ko)(\.[a-z0-9]+)?")
@@ -34,59 +23,21 @@ GRUB = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
 ASSIGNED = re.compile(r"""^\s*(?:export\s+)?(GRUB_[A-Z_]+)\+?=\s*(?:"([^"]*)"|'([^']*)'|(\S*))""", re.MULTILINE)
 
 
-def walk(data: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """(name, mode, bytes) of each file of an initial file system: of each archive in it, packed or not.
-
-    Raises:
-        RuntimeError: it ends in the middle, or is packed by what is not known here.
-    """
-    at, name = 0, ""
-    while at < len(data):
-        if data[at : at + 6] in CPIO:
-            if at + 110 > len(data):
-                raise RuntimeError("ends in the middle")
-            mode, size, named = (int(data[at + 6 + 8 * field : at + 14 + 8 * field], 16) for field in (1, 6, 11))
-            begins = (at + 110 + named + 3) & ~3
-            if begins + size > len(data):
-                raise RuntimeError("ends in the middle")
-            name = os.fsdecode(data[at + 110 : at + 109 + named]).removeprefix("./")
-            at = (begins + size + 3) & ~3
-            yield name, mode, data[begins : begins + size] if needs_content(name) else b""
-        elif data[at] == 0:
-            more = re.compile(rb"[^\0]").search(data, at)
-            at = more.start() if more else len(data)
-        else:
-            program = next((name for magic, name in MAGIC.items() if data.startswith(magic, at)), "")
-            yield from walk(expanded(program, data[at:]))
-            return
-    if name != LAST:
-        raise RuntimeError("ends in the middle")
-
-
 def needs_content(name: str) -> bool:
     """Whether a file's bytes are looked at."""
     return any(one.fullmatch(name) for one in (MODPROBE, MODULE, SCRIPT))
 
 
-def expanded(program: str, data: bytes) -> bytes:
+def expanded(words: tuple[str, ...], data: bytes) -> bytes:
     """What a compressor's output was made of.
 
     Raises:
-        RuntimeError: it is not a whole output of a program that is known here.
+        ValueError: it is not a whole output.
     """
-    try:
-        if program in ("gzip", "xz"):
-            unpacker: Any = zlib.decompressobj(wbits=31) if program == "gzip" else lzma.LZMADecompressor()
-            found: bytes = unpacker.decompress(data, MOST)
-            if not unpacker.eof:
-                raise RuntimeError("ends in the middle")
-            return found
-    except (zlib.error, lzma.LZMAError) as error:
-        raise RuntimeError(f"cannot be unpacked: {error}") from None
-    done = subprocess.run([program or "false", "-dcq"], input=data, capture_output=True, timeout=15, check=False)
-    if not done.stdout:
-        raise RuntimeError(f"cannot be unpacked by {program or 'what is known'}")
-    return done.stdout[:MOST]
+    done = subprocess.run(words, input=data, capture_output=True, timeout=15, check=False)
+    if done.returncode:
+        raise ValueError(f"cannot be unpacked by {words[0]}")
+    return done.stdout
 
 
 def disk(path: str) -> bytes | None:
@@ -105,7 +56,7 @@ def as_on_disk(name: str, inside: bytes) -> str:
     if module := MODULE.fullmatch(name):
         for path in [f"{ROOT}/{module[1]}{module[2] or ''}", *glob.glob(f"{ROOT}/{glob.escape(module[1])}*")]:
             there = disk(path)
-            packed = next((program for magic, program in MAGIC.items() if there and there.startswith(magic)), "")
+            packed = initramfs.unpacker(there or b"")
             if there is not None and packed and not inside.startswith(there[:4]):
                 there = expanded(packed, there)
             if there is not None:
@@ -128,13 +79,11 @@ def initrd(release: str) -> dict[str, object]:
     differs: list[list[str]] = []
     names: set[str] = set()
     try:
-        for name, mode, inside in walk(disk(path) or b""):
-            names.add(name)
-            if not stat.S_ISREG(mode) or not needs_content(name):
-                continue
-            if said := as_on_disk(name, inside):
-                differs.append([name, said])
-    except (RuntimeError, ValueError, subprocess.SubprocessError, OSError) as error:
+        for file in initramfs.list_files(path, needs_content) if found["there"] else ():
+            names.add(file.name)
+            if stat.S_ISREG(file.mode) and needs_content(file.name) and (said := as_on_disk(file.name, file.content)):
+                differs.append([file.name, said])
+    except (ValueError, subprocess.SubprocessError, OSError) as error:
         found["problem"] = str(error)
     if names and "init" not in names and not found["problem"]:
         found["problem"] = "has no init: its last part is missing"
@@ -222,63 +171,21 @@ def planned_words() -> list[list[str]]:
     return found
 
 
-def mounts(roots: list[str]) -> list[dict[str, object]]:
-    """Where folders of ours are mounted, if not with the system, and whether the next boot does that again."""
-    points = {}
-    for line in common.lines(common.read(f"{ROOT}/proc/self/mountinfo", most=16 << 20) or ""):
-        words = line.split(" ")
-        points[unescaped(words[4])] = words[words.index("-") + 1]
-    again = {unescaped(row[1]) for row in table() if "noauto" not in row[3].split(",")}
-    for path in glob.glob(f"{ROOT}/etc/systemd/system/*.mount") + glob.glob(f"{ROOT}/etc/systemd/system/*.automount"):
-        again |= {one.rstrip("/") for one in re.findall(r"^Where=(.*)$", common.read(path) or "", re.MULTILINE)}
-    found = []
-    for root in roots:
-        place = os.path.realpath(f"{ROOT}{root}").removeprefix(ROOT)
-        while place not in points and place != "/":
-            place = os.path.dirname(place)
-        if place != "/":
-            found.append(
-                {
-                    "root": root,
-                    "mounted": place,
-                    "type": points[place],
-                    "again": place in again or points[place] == "zfs",
-                }
-            )
-    return found
-
-
-def unescaped(word: str) -> str:
-    """A path of the kernel's lists of mounts, or of fstab."""
-    return re.sub(r"\\([0-7]{3})", lambda one: chr(int(one[1], 8)), word)
-
-
-def table() -> list[list[str]]:
-    """The rows of fstab."""
-    lines = common.lines(common.read(f"{ROOT}/etc/fstab") or "")
-    rows = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [[*row, "defaults"][:4] if len(row) == 3 else row for row in rows if len(row) >= 3]
-
-
 def away() -> list[str]:
     """Rows of fstab that keep the next boot waiting, and then from its end: their device is not there."""
     kinds = {"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel"}
     found = []
-    for source, point, kind, options, *_ in table():
+    for source, point, kind, options in mount_table.read_table(ROOT):
         key, _, value = source.partition("=")
         path = f"/dev/disk/{kinds[key]}/{value.strip(chr(34))}" if key in kinds else source
-        optional = {"nofail", "noauto", "x-systemd.automount"} & set(options.split(","))
+        optional = {"nofail", "noauto", "x-systemd.automount"} & {*options}
         if path.startswith("/dev/") and kind != "swap" and not optional and not os.path.exists(f"{ROOT}{path}"):
             found.append(f"{source} on {point}")
     return found
 
 
-def look(asked: dict[str, list[str]]) -> dict[str, object]:
-    """All of it.
-
-    Args:
-        asked: `roots`, our folders.
-    """
+def look(_asked: dict[str, object]) -> dict[str, object]:
+    """All of it; nothing is asked."""
     releases = sorted(os.path.basename(path).removeprefix("vmlinuz-") for path in glob.glob(f"{ROOT}/boot/vmlinuz-*"))
     with Pool(8) as pool:
         made = list(pool.map(initrd, releases))
@@ -288,7 +195,6 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "makes": os.path.exists(f"{ROOT}/usr/sbin/update-initramfs"),
         "grub": grub(),
         "words": planned_words(),
-        "mounts": mounts(asked["roots"]),
         "away": away(),
         "shutdown": " ".join((common.read(f"{ROOT}/run/systemd/shutdown/scheduled") or "").split()),
     }

@@ -185,6 +185,24 @@ def masked(line: str) -> str:
     return line
 
 
+def plain(name: str) -> str:
+    """A name that JSON can have."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def file_kind(mode: int) -> str:
+    """What a file of this mode is, in a word."""
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+    return kinds.get(stat.S_IFMT(mode), "device, pipe or socket")
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """What lies in a folder, by name; nothing where it cannot be read."""
+    with contextlib.suppress(OSError):
+        return sorted(folder.iterdir())
+    return []
+
+
 def lines(text: str) -> list[str]:
     """A text's lines, as every program on a host takes them: a form feed or the like ends none."""
     found = text.split("\n")

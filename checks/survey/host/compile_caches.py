@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from checks.survey.host import common
+
 SHOWN = 5  # of a list
 RIGHTS = ("system.posix_acl_access", "system.posix_acl_default")
 
@@ -22,7 +24,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     loose += [path for warm in asked["warm"] for path in walk(warm) if unfit(path)]
     return {
         "own": {path: describe_cache_folder(path) for path in asked["own"]},
-        "loose": [plain(path) for path in loose[:SHOWN]],
+        "loose": [common.plain(path) for path in loose[:SHOWN]],
     }
 
 
@@ -67,11 +69,6 @@ def unfit(path: str) -> bool:
 def user(uid: int) -> str:
     """A user's name; its number where it has none."""
     try:
-        return plain(pwd.getpwuid(uid).pw_name)
+        return common.plain(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return str(uid)
-
-
-def plain(name: str) -> str:
-    """A name that JSON can have."""
-    return name.encode("utf-8", "backslashreplace").decode()

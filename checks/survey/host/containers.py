@@ -68,7 +68,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             there, and `deep`, whether all bytes of those are read; `options`, Docker's; `socket`, of its daemon;
             `files`, paths that may be ours; `specs`, folders; `units`, names.
     """
-    there = [one for one in dpkg.packages() if one.name in asked["packages"]]
     offered = apt.read_policies(asked["candidates"])
     recorded = common.lines(common.read(f"{ROOT}{asked['store']}/installed") or "")
     about = apt.release()
@@ -76,10 +75,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     return {
         "os_id": about["os_id"],
         "os_version": about["os_version"],
-        "packages": [[one.name, one.version] for one in there if one.state == "installed"],
+        "packages": dpkg.describe_states(asked["packages"]),
         "candidates": [[name, row.candidate] for name, row in offered.items() if row.candidate],
-        "half": [one.name for one in there if one.state != "installed"],
-        "holds": [one.name for one in there if one.want == "hold"],
         "recorded": [line.split(" ", 1) for line in recorded if " " in line],
         "kept": {
             name: rollback_packages.kept(f"{asked['store']}/kept/{name}", asked["deep"]) for name in asked["groups"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +17,8 @@ ROOT = ""  # a test has a folder for a host
 ADMIN = "/var/lib/dpkg"
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders below / that are links into /usr: a list may have either name of what lies there."""
+
+METAPACKAGE = re.compile(r"linux-image-[a-z]")
 
 SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some are renamed right after
 UNPACKING = 600.0  # s: from when dpkg has a package's sums to when it has all of it
@@ -47,6 +51,33 @@ def packages() -> list[DpkgPackage]:
         return [*_packages(ROOT, _as_of(status))]
     except OSError:
         raise RuntimeError(f"{ADMIN}/status cannot be read") from None
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name matches one of shell patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def describe_states(patterns: Collection[str]) -> dict[str, object]:
+    """The packages whose names match shell patterns, and the names of all that are on hold: what
+    rigwright.host.package_states.PackageStates has.
+
+    What a package depends on is told of kernels' installed metapackages alone.
+    """
+    there = packages()
+    return {
+        "rows": [
+            {
+                "name": one.name,
+                "state": one.state,
+                "version": one.version,
+                "depends": one.depends if one.state == "installed" and METAPACKAGE.match(one.name) else "",
+            }
+            for one in there
+            if matches(one.name, patterns)
+        ],
+        "held": sorted({one.name for one in there if one.want == "hold"}),
+    }
 
 
 def _as_of(path: str) -> tuple[str, int, int, int]:

@@ -16,9 +16,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import IO
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import common, dpkg, initramfs
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.host_entry import HostEntry
 
@@ -32,12 +31,6 @@ INPUTS = ("modules.order", "modules.builtin", "modules.builtin.modinfo")
 INITRD = re.compile(r"/boot/initrd\.img-(.+)")
 LISTS = re.compile(r"/usr/lib/modules/([^/]+)/modules\.[\w.]+")
 MODULE = re.compile(r"/usr/lib/modules/([^/]+)/updates/(?:dkms/)?([^/]+\.ko(?:\.\w+)?)")
-UNPACKERS = {
-    b"\x1f\x8b": ("gzip", "-dc"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "-dcq"),
-    b"\xfd7zX": ("xz", "-dc"),
-    b"\x02\x21": ("lz4", "-dc"),
-}
 PLACES = (
     "",
     "/usr",
@@ -211,12 +204,18 @@ def _dkms(host: Attribution, entry: HostEntry, version: str, name: str) -> str:
 def foreign_files(host: Attribution, path: str) -> Iterator[str]:
     """Names in an initramfs that are neither the host's explained files nor what hooks make; why it cannot be read."""
     try:
-        for name, mode, digest in initramfs_files(path):
-            is_generated = bool(digest) if ORDER.fullmatch(name) else bool(GENERATED.fullmatch(name))
-            if stat.S_ISREG(mode) and not is_generated and not _is_copy(host, name, digest):
-                yield name
+        for file in initramfs.list_files(path, lambda name: bool(ORDER.fullmatch(name)), hashes=True):
+            if stat.S_ISREG(file.mode) and not _is_generated(file) and not _is_copy(host, file.name, file.md5):
+                yield file.name
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         yield f"({error})"
+
+
+def _is_generated(file: initramfs.InitramfsFile) -> bool:
+    """Whether hooks make a file; a list of scripts with other commands than theirs is none of them."""
+    if ORDER.fullmatch(file.name):
+        return len(file.content) <= LONGEST_ORDER and bool(ORDERED.fullmatch(file.content))
+    return bool(GENERATED.fullmatch(file.name))
 
 
 def _is_copy(host: Attribution, name: str, digest: str) -> bool:
@@ -232,79 +231,3 @@ def _is_copy(host: Attribution, name: str, digest: str) -> bool:
         if same and (host.index.owner(real) or host.is_explained(real)):
             return True
     return False
-
-
-def initramfs_files(path: str) -> Iterator[tuple[str, int, str]]:
-    """Name, mode and MD5 of each file of an initramfs: archives of cpio, of which the last one is packed.
-
-    Raises:
-        ValueError: it is none.
-        OSError: it cannot be read, or no program unpacks it.
-    """
-    # without a buffer, what a program reads begins where this has stopped
-    with open(path, "rb", buffering=0) as file:
-        found = False
-        while True:
-            start = file.tell()
-            begin = file.read(6)
-            if not begin.strip(b"\0"):
-                if len(begin) < 6:
-                    break
-                continue
-            found = True
-            if begin.startswith(b"0707"):
-                file.seek(start)
-                yield from cpio_files(file)
-                # archives begin at whole words of four bytes
-                file.seek(-(-file.tell() // 4) * 4)
-                continue
-            # zeros before it belong to no archive
-            offset = len(begin) - len(begin.lstrip(b"\0"))
-            file.seek(start + offset)
-            magic = file.read(4)
-            file.seek(start + offset)
-            words = next((words for mark, words in UNPACKERS.items() if magic.startswith(mark)), None)
-            if words is None:
-                raise ValueError("packed in an unknown way")
-            with subprocess.Popen(words, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as unpacking:
-                if unpacking.stdout:
-                    yield from cpio_files(unpacking.stdout)
-                    while unpacking.stdout.read(1 << 20):
-                        pass
-            if unpacking.returncode:
-                raise ValueError("its packed part is broken")
-            return
-    if not found:
-        raise ValueError("empty")
-
-
-def cpio_files(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
-    """The same of one archive of cpio, as the kernel reads it (Documentation/driver-api/early-userspace/buffer-format).
-    A list of scripts with other commands has no digest.
-
-    Raises:
-        ValueError: it is none.
-    """
-    while True:
-        head = stream.read(110)
-        if len(head) < 110 or head[:6] not in (b"070701", b"070702"):
-            raise ValueError("no archive of cpio")
-        fields = [int(head[at : at + 8], 16) for at in range(6, 110, 8)]
-        mode, size, length = fields[1], fields[6], fields[11]
-        name = os.fsdecode(stream.read(length).rstrip(b"\0"))
-        stream.read(-(110 + length) % 4)
-        digest = hashlib.md5(usedforsecurity=False)
-        left, commands = size, b""
-        while left:
-            piece = stream.read(min(left, 1 << 20))
-            if not piece:
-                raise ValueError("its end is missing")
-            left -= len(piece)
-            digest.update(piece)
-            commands += piece if len(commands) <= LONGEST_ORDER else b""
-        stream.read(-size % 4)
-        if name == "TRAILER!!!":
-            return
-        short = name.removeprefix("./")
-        is_usual = not ORDER.fullmatch(short) or (size <= LONGEST_ORDER and ORDERED.fullmatch(commands))
-        yield short, mode, digest.hexdigest() if is_usual else ""

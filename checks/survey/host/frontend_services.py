@@ -9,9 +9,9 @@ import re
 import time
 from typing import Any
 
-from checks.survey.host import common, systemd_properties
+from checks.survey.host import common, mount_table, systemd_properties
 
-PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID")
+PROPERTIES = ("Id", "ActiveState", "UnitFileState", "NeedDaemonReload", "MainPID")
 STATUS = "/var/lib/logrotate/status"
 ROTATED = re.compile(r'^"([^"]+)" ([0-9]{1,4})-([0-9]{1,2})-([0-9]{1,2})', re.MULTILINE)
 
@@ -50,15 +50,13 @@ def since(record: str, pid: int, settings: list[str]) -> int:
 def written(pid: int, folder: str) -> list[str]:
     """Mounts by which a process may write to a folder."""
     found, best = [], ("", "")
-    for line in common.lines(common.read(f"/proc/{pid}/mountinfo", 16 << 20) or ""):
-        words = line.split(" ")
-        place, options = words[4], words[5].split(",")
-        if f"{folder}/".startswith(place.rstrip("/") + "/"):
+    for mount in mount_table.list_mounts(pid):
+        if f"{folder}/".startswith(mount.point.rstrip("/") + "/"):
             # of several at one place the last is the one that is seen
-            if len(place) >= len(best[0]):
-                best = (place, "ro" if "ro" in options else "rw")
-        elif place.startswith(f"{folder}/") and "ro" not in options:
-            found.append(place)
+            if len(mount.point) >= len(best[0]):
+                best = (mount.point, "ro" if "ro" in mount.options else "rw")
+        elif mount.point.startswith(f"{folder}/") and "ro" not in mount.options:
+            found.append(mount.point)
     return [*([best[0]] if best[1] == "rw" else []), *found]
 
 
@@ -133,9 +131,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         found[unit] = {
             "active": state.get("ActiveState", ""),
             "enabled": state.get("UnitFileState", ""),
-            "started": (common.read(record) or "").split("\n")[0][:64],
+            "started_from": (common.read(record) or "").split("\n")[0][:64],
             "configured": (configured or "").split("\n")[0][:64],
             "replaced": program.endswith(" (deleted)"),
+            "reload_needed": bool(state.get("NeedDaemonReload")),
             "later": since(noted, pid, asked["settings"].get(unit, [])) if pid else 0,
             "exposure": levels.get(unit, ""),
             "pid": pid,

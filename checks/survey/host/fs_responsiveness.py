@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterable
 
-from checks.survey.host import common
+from checks.survey.host import mount_table
 
 PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes as long
 BEGINS = 20.0  # seconds until a process is under way that looks; on a host that is busy it takes some
@@ -91,20 +91,11 @@ def look(folder: str) -> None:
 def mounted() -> list[str]:
     """Where file systems are mounted that have a disk or a server."""
     # one of each: what is bound elsewhere is the same
-    found = {device: place for place, (device, kind) in reversed(_mounts().items()) if not KERNELS_OWN.fullmatch(kind)}
+    there = {one.point: one for one in mount_table.list_mounts()}
+    found = {one.device: one.point for one in reversed(there.values()) if not KERNELS_OWN.fullmatch(one.kind)}
     return list(found.values())
 
 
 def mount_points() -> frozenset[str]:
     """Where anything is mounted."""
-    return frozenset(_mounts())
-
-
-def _mounts() -> dict[str, tuple[str, str]]:
-    """Place -> the device, and the kind, of the file system that is there (proc_pid_mountinfo(5))."""
-    found = {}
-    for line in common.lines(common.read("/proc/self/mountinfo", 16 << 20) or ""):
-        words = line.split(" ")
-        place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), words[4])
-        found[place] = words[2], words[words.index("-") + 1]
-    return found
+    return frozenset(one.point for one in mount_table.list_mounts())

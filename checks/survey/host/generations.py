@@ -26,9 +26,9 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     current = config / "current"
     return {
         "kept": [kept(folder / one, asked) for one in sorted(numbers, key=int)],
-        "current": plain(str(current.readlink())) if current.is_symlink() else "",
+        "current": common.plain(str(current.readlink())) if current.is_symlink() else "",
         "activating": (config / asked["activating"]).exists(),
-        "beside": [plain(one) for one in listed(config)],
+        "beside": [common.plain(one) for one in listed(config)],
         "texts": texts(current) if current.is_symlink() else {},
     }
 
@@ -51,16 +51,16 @@ def kept(folder: Path, asked: dict[str, str]) -> dict[str, object]:
     for top, folders, names in os.walk(folder):
         for name in [*names, *folders]:
             path = Path(top, name)
-            place = plain(str(path.relative_to(folder)))
+            place = common.plain(str(path.relative_to(folder)))
             if place not in (asked["meta"], asked["proven"]) and (told := entry(path)):
                 files[place] = told
     meta = (common.read(folder / asked["meta"]) or "").split()
     references = common.lines(common.read(folder / "references") or "")
     return {
         "number": int(folder.name),
-        "sealed": plain(meta[0]) if meta else "",
+        "sealed": common.plain(meta[0]) if meta else "",
         "files": files,
-        "lost": [plain(path) for path in references if not os.path.lexists(path)],
+        "lost": [common.plain(path) for path in references if not os.path.lexists(path)],
         "proven": (folder / asked["proven"]).exists(),
     }
 
@@ -70,7 +70,7 @@ def entry(path: Path) -> str:
     try:
         state = path.lstat()
         if stat.S_ISLNK(state.st_mode):
-            return f"-> {plain(str(path.readlink()))}"
+            return f"-> {common.plain(str(path.readlink()))}"
         if stat.S_ISDIR(state.st_mode):
             return ""
         if not stat.S_ISREG(state.st_mode) or state.st_size > LARGEST:
@@ -83,8 +83,3 @@ def entry(path: Path) -> str:
 def listed(folder: Path) -> list[str]:
     """The names in a folder; none where there is none."""
     return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
-
-
-def plain(name: str) -> str:
-    """A name that JSON can have."""
-    return name.encode("utf-8", "backslashreplace").decode()

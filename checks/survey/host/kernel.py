@@ -10,7 +10,7 @@ import stat
 import time
 from contextlib import suppress
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import common, dpkg, pci_cards
 from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
@@ -166,30 +166,6 @@ def secure_boot() -> tuple[str, bool]:
     return said, any("already enrolled" in common.ended("mokutil", "--test-key", key, limit=5)[1] for key in there)
 
 
-def bus() -> list[dict[str, object]]:
-    """Display adapters of NVIDIA's on the PCI bus, and the ports that lead to them."""
-    found = []
-    for path in sorted(glob.glob(f"{ROOT}/sys/bus/pci/devices/*")):
-        place = path.removeprefix(ROOT)
-        if first(f"{place}/vendor") != "0x10de" or not first(f"{place}/class").startswith("0x03"):
-            continue
-        address = os.path.basename(path)
-        bound = os.path.basename(os.readlink(f"{path}/driver")) if os.path.islink(f"{path}/driver") else ""
-        text = common.read(f"{ROOT}/proc/driver/nvidia/gpus/{address}/information") or ""
-        minor = re.search(r"^Device Minor:\s*([0-9]+)\s*$", text, re.MULTILINE)
-        found.append(
-            {
-                "address": address,
-                "pci_id": f"10de:{first(f'{place}/device').removeprefix('0x')}",
-                "bound": bound,
-                "minor": minor[1] if minor else "",
-                "way": os.path.realpath(path).removeprefix(ROOT),
-                "rendering": sorted(map(os.path.basename, glob.glob(f"{path}/drm/[cr]*"))),
-            }
-        )
-    return found
-
-
 def libraries() -> list[list[str]]:
     """(name, path, the file behind it, its package) of the driver's 64-bit libraries, in the loader's order."""
     rows = [(name, path) for name, what, path in common.read_libraries(ROOT) if LIBRARY.fullmatch(f"{name} ({what})")]
@@ -239,7 +215,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
             "params": common.read(f"{ROOT}/proc/driver/nvidia/params") or "",
             "dkms": made.result(),
             "devices": devices(),
-            "cards": bus(),
+            "cards": pci_cards.list_cards(ROOT),
             "libraries": known.result(),
             "secure_boot": secure,
             "key_enrolled": enrolled,

@@ -8,9 +8,10 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
-from checks.survey.host import common, network_sockets
+from checks.survey.host import common, mount_table, network_sockets
 from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
 
 PROC, SYS = "/proc", "/sys"  # a test has folders for them
@@ -52,10 +53,6 @@ FOREIGN_SCOPES = re.compile(r"/(?:docker-|libpod-|cri-containerd-|crio-|lxc[./]|
 OURS = re.compile(r"rigwright[-_][^/]*[.](?:service|scope|socket)|rw-check-[^/]*[.]service")
 
 
-def _unescape(word: str) -> str:
-    return re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), word)
-
-
 def _names(folder: str) -> list[str]:
     with suppress(OSError):
         return sorted(os.listdir(folder))[:MOST_ROWS]
@@ -64,16 +61,13 @@ def _names(folder: str) -> list[str]:
 
 def mounts(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per file system that is mounted."""
-    for line in common.lines(common.read(f"{PROC}/1/mountinfo", 16 << 20) or "")[:MOST_ROWS]:
-        words = line.split(" ")
-        at = words.index("-") if "-" in words else 0
-        if at < 6 or len(words) < at + 4:
-            continue
-        root, place, system, source = (_unescape(words[number]) for number in (3, 4, at + 1, at + 2))
+    rows = mount_table.parse_mounts(common.read(f"{PROC}/1/mountinfo", mount_table.MOST) or "")
+    for mount in islice(rows, MOST_ROWS):
         # systemd hides files behind deleted ones, whose names are by chance
-        part = "" if root == "/" else " (a deleted file)" if root.endswith("//deleted") else f" {root}"
-        options = ",".join(sorted({*words[5].split(","), *words[at + 3].split(",")}))
-        yield text_entry(kind, f"mount {place}", f"{system} {source}{part} {options}")
+        part = "" if mount.root == "/" else f" {mount.root}"
+        part = " (a deleted file)" if mount.root.endswith("//deleted") else part
+        options = ",".join(sorted({*mount.options, *mount.system_options.split(",")}))
+        yield text_entry(kind, f"mount {mount.point}", f"{mount.kind} {mount.source}{part} {options}")
 
 
 def binary_formats(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:

@@ -30,7 +30,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """
     now = time.time()
     loose, ahead = _walked(asked["roots"], asked["late"], set(asked["apart"]), now)
-    secrets = _in(Path(asked["credentials"]))
+    secrets = common.list_folder(Path(asked["credentials"]))
     guarded = [Path(asked["credentials"]), *secrets]
     return {
         "loose": loose,
@@ -41,17 +41,11 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "secrets_listed": [str(path) for path in guarded if _has_access_list(path)],
         "secrets_stuck": [str(path) for path in guarded if not path.is_symlink() and common.stuck(path)],
         "needed": sorted(_needed(Path(asked["generations"]))),
-        "config": [path.name for path in _in(Path(asked["config"]))],
+        "config": [path.name for path in common.list_folder(Path(asked["config"]))],
         "files": {path: _sha256(Path(path)) for path in asked["files"]},
         "keys_version": _keys_version(Path(asked["keys"])) if asked["keys"] else "",
         "certificates": {str(path): _certificate(path) for path in secrets},
     }
-
-
-def _in(folder: Path) -> list[Path]:
-    with suppress(OSError):
-        return sorted(folder.iterdir())
-    return []
 
 
 def _walked(
@@ -90,17 +84,12 @@ def _walked(
 def _describe_entry(path: str, there: os.stat_result) -> dict[str, object]:
     return {
         "path": path,
-        "kind": _kind(there.st_mode),
+        "kind": common.file_kind(there.st_mode),
         "mode": stat.S_IMODE(there.st_mode),
         "uid": there.st_uid,
         "gid": there.st_gid,
         "mtime": there.st_mtime,
     }
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
-    return kinds.get(stat.S_IFMT(mode), "device, pipe or socket")
 
 
 def _entry(path: Path) -> dict[str, object]:
@@ -133,7 +122,7 @@ def _ledger(path: Path) -> dict[str, object]:
 
 def _needed(generations: Path) -> Iterator[str]:
     """Names of secrets that a generation was made with."""
-    for folder in _in(generations):
+    for folder in common.list_folder(generations):
         for line in common.lines(common.read(folder / "references") or ""):
             yield line.rpartition("/")[2]
         if (folder / "gateway").is_dir():

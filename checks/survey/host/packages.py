@@ -5,23 +5,16 @@ from __future__ import annotations
 import glob
 import os
 import re
-from fnmatch import fnmatchcase
 from typing import Any
 
 from checks.survey.host import apt, common, dpkg, rollback_packages
 from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
-BROUGHT = re.compile(r"(?:^|[ ,(])linux-image-([0-9][^ ,]*)")
 NVIDIA = re.compile(r"/(?:cuda/repos/([a-z]+[0-9]+)/|cuda-repo-([a-z]+[0-9]+)-)")
 OFF = re.compile(r"^enabled:[ \t]*(?:no|false|without|off|disable|0)[ \t]*$", re.IGNORECASE | re.MULTILINE)
 # Address and origin of a list; the address has its scheme (sources.list(5))
 ORIGIN = re.compile(r"([a-z][a-z0-9+-]*:/\S*) (\S.*)")
-
-
-def matches(name: str, patterns: list[str]) -> bool:
-    """Whether a name is one of shell patterns."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def policy(names: list[str]) -> dict[str, dict[str, object]]:
@@ -79,13 +72,13 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
     Args:
-        asked: `packages`, shell patterns of the names of the driver's; `store`, our folder of it; `deep`, whether all
-            bytes of kept files are read.
+        asked: `packages`, shell patterns of names, of which `drivers` are the driver's; `store`, our folder of it;
+            `record`, our file about it; `deep`, whether all bytes of kept files are read.
     """
     patterns, store = asked["packages"], asked["store"]
     there = dpkg.packages()
     installed = [one for one in there if one.state == "installed"]
-    drivers = sorted({one.name for one in installed if matches(one.name, patterns)})
+    drivers = sorted({one.name for one in installed if dpkg.matches(one.name, asked["drivers"])})
     holds = sorted({one.name for one in there if one.want == "hold"})
     with Pool(3) as pool:
         offered = pool.submit(policy, sorted({*drivers, *holds}))
@@ -98,15 +91,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         }
         return {
             **apt.release(),
-            "packages": [[one.name, one.version] for one in installed if one.name in drivers],
-            "half": [one.name for one in there if one.state != "installed" and matches(one.name, patterns)],
-            "kernels": [
-                [one.name, brought[1]]
-                for one in installed
-                if re.match(r"linux-image-[a-z]", one.name) and (brought := BROUGHT.search(one.depends))
-            ],
-            "headers": [one.name for one in installed if one.name.startswith("linux-headers-")],
-            "holds": holds,
+            "packages": dpkg.describe_states(patterns),
             "policy": found,
             "unattended": any(one.name == "unattended-upgrades" for one in installed),
             "blacklist": re.findall(r'^Unattended-Upgrade::Package-Blacklist::.* "(.*)";$', config, re.MULTILINE),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
-from checks.survey.host import common
+from checks.survey.host import mount_table
 
 RIGHTS = ("system.posix_acl_access", "system.posix_acl_default")
-UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system")
 DEEPEST = 40  # links that lead to links
 
 
@@ -21,12 +19,26 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         asked: `roots`, the folders; `below`, those of them in which nothing is mounted either.
     """
     roots, below = asked["roots"], asked["below"]
-    lines = common.lines(common.read("/proc/1/mountinfo") or "")
-    kept = booted()
-    mounts = [made for made in map(mount, lines) if concerns(str(made["point"]), roots, below)]
-    now = {made["point"] for made in mounts}
-    waiting = sorted(point for point in kept - now if point != "/" and concerns(point, roots, below))
-    return {"folders": {root: way(root) for root in roots}, "mounts": mounts, "waiting": waiting}
+    real = {root: os.path.realpath(root) for root in roots}
+    at_boot, there = mount_table.list_boot_points(), mount_table.list_mounts(1)
+    now = {one.point for one in there}
+    return {
+        "folders": {root: way(root) for root in roots},
+        "real": real,
+        "mounts": [
+            {
+                "point": one.point,
+                "root": one.root,
+                "kind": one.kind,
+                "source": one.source,
+                "options": list(one.options),
+                "boot": one.point in at_boot,
+            }
+            for one in there
+            if concerns(one.point, [*roots, *real.values()], roots)
+        ],
+        "waiting": sorted(point for point in at_boot - now if point != "/" and concerns(point, roots, below)),
+    }
 
 
 def concerns(point: str, roots: list[str], below: list[str]) -> bool:
@@ -67,39 +79,3 @@ def folder(path: Path) -> dict[str, object]:
             given = []
     values = {"uid": state.st_uid, "gid": state.st_gid, "mode": stat.S_IMODE(state.st_mode), "rights": given}
     return {"path": str(path), "kind": kind, **values}
-
-
-def mount(line: str) -> dict[str, object]:
-    """A line of mountinfo."""
-    before, _, after = line.partition(" - ")
-    fields, (kind, source, *_) = before.split(" "), after.split(" ")
-    return {
-        "point": unescaped(fields[4]),
-        "what": unescaped(fields[3]),
-        "kind": kind,
-        "source": unescaped(source),
-        "options": fields[5].split(","),
-    }
-
-
-def unescaped(text: str) -> str:
-    r"""What mountinfo and fstab write as \040 and the like."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
-
-
-def booted() -> set[str]:
-    """Where fstab and mount units have something mounted at a boot."""
-    found = set()
-    for line in common.lines(common.read("/etc/fstab") or ""):
-        fields = line.split()
-        if len(fields) >= 4 and not fields[0].startswith("#") and "noauto" not in fields[3].split(","):
-            found.add(os.path.normpath(unescaped(fields[1])))
-    for place in UNITS:
-        for unit in [*Path(place).glob("*.mount"), *Path(place).glob("*.automount")]:
-            if str(unit.resolve()) != "/dev/null":
-                found.add("/" + re.sub(r"\\x([0-9a-f]{2})", _byte, unit.stem.replace("-", "/")))
-    return found
-
-
-def _byte(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, mapped_code, systemd_properties
+from checks.survey.host import common, mapped_code, mount_table, systemd_properties
 
 GROUPS = "/sys/fs/cgroup"
 # Bytes of what a process has mapped: six times what the 65,530 rows of a kernel take, with usual paths
@@ -141,15 +141,8 @@ def _unit(
 
 def _covered(pid: int, views: tuple[str, ...]) -> list[str]:
     """What is mounted in a process's own view, and not in the host's, within folders; without what it may not see."""
-    own, host = ({row[0]: row[1] for row in _mounts(one)} for one in (pid, 1))
+    own, host = ({row.point: row.root for row in mount_table.list_mounts(one)} for one in (pid, 1))
     return [at for at, what in own.items() if at not in host and at.startswith(views) and "/inaccessible/" not in what]
-
-
-def _mounts(pid: int) -> Iterator[tuple[str, str]]:
-    """Where, and what of a file system."""
-    for line in common.lines(common.read(f"/proc/{pid}/mountinfo", 64 << 20) or ""):
-        what, at = (re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word) for word in line.split(" ")[3:5])
-        yield at, what
 
 
 def _other(pid: int, place: str) -> bool:

@@ -43,7 +43,10 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     """
     found = sorted(set(candidates()))
     known = owned() if found else set()
-    return {"foreign": [plain(path) for path in found if path not in known], "other": sorted(map(plain, compiled()))}
+    return {
+        "foreign": [common.plain(path) for path in found if path not in known],
+        "other": sorted(map(common.plain, compiled())),
+    }
 
 
 def candidates() -> Iterator[str]:
@@ -127,8 +130,3 @@ def owned() -> set[str]:
         if "/python3" in text:
             found.update(line for line in common.lines(text) if "/python3" in line)
     return found
-
-
-def plain(name: str) -> str:
-    """A name that JSON can have."""
-    return name.encode("utf-8", "backslashreplace").decode()

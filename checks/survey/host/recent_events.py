@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, mount_table
 
 ROOT = Path("/")  # a test has a folder for a host
 TAIL = 1 << 18  # bytes that are read of a log's end
@@ -32,7 +32,6 @@ MERGED = ("/bin/", "/sbin/", "/lib/", "/lib64/")  # links to /usr (hier(7))
 ROUTE = re.compile(r"\S+\t00000000\t[0-9A-F]{8}\t([0-9A-F]{4})\t.*")
 ROUTE_6 = re.compile(r"0{32} 00 0{32} 00 [0-9a-f]{32} [0-9a-f]{8} [0-9a-f]{8} [0-9a-f]{8} ([0-9a-f]{8}) +\S+")
 UP, REJECT = 0x1, 0x200  # linux/route.h: RTF_UP and RTF_REJECT
-OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass
@@ -158,19 +157,7 @@ def default_routes() -> int:
 
 def unmounted() -> list[str]:
     """Mount points of /etc/fstab that are mounted at boot and are not mounted now (fstab(5))."""
-    text = common.read(ROOT / "proc/self/mountinfo") or ""
-    mounted = {plain(words[4]) for line in common.lines(text) if len(words := line.split(" ")) > 5}
-    found = []
-    for line in common.lines(common.read(ROOT / "etc/fstab") or ""):
-        words = line.split()
-        if len(words) < 4 or line.lstrip().startswith("#"):
-            continue
-        point, kind, options = plain(words[1]), words[2], words[3].split(",")
-        if point.startswith("/") and kind != "swap" and "noauto" not in options:
-            found += [] if os.path.normpath(point) in mounted else [os.path.normpath(point)]
-    return sorted(found)[:50]
-
-
-def plain(word: str) -> str:
-    """A word of a table of mounts without its escapes."""
-    return OCTAL.sub(lambda one: chr(int(one[1], 8)), word)
+    mounted = {one.point for one in mount_table.list_mounts("self", str(ROOT).rstrip("/"))}
+    table = mount_table.read_table(str(ROOT).rstrip("/"))
+    wanted = [one for one in table if one.point.startswith("/") and one.kind != "swap" and "noauto" not in one.options]
+    return sorted(one.point for one in wanted if one.point not in mounted)[:50]

@@ -9,36 +9,20 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from checks.survey.host import common, overlayfs_layers
+from checks.survey.host import common, mount_table, overlayfs_layers
 
 GROUPS = "/sys/fs/cgroup"
 PAYLOAD = "libpod-payload-"
 INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)
 MANY = 200  # of a list
 DEEPEST = 1 << 22  # bytes of a store's list
-# As the kernel writes a character that would part words (proc_pid_mountinfo(5)).
-ESCAPED = re.compile(r"\\([0-7]{3})")
 NOTHING: dict[str, object] = {
     **{"first": 0, "group": "", "mounts": [], "elsewhere": [], "layers": [], "interfaces": [], "devices": []},
     "forged": [],
 }
 # What a spec gives, as NVIDIA's toolkit writes it in YAML.
 VARIABLE = re.compile(r'^ *- "?([A-Za-z_][A-Za-z0-9_]*=[^"\n]*)"?$', re.MULTILINE)
-
-
-class ProcessMount(NamedTuple):
-    """One of a process's mounts (proc_pid_mountinfo(5))."""
-
-    target: str
-    device: str
-    kind: str
-    writable: bool
-    root: str
-    has_devices: bool
-    options: str
-    """What its file system was mounted with."""
 
 
 def look(asked: dict[str, object]) -> dict[str, object]:
@@ -89,17 +73,22 @@ def _container(one: dict[str, object], group: str) -> dict[str, object]:
     first = _first(group) if group else 0
     if not first:
         return {**NOTHING, **locked}
-    mounts, hosts = list(_mounts(first)), _hosts(str(one["folder"]))
-    devices = dict(_devices(Path(f"/proc/{first}/root/dev"), {one.target for one in mounts if not one.has_devices}))
+    mounts, hosts = mount_table.list_mounts(first), _hosts(str(one["folder"]))
+    devices = dict(
+        _devices(
+            Path(f"/proc/{first}/root/dev"),
+            {one.point for one in mounts if one.has("nodev")},
+        )
+    )
     pairs: list[list[str]] = one["mounts"]  # type: ignore[assignment] # by who asks
     return {
         "first": first,
         "group": group,
         "mounts": [
             {
-                "target": mount.target,
+                "target": mount.point,
                 "kind": mount.kind,
-                "writable": mount.writable,
+                "writable": not mount.has("ro"),
                 "root": mount.root,
                 "hosts": mount.device in hosts,
             }
@@ -124,40 +113,24 @@ def _first(group: str) -> int:
     return 0
 
 
-def _mounts(pid: int | str) -> Iterator[ProcessMount]:
-    """Each of them."""
-    for line in (common.read(f"/proc/{pid}/mountinfo") or "").splitlines():
-        before, _, after = line.partition(" - ")
-        words, of = before.split(" "), after.split(" ")
-        if len(words) > 5 and len(of) > 2:
-            said = {*words[5].split(","), *of[2].split(",")}
-            yield ProcessMount(
-                _plain(words[4]), words[2], of[0], "ro" not in said, _plain(words[3]), "nodev" not in said, of[2]
-            )
-
-
 def _hosts(folder: str) -> set[str]:
     """The file systems that the host has, but for those in a container's folder."""
-    return {one.device for one in _mounts("self") if not f"{one.target}/".startswith(f"{folder}/")}
+    return {one.device for one in mount_table.list_mounts() if not f"{one.point}/".startswith(f"{folder}/")}
 
 
-def _plain(text: str) -> str:
-    return ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
-
-
-def _layers(first: int, mounts: list[ProcessMount], locked: list[str]) -> list[str]:
+def _layers(first: int, mounts: list[mount_table.Mount], locked: list[str]) -> list[str]:
     """What a container's root is made of, the uppermost first."""
-    named = next((_lower(one.options) for one in mounts if one.target == "/"), [])
+    named = next((_lower(one.system_options) for one in mounts if one.point == "/"), [])
     # where the names of all of them are too long for a mount, podman has open folders in their place
     if not all(Path(one).name.isdecimal() for one in named) or len(named) != len(locked):
         return named
-    return overlayfs_layers.shown(f"/proc/{first}/root", locked, {one.target for one in mounts} - {"/"})
+    return overlayfs_layers.shown(f"/proc/{first}/root", locked, {one.point for one in mounts} - {"/"})
 
 
 def _lower(options: str) -> list[str]:
     """The folders that an overlay shows, where they really lie."""
     named = next((one[9:] for one in options.split(",") if one.startswith("lowerdir=")), "")
-    return [os.path.realpath(_plain(path)) for path in named.split(":") if path]
+    return [os.path.realpath(mount_table.unescape(path)) for path in named.split(":") if path]
 
 
 def _other(pid: int, source: str, target: str) -> bool:

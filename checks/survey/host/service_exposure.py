@@ -8,7 +8,7 @@ import re
 import socket
 from typing import Any
 
-from checks.survey.host import common, foreign_proxies, listener_probe, network_sockets
+from checks.survey.host import common, foreign_proxies, listener_probe, mount_table, network_sockets
 
 LISTENS = "00010000"  # a flag of /proc/net/unix
 TUNNELS = re.compile(
@@ -35,11 +35,7 @@ def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
 
 def mounted(folders: list[str]) -> dict[str, list[str]]:
     """Folder -> where else, and what else over it, is mounted of what is mounted there."""
-    rows = []
-    for line in common.lines(common.read("/proc/1/mountinfo", 16 << 20) or ""):
-        words = line.split(" ")
-        place = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), words[4])
-        rows.append((words[2], words[3], place))
+    rows = [(one.device, one.root, one.point) for one in mount_table.list_mounts(1)]
     found = {}
     for folder in folders:
         here = [row for row in rows if row[2] == folder]

@@ -74,6 +74,8 @@ class BusMessageReader:
             while self.at < end:
                 found.append(self.text())
             return found
+        if kind == "b":
+            return bool(self.number("I"))
         if kind in ("u", "t"):
             return self.number({"u": "I", "t": "Q"}[kind])
         if kind == "g":

@@ -90,11 +90,6 @@ def hashed(path: str) -> str:
     return digest.hexdigest()
 
 
-def plain(name: str) -> str:
-    """A name that JSON can have."""
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
 def is_real_folder(path: str) -> bool:
     """Whether it is a folder, and no link to one."""
     return Path(path).is_dir() and not Path(path).is_symlink()
@@ -141,7 +136,13 @@ def same(state: TreeNode, was: list[Any]) -> bool:
 
 def change(what: str, name: str, expected: str, found: str, since: str) -> dict[str, str]:
     """One row of the answer."""
-    return {"what": what, "path": plain(name), "expected": plain(expected), "found": plain(found), "since": since}
+    return {
+        "what": what,
+        "path": common.plain(name),
+        "expected": common.plain(expected),
+        "found": common.plain(found),
+        "since": since,
+    }
 
 
 def compared(state: TreeNode, was: list[Any], deep: bool) -> dict[str, str] | None:
@@ -268,10 +269,15 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             if is_real_folder(path) and any(name.startswith(one) for one in begins):
                 found[path] = folder
             elif path not in asked["installed"]:
-                beside.append(plain(path))
+                beside.append(common.plain(path))
     told = []
     for path, folder in found.items():
-        made: dict[str, object] = {"path": plain(path), "there": is_real_folder(path), "unrecorded": "", "marker": ""}
+        made: dict[str, object] = {
+            "path": common.plain(path),
+            "there": is_real_folder(path),
+            "unrecorded": "",
+            "marker": "",
+        }
         unless = asked["unless"].get(folder, [])
         at_once = None if asked["deep"] or not is_real_folder(path) else unless
         entries = read_recorded_entries(path, asked["records"]["folder"], known, at_once)
@@ -285,14 +291,14 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         if path in asked["declared"]:
             made["marker"] = common.read(f"{path}/{asked['marker']}") or ""
         told.append(made)
-    packages = {prefix: [plain(one) for one in distributions(prefix)] for prefix in asked["prefixes"]}
+    packages = {prefix: [common.plain(one) for one in distributions(prefix)] for prefix in asked["prefixes"]}
     return {"trees": told, "beside": beside, "gone": gone(asked["records"]["folder"], known), "distributions": packages}
 
 
 def gone(folder: str, known: dict[str, str]) -> list[str]:
     """Trees that are recorded and that are not there."""
     begun = (common.begin(f"{folder}/{name}", BEGINS) for name in names(folder) if name in known)
-    return [plain(found[1]) for text in begun if (found := TREE.match(text)) and not os.path.lexists(found[1])]
+    return [common.plain(found[1]) for text in begun if (found := TREE.match(text)) and not os.path.lexists(found[1])]
 
 
 def distributions(prefix: str) -> list[str]:

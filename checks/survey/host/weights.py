@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,11 +81,6 @@ def _mtime(path: Path) -> float | None:
     return None
 
 
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
-    return kinds.get(stat.S_IFMT(mode), "device, pipe or socket")
-
-
 def _file(path: Path, asked: dict[str, Any], records: Path) -> dict[str, Any]:
     name = asked["record"]
     line = (common.read(records / name) or "").removesuffix("\n")
@@ -108,7 +102,7 @@ def _file(path: Path, asked: dict[str, Any], records: Path) -> dict[str, Any]:
         found = path.lstat()
         times = [f"{ns // 10**9}.{ns % 10**9:09}" for ns in (found.st_mtime_ns, found.st_ctime_ns)]
         there |= {
-            "kind": _kind(found.st_mode),
+            "kind": common.file_kind(found.st_mode),
             "mode": found.st_mode,
             "uid": found.st_uid,
             "size": found.st_size,
@@ -152,7 +146,7 @@ def _folders(root: Path, files: list[Path]) -> list[dict[str, object]]:
         entry: dict[str, object] = {"path": str(path), "kind": "none", "mode": 0, "uid": 0, "inherits": False}
         with suppress(OSError):
             there = path.lstat()
-            entry |= {"kind": _kind(there.st_mode), "mode": there.st_mode, "uid": there.st_uid}
+            entry |= {"kind": common.file_kind(there.st_mode), "mode": there.st_mode, "uid": there.st_uid}
             # what root makes in it later is then somebody else's to write, too
             entry["inherits"] = "system.posix_acl_default" in os.listxattr(path, follow_symlinks=False)
         found.append(entry)

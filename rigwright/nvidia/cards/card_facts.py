@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rigwright.host import pci_cards
 from rigwright.host.script_output import (
     Schema,
     free_text,
@@ -15,13 +16,9 @@ from rigwright.host.script_output import (
     optional,
     parse_output,
     path,
-    pci_address,
     sha256,
-    tolerant,
-    unit,
-    word,
-    yes_or_no,
 )
+from rigwright.host.service_states import NO_SERVICE, UNIT_SCHEMA, ServiceState, read_service_states
 from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import POWER_UNIT
 from rigwright.model.inventory_schema import DriverEntry
@@ -29,7 +26,7 @@ from rigwright.model.roots import Roots
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.card_setting_files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.nvidia.cards.topology import DEVICES, Topology
+from rigwright.nvidia.cards.topology import Topology
 from rigwright.nvidia.driver.driver_facts import PERSISTENCE_UNIT, DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan
 from rigwright.nvidia.value_parsers import sysctl_name
@@ -37,7 +34,7 @@ from rigwright.render import render
 
 CARD_SCHEMA: Schema = {
     **topology.TOPOLOGY_SCHEMA,
-    "unit": (unit, optional(word, "none"), optional(word, "inactive"), optional(yes_or_no, False)),
+    **UNIT_SCHEMA,
     "applied": (optional(sha256),),
     "sysctl": (sysctl_name, free_text),
     "record": (sha256,),
@@ -46,20 +43,10 @@ POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
 
 
 @dataclass(frozen=True)
-class UnitFacts:
-    """One of systemd's, in its words."""
-
-    enabled: str = "none"
-    state: str = "inactive"
-    changed: bool = False
-    """Whether systemd has to read it again."""
-
-
-@dataclass(frozen=True)
 class CardFacts:
     """A host with its driver running."""
 
-    units: dict[str, UnitFacts]
+    units: Mapping[str, ServiceState]
     gpus: dict[str, Gpu]
     """The cards that answer, by address."""
     applied: str
@@ -97,7 +84,7 @@ def parse(output: Iterable[str]) -> CardFacts:
     told = parse_output(output, CARD_SCHEMA)
     gpus, _ = topology.parse_answering_cards(told)
     return CardFacts(
-        units={name: UnitFacts(*row) for name, *row in told.many("unit")},
+        units=read_service_states(told),
         gpus={gpu.address: gpu for gpu in gpus},
         applied=told.one("applied"),
         sysctl=dict(told.many("sysctl")),
@@ -119,14 +106,14 @@ def find_unset(
         found.setdefault(step, []).append(why)
 
     for name in required_units(driver_entry):
-        there = live.units.get(name, UnitFacts())
-        if there.changed:
+        there = live.units.get(name, NO_SERVICE)
+        if there.reload_needed:
             note("reload", f"{name} was changed")
             note(f"restart {name}", f"{name} was changed")
         if there.enabled != "enabled":
             note(f"enable {name}", f"{name} is {there.enabled}")
-        if there.state != "active":
-            note(f"restart {name}", f"{name} is {there.state}")
+        if there.active != "active":
+            note(f"restart {name}", f"{name} is {there.active}")
     places = [one.address for one in live.topology.cards]
     reserved = {place for gpu_index, place in enumerate(places) if gpu_index in reserved_gpus}
     if driver_entry.managed:
@@ -190,7 +177,7 @@ FILE = re.compile(r"/dev/nvidia([0-9]{1,4})")
 UNEXPLAINED_MIB = 256
 
 
-HOLDERS_SCHEMA: Schema = {"card": (pci_address, tolerant(number, None)), "holder": (number, free_text, free_text, path)}
+HOLDERS_SCHEMA: Schema = {**pci_cards.CARD_SCHEMA, "holder": (number, free_text, free_text, path)}
 
 
 @dataclass(frozen=True)
@@ -205,7 +192,7 @@ class ForeignProcesses:
 
 def render_holders_query() -> str:
     """The script for a host; `parse_holders` parses its output."""
-    return render("nvidia_driver/holders.sh.j2", devices=DEVICES)
+    return render("nvidia_driver/holders.sh.j2", devices=pci_cards.DEVICES)
 
 
 def parse_holders(output: Iterable[str], reserved_gpus: Collection[int]) -> ForeignProcesses:
@@ -221,9 +208,7 @@ def parse_holders(output: Iterable[str], reserved_gpus: Collection[int]) -> Fore
     told = parse_output(output, HOLDERS_SCHEMA)
     # a file has the driver's own number of the card
     gpu_indexes = {
-        minor: gpu_index
-        for gpu_index, (_, minor) in enumerate(sorted(told.many("card"), key=_place_order))
-        if minor is not None
+        one.minor: gpu_index for gpu_index, one in enumerate(pci_cards.read_pci_cards(told)) if one.minor is not None
     }
     found: dict[tuple[int, str, str], list[str]] = {}
     for pid, name, cgroup, device in told.many("holder"):
@@ -275,7 +260,3 @@ def describe_borrowers(
     if kept:
         said += f"; {' and '.join(kept)} {'holds' if len(kept) == 1 else 'hold'} for {'it' if one else 'them'} too"
     return [said, *(f"{one}{ENDS if ended else ''}" for one in borrowers)]
-
-
-def _place_order(row: tuple[str, int | None]) -> str:
-    return row[0]

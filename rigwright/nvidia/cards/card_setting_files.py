@@ -6,12 +6,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from rigwright.host.pci_cards import DEVICES
 from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import POWER_UNIT
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.roots import Roots
 from rigwright.nvidia.cards.smi import TIMEOUT
-from rigwright.nvidia.cards.topology import DEVICES
 from rigwright.project_root import ROOT
 from rigwright.render import render
 

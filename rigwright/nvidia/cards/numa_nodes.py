@@ -1,15 +1,14 @@
-"""The NUMA node of some cards, by their places on the bus."""
+"""The NUMA node of some cards."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 
-from rigwright.host.script_output import HostOutput, one_of, pci_address, yes_or_no
+from rigwright.host.script_output import HostOutput, one_of, yes_or_no
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.inventory_feature import FactSource
 from rigwright.nvidia.cards.card_setting_files import POWER, SYSCTL
-from rigwright.nvidia.value_parsers import numa_node_list, numa_node_number
+from rigwright.nvidia.value_parsers import numa_node_list
 
 
 def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:
@@ -25,8 +24,7 @@ def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:
     """
     if len(facts.numa_nodes) < 2:
         return None
-    places = [facts.pci_cards[gpu_index][0] if gpu_index < len(facts.pci_cards) else "" for gpu_index in cards]
-    nodes = {facts.card_nodes.get(place) for place in places}
+    nodes = {facts.pci_cards[index].numa_node if index < len(facts.pci_cards) else None for index in cards}
     node = nodes.pop() if len(nodes) == 1 else None
     return node if node in facts.numa_nodes else None
 
@@ -37,7 +35,6 @@ NODES_WITH = ("has_cpu", "has_memory")
 
 def _read_card_facts(output: HostOutput) -> Mapping[str, object]:
     return {
-        "card_nodes": MappingProxyType(dict(output.many("card_node"))),
         "numa_nodes": _numa_nodes(output),
         "settings_ours": output.one("settings_ours"),
     }
@@ -54,7 +51,6 @@ CARD_FACTS = FactSource(
     "nvidia_cards/probe.sh.j2",
     lambda rig: {"settings": [POWER, SYSCTL]},
     {
-        "card_node": (pci_address, numa_node_number),
         "nodes_with": (one_of(*NODES_WITH), numa_node_list),
         "settings_ours": (yes_or_no,),
     },

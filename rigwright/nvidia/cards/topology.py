@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from rigwright.host.script_output import HostOutput, Schema, number, optional, parse_output, pci_address
+from rigwright.host.pci_cards import CARD_SCHEMA, DEVICES, read_pci_cards
+from rigwright.host.script_output import HostOutput, Schema, number, parse_output
 from rigwright.model.catalog_schema import Card
 from rigwright.model.fact_types import HostFacts
 from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
 from rigwright.nvidia.cards.smi_text_reports import BAR1, MEMORY, PEERS, TOPOLOGY, parse_sections, parse_topology_matrix
-from rigwright.nvidia.value_parsers import cpus, numa_node_number, pcie_lanes, tool_output
+from rigwright.nvidia.value_parsers import tool_output
 from rigwright.render import render
 
-DEVICES = "/sys/bus/pci/devices"
 QUESTIONS = (("gpus", GPUS), ("memory", MEMORY), ("topology", TOPOLOGY), ("peers", PEERS))
 TOPOLOGY_SCHEMA: Schema = {
-    "card": (pci_address, numa_node_number, optional(cpus), pcie_lanes, pcie_lanes),
+    **CARD_SCHEMA,
     **{key: (number, tool_output) for key, _ in QUESTIONS},
 }
 T = TypeVar("T")
@@ -115,20 +115,19 @@ def build_topology(told: HostOutput) -> Topology:
     gpus, failed = parse_answering_cards(told)
     known = {gpu.address: gpu for gpu in gpus}
     memory = _parse_table(parse_sections, told, "memory")
-    rows = sorted(told.many("card"))
     cards = tuple(
         CardPlace(
             gpu_index,
-            place,
-            known[place].uuid if place in known else "",
-            numa,
-            near,
-            now,
-            most,
-            known[place].vbios if place in known else "",
-            _parse_bar1_mib(memory.get(place, {})),
+            one.address,
+            known[one.address].uuid if one.address in known else "",
+            one.numa_node,
+            one.cpus,
+            one.lanes,
+            one.lanes_max,
+            known[one.address].vbios if one.address in known else "",
+            _parse_bar1_mib(memory.get(one.address, {})),
         )
-        for gpu_index, (place, numa, near, now, most) in enumerate(rows)
+        for gpu_index, one in enumerate(read_pci_cards(told))
     )
     gpu_indexes = {card.address: card.gpu_index for card in cards}
     # nvidia-smi's own numbers are those of the cards that answer
@@ -167,7 +166,9 @@ def _parse_bar1_mib(said: Mapping[str, str]) -> int | None:
 
 def cards_on_bus(cards: tuple[Card, ...], facts: HostFacts) -> list[tuple[int, Card, str]]:
     """(number, declared card, address) of each declared card that is on the bus."""
-    return [(number, card, facts.pci_cards[number][0]) for number, card in enumerate(cards[: len(facts.pci_cards)])]
+    return [
+        (number, card, facts.pci_cards[number].address) for number, card in enumerate(cards[: len(facts.pci_cards)])
+    ]
 
 
 def answering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:

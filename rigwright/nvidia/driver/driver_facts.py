@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
+from rigwright.host.package_states import KERNEL_PATTERNS, PACKAGE_SCHEMA, PackageStates, read_package_states
+from rigwright.host.pci_cards import CARD_SCHEMA, PciCard, read_pci_cards
 from rigwright.host.script_output import (
     Schema,
     apt_failure,
@@ -15,7 +17,6 @@ from rigwright.host.script_output import (
     optional,
     parse_output,
     path,
-    pci_address,
     word,
     yes_or_no,
 )
@@ -27,7 +28,6 @@ from rigwright.nvidia.value_parsers import (
     mask_state,
     maybe,
     package,
-    pci_id,
     secure_boot_state,
     tool_output,
     version,
@@ -130,16 +130,6 @@ class InstalledPackage:
 
 
 @dataclass(frozen=True)
-class BusCard:
-    """A display adapter of NVIDIA's on the PCI bus."""
-
-    address: str
-    pci_id: str
-    bound: str = ""
-    """The kernel driver that has it."""
-
-
-@dataclass(frozen=True)
 class DriverFacts:
     """One host, as found."""
 
@@ -153,7 +143,7 @@ class DriverFacts:
     secure_boot: Literal["on", "off", "unknown"] = "off"
     key_enrolled: bool = False
     """Whether the firmware trusts the key that DKMS signs with here."""
-    cards: tuple[BusCard, ...] = ()
+    cards: tuple[PciCard, ...] = ()
     module: str = ""
     """Version of the module that is loaded; empty without one."""
     module_open: bool = False
@@ -286,26 +276,51 @@ def release_key(release: str) -> list[tuple[int, int, str]]:
     ]
 
 
+class PackageFields(TypedDict):
+    """The fields of DriverFacts that dpkg and apt decide."""
+
+    kernel_packages: tuple[tuple[str, str], ...]
+    packages: tuple[InstalledPackage, ...]
+    half: tuple[str, ...]
+    headers: frozenset[str]
+    held: frozenset[str]
+
+
+def package_fields(states: PackageStates, origins: Mapping[str, str]) -> PackageFields:
+    """The fields of DriverFacts that follow from packages.
+
+    Args:
+        states: Packages of the driver's and of kernels, and those on hold.
+        origins: Package -> the word of its archive for itself.
+    """
+    drivers = states.matching(OF_A_DRIVER)
+    return {
+        "kernel_packages": states.kernel_metapackages,
+        "packages": tuple(
+            InstalledPackage(name, there, origins.get(name, "")) for name, there in sorted(drivers.versions.items())
+        ),
+        "half": drivers.half,
+        "headers": states.headers,
+        "held": frozenset(states.held),
+    }
+
+
 DRIVER_SCHEMA: Schema = {
+    **PACKAGE_SCHEMA,
+    **CARD_SCHEMA,
     "os_id": (word,),
     "os_version": (maybe,),
     "architecture": (word,),
     "kernel": (file_name,),
-    "kernel_package": (package, file_name),
     "secure_boot": (secure_boot_state,),
     "key_enrolled": (yes_or_no,),
-    "pci": (pci_address, pci_id, maybe),
     "module": (optional(version),),
     "module_open": (yes_or_no,),
     "params": (tool_output,),
     "nouveau": (yes_or_no,),
     "run_file": (path,),
-    "half": (package,),
-    "headers": (package,),
-    "held": (package,),
     "apt_failure": (tool_output, tool_output),
     "origin": (package, free_text),
-    "package": (package, version),
     "nvidia_source": (word, path),
     "kernel_module": (file_name, optional(version)),
     "initrd_old": (file_name,),
@@ -328,7 +343,7 @@ def render_probe(roots: Roots, toolkit_spec: ToolkitSpec) -> str:
         state=roots.state,
         modprobe=MODPROBE,
         persistence_unit=PERSISTENCE_UNIT,
-        packages=OF_A_DRIVER,
+        packages=(*OF_A_DRIVER, *KERNEL_PATTERNS),
         modules=MODULE_NAMES,
     )
 
@@ -340,28 +355,21 @@ def parse(output: Iterable[str]) -> DriverFacts:
         ValueError: it is not what a host can tell, or something is missing.
     """
     told = parse_output(output, DRIVER_SCHEMA)
-    origins = dict(told.many("origin"))
     return DriverFacts(
         os_id=told.one("os_id"),
         os_version=told.one("os_version"),
         architecture=told.one("architecture"),
         kernel=told.one("kernel"),
-        kernel_packages=tuple(sorted(told.many("kernel_package"))),
         secure_boot=told.one("secure_boot"),
         key_enrolled=told.one("key_enrolled"),
-        cards=tuple(BusCard(*row) for row in sorted(told.many("pci"))),
+        cards=read_pci_cards(told),
         module=told.one("module"),
         module_open=told.one("module_open"),
         nouveau=told.one("nouveau"),
         params=parse_parameters(told.one("params")),
-        packages=tuple(
-            InstalledPackage(name, there, origins.get(name, "")) for name, there in sorted(told.many("package"))
-        ),
+        **package_fields(read_package_states(told), dict(told.many("origin"))),
         run_files=tuple(told.all("run_file")),
         nvidia_sources=tuple(sorted(told.many("nvidia_source"))),
-        half=tuple(told.all("half")),
-        headers=frozenset(told.all("headers")),
-        held=frozenset(told.all("held")),
         apt_failure=apt_failure(told),
         # what runs is told beside all that can be booted
         kernel_modules=tuple(sorted(set(told.many("kernel_module")))),

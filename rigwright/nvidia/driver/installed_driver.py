@@ -6,10 +6,11 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from rigwright.host.pci_cards import PciCard
 from rigwright.model.catalog_schema import Card
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import CardGeneration, DriverSupply, DriverTables
-from rigwright.nvidia.driver.driver_facts import LIBRARY, MODULES, BusCard, DriverFacts, InstalledPackage
+from rigwright.nvidia.driver.driver_facts import LIBRARY, MODULES, DriverFacts, InstalledPackage
 from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from rigwright.validated_types import Archive, Flavour
 
@@ -46,7 +47,7 @@ def list_driver_cards(cards: tuple[Card, ...], facts: DriverFacts, known: Driver
     return tuple(found)
 
 
-def list_drivable_cards(facts: DriverFacts, known: DriverTables) -> tuple[BusCard, ...]:
+def list_drivable_cards(facts: DriverFacts, known: DriverTables) -> tuple[PciCard, ...]:
     """The cards on the bus that NVIDIA's driver can have: it supports them, and no other driver keeps them."""
     return tuple(
         one for one in facts.cards if known.device_generation(one.pci_id).flavours and one.bound in ("", *GIVING_WAY)
