@@ -97,7 +97,7 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
 FINGERPRINT: Section[HostFingerprint] = Section(
     "fingerprint",
     HostFingerprint,
-    collection_question,
+    lambda scene: collection_question(scene) if scene.compares_entries else None,
     lambda scene: float(DEEP_S) if scene.deep else 60.0,
     blind="what root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in firmware",
     start_order=0,
