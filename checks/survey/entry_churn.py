@@ -104,6 +104,11 @@ CHURN: tuple[ChurnRule, ...] = (
             "route ? ** dev veth*",
             "route ? ** dev cni*",
             "route ? ** linkdown*",
+            *(
+                f"address {name}* *"
+                for name in ("docker", "br-", "veth", "cni", "virbr", "lxc", "podman", "flannel", "cali", "kube-")
+            ),
+            "address cilium* *",
         ),
         "networks of containers",
     ),
@@ -113,8 +118,8 @@ CHURN: tuple[ChurnRule, ...] = (
         for number, state in ((0, "from all lookup local"), (32766, "from all lookup main"))
     ),
     ChurnRule("network_hooks", ("routing rule ? 32767",), "the kernel's own routing rules", "from all lookup default"),
-    ChurnRule("host_names", ("/etc/resolv.conf.*",), "the resolver, which DHCP writes"),
-    ChurnRule("host_names", ("/etc/resolv.conf",), "the resolver, which DHCP writes", "link to *run/*"),
+    ChurnRule("etc", ("/etc/resolv.conf.*",), "the resolver, which DHCP writes"),
+    ChurnRule("name_service", ("/etc/resolv.conf",), "the resolver, which DHCP writes", "link to *run/*"),
     ChurnRule("network_hooks", ("/etc/resolvconf/run/**",), "the resolver, which DHCP writes"),
     ChurnRule(
         "root_tools",

@@ -25,6 +25,8 @@ class EntryCollection:
             asked: `classes`, each with `name`, `paths`, `readers` and `secret`; `churn`, with `kind`, `keys`, `states`
                 and `reason`; `folder` of key and cache; `nonce`, of this run; `deep`, whether all is read.
         """
+        self.digests = EntryDigests(asked["folder"], deep=asked["deep"])
+        asked = {**asked, "memory": self.digests.memory}
         self.asked = asked
         self.secret = {one["name"] for one in asked["classes"] if one["secret"]}
         self.excluded: dict[str, int] = {}
@@ -38,7 +40,6 @@ class EntryCollection:
             for one in asked["churn"]
         ]
         self._churn_of: dict[str, list[tuple[re.Pattern[str], re.Pattern[str], str]]] = {}
-        self.digests = EntryDigests(asked["folder"], deep=asked["deep"])
         read = entry_readers.collect(asked, self.is_excluded)
         taken = {entry.path for entry in read if entry.path}
         files = entry_files.collect(asked, self.digests, self.is_excluded, taken)
