@@ -108,9 +108,9 @@ CHURN: tuple[ChurnRule, ...] = (
                 f"address {name}* *"
                 for name in ("docker", "br-", "veth", "cni", "virbr", "lxc", "podman", "flannel", "cali", "kube-")
             ),
-            "address cilium* *",
+            *("address cilium* *", "address lo 127.0.0.1/8", "address lo ::1/128", "address * fe80:*"),
         ),
-        "networks of containers",
+        "networks of containers, and addresses that the kernel gives",
     ),
     ChurnRule("network_hooks", ("/run/systemd/network/*-netif-*", "/etc/network/run/*"), "state of interfaces"),
     *(

@@ -18,7 +18,9 @@ from rigwright.monitoring.self_check import results_folder
 from rigwright.nginx_package import LEFTOVER_FILES
 from rigwright.plan.host_facts import required_packages
 
-DRIVER_NAMES = r"(?:lib)?(?:nvidia|cuda|xnvctrl)[a-z0-9+.-]*|dkms|linux-(?:headers|image|modules)-.*|xserver-xorg-video-nvidia.*"
+DRIVER_NAMES = (
+    r"(?:lib)?(?:nvidia|cuda|xnvctrl)[a-z0-9+.-]*|dkms|linux-(?:headers|image|modules)-.*|xserver-xorg-video-nvidia.*"
+)
 CONTAINER_NAMES = r"docker[a-z0-9.-]*|containerd(?:[.]io)?|podman|buildah|crun|runc"
 """Names of packages that a driver and container engines bring; on what they depend follows from dpkg's records."""
 DEEP_S = 600  # seconds in which all files of the classes are read, a hundred megabytes each

@@ -29,7 +29,14 @@ ATTRIBUTES = {
     "system.posix_acl_access": "access list",
     "system.posix_acl_default": "default access list",
 }
-LABELS = ("security.selinux", "security.SMACK64", "security.ima", "security.evm", "security.apparmor", "trusted.overlay.")
+LABELS = (
+    "security.selinux",
+    "security.SMACK64",
+    "security.ima",
+    "security.evm",
+    "security.apparmor",
+    "trusted.overlay.",
+)
 """Beginnings of the names of attributes that the kernel gives to files."""
 MOST_ATTRIBUTES, LONGEST_NAME = 20, 60  # of a file; characters
 

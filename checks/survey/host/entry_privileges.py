@@ -14,7 +14,7 @@ from checks.survey.host.entry_digests import EntryDigests
 from checks.survey.host.host_entry import HostEntry
 
 MOST_SCANNED = 40_000  # files of a folder outside the classes that are looked at
-SCANNED_DEPTH = 8  # folders
+SCANNED_DEPTH = 16  # folders
 MOST_SCANNED_DEEP = 2_000_000
 FULL_SCAN_AGE = 48 * 3600.0  # s: for so long, a full look at all disks stands for what others leave out
 SCANNED = (

@@ -13,7 +13,15 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from checks.survey.host import common, entry_files, entry_privileges, ledger_entries, live_entries, process_entries, secret_entries
+from checks.survey.host import (
+    common,
+    entry_files,
+    entry_privileges,
+    ledger_entries,
+    live_entries,
+    process_entries,
+    secret_entries,
+)
 from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
 from checks.survey.host.thread_pool import Pool
 

@@ -4,11 +4,9 @@ archives.
 
 from __future__ import annotations
 
-import bz2
 import glob
 import hashlib
 import heapq
-import lzma
 import os
 import stat
 import zlib
@@ -23,8 +21,6 @@ MOST_READ = {False: 5000, True: 500_000}
 """Files that are compared with secrets, without and with `deep`."""
 SHORTEST = 16  # characters of a line of a secret that nobody writes by chance
 PIECE = 1 << 18  # bytes
-REMEMBERED = 1 << 16
-"""Bytes of a file from which on it is remembered as one without a secret, by inode, size and times."""
 LIMITS = {False: (4 << 20, 16 << 20, 64 << 20), True: (1 << 28, 1 << 30, 4 << 30)}
 """Bytes of a file, of what one comes to unpacked, and of all; without and with `deep`."""
 MOST_ATTRIBUTES = 20  # of a file
@@ -38,9 +34,7 @@ def secret_copies(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
         return
     search = SecretSearch(needles, asked)
     for path, status in search.candidates():
-        if name := search.secret_in_attributes(path):
-            yield text_entry(kind, path, f"has the secret {name} in an attribute, and others may read it", path)
-        elif name := search.secret_in(path, status):
+        if name := search.secret_in(path, status):
             yield text_entry(kind, path, f"has the secret {name}, and others may read it", path)
     search.keep()
 
@@ -78,22 +72,20 @@ class SecretSearch:
         return heapq.nlargest(MOST_READ[self.deep], found, key=lambda row: row[1].st_ctime)
 
     def secret_in(self, path: str, status: os.stat_result) -> str:
-        """The name of the secret that a file has; empty for none."""
+        """The name of the secret that a file or an extended attribute of it has; empty for none."""
         identity = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-        size = min(status.st_size, self.longest)
-        if status.st_size < SHORTEST or self.left < size:
-            return ""
         if self.known.get(path) != identity:
+            size = min(status.st_size, self.longest)
+            if self.left < size:
+                return ""
             self.left -= size
             with suppress(OSError):
-                if name := self._find(f"{entry_files.ROOT}{path}"):
+                if name := self._find_in_attributes(path) or self._find(f"{entry_files.ROOT}{path}"):
                     return name
-        if status.st_size >= REMEMBERED:
-            self.clean[path] = identity
+        self.clean[path] = identity
         return ""
 
-    def secret_in_attributes(self, path: str) -> str:
-        """The name of the secret that an extended attribute of a file has; empty for none."""
+    def _find_in_attributes(self, path: str) -> str:
         with suppress(OSError):
             for name in os.listxattr(f"{entry_files.ROOT}{path}", follow_symlinks=False)[:MOST_ATTRIBUTES]:
                 if found := self._name_in(os.getxattr(f"{entry_files.ROOT}{path}", name, follow_symlinks=False)):
@@ -101,8 +93,9 @@ class SecretSearch:
         return ""
 
     def keep(self) -> None:
-        """Remember files without a secret for the next run."""
-        self.memory[MEMORY] = {"needles": self.digest, "clean": self.clean}
+        """Remember files without a secret for the next run, by inode, size and times."""
+        newest = dict([*self.clean.items()][: MOST_READ[False]])
+        self.memory[MEMORY] = {"needles": self.digest, "clean": newest}
 
     def _name_in(self, text: bytes) -> str:
         return next((name for needle, name in self.needles.items() if needle in text), "")
@@ -148,7 +141,7 @@ def unpacked_pieces(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
                     yield made
                 if not waiting and len(made) < PIECE:
                     break
-        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+        except Exception:  # each module has errors of its own: each of them says that this is no archive
             return
         if most <= 0 or unpacker.eof:
             return
@@ -157,10 +150,16 @@ def unpacked_pieces(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
 def _unpacker(begin: bytes) -> Any:
     if begin.startswith(b"\x1f\x8b"):
         return zlib.decompressobj(wbits=31)
-    if begin.startswith(b"BZh"):
-        return bz2.BZ2Decompressor()
-    if begin.startswith(b"\xfd7zXZ"):
-        return lzma.LZMADecompressor(memlimit=128 << 20)
+    # Debian's smallest Python has neither of these modules
+    with suppress(ImportError):
+        if begin.startswith(b"BZh"):
+            import bz2
+
+            return bz2.BZ2Decompressor()
+        if begin.startswith(b"\xfd7zXZ"):
+            import lzma
+
+            return lzma.LZMADecompressor(memlimit=128 << 20)
     return None
 
 
@@ -168,7 +167,9 @@ def _needles(folder: str) -> dict[bytes, str]:
     """A line of each secret -> its name."""
     found: dict[bytes, str] = {}
     names = sorted(os.listdir(f"{entry_files.ROOT}{folder}")) if os.path.isdir(f"{entry_files.ROOT}{folder}") else []
-    keys = [path.removeprefix(entry_files.ROOT) for path in sorted(glob.glob(f"{entry_files.ROOT}/etc/ssh/ssh_host_*_key"))]
+    keys = [
+        path.removeprefix(entry_files.ROOT) for path in sorted(glob.glob(f"{entry_files.ROOT}/etc/ssh/ssh_host_*_key"))
+    ]
     for path in [*(f"{folder}/{name}" for name in names), *keys]:
         with suppress(OSError, RuntimeError):
             if needle := _needle(common.data(f"{entry_files.ROOT}{path}", 1 << 20) or b""):
