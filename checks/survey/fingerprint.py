@@ -19,7 +19,7 @@ from rigwright.nginx_package import LEFTOVER_FILES
 from rigwright.plan.host_facts import required_packages
 
 DRIVER_NAMES = (
-    r"(?:lib)?(?:nvidia|cuda|xnvctrl)[a-z0-9+.-]*|dkms|linux-(?:headers|image|modules)-.*|xserver-xorg-video-nvidia.*"
+    r"(?:lib|xserver-xorg-video-)?(?:nvidia|cuda|xnvctrl)[a-z0-9+.-]*|dkms|linux-(?:headers|image|modules)-.*"
 )
 CONTAINER_NAMES = r"docker[a-z0-9.-]*|containerd(?:[.]io)?|podman|buildah|crun|runc"
 """Names of packages that a driver and container engines bring; on what they depend follows from dpkg's records."""

@@ -299,7 +299,7 @@ def describe_attributes(entry: HostEntry) -> None:
 
 
 def _attributes(path: str) -> list[tuple[str, str]]:
-    """Extended attributes: capabilities and access lists, and names and lengths of all that no label of the kernel is."""
+    """Extended attributes: capabilities and access lists as they are, others by name and length."""
     found = []
     with suppress(OSError):
         for name in os.listxattr(f"{ROOT}{path}", follow_symlinks=False)[:MOST_ATTRIBUTES]:

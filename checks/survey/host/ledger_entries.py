@@ -1,4 +1,4 @@
-"""Entries of the fingerprint for what the ledger has as Rigwright's: removing the rig removes these packages and folders.
+"""Entries of the fingerprint for packages and folders of the ledger: they go with the rig.
 
 Other lines of the ledger name files, users and trees, of which a check knows all that may be there.
 """

@@ -1,4 +1,4 @@
-"""Entries of the fingerprint that are rights which processes hold: secrets and devices that are open, locks, namespaces,
+"""Entries of the fingerprint that are rights of processes: open secrets and devices, locks, namespaces,
 and keys in the kernel's memory.
 """
 
@@ -170,7 +170,7 @@ def held_locks(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
 
 
 def namespace_processes(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
-    """A row per program of root's in a network namespace that has a name (ip-netns(8)); containers are another class."""
+    """A row per program of root's, outside containers, in a network namespace that has a name (ip-netns(8))."""
     named: dict[int, str] = {}
     with suppress(OSError):
         for name in sorted(os.listdir(NAMESPACES))[:MOST_KEYS]:
