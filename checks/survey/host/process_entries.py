@@ -34,6 +34,10 @@ SYSTEMD_KEY = "invocation_id: 16"
 """What systemd puts into the keyring of each service, with its length in bytes."""
 
 
+WRITABLE = 0o200
+"""Bit of a descriptor that is open for writing, in the mode of its link (proc(5))."""
+
+
 class HostProcess(NamedTuple):
     """A process of the host."""
 
@@ -42,8 +46,8 @@ class HostProcess(NamedTuple):
     program: str
     group: str
     """Its control group."""
-    descriptors: tuple[str, ...]
-    """Files that it has open."""
+    descriptors: tuple[tuple[str, bool], ...]
+    """Files that it has open, and whether it may write them."""
 
     @property
     def unit(self) -> str:
@@ -83,11 +87,13 @@ def unit_of(pid: int | str) -> str:
     return unit_in(group_of(pid))
 
 
-def _descriptors(pid: str) -> Iterator[str]:
+def _descriptors(pid: str) -> Iterator[tuple[str, bool]]:
     with suppress(OSError), os.scandir(f"{PROC}/{pid}/fd") as entries:
         for entry in entries:
             with suppress(OSError):
-                yield os.readlink(entry.path)
+                path = os.readlink(entry.path)
+                if path.startswith("/"):
+                    yield path, bool(os.lstat(entry.path).st_mode & WRITABLE)
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +112,7 @@ def list_processes(proc: str) -> tuple[HostProcess, ...]:
             program = program_of(pid)
             if program == "the kernel" or (proc == "/proc" and os.getsid(int(pid)) == session):
                 continue
-            opened = tuple(path for _, path in zip(range(max(left, 0)), _descriptors(pid)))  # noqa: B905 (of Python 3.10)
+            opened = tuple(row for _, row in zip(range(max(left, 0)), _descriptors(pid)))  # noqa: B905 (of Python 3.10)
             left -= len(opened)
             found.append(HostProcess(int(pid), status.st_uid, program, group_of(pid), opened))
     return tuple(found)
@@ -118,18 +124,23 @@ def _rows(kind: str, rows: Iterable[tuple[str, str]]) -> Iterator[HostEntry]:
 
 
 def open_secrets(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
-    """A row per program that has one of our secrets open, or the memory of one of our processes."""
+    """A row per program that has a secret of ours open, the memory of a process of ours, or a file of ours to write."""
     processes = list_processes(PROC)
     ours = {str(one.pid) for one in processes if one.is_ours}
     folder = f"{asked['credentials']}/"
+    roots = tuple(f"{root}/" for root in asked["ours"]["folders"])
     yield from _rows(
         kind,
         (
             (f"{place} open in {one.label}", f"user {one.uid}")
             for one in processes
             if not one.is_ours and one.pid != 1
-            for path in one.descriptors
-            if (place := path if path.startswith(folder) else _memory_of(path, ours))
+            for path, is_written in one.descriptors
+            if (
+                place := path
+                if path.startswith(folder) or (is_written and path.startswith(roots))
+                else _memory_of(path, ours)
+            )
         ),
     )
 
@@ -140,7 +151,7 @@ def _memory_of(path: str, pids: set[str]) -> str:
     return f"memory of {program_of(matched[1])}" if matched and matched[1] in pids else ""
 
 
-def open_devices(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
+def open_devices(kind: str, _asked: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per program outside containers that has a card, or the machine's memory, open."""
     yield from _rows(
         kind,
@@ -148,7 +159,7 @@ def open_devices(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
             (f"{path} open in {one.label}", f"user {one.uid}")
             for one in list_processes(PROC)
             if not one.is_ours and not CONTAINERS.search(one.group) and not DRIVER_PROGRAMS.fullmatch(one.program)
-            for path in one.descriptors
+            for path, _ in one.descriptors
             if DEVICES.fullmatch(path)
         ),
     )
@@ -163,7 +174,7 @@ def held_locks(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
             (f"{path} open in {one.label}", f"user {one.uid}")
             for one in list_processes(PROC)
             if not one.is_ours and not LOCK_SHELLS.fullmatch(one.program)
-            for path in one.descriptors
+            for path, _ in one.descriptors
             if path.startswith(folder)
         ),
     )
