@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
+from checks.survey.archive_comparison import ArchiveComparison
 from checks.survey.deployed_entries import deployed_entries
 from checks.survey.entry_churn import CHURN
 from checks.survey.entry_classes import ENTRY_CLASSES
@@ -79,6 +80,7 @@ class HostFingerprint:
     """Of the accepted entries that the host knows; 0 for none."""
     accepted_digest: str
     """SHA-256 of those; empty for none."""
+    archives: ArchiveComparison = field(default_factory=lambda: ArchiveComparison(0, 0, 0.0, []))
     accepted_explained: list[tuple[str, str]] = field(default_factory=list)
     """Class and key of accepted entries that a package, a deploy or a derivation explains by now."""
 

@@ -60,6 +60,7 @@ COMMON = (
         "entry_generators",
         "entry_live",
         "entry_origins",
+        "entry_debs",
         "entry_problems",
         "entry_authors",
     ),
