@@ -69,7 +69,7 @@ def attribute_live(host: Attribution) -> None:
 
 
 def _transient_unit(host: Attribution, entry: HostEntry) -> str:
-    """A unit that a deploy or a check of ours has started: a job of which root has a record, or a try of this moment."""
+    """A unit that a deploy or a check has started: a job with root's record, or a try of this moment."""
     name = entry.path.rpartition("/")[2]
     if entry.path != f"{TRANSIENT}/{name}" or not re.fullmatch(r"rw-(?:job|check)-[\w.@-]+[.]service", name):
         return ""

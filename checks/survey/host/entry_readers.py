@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import glob
 import hashlib
 import json
 import os
@@ -35,6 +36,9 @@ ALGORITHMS = {
 KEY_TYPE = re.compile(r"(?:^|[\s,\"])((?:ssh|ecdsa|sk)-[a-z0-9@.-]+)[ \t]+([A-Za-z0-9+/=]+)(?:[ \t]+(.*))?$")
 MOST_ROWS = 20_000  # of a file
 MOST_CONTAINERS = 500
+MOST_MATCHED = 40  # users that Match blocks of sshd are asked for
+SSHD_FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*")
+MATCH = re.compile(r"(?im)^\s*match\b(?!\s+all\s*$)")
 RIGHTS = ("PidMode", "NetworkMode", "IpcMode", "UTSMode", "UsernsMode", "CgroupnsMode")
 
 
@@ -109,7 +113,7 @@ def account_database_files(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
             yield entry
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=MOST_MATCHED + 2)
 def _sshd_rows(*options: str) -> dict[str, str]:
     """Setting -> its values, as sshd(8) has them by a file; the reason under "" where it does not tell."""
     status, out, err = common.ended("/usr/sbin/sshd", "-T", *options, limit=10)
@@ -130,17 +134,49 @@ def sshd_settings(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     for name, value in now.items():
         if not name or value != default.get(name):
             yield text_entry(kind, f"sshd {name}".strip(), value or "none")
+    for user in matched_users():
+        for name, value in _sshd_rows(*_connection(user)).items():
+            if value != now.get(name):
+                yield text_entry(kind, f"sshd {name} for user {user}".replace("  ", " "), value or "none")
+
+
+def _connection(user: str) -> tuple[str, str]:
+    """Words by which sshd(8) tells the settings for a user."""
+    return "-C", f"user={user},host=localhost,addr=127.0.0.1"
+
+
+@lru_cache(maxsize=1)
+def _matched_users(root: str) -> tuple[str, ...]:
+    """Users for whom Match blocks of sshd_config(5) may set something else.
+
+    Args:
+        root: The folder that stands for the host; empty for the host.
+    """
+    paths = [path for pattern in SSHD_FILES for path in sorted(glob.glob(f"{root}{pattern}"))]
+    text = "\n".join(common.begin(path) for path in paths)
+    if not MATCH.search(text):
+        return ()
+    words = {word for line in common.lines(text) if MATCH.match(line) for word in re.split(r"[\s,]+", line)}
+    names = [row[0] for row in _rows("passwd") if len(row) == 7 and re.fullmatch(r"[\w.@-]+", row[0])]
+    # those that a block names come first
+    return tuple(sorted(names, key=lambda name: name not in words))[:MOST_MATCHED]
+
+
+def matched_users() -> tuple[str, ...]:
+    """The same of this host; none without a program that could tell."""
+    return _matched_users(ROOT) if os.path.exists(f"{ROOT}/usr/sbin/sshd") else ()
 
 
 def authorised_keys(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per key that logs in as an account."""
     places = _sshd_rows().get("authorizedkeysfile", "").split() if os.path.exists(f"{ROOT}/usr/sbin/sshd") else []
-    places = places or [".ssh/authorized_keys", ".ssh/authorized_keys2"]
+    usual = places or [".ssh/authorized_keys", ".ssh/authorized_keys2"]
+    matched = {user: _sshd_rows(*_connection(user)).get("authorizedkeysfile", "").split() for user in matched_users()}
     read: set[str] = set()
     for row in _rows("passwd"):
         if len(row) != 7:
             continue
-        for place in places:
+        for place in dict.fromkeys([*usual, *matched.get(row[0], ())]):
             values = {"%h": row[5], "%u": row[0], "%U": row[2], "%%": "%"}
             path = re.sub("%.", lambda found, values=values: values.get(found[0], found[0]), place)  # type: ignore[misc]
             path = path if path.startswith("/") else f"{row[5].rstrip('/')}/{path}"
