@@ -1,7 +1,7 @@
 """Files of the boot and of kernel modules, made anew from their inputs: initramfs, grub.cfg, lists of depmod, DKMS.
 
-Each is expensive, and done once for a file: the answer is kept with the file's digest. What an initramfs has from
-hooks (settings, caches) is compared by name alone, and a module of DKMS with DKMS's own copy of what it built.
+Each is expensive, and done once for a file: the answer is kept with the file's digest. What an initramfs has of
+caches and accounts from hooks is compared by name alone, and a module of DKMS with DKMS's own copy of what it built.
 """
 
 from __future__ import annotations
@@ -48,16 +48,25 @@ PLACES = (
 )
 """Folders whose files an initramfs has at its top."""
 GENERATED = re.compile(
-    r"(?:conf/(?:arch\.conf|initramfs\.conf|conf\.d/.*|modules)|scripts/.*/ORDER|cryptroot/.*|etc/(?:fstab|mtab|"
-    r"ld\.so\.cache|modprobe\.d/.*|udev/.*|default/.*|console-setup/.*|passwd|group|nsswitch\.conf|machine-id|hostname)|"
+    r"(?:conf/modules|cryptroot/.*|etc/(?:fstab|mtab|ld\.so\.cache|default/.*|console-setup/.*|passwd|group|nsswitch\.conf|machine-id|hostname)|"
     r"(?:usr/)?lib/modules/[^/]+/modules\..*|(?:usr/)?lib/udev/hwdb\.bin|kernel/x86/microcode/.*|var/.*|dev/.*|"
     r"TRAILER!!!)"
 )
 """What hooks write into an initramfs, or change there."""
+COPIED = re.compile(r"etc/(?:modprobe\.d|udev)/.*")
+"""Settings that it has of the host, whatever they are: these are entries of their own."""
 ORDER = re.compile(r"scripts/[^/]+/ORDER")
-ORDERED = re.compile(rb'(?:/scripts/[\w./+-]+ "\$@"\n|\[ -e /conf/param\.conf \] && \. /conf/param\.conf\n)*')
-"""The shell commands by which an initramfs starts its scripts, as mkinitramfs(8) writes them."""
-LONGEST_ORDER = 1 << 16  # bytes
+ORDERED = re.compile(rb'/scripts/[\w./+-]+ "\$@"|\[ -e /conf/param\.conf \] && \. /conf/param\.conf|')
+"""A shell command by which an initramfs starts its scripts, as mkinitramfs(8) writes it."""
+SOURCED = re.compile(r"conf/(?:arch\.conf|initramfs\.conf|conf\.d/[^/]+)")
+ASSIGNED = re.compile(rb"(?:DPKG_ARCH|RESUME)=[\w./:=-]*|#.*|")
+"""A line of settings that its first program takes for shell, as hooks write it."""
+READ = {ORDER: ORDERED, SOURCED: ASSIGNED}
+"""Names of files that an initramfs runs as shell -> lines that they may have by themselves."""
+SETTINGS = ("/etc/initramfs-tools", "/usr/share/initramfs-tools")
+"""Folders of the host from which it has further ones: these are entries of their own."""
+OTHER = "-"
+LONGEST_READ = 1 << 16  # bytes
 
 
 def attribute_boot(host: Attribution) -> None:
@@ -212,8 +221,18 @@ def foreign_files(host: Attribution, path: str) -> Iterator[str]:
     """Names in an initramfs that are neither the host's explained files nor what hooks make; why it cannot be read."""
     try:
         for name, mode, digest in initramfs_files(path):
-            is_generated = bool(digest) if ORDER.fullmatch(name) else bool(GENERATED.fullmatch(name))
-            if stat.S_ISREG(mode) and not is_generated and not _is_copy(host, name, digest):
+            if not stat.S_ISREG(mode):
+                continue
+            if SOURCED.fullmatch(name):
+                places = [f"{dpkg.ROOT}{folder}/{name.removeprefix('conf/')}" for folder in SETTINGS]
+                is_known = digest[:1] != OTHER or digest[1:] in map(_md5, places)
+            elif ORDER.fullmatch(name):
+                is_known = digest[:1] != OTHER
+            elif COPIED.fullmatch(name):
+                is_known = _md5(f"{dpkg.ROOT}/{name}") == digest
+            else:
+                is_known = bool(GENERATED.fullmatch(name)) or _is_copy(host, name, digest)
+            if not is_known:
                 yield name
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         yield f"({error})"
@@ -223,15 +242,18 @@ def _is_copy(host: Attribution, name: str, digest: str) -> bool:
     """Whether a file of an initramfs is an explained file of the host."""
     short = name.removeprefix("usr/")
     for path in (os.path.realpath(f"{dpkg.ROOT}{place}/{part}") for place in PLACES for part in {name, short}):
-        try:
-            with open(path, "rb") as file:
-                same = hashlib.md5(file.read(), usedforsecurity=False).hexdigest() == digest
-        except OSError:
-            continue
         real = path.removeprefix(dpkg.ROOT)
-        if same and (host.index.owner(real) or host.is_explained(real)):
+        if _md5(path) == digest and (host.index.owner(real) or host.is_explained(real)):
             return True
     return False
+
+
+def _md5(path: str) -> str:
+    """MD5 of a file; empty where there is none that can be read."""
+    with suppress(OSError, RuntimeError):
+        content = common.data(path, most=1 << 30)
+        return "" if content is None else hashlib.md5(content, usedforsecurity=False).hexdigest()
+    return ""
 
 
 def initramfs_files(path: str) -> Iterator[tuple[str, int, str]]:
@@ -280,7 +302,7 @@ def initramfs_files(path: str) -> Iterator[tuple[str, int, str]]:
 
 def cpio_files(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
     """The same of one archive of cpio, as the kernel reads it (Documentation/driver-api/early-userspace/buffer-format).
-    A list of scripts with other commands has no digest.
+    Of a file that is run as shell, the digest begins with OTHER where it has other lines than hooks write.
 
     Raises:
         ValueError: it is none.
@@ -301,10 +323,11 @@ def cpio_files(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
                 raise ValueError("its end is missing")
             left -= len(piece)
             digest.update(piece)
-            commands += piece if len(commands) <= LONGEST_ORDER else b""
+            commands += piece if len(commands) <= LONGEST_READ else b""
         stream.read(-size % 4)
         if name == "TRAILER!!!":
             return
         short = name.removeprefix("./")
-        is_usual = not ORDER.fullmatch(short) or (size <= LONGEST_ORDER and ORDERED.fullmatch(commands))
-        yield short, mode, digest.hexdigest() if is_usual else ""
+        allowed = next((words for pattern, words in READ.items() if pattern.fullmatch(short)), None)
+        is_usual = allowed is None or (size <= LONGEST_READ and all(map(allowed.fullmatch, commands.split(b"\n"))))
+        yield short, mode, f"{'' if is_usual else OTHER}{digest.hexdigest()}"
