@@ -55,7 +55,7 @@ def compare(
     monkeypatch.setattr(
         entry_archives, "find_debs", lambda versions: {one: there[one] for one in versions if one in there}
     )
-    monkeypatch.setattr(entry_debs, "fetch_debs", lambda names, folder, limit: shutil.copy(deb, folder))
+    monkeypatch.setattr(entry_debs, "fetch_debs", lambda names, folder, until: shutil.copy(deb, folder))
     entries = host.entries()
     index = PackageRecords("")
     index.load({entry.path for entry in entries})
@@ -119,6 +119,7 @@ def test_what_cannot_be_compared_is_listed(
 
 
 def test_package_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_debs, "SCRATCH", str(tmp_path))
     deb = build_deb(tmp_path)
     digest = hashlib.sha256(deb.read_bytes()).hexdigest()
     assert read_deb(str(deb), digest) is not None
@@ -144,3 +145,19 @@ def test_diverted_files_are_compared_by_their_packaged_name(
     assert not entry_debs.is_in_deb(entry, "tool", content)
     monkeypatch.setattr(dpkg, "diversions", lambda: {"/usr/bin/tool": ("/usr/bin/tool.real", "other")})
     assert entry_debs.is_in_deb(entry, "tool", content)
+
+
+def test_a_package_of_several_architectures_is_listed(
+    host: AttributedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.package("tool", {PROGRAM: TEXT})
+    load = PackageRecords.load
+
+    def load_both(index: PackageRecords, paths: set[str]) -> None:
+        load(index, paths)
+        index.versions |= {"tool:i386": "1"}
+
+    monkeypatch.setattr(PackageRecords, "load", load_both)
+    assert compare(host, monkeypatch, build_deb(tmp_path))[1].left == {
+        "tool 1": "it is installed for several architectures"
+    }

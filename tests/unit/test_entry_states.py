@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from checks.survey.host import entry_collection, entry_live, entry_readers, live_entries
+from checks.survey.host import entry_collection, entry_live, entry_privileges, entry_readers, live_entries
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.entry_packages import PackageRecords, attribute_packages
 from checks.survey.host.host_entry import HostEntry
@@ -139,3 +139,18 @@ def test_keys_of_users_that_a_block_matches(root: Path, monkeypatch: pytest.Monk
     assert "sshd authorizedkeysfile for user backup" in settings
     entry_readers._sshd_rows.cache_clear()
     entry_readers._matched_users.cache_clear()
+
+
+def test_folders_that_are_not_scanned_to_their_end_are_entries(root: Path) -> None:
+    """A full look at all files, of less than two days ago, stands for what was left out."""
+    for number in range(3):
+        write(root, f"srv/{number}")
+    asked = question(root, readers=("privileged_files",))
+    for most, deep, origins in ((3, False, []), (2, False, [""]), (2, True, ["derived"]), (2, False, ["derived"])):
+        entry_privileges.usual_scan.cache_clear()
+        with patch.object(entry_privileges, "MOST_SCANNED", most):
+            collection = collect(asked | {"deep": deep})
+        collection.digests.save()
+        bounds = [one for one in collection.entries if one.key == "/srv (bound reached)"]
+        assert [one.origin.partition(" ")[0] for one in bounds] == origins
+    entry_privileges.usual_scan.cache_clear()

@@ -7,12 +7,14 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import pwd
 import shutil
 import stat
 import subprocess
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
@@ -74,9 +76,12 @@ def compare_debs(entries: list[HostEntry], index: PackageRecords) -> DebComparis
     explained = group_entries(entries, index)
     debs = entry_archives.find_debs({base.partition(":")[0]: index.versions[base] for base in explained})
     waiting = {}
+    architectures = Counter(base.partition(":")[0] for base in index.versions)
     for base in sorted(explained):
         name, version = base.partition(":")[0], index.versions[base]
-        if name not in debs:
+        if architectures[name] > 1:
+            found.left[f"{base} {version}"] = "it is installed for several architectures"
+        elif name not in debs:
             found.left[f"{name} {version}"] = "no signed list has this version any more"
         elif debs[name].size > LARGEST:
             found.left[f"{name} {version}"] = f"larger than {LARGEST >> 20} MiB"
@@ -132,8 +137,7 @@ def _compare_part(
     try:
         own = {base: cached[deb.size] for base, deb in part.items() if deb.size in cached}
         missing = [base for base in part if base not in own]
-        left = max(1.0, TIME - (time.monotonic() - began))
-        fetch_debs([f"{base}={index.versions[base]}" for base in missing], folder, left)
+        fetch_debs([f"{base}={index.versions[base]}" for base in missing], folder, began + TIME)
         fetched = {os.path.getsize(path): path for path in glob.glob(f"{folder}/*.deb")}
         for base, deb in part.items():
             path = own.get(base) or fetched.get(deb.size, "")
@@ -153,65 +157,71 @@ def _compare_part(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def fetch_debs(packages: list[str], folder: str, limit: float) -> None:
+def fetch_debs(packages: list[str], folder: str, until: float) -> None:
     """Have apt fetch package files into a folder, as its own user; what it cannot fetch is not there.
 
     Args:
         packages: `NAME=VERSION` of each.
         folder: One that nothing else uses.
-        limit: Seconds.
+        until: Moment of the monotonic clock at which it ends.
     """
-    if not packages:
+    left = until - time.monotonic()
+    if not packages or left <= 0:
         return
     with suppress(OSError, LookupError, PermissionError):
-        shutil.chown(folder, FETCHER)
+        account = pwd.getpwnam(FETCHER)
+        os.chown(folder, account.pw_uid, account.pw_gid)
     words = ("apt-get", "-q", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "download", "--")
     with suppress(OSError, LookupError, ValueError, subprocess.SubprocessError):
         done = subprocess.run(
             [*words, *packages],
             cwd=folder,
             user=FETCHER,
+            group=os.stat(folder).st_gid,
             extra_groups=(),
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=limit,
+            timeout=left,
             check=False,
         )
         if done.returncode and len(packages) > 1:
             # of one that no archive has any more, apt fetches none
             for one in packages:
                 if not glob.glob(f"{glob.escape(folder)}/{glob.escape(one.partition(':')[0].partition('=')[0])}_*"):
-                    fetch_debs([one], folder, min(limit, 60.0))
+                    fetch_debs([one], folder, until)
 
 
 def read_deb(path: str, sha256: str) -> DebContent | None:
     """What a package file has; None where it is not the file of this SHA-256, or cannot be read."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(opened, "rb") as file:
+        # what is unpacked is a copy of root's: a process of the fetcher's may still write its own file
+        with os.fdopen(opened, "rb") as file, tempfile.TemporaryFile(dir=f"{dpkg.ROOT}{SCRATCH}") as copy:
             if not stat.S_ISREG(os.fstat(opened).st_mode) or os.fstat(opened).st_size > LARGEST:
                 return None
-            digest = hashlib.sha256()
-            while piece := file.read(1 << 20):
+            digest, left = hashlib.sha256(), LARGEST
+            while left > 0 and (piece := file.read(1 << 20)):
+                left -= len(piece)
                 digest.update(piece)
+                copy.write(piece)
             if digest.hexdigest() != sha256:
                 return None
-            place = f"/proc/self/fd/{opened}"
-            files = dict(_members("--fsys-tarfile", place, opened))
-            scripts = dict(_members("--ctrl-tarfile", place, opened))
+            copy.flush()
+            files = dict(_members("--fsys-tarfile", copy.fileno()))
+            scripts = dict(_members("--ctrl-tarfile", copy.fileno()))
     except (OSError, ValueError, tarfile.TarError, subprocess.SubprocessError):
         return None
     return DebContent(files, {name.lstrip("/"): value for name, value in scripts.items()})
 
 
-def _members(option: str, path: str, opened: int) -> Iterator[tuple[str, str]]:
+def _members(option: str, opened: int) -> Iterator[tuple[str, str]]:
     """Path and MD5 of each file in a part of a package file; of a link, where it leads.
 
     Raises:
         ValueError: it has too many, or cannot be unpacked.
     """
     os.lseek(opened, 0, os.SEEK_SET)
-    words = ("/usr/bin/dpkg-deb", option, path)
+    words = ("/usr/bin/dpkg-deb", option, f"/proc/self/fd/{opened}")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=(opened,)) as unpacking:
         stream: IO[bytes] = unpacking.stdout  # type: ignore[assignment] # a pipe is asked for
         with tarfile.open(fileobj=stream, mode="r|") as archive:

@@ -15,6 +15,7 @@ from checks.survey.host.host_entry import HostEntry
 
 MOST_SCANNED = 40_000  # files of a folder outside the classes that are looked at
 SCANNED_DEPTH = 16  # folders
+MOST_SCANNED_TOGETHER = 200_000  # files of all these folders
 MOST_SCANNED_DEEP = 2_000_000
 FULL_SCAN_AGE = 48 * 3600.0  # s: for so long, a full look at all disks stands for what others leave out
 SCANNED = (
@@ -32,22 +33,24 @@ ScannedFile = tuple[str, os.stat_result]
 class FileScan:
     """Files below folders, without what is mounted below a folder."""
 
-    def __init__(self, folders: Iterable[str], depth: int, most: int) -> None:
+    def __init__(self, folders: Iterable[str], depth: int, most: int, together: int) -> None:
         """Keep what to look at.
 
         Args:
             folders: Where to begin.
             depth: How many folders deep.
             most: How many files of each folder.
+            together: How many files of all.
         """
-        self.folders, self.depth, self.most = [*folders], depth, most
+        self.folders, self.depth, self.most, self.together = [*folders], depth, most, together
         self.unscanned: list[str] = []
         """Those of the folders of which something was left out, once all files were listed."""
 
     def list_files(self) -> Iterator[ScannedFile]:
         """Paths of files, with what lstat(2) has of each."""
         for folder in self.folders:
-            waiting, left = [(folder, 0)], self.most
+            waiting, left = [(folder, 0)], min(self.most, self.together)
+            begin = left
             device, is_whole = 0, True
             while waiting and left >= 0:
                 place, level = waiting.pop()
@@ -69,6 +72,7 @@ class FileScan:
                             break
                         with suppress(OSError):
                             yield path, entry.stat(follow_symlinks=False)
+            self.together -= begin - max(left, 0)
             if left < 0 or not is_whole:
                 self.unscanned.append(folder)
 
@@ -80,7 +84,7 @@ def usual_scan(root: str) -> tuple[list[ScannedFile], list[str]]:
     Args:
         root: The folder that stands for the host; empty for the host.
     """
-    scan = FileScan(SCANNED, SCANNED_DEPTH, MOST_SCANNED)
+    scan = FileScan(SCANNED, SCANNED_DEPTH, MOST_SCANNED, MOST_SCANNED_TOGETHER)
     files = [row for row in scan.list_files() if stat.S_ISREG(row[1].st_mode)]
     return files, scan.unscanned
 
@@ -88,7 +92,7 @@ def usual_scan(root: str) -> tuple[list[ScannedFile], list[str]]:
 def full_scan() -> Iterator[ScannedFile]:
     """Files of all disks."""
     places = ["/"] if entry_files.ROOT else fs_responsiveness.mounted()
-    yield from FileScan(places, entry_files.DEEPEST, MOST_SCANNED_DEEP).list_files()
+    yield from FileScan(places, entry_files.DEEPEST, MOST_SCANNED_DEEP, MOST_SCANNED_DEEP).list_files()
 
 
 def collect(kind: str, entries: Iterable[HostEntry], digests: EntryDigests) -> list[HostEntry]:
