@@ -154,3 +154,24 @@ def test_folders_that_are_not_scanned_to_their_end_are_entries(root: Path) -> No
         bounds = [one for one in collection.entries if one.key == "/srv (bound reached)"]
         assert [one.origin.partition(" ")[0] for one in bounds] == origins
     entry_privileges.usual_scan.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "explained"),
+    [
+        ("search example.org\nnameserver 192.0.2.53\n", True),
+        ("nameserver 192.0.2.53\nnameserver 192.0.2.66\n", False),
+        ("nameserver 192.0.2.53\noptions trust-ad\n", False),
+        ("", False),
+    ],
+)
+def test_a_resolver_has_the_servers_of_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, explained: bool
+) -> None:
+    host = AttributedHost(tmp_path, monkeypatch)
+    host.write(
+        "/var/lib/dhcp/dhclient.eth0.leases", "lease {\n  option domain-name-servers 192.0.2.53, 192.0.2.54;\n}\n"
+    )
+    host.write("/etc/resolv.conf", text)
+    entries, _ = host.attribute()
+    assert bool(entries["/etc/resolv.conf"].origin) is explained

@@ -38,7 +38,7 @@ WRITABLE = 0o200
 """Bit of a descriptor that is open for writing, in the mode of its link (proc(5))."""
 
 
-class HostProcess(NamedTuple):
+class ProcessRights(NamedTuple):
     """A process of the host."""
 
     pid: int
@@ -97,7 +97,7 @@ def _descriptors(pid: str) -> Iterator[tuple[str, bool]]:
 
 
 @lru_cache(maxsize=1)
-def list_processes(proc: str) -> tuple[HostProcess, ...]:
+def list_processes(proc: str) -> tuple[ProcessRights, ...]:
     """Processes of the host, without those of this run: all of its SSH session.
 
     Args:
@@ -114,7 +114,7 @@ def list_processes(proc: str) -> tuple[HostProcess, ...]:
                 continue
             opened = tuple(row for _, row in zip(range(max(left, 0)), _descriptors(pid)))  # noqa: B905 (of Python 3.10)
             left -= len(opened)
-            found.append(HostProcess(int(pid), status.st_uid, program, group_of(pid), opened))
+            found.append(ProcessRights(int(pid), status.st_uid, program, group_of(pid), opened))
     return tuple(found)
 
 
