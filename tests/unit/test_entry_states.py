@@ -169,6 +169,7 @@ def test_a_resolver_has_the_servers_of_a_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, explained: bool
 ) -> None:
     host = AttributedHost(tmp_path, monkeypatch)
+    host.package("tool", {"/usr/bin/tool": "x"})
     host.write(
         "/var/lib/dhcp/dhclient.eth0.leases", "lease {\n  option domain-name-servers 192.0.2.53, 192.0.2.54;\n}\n"
     )
