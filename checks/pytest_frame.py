@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -33,7 +34,9 @@ from checks.results import (
     worst_verdict,
 )
 from checks.survey.answers import SurveyAnswers
+from checks.survey.archive_comparison import ArchiveComparison
 from checks.survey.base_system import ABOUT, About
+from checks.survey.fingerprint import FINGERPRINT
 from checks.survey_run import SurveyedHost, SurveyRun
 from rigwright.problems import describe_unknown
 
@@ -334,6 +337,13 @@ class ChecksPlugin:
         ignored = parse_identifiers(self.config.getoption("--ignore-class"))
         return self.look.hosts[target].review.with_options(strict=False, ignored=ignored).number
 
+    def compared(self, target: str) -> ArchiveComparison | None:
+        """Packages of a host that were compared with their files in archives; None where that was not asked."""
+        survey = self.look.hosts[target].survey
+        with suppress(Drift):
+            return survey.read(FINGERPRINT).archives if survey and self.look.hosts[target].deep else None
+        return None
+
     def _write_metrics(self) -> None:
         """Have each host that is declared to tell know what all checks have found of it."""
         for name, found in self.results.items():
@@ -374,7 +384,9 @@ class ChecksPlugin:
         generation, verdict = about.generation, host_verdict(found)
         acceptance = _describe_review(seen)
         digest = seen.rig.digest
-        return HostReport(name, verdict, digest, generation, clock, versions, checks, counted, causes, acceptance)
+        return HostReport(
+            name, verdict, digest, generation, clock, versions, checks, counted, causes, acceptance, self.compared(name)
+        )
 
 
 def _describe_review(seen: SurveyedHost) -> AcceptanceReport | None:

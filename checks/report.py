@@ -14,7 +14,7 @@ import pytest
 from _pytest.config import create_terminal_writer
 from _pytest.terminal import TerminalReporter
 
-from checks import strip_control_characters
+from checks import ItemText, strip_control_characters
 from checks.acceptance.host_review import REVIEW, describe_unreviewed
 from checks.pytest_frame import ChecksPlugin
 from checks.remedy import program_name
@@ -31,6 +31,8 @@ VERDICT = {
 
 LISTED = 8
 """Consequences of a cause, and changes of a class, that are named; -v lists all."""
+ARCHIVES_SHOWN = 5
+"""Packages that were not compared with their archives that are named; JSON has all."""
 
 
 class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
@@ -200,6 +202,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             self._tw.write(verdict, **{"red" if bad else "green": True})
             self._tw.line(after)
             self.print_acceptance(target, changes)
+            self.print_archives(target)
             if advisories := self.frame.advisories.get(target):
                 states = ", ".join(f"{number} {state}" for state, number in advisories.items())
                 what = f"published advisories: {states} (`rigwright show advisories` lists them)"
@@ -216,6 +219,16 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         elif (unreviewed := self.frame.count_unreviewed(target)) is not None:
             text = f"{target}: {describe_unreviewed(unreviewed)} (`{step.text}` lists and accepts them)"
             self._tw.line(self._wrap_text(text, "  "))
+
+    def print_archives(self, target: str) -> None:
+        """Print how many packages were compared with their files in archives, and which were not."""
+        if not (found := self.frame.compared(target)):
+            return
+        size = f"{found.bytes >> 20} MiB in {found.seconds:.0f} s"
+        text = f"{target}: {found.packages} packages compared with the files of their archives ({size})"
+        if found.left:
+            text += f", {len(found.left)} not: {ItemText.from_items(found.left, '; ', ARCHIVES_SHOWN)}"
+        self._tw.line(self._wrap_text(strip_control_characters(text), "  "))
 
 
 class JsonReporter(ChecksReporter):  # type: ignore[misc] # as that

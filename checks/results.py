@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from checks import Severity
 from checks.acceptance.host_changes import HostChange
 from checks.remedy import RemedyStep
+from checks.survey.archive_comparison import ArchiveComparison
 
 SCHEMA = 2
 """Of the JSON report; a key that is gone, or means something else, raises it."""
@@ -117,6 +118,8 @@ class HostReport:
     """Causes of failures, those that explain most of them first."""
     acceptance: AcceptanceReport | None = None
     """None where the host has not answered."""
+    archives: ArchiveComparison | None = None
+    """Packages that were compared with their files in archives; None without `--deep`."""
 
     @property
     def changes(self) -> int:

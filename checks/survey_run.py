@@ -40,8 +40,15 @@ TURN = 0.005  # seconds for which it waits while another host is judged
 class SurveyedHost:
     """One host: what it is to be, and what it has answered; each is found out once, when it is first asked for."""
 
-    def __init__(self, target: Any, deep: bool) -> None:
-        self.target, self.deep = target, deep
+    def __init__(self, target: Any, deep: bool, *, compares_entries: bool = True) -> None:
+        """Keep what to ask.
+
+        Args:
+            target: pyinfra's host.
+            deep: Whether all bytes are read.
+            compares_entries: Whether entries of the host are compared with accepted ones.
+        """
+        self.target, self.deep, self.compares_entries = target, deep, compares_entries
         self.why = describe_unreachable_host("")
         self.waits: list[str] = []
         """Sections of its survey that take long."""
@@ -105,7 +112,13 @@ class SurveyedHost:
 
         try:
             return take_survey(
-                self.target, self.rig, self.probe, self.resolve_from_probe, deep=self.deep, wait=self.note_slow_sections
+                self.target,
+                self.rig,
+                self.probe,
+                self.resolve_from_probe,
+                deep=self.deep,
+                compares_entries=self.compares_entries,
+                wait=self.note_slow_sections,
             )
         except root_shell.RootDenied as error:
             self.why = str(error)

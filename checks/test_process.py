@@ -100,6 +100,10 @@ def _limited(right: ExpectedProperties, first: KernelProcess, process: KernelPro
             fits = hard in may and (soft <= wanted if limit == "core file size" else wanted <= soft <= hard)
         if not fits:
             yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(may):g}"
+    dumped, usual = (one.status.get("CoredumpFilter", "") for one in (process, first))
+    if dumped != usual:
+        # a core has what these bits name, keys and weights as well (core(5))
+        yield f"the filter {dumped} of what a core has of its memory, not {usual}"
 
 
 @check(

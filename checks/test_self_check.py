@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import expect_none, format_day
-from checks.remedy import host_command, show_log
+from checks.remedy import host_command, remove_paths, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.self_check import SELF_CHECK, describe_stale, expected_files, find_disagreements
@@ -50,3 +50,5 @@ def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
     found, wanted = survey.read(SELF_CHECK).files, expected_files(scope)
     wrong = [path for path, digest in wanted.items() if found.get(path) != digest]
     expect_none((f"another {path}" for path in wrong), "its files as deployed", DEPLOY)
+    others = survey.read(SELF_CHECK).others
+    expect_none((f"{path} beside them" for path in others), "its files alone", remove_paths(*others))

@@ -79,9 +79,10 @@ CLASS_CHECKS = (
     ClassCheck("X56", "secret_copies", "copies of secrets", "users of the host can read keys of the gateway"),
     ClassCheck("X57", "driver_settings", "driver settings", "every process that uses a card loads other libraries"),
     ClassCheck("X58", "listeners", "listeners", "a further listener is reachable from the network"),
-    ClassCheck("X59", "host_names", "host names and resolver", "names lead to other machines"),
+    ClassCheck("X59", "host_names", "host names", "names lead to other machines"),
     ClassCheck("X60", "logging", "logging", "changes are no longer logged"),
     ClassCheck("X61", "ordinary_settings", "ordinary settings", "the host behaves differently"),
     ClassCheck("X62", "top_folder", "top folder", "programs and backups find other folders at /"),
     ClassCheck("X63", "etc", "other settings", "programs read settings without a review"),
+    ClassCheck("X64", "ledger", "packages and folders of the ledger", "removing the rig removes them"),
 )

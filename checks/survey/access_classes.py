@@ -67,7 +67,7 @@ ACCESS: tuple[EntryClass, ...] = (
             """
             /etc/nsswitch.conf /usr/lib/*/libnss_* /etc/nscd.conf /etc/nslcd.conf /etc/sssd/** /etc/ldap/**
             /etc/ldap.conf /etc/libnss-* /etc/samba/smb.conf /etc/winbind* /etc/yp.conf /etc/default/nss
-            /etc/host.conf /etc/gai.conf /etc/hosts
+            /etc/host.conf /etc/gai.conf /etc/hosts /etc/resolv.conf
             """
         ),
     ),
@@ -280,7 +280,7 @@ STARTED: tuple[EntryClass, ...] = (
         "files that Python, Perl, Ruby, Node and Lua read when they start",
         words(
             """
-            /usr/lib/python3*/sitecustomize.py /usr/lib/python3*/usercustomize.py /etc/python3*/**
+            /usr/lib/python3*/sitecustomize.py /usr/lib/python3*.zip /usr/lib/python3*/usercustomize.py /etc/python3*/**
             /usr/lib/python3/dist-packages/*.pth /usr/lib/python3/dist-packages/*customize.py
             /usr/lib/python3*/site-packages/** /usr/local/lib/python*/*-packages/* /usr/local/lib/python*/*.py
             /root/.local/lib/python*/site-packages/* /root/.pythonrc* /root/.pythonstartup* /etc/perl/**
@@ -379,12 +379,17 @@ STARTED: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "service_programs",
-        "programs of root's services outside packages' folders",
-        readers=("service_programs",),
+        "programs of root's services outside packages' folders, and in network namespaces with a name",
+        readers=("service_programs", "namespace_processes"),
+    ),
+    EntryClass(
+        "ledger",
+        "packages and folders that the ledger has as Rigwright's",
+        readers=("ledger_lines",),
     ),
     EntryClass(
         "slice_processes",
-        "processes in Rigwright's slices that no unit of it runs",
-        readers=("slice_processes",),
+        "processes in Rigwright's slices that no unit of it runs, and those that hold its lock or have cards open",
+        readers=("slice_processes", "held_locks", "open_devices"),
     ),
 )

@@ -35,6 +35,7 @@ def take_survey(
     desired: Callable[[list[str]], TargetState],
     *,
     deep: bool = False,
+    compares_entries: bool = True,
     wait: Callable[[list[str]], None] = lambda sections: None,
 ) -> SurveyAnswers:
     """Ask a host all that its rig gives reason to.
@@ -45,6 +46,7 @@ def take_survey(
         probe: A script for it.
         desired: What the rig comes to there, by what that prints; what this raises is raised here.
         deep: Whether all bytes are to be read.
+        compares_entries: Whether entries of the host are compared with accepted ones.
         wait: Gets the names of sections that have not answered after a second, and again as they become fewer.
 
     Raises:
@@ -52,7 +54,7 @@ def take_survey(
         roles.root_shell.ConnectionGone: the connection is gone.
     """
     # sections that are asked at once know nothing of the target state
-    early = SurveyScope(rig, cast("TargetState", None), deep)
+    early = SurveyScope(rig, cast("TargetState", None), deep, compares_entries)
     limit = max(section.time_limit(early) for section in list_sections())
     begin = render_survey_program(
         collect_questions(early, list_sections("early")), probe, (section.name for section in list_sections("probed"))
@@ -62,7 +64,7 @@ def take_survey(
         found = parse_probe_line(line)
         if found is None:
             return None
-        scope = SurveyScope(rig, desired(found), deep)
+        scope = SurveyScope(rig, desired(found), deep, compares_entries)
         return render_further_questions(collect_questions(scope, list_sections("probed")))
 
     def hear(line: bytes) -> None:

@@ -45,6 +45,7 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
         # a generation's digest, which other checks compare, covers which units it has
         "linked_folders": {UNIT_FOLDER: f"{roots.config}/current/units"},
         "folders": dict.fromkeys((roots.config, roots.software, roots.state, roots.models), ""),
+        "jobs": {roots.jobs: ""},
         "accounts": dict.fromkeys(account_names(rig), HOME),
         "groups": {},
         "mounts": {SOCKET_FOLDER: INSTANCE_PREFIX},

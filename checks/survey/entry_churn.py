@@ -16,22 +16,24 @@ class ChurnRule:
     reason: str
     states: str = "*"
     """Shell pattern of their states: what is another one at this place stays an entry."""
+    while_active: tuple[str, ...] = ()
+    """Services of which one has to run for this; empty for none. A path stands for a program that has to be there."""
 
 
+KUBERNETES = ("kubelet.service", "k3s.service", "k3s-agent.service", "snap.microk8s.daemon-kubelite.service")
 CHURN: tuple[ChurnRule, ...] = (
     ChurnRule(
         "units",
         tuple(
             f"/run/systemd/transient/{name}{ending}"
-            # nothing longer: `run-u1.service.timer` is a timer
+            # no services: their files name a program
             for name in (
-                *("run-[urp]*.scope", "run-[urp]*.service", "session-*.scope", "user@*.service", "docker-*.scope"),
+                *("run-[urp]*.scope", "session-*.scope", "user@*.service", "docker-*.scope"),
                 *("libpod-*.scope", "crio-*.scope", "machine-*.scope", "snap.*.scope", "init.scope", "user-*.slice"),
-                *("rw-check-*.service", "rw-job-*.service"),
             )
             for ending in ("", ".d/*")
         ),
-        "transient units of sessions, containers, commands and jobs: gone when these end",
+        "transient units of sessions, containers and commands: gone when these end",
     ),
     ChurnRule("units", ("/etc/systemd/system/snap-*.mount", "/etc/systemd/system/*.wants/snap-*.mount"), "snap mounts"),
     ChurnRule("mounts", ("mount /run/user/**",), "folders of users that are logged in"),
@@ -77,24 +79,31 @@ CHURN: tuple[ChurnRule, ...] = (
         )
     ),
     ChurnRule("listeners", ("udp *:ephemeral",), "ephemeral ports of clients"),
-    ChurnRule(
-        "packet_filters",
-        (
-            *("* set f2b-*", "* set addr-set-*", "* chain f2b-*", "*iptables* chain f2b-*", "* set addr6-set-*"),
-            *("* set crowdsec*", "* set sshguard*"),
-        ),
-        "addresses that fail2ban and the like shut out",
-    ),
-    ChurnRule(
-        "packet_filters",
-        (
-            *(
-                f"*table * chain DOCKER{name}"
-                for name in ("", "-ISOLATION*", "-FORWARD", "-BRIDGE", "-CT", "-INTERNAL")
+    *(
+        ChurnRule("packet_filters", keys, "addresses that services shut out", while_active=services)
+        for keys, services in (
+            (
+                ("* set f2b-*", "* set addr-set-*", "* set addr6-set-*", "* chain f2b-*", "*iptables* chain f2b-*"),
+                ("fail2ban.service",),
             ),
-            *("* chain KUBE-*", "* chain CNI-*", "* chain NETAVARK*"),
-        ),
-        "chains that Docker and its like write for containers",
+            (("* set crowdsec*",), ("crowdsec.service", "crowdsec-firewall-bouncer.service")),
+            (("* set sshguard*",), ("sshguard.service",)),
+        )
+    ),
+    *(
+        ChurnRule("packet_filters", keys, "chains that engines write for containers", while_active=services)
+        for keys, services in (
+            (
+                tuple(
+                    f"*table * chain DOCKER{name}"
+                    for name in ("", "-ISOLATION*", "-FORWARD", "-BRIDGE", "-CT", "-INTERNAL")
+                ),
+                ("docker.service", "snap.docker.dockerd.service"),
+            ),
+            (("* chain KUBE-*",), KUBERNETES),
+            (("* chain CNI-*",), (*KUBERNETES, "containerd.service", "crio.service", "docker.service")),
+            (("* chain NETAVARK*",), ("/usr/lib/podman/netavark", "/usr/libexec/podman/netavark")),
+        )
     ),
     ChurnRule(
         "network_hooks",
@@ -104,8 +113,13 @@ CHURN: tuple[ChurnRule, ...] = (
             "route ? ** dev veth*",
             "route ? ** dev cni*",
             "route ? ** linkdown*",
+            *(
+                f"address {name}* *"
+                for name in ("docker", "br-", "veth", "cni", "virbr", "lxc", "podman", "flannel", "cali", "kube-")
+            ),
+            *("address cilium* *", "address lo 127.0.0.1/8", "address lo ::1/128", "address * fe80:*"),
         ),
-        "networks of containers",
+        "networks of containers, and addresses that the kernel gives",
     ),
     ChurnRule("network_hooks", ("/run/systemd/network/*-netif-*", "/etc/network/run/*"), "state of interfaces"),
     *(
@@ -113,8 +127,8 @@ CHURN: tuple[ChurnRule, ...] = (
         for number, state in ((0, "from all lookup local"), (32766, "from all lookup main"))
     ),
     ChurnRule("network_hooks", ("routing rule ? 32767",), "the kernel's own routing rules", "from all lookup default"),
-    ChurnRule("host_names", ("/etc/resolv.conf.*",), "the resolver, which DHCP writes"),
-    ChurnRule("host_names", ("/etc/resolv.conf",), "the resolver, which DHCP writes", "link to *run/*"),
+    ChurnRule("etc", ("/etc/resolv.conf.*",), "the resolver, which DHCP writes"),
+    ChurnRule("name_service", ("/etc/resolv.conf",), "the resolver, which DHCP writes", "link to *run/*"),
     ChurnRule("network_hooks", ("/etc/resolvconf/run/**",), "the resolver, which DHCP writes"),
     ChurnRule(
         "root_tools",

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
+from checks.survey.archive_comparison import ArchiveComparison
 from checks.survey.deployed_entries import deployed_entries
 from checks.survey.entry_churn import CHURN
 from checks.survey.entry_classes import ENTRY_CLASSES
 from checks.survey.section import Section, SurveyScope
+from rigwright.host.deploy_lock_state import LOCKS
+from rigwright.model.instance import SOCKET_FOLDER
+from rigwright.model.rig import Rig
 from rigwright.monitoring.self_check import results_folder
+from rigwright.nginx_package import LEFTOVER_FILES
+from rigwright.plan.host_facts import required_packages
 
+DRIVER_NAMES = (
+    r"(?:lib|xserver-xorg-video-)?(?:nvidia|cuda|xnvctrl)[a-z0-9+.-]*|dkms|linux-(?:headers|image|modules)-.*"
+)
+CONTAINER_NAMES = r"docker[a-z0-9.-]*|containerd(?:[.]io)?|podman|buildah|crun|runc"
+"""Names of packages that a driver and container engines bring; on what they depend follows from dpkg's records."""
 DEEP_S = 600  # seconds in which all files of the classes are read, a hundred megabytes each
 
 
@@ -69,6 +80,7 @@ class HostFingerprint:
     """Of the accepted entries that the host knows; 0 for none."""
     accepted_digest: str
     """SHA-256 of those; empty for none."""
+    archives: ArchiveComparison = field(default_factory=lambda: ArchiveComparison(0, 0, 0.0, []))
     accepted_explained: list[tuple[str, str]] = field(default_factory=list)
     """Class and key of accepted entries that a package, a deploy or a derivation explains by now."""
 
@@ -81,7 +93,7 @@ def run_nonce() -> str:
 
 def collection_question(scene: SurveyScope) -> dict[str, object]:
     """The question by which a host collects its entries."""
-    roots = scene.rig.roots
+    roots, ours = scene.rig.roots, deployed_entries(scene)
     return {
         "classes": [asdict(one) for one in ENTRY_CLASSES],
         "churn": [asdict(one) for one in CHURN],
@@ -89,15 +101,32 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
         "nonce": run_nonce(),
         "deep": scene.deep,
         "credentials": roots.credentials,
+        "locks": LOCKS,
+        "ledger": _ledger_question(scene.rig, ours),
         "state": roots.state,
-        "ours": deployed_entries(scene),
+        "ours": ours,
+    }
+
+
+def _ledger_question(rig: Rig, ours: Mapping[str, Mapping[str, str]]) -> dict[str, object]:
+    """What the ledger may have of a rig: packages, and places in which or above which a deploy makes folders."""
+    places = (*ours["folders"], *ours["files"], *ours["links"], *LEFTOVER_FILES, SOCKET_FOLDER)
+    declared = (
+        (DRIVER_NAMES, rig.driver.managed or rig.containers is not None),
+        (CONTAINER_NAMES, rig.containers is not None),
+    )
+    return {
+        "path": rig.roots.ledger,
+        "packages": required_packages(rig),
+        "patterns": [pattern for pattern, wanted in declared if wanted],
+        "folders": sorted(places),
     }
 
 
 FINGERPRINT: Section[HostFingerprint] = Section(
     "fingerprint",
     HostFingerprint,
-    collection_question,
+    lambda scene: collection_question(scene) if scene.compares_entries else None,
     lambda scene: float(DEEP_S) if scene.deep else 60.0,
     blind="what root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in firmware",
     start_order=0,

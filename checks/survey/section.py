@@ -28,6 +28,8 @@ class SurveyScope:
     desired: TargetState
     deep: bool = False
     """Whether all bytes are to be read."""
+    compares_entries: bool = True
+    """Whether entries of the host are compared with accepted ones: the checks that end a deploy do not."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.monitoring.self_check import STALE_MINUTES, declaration_path, result_path
+from rigwright.monitoring.self_check import STALE_MINUTES, declaration_path, program_folder, result_path
 from rigwright.plan.self_check_declaration import render_self_check
 
 SETTLED_S = 360
@@ -50,6 +50,8 @@ class SelfCheckSurvey:
     """Why the result cannot be read; empty where it can."""
     files: dict[str, str]
     """Path -> SHA-256; empty where there is none."""
+    others: list[str] = field(default_factory=list)
+    """Further files in the folder of its program."""
 
 
 def expected_files(scene: SurveyScope) -> dict[str, str]:
@@ -93,6 +95,7 @@ def _asks(scene: SurveyScope) -> object:
         "result": result_path(roots),
         "declaration": declaration_path(roots),
         "files": sorted(expected_files(scene)),
+        "folder": program_folder(roots),
     }
 
 

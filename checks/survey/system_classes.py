@@ -194,8 +194,8 @@ SYSTEM: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "secret_copies",
-        "readable copies of Rigwright's secrets in usual places",
-        readers=("secret_copies",),
+        "readable copies of Rigwright's secrets in usual places, programs that have secrets open, keys in the kernel",
+        readers=("secret_copies", "open_secrets", "kernel_keys"),
     ),
     EntryClass(
         "driver_settings",
@@ -218,10 +218,10 @@ ORDINARY: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "host_names",
-        "host name and resolver",
+        "host name",
         words(
             """
-            /etc/hostname /etc/resolv.conf /etc/networks /etc/mailname /etc/machine-info /etc/machine-id
+            /etc/hostname /etc/networks /etc/mailname /etc/machine-info /etc/machine-id
             /etc/hostid /etc/dnsmasq.conf /etc/dnsmasq.d/** /etc/unbound/** /etc/bind/** /etc/avahi/** /etc/services
             /etc/protocols /etc/rpc
             """

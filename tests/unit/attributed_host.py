@@ -120,5 +120,5 @@ class AttributedHost:
         """Key -> entry, attributed; and packages."""
         entry_derivations.alternative_records.cache_clear()
         entries = self.entries()
-        packages = entry_origins.attribute(entries, {"folder": "/var/lib/rigwright/self_check", "ours": ours})
+        packages, _ = entry_origins.attribute(entries, {"folder": "/var/lib/rigwright/self_check", "ours": ours})
         return {entry.key: entry for entry in entries}, packages

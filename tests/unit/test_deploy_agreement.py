@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from checks import Drift, conftest, owned_checks
+from checks import Drift, conftest, owned_checks, survey_run
 from checks.owned_checks import HostAgreement
 from checks.owned_ids import OWNED
 from checks.repairs import DriftedCheck
+from checks.survey.fingerprint import FINGERPRINT
+from checks.survey.section import SurveyScope
 from cli import deploy_agreement
 from cli.deploy_agreement import ROUNDS, DeployAgreement
 from rigwright.plan.repairs import Repair
@@ -23,6 +25,7 @@ from tests.unit.rendered_scripts import PLAIN
 HOST = SimpleNamespace(name="box")
 SEEN = SimpleNamespace(survey=SimpleNamespace(read=lambda section: SimpleNamespace(generation=1)), why="")
 RESTART = Repair("restart", "rigwright-chat.service")
+NOTHING: Any = None
 DIGESTS = OwnedStateFacts({"units": "a" * 64})
 
 
@@ -179,3 +182,13 @@ def test_a_repair_that_did_not_finish_is_not_listed_as_made(monkeypatch: pytest.
     monkeypatch.setattr(deploy_agreement.root_shell, "run_command", lambda *words, **limits: answer)
     assert made._repair(HOST, {RESTART, other}) == [RESTART.description]
     assert lines == [f"box: repair: {RESTART.description}", f"box: repair failed: {other.description}"]
+
+
+def test_the_end_of_a_deploy_compares_no_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[bool]()
+    monkeypatch.setattr(survey_run.SurveyedHost, "survey", property(lambda seen: asked.append(seen.compares_entries)))
+    monkeypatch.setattr(deploy_agreement.owned_state, "read_owned_state", lambda target, rig: DIGESTS)
+    rigs: Any = {"box": SimpleNamespace(digest="r", roots=None)}
+    DeployAgreement(rigs, False, print)._survey(HOST)
+    assert asked == [False]
+    assert FINGERPRINT.asks(SurveyScope(PLAIN, NOTHING, compares_entries=False)) is None

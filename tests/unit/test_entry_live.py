@@ -117,13 +117,24 @@ def _cpio(files: dict[str, bytes]) -> bytes:
         ({"bin/tool": b"tool", "scripts/local": b"script"}, []),
         ({"usr/bin/tool": b"evil"}, ["usr/bin/tool"]),
         ({"scripts/init-top/evil": b"x"}, ["scripts/init-top/evil"]),
-        ({"conf/arch.conf": b"x", "scripts/init-top/ORDER": b'/scripts/init-top/udev "$@"\n'}, []),
+        ({"conf/arch.conf": b"DPKG_ARCH=amd64\n", "scripts/init-top/ORDER": b'/scripts/init-top/udev "$@"\n'}, []),
         ({"scripts/init-top/ORDER": b"x"}, ["scripts/init-top/ORDER"]),
+        ({"conf/conf.d/resume": b"RESUME=UUID=0a-1b\n"}, []),
+        ({"conf/conf.d/resume": b"RESUME=$(evil)\n"}, ["conf/conf.d/resume"]),
+        ({"conf/conf.d/x": b"init=/evil\n"}, ["conf/conf.d/x"]),
+        ({"conf/conf.d/own": b"BOOT=nfs\n", "conf/initramfs.conf": b"MODULES=most\n"}, []),
+        ({"conf/initramfs.conf": b"MODULES=most\nevil\n"}, ["conf/initramfs.conf"]),
+        ({"etc/modprobe.d/own.conf": b"options a b=1\n"}, []),
+        ({"etc/modprobe.d/own.conf": b"install a /evil\n"}, ["etc/modprobe.d/own.conf"]),
+        ({"etc/udev/rules.d/x.rules": b'RUN+="/evil"\n'}, ["etc/udev/rules.d/x.rules"]),
     ],
 )
 def test_an_initramfs_of_packages(host: AttributedHost, files: dict[str, bytes], foreign: list[str]) -> None:
     """Its files are the host's packaged ones, or what hooks make; microcode lies before the packed part."""
     host.package("tool", {"/usr/bin/tool": "tool", "/usr/share/initramfs-tools/scripts/local": "script"})
+    host.write("/etc/initramfs-tools/conf.d/own", "BOOT=nfs\n")
+    host.write("/etc/initramfs-tools/initramfs.conf", "MODULES=most\n")
+    host.write("/etc/modprobe.d/own.conf", "options a b=1\n")
     early = _cpio({"kernel/x86/microcode/GenuineIntel.bin": b"x"})
     host.write("/boot/initrd.img-1", early + b"\0" * (-len(early) % 512) + gzip.compress(_cpio(files)))
     made = _attribution(host)

@@ -216,7 +216,7 @@ def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
 @pytest.mark.parametrize(
     ("kind", "key", "stays"),
     [
-        ("units", "/run/systemd/transient/run-u7.service", False),
+        ("units", "/run/systemd/transient/run-u7.service", True),
         ("units", "/run/systemd/transient/run-u7.timer", True),
         ("units", "/etc/systemd/system/snap-core-1.mount", False),
         ("units", "/etc/systemd/system/snap-core-1.service", True),

@@ -291,6 +291,7 @@ SICK: dict[str, tuple[Processes, set[str]]] = {
         with_process(declared_host(), limits=MAIN.limits | {"open files": ["65536", "65537"]}),
         {"S16"},
     ),
+    "more in a core": (with_process(declared_host(), status=MAIN.status | {"CoredumpFilter": "000001ff"}), {"S16"}),
     "core dumps": (with_process(declared_host(), limits=MAIN.limits | {"core file size": ["1", "unlimited"]}), {"S16"}),
     "no address space": (with_process(declared_host(), limits=MAIN.limits | {"address space": ["1", "1"]}), {"S16"}),
     "the last in the queue": (with_process(declared_host(), threads=["0 0 0", "19 0 0"]), {"S17"}),

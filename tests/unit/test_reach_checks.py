@@ -247,6 +247,12 @@ def folder(
             "nc of e.scope",
         ),
         ("service_exposure.listeners", [TcpListener("0.0.0.0:8020", True, [])], "S04", "0.0.0.0:8020"),
+        (
+            "service_exposure.listeners",
+            [TcpListener("127.0.0.1:8020", True, []), TcpListener("10.0.0.5:8020", False, ["nc of e.scope"])],
+            "S04",
+            "stop that listener",
+        ),
         ("frontend_services.gates", {}, "S04", "not there"),
     ],
 )

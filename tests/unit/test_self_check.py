@@ -414,3 +414,17 @@ def test_a_failure_that_lasts_and_is_not_seen_from_here_is_a_disagreement(
     failing = [SelfCheckFinding("U02", "drop-in /x", NOW - age)]
     found = replace(OK, result=SelfCheckResult(NOW - 60, "failing", failing))
     assert [one.check for one in find_disagreements(found, verdicts, active)] == ["U02"] * disagrees
+
+
+def test_files_beside_the_program_are_listed(tmp_path: Path) -> None:
+    """Compiled modules among them: Python takes one in place of its source."""
+    for name in ("run.py", "__pycache__/run.cpython-313.pyc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    asked = {
+        "result": str(tmp_path / "none"),
+        "declaration": str(tmp_path / "none"),
+        "files": [str(tmp_path / "run.py")],
+        "folder": str(tmp_path),
+    }
+    assert survey_program.look(asked)["others"] == [str(tmp_path / "__pycache__/run.cpython-313.pyc")]

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -100,6 +100,36 @@ def find_archives(versions: Mapping[str, str]) -> dict[str, str]:
     """
     installed = _installed(versions)
     found: dict[str, str] = {}
+    for one, content in signed_lists():
+        found = dict.fromkeys(matching_packages(content, versions, installed), one.archive) | found
+    return found
+
+
+class ArchivedDeb(NamedTuple):
+    """A package file of an archive."""
+
+    sha256: str
+    size: int
+    """In bytes."""
+
+
+def find_debs(versions: Mapping[str, str]) -> dict[str, ArchivedDeb]:
+    """The package file of each package that a signed list has in this version.
+
+    Args:
+        versions: Name -> version, of installed packages.
+    """
+    installed = _installed(versions)
+    found: dict[str, ArchivedDeb] = {}
+    for _, content in signed_lists():
+        for name, fields in matching_packages(content, versions, installed).items():
+            if fields.get("Size", "").isdecimal() and re.fullmatch(r"[0-9a-f]{64}", fields.get("SHA256", "")):
+                found.setdefault(name, ArchivedDeb(fields["SHA256"], int(fields["Size"])))
+    return found
+
+
+def signed_lists() -> Iterator[tuple[ArchiveList, bytes]]:
+    """Lists of declared sources, each with its content, that a release with a valid signature names."""
     signed: dict[str, str] = {}
     for one in read_lists():
         if UNSIGNED.search(_without_comments(common.read(f"{dpkg.ROOT}{one.source}") or "")):
@@ -107,10 +137,8 @@ def find_archives(versions: Mapping[str, str]) -> dict[str, str]:
         if one.release not in signed:
             signed[one.release] = verified_release(one)
         content = _content(one.path) if signed[one.release] else b""
-        if not content or not _is_listed(content, one.name, signed[one.release]):
-            continue
-        found = dict.fromkeys(matching_packages(content, versions, installed), one.archive) | found
-    return found
+        if content and _is_listed(content, one.name, signed[one.release]):
+            yield one, content
 
 
 def _without_comments(text: str) -> str:
@@ -141,8 +169,9 @@ def parse_fields(paragraph: str) -> dict[str, str]:
 
 def matching_packages(
     content: bytes, versions: Mapping[str, str], installed: Mapping[str, Mapping[str, str]]
-) -> set[str]:
-    """Those packages that a list has in their version, with the relations and the size that dpkg has of them.
+) -> dict[str, dict[str, str]]:
+    """Package -> its fields in a list, of those that it has in their version, with the relations and the size that dpkg
+    has of them.
 
     Args:
         content: The list.
@@ -150,7 +179,7 @@ def matching_packages(
         installed: Name -> its fields in dpkg's status.
     """
     names = {name.encode() for name in versions}
-    found = set()
+    found: dict[str, dict[str, str]] = {}
     begins = content.startswith(b"Package: ")
     for number, paragraph in enumerate(content.split(b"\n\nPackage: ")):
         start = 9 if begins and not number else 0
@@ -162,7 +191,7 @@ def matching_packages(
         if fields.get("Version") == versions[fields["Package"]] and all(
             fields.get(key, "") == own.get(key, "") for key in SAME
         ):
-            found.add(fields["Package"])
+            found[fields["Package"]] = fields
     return found
 
 

@@ -1,7 +1,7 @@
 """Files of the boot and of kernel modules, made anew from their inputs: initramfs, grub.cfg, lists of depmod, DKMS.
 
-Each is expensive, and done once for a file: the answer is kept with the file's digest. What an initramfs has from
-hooks (settings, caches) is compared by name alone, and a module of DKMS with DKMS's own copy of what it built.
+Each is expensive, and done once for a file: the answer is kept with the file's digest. What an initramfs has of
+caches and accounts from hooks is compared by name alone, and a module of DKMS with DKMS's own copy of what it built.
 """
 
 from __future__ import annotations
@@ -41,16 +41,25 @@ PLACES = (
 )
 """Folders whose files an initramfs has at its top."""
 GENERATED = re.compile(
-    r"(?:conf/(?:arch\.conf|initramfs\.conf|conf\.d/.*|modules)|scripts/.*/ORDER|cryptroot/.*|etc/(?:fstab|mtab|"
-    r"ld\.so\.cache|modprobe\.d/.*|udev/.*|default/.*|console-setup/.*|passwd|group|nsswitch\.conf|machine-id|hostname)|"
+    r"(?:conf/modules|cryptroot/.*|etc/(?:fstab|mtab|ld\.so\.cache|default/.*|console-setup/.*|passwd|group|"
+    r"nsswitch\.conf|machine-id|hostname)|"
     r"(?:usr/)?lib/modules/[^/]+/modules\..*|(?:usr/)?lib/udev/hwdb\.bin|kernel/x86/microcode/.*|var/.*|dev/.*|"
     r"TRAILER!!!)"
 )
 """What hooks write into an initramfs, or change there."""
+COPIED = re.compile(r"etc/(?:modprobe\.d|udev)/.*")
+"""Settings that it has of the host, whatever they are: these are entries of their own."""
 ORDER = re.compile(r"scripts/[^/]+/ORDER")
-ORDERED = re.compile(rb'(?:/scripts/[\w./+-]+ "\$@"\n|\[ -e /conf/param\.conf \] && \. /conf/param\.conf\n)*')
-"""The shell commands by which an initramfs starts its scripts, as mkinitramfs(8) writes them."""
-LONGEST_ORDER = 1 << 16  # bytes
+ORDERED = re.compile(rb'/scripts/[\w./+-]+ "\$@"|\[ -e /conf/param\.conf \] && \. /conf/param\.conf|')
+"""A shell command by which an initramfs starts its scripts, as mkinitramfs(8) writes it."""
+SOURCED = re.compile(r"conf/(?:arch\.conf|initramfs\.conf|conf\.d/[^/]+)")
+ASSIGNED = re.compile(rb"(?:DPKG_ARCH|RESUME)=[\w./:=-]*|#.*|")
+"""A line of settings that its first program takes for shell, as hooks write it."""
+READ = {ORDER: ORDERED, SOURCED: ASSIGNED}
+"""Names of files that an initramfs runs as shell -> lines that they may have by themselves."""
+SETTINGS = ("/etc/initramfs-tools", "/usr/share/initramfs-tools")
+"""Folders of the host from which it has further ones: these are entries of their own."""
+LONGEST_READ = 1 << 16  # bytes
 
 
 def attribute_boot(host: Attribution) -> None:
@@ -204,30 +213,43 @@ def _dkms(host: Attribution, entry: HostEntry, version: str, name: str) -> str:
 def foreign_files(host: Attribution, path: str) -> Iterator[str]:
     """Names in an initramfs that are neither the host's explained files nor what hooks make; why it cannot be read."""
     try:
-        for file in initramfs.list_files(path, lambda name: bool(ORDER.fullmatch(name)), hashes=True):
-            if stat.S_ISREG(file.mode) and not _is_generated(file) and not _is_copy(host, file.name, file.md5):
+        for file in initramfs.list_files(path, lambda name: _shell_lines(name) is not None, hashes=True):
+            if stat.S_ISREG(file.mode) and not _is_known(host, file):
                 yield file.name
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         yield f"({error})"
 
 
-def _is_generated(file: initramfs.InitramfsFile) -> bool:
-    """Whether hooks make a file; a list of scripts with other commands than theirs is none of them."""
-    if ORDER.fullmatch(file.name):
-        return len(file.content) <= LONGEST_ORDER and bool(ORDERED.fullmatch(file.content))
-    return bool(GENERATED.fullmatch(file.name))
+def _shell_lines(name: str) -> re.Pattern[bytes] | None:
+    """The lines that a file which an initramfs runs as shell may have by itself; None for another file."""
+    return next((lines for pattern, lines in READ.items() if pattern.fullmatch(name)), None)
+
+
+def _is_known(host: Attribution, file: initramfs.InitramfsFile) -> bool:
+    """Whether hooks make a file of an initramfs so, or it is a copy of the host's."""
+    if lines := _shell_lines(file.name):
+        if len(file.content) <= LONGEST_READ and all(map(lines.fullmatch, file.content.split(b"\n"))):
+            return True
+        sources = (f"{dpkg.ROOT}{folder}/{file.name.removeprefix('conf/')}" for folder in SETTINGS)
+        return lines is ASSIGNED and file.md5 in map(_md5, sources)
+    if COPIED.fullmatch(file.name):
+        return _md5(f"{dpkg.ROOT}/{file.name}") == file.md5
+    return bool(GENERATED.fullmatch(file.name)) or _is_copy(host, file.name, file.md5)
 
 
 def _is_copy(host: Attribution, name: str, digest: str) -> bool:
     """Whether a file of an initramfs is an explained file of the host."""
     short = name.removeprefix("usr/")
     for path in (os.path.realpath(f"{dpkg.ROOT}{place}/{part}") for place in PLACES for part in {name, short}):
-        try:
-            with open(path, "rb") as file:
-                same = hashlib.md5(file.read(), usedforsecurity=False).hexdigest() == digest
-        except OSError:
-            continue
         real = path.removeprefix(dpkg.ROOT)
-        if same and (host.index.owner(real) or host.is_explained(real)):
+        if _md5(path) == digest and (host.index.owner(real) or host.is_explained(real)):
             return True
     return False
+
+
+def _md5(path: str) -> str:
+    """MD5 of a file; empty where there is none that can be read."""
+    with suppress(OSError, RuntimeError):
+        content = common.data(path, most=1 << 30)
+        return "" if content is None else hashlib.md5(content, usedforsecurity=False).hexdigest()
+    return ""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 from fnmatch import translate
 from typing import Any
 
-from checks.survey.host import entry_files, entry_privileges, entry_readers
+from checks.survey.host import common, entry_files, entry_privileges, entry_readers
 from checks.survey.host.entry_digests import EntryDigests
 from checks.survey.host.host_entry import HostEntry, printable
 
+GROUPS = "/sys/fs/cgroup"
 LONGEST_VALUE = 600  # characters
 
 
@@ -25,6 +27,8 @@ class EntryCollection:
             asked: `classes`, each with `name`, `paths`, `readers` and `secret`; `churn`, with `kind`, `keys`, `states`
                 and `reason`; `folder` of key and cache; `nonce`, of this run; `deep`, whether all is read.
         """
+        self.digests = EntryDigests(asked["folder"], deep=asked["deep"])
+        asked = {**asked, "memory": self.digests.memory}
         self.asked = asked
         self.secret = {one["name"] for one in asked["classes"] if one["secret"]}
         self.excluded: dict[str, int] = {}
@@ -36,9 +40,9 @@ class EntryCollection:
                 one["reason"],
             )
             for one in asked["churn"]
+            if not one.get("while_active") or any(map(is_active, one["while_active"]))
         ]
         self._churn_of: dict[str, list[tuple[re.Pattern[str], re.Pattern[str], str]]] = {}
-        self.digests = EntryDigests(asked["folder"], deep=asked["deep"])
         read = entry_readers.collect(asked, self.is_excluded)
         taken = {entry.path for entry in read if entry.path}
         files = entry_files.collect(asked, self.digests, self.is_excluded, taken)
@@ -84,6 +88,18 @@ class EntryCollection:
         content = self.value(entry) if entry.kind in self.secret else f"{entry.state}\n{entry.sha256}"
         text = content.encode(errors="replace")
         return hmac.new(str(self.asked["nonce"]).encode(), text, hashlib.sha256).hexdigest()[:32]
+
+
+def is_active(name: str) -> bool:
+    """Whether a service of the system has processes, or a program is there.
+
+    Args:
+        name: Of the service, or the path of the program.
+    """
+    if name.startswith("/"):
+        return os.path.exists(f"{entry_files.ROOT}{name}")
+    events = common.read(f"{GROUPS}/system.slice/{name}/cgroup.events") or ""
+    return "populated 1" in common.lines(events)
 
 
 def key_expression(pattern: str) -> str:

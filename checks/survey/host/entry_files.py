@@ -29,6 +29,16 @@ ATTRIBUTES = {
     "system.posix_acl_access": "access list",
     "system.posix_acl_default": "default access list",
 }
+LABELS = (
+    "security.selinux",
+    "security.SMACK64",
+    "security.ima",
+    "security.evm",
+    "security.apparmor",
+    "trusted.overlay.",
+)
+"""Beginnings of the names of attributes that the kernel gives to files."""
+MOST_ATTRIBUTES, LONGEST_NAME = 20, 60  # of a file; characters
 
 
 @lru_cache(maxsize=1)
@@ -205,6 +215,9 @@ def describe_file(kind: str, path: str, status: os.stat_result) -> HostEntry:
         owner = account_names("passwd").get(status.st_uid, str(status.st_uid))
         group = account_names("group").get(status.st_gid, str(status.st_gid))
         state = f"{word} {stat.S_IMODE(status.st_mode):04o} {owner}:{group}"
+        if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_ISUID | stat.S_ISGID) and status.st_nlink > 1:
+            # another name of the same file is another way to start it
+            state += f", {status.st_nlink} links"
     entry = HostEntry(kind, path, state, path)
     entry.mode, entry.uid, entry.gid = status.st_mode, status.st_uid, status.st_gid
     entry.size, entry.ctime = status.st_size, status.st_ctime
@@ -280,18 +293,23 @@ def read_entry(entry: HostEntry, digests: EntryDigests) -> None:
 
 
 def describe_attributes(entry: HostEntry) -> None:
-    """Add capabilities and access lists of a file or folder to its state."""
+    """Add extended attributes of a file or folder to its state."""
     if stat.S_ISREG(entry.mode) or stat.S_ISDIR(entry.mode):
         entry.state += "".join(f", {name} {value}" for name, value in _attributes(entry.path))
 
 
 def _attributes(path: str) -> list[tuple[str, str]]:
+    """Extended attributes: capabilities and access lists as they are, others by name and length."""
     found = []
     with suppress(OSError):
-        for name in os.listxattr(f"{ROOT}{path}", follow_symlinks=False):
+        for name in os.listxattr(f"{ROOT}{path}", follow_symlinks=False)[:MOST_ATTRIBUTES]:
+            if name.startswith(LABELS):
+                continue
+            value = os.getxattr(f"{ROOT}{path}", name, follow_symlinks=False)
             if name in ATTRIBUTES:
-                value = os.getxattr(f"{ROOT}{path}", name, follow_symlinks=False)
                 found.append((ATTRIBUTES[name], value.hex()[:128]))
+            else:
+                found.append((f"attribute {name[:LONGEST_NAME]}", f"of {len(value)} bytes"))
     return sorted(found)
 
 

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import common, dpkg, packaged_modes
 from checks.survey.host.entry_attribution import Attribution
 from checks.survey.host.host_entry import HostEntry
 
 SSHD = "/etc/ssh/sshd_config"
+TRANSIENT = "/run/systemd/transient"
+TRIED = 120.0
+"""Seconds: a check tries nothing for longer."""
 UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
 PORTS = {
     "/usr/sbin/sshd": ("tcp *:22",),
@@ -51,6 +56,7 @@ def attribute_live(host: Attribution) -> None:
         "systemd_settings": _environment,
         "mounts": _mount,
         "listeners": _listener,
+        "units": _transient_unit,
     }
     for entry in host.entries:
         explainer = explainers.get(entry.kind)
@@ -60,6 +66,23 @@ def attribute_live(host: Attribution) -> None:
             host.explain(entry, found)
         elif entry.kind == "listeners":
             entry.origin = ""
+
+
+def _transient_unit(host: Attribution, entry: HostEntry) -> str:
+    """A unit that a deploy or a check has started: a job with root's record, or a try of this moment."""
+    name = entry.path.rpartition("/")[2]
+    if entry.path != f"{TRANSIENT}/{name}" or not re.fullmatch(r"rw-(?:job|check)-[\w.@-]+[.]service", name):
+        return ""
+    if name.startswith("rw-check-"):
+        return "rigwright" if 0 <= time.time() - entry.ctime < TRIED else ""
+    words = name.removesuffix(".service").split("-")
+    # a step of a job has its name and one more word
+    for folder in host.deployed.get("jobs", {}):
+        for end in (len(words), len(words) - 1):
+            with suppress(OSError):
+                if os.lstat(f"{dpkg.ROOT}{folder}/{'-'.join(words[:end])}/script").st_uid == packaged_modes.OWNER:
+                    return "rigwright"
+    return ""
 
 
 def _database_file(host: Attribution, entry: HostEntry) -> str:

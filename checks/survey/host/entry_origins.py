@@ -1,6 +1,6 @@
 """Origins of entries: what a package of a declared archive, a deploy or a derivation explains.
 
-Root can forge each record that this reads. `check --deep` reads every byte, and compares with the same records.
+Root can forge each record that this reads. `check --deep` reads every byte, and `entry_debs` compares with archives.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ANYWHERE = ("privileged_files", "secret_copies", "authorised_keys")
 """Classes of what is foreign in our folders, too: no check of these compares it."""
 
 
-def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[str, object]]:
-    """Set origin and expected_from of entries; returns the packages that bring entries.
+def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> tuple[list[dict[str, object]], PackageRecords]:
+    """Set origin and expected_from of entries; returns the packages that bring entries, and owners of paths.
 
     Args:
         entries: All of them.
@@ -42,7 +42,8 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
             `files`, path -> SHA-256, empty where the controller does not know the content; `links`, path -> target;
             `linked_folders`, folder -> folder of ours that its links lead to, by the same names; `folders`, those whose
             content other checks compare; `accounts`, name -> home; `groups`, name -> groups that it is put into, by
-            commas; `mounts`, folder of file systems in memory -> beginning of their sources.
+            commas; `jobs`, folder of the records of our jobs; `mounts`, folder of file systems in memory -> beginning
+            of their sources.
     """
     index = PackageRecords(str(asked.get("folder", "")))
     index.load({entry.path for entry in entries if entry.path and entry.key == entry.path})
@@ -60,7 +61,7 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> list[dict[s
     add_missing_files(entries, index)
     add_unlisted_packages(entries, index)
     index.save()
-    return packages
+    return packages, index
 
 
 def attribute_deployed(host: Attribution) -> None:

@@ -260,11 +260,12 @@ def attribute_packages(entries: list[HostEntry], index: PackageRecords) -> list[
             entry.expected_from += ", whose records in dpkg's database have changed"
             continue
         if stat.S_ISREG(entry.mode):
-            # its state has what collect has read of capabilities and access lists; none came since it was unpacked
-            capable, listed = ", capabilities " in entry.state, " access list " in entry.state
+            # its state has what collect has read of attributes; none came since it was unpacked
+            capable = ", capabilities " in entry.state
+            further = any(word in entry.state for word in (" access list ", ", attribute ", " links"))
             same = (
                 bool(owner.digest)
-                and not listed
+                and not further
                 and (entry.unread or (entry.md5 or digests.get(entry.path)) == owner.digest)
             )
             if same and packaged_modes.fits_package(entry.path, entry.mode, entry.uid, entry.gid, capable=capable):

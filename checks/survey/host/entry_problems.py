@@ -81,6 +81,7 @@ class Writers:
         self.groups: dict[int, str] = {}
         """Number of each group that has a member other than root -> its name."""
         self._folders: dict[str, str] = {}
+        self._closed: dict[str, bool] = {}
         rows = common.rows(f"{dpkg.ROOT}/etc/group", 4)
         users = common.rows(f"{dpkg.ROOT}/etc/passwd", 7)
         first = {row[3] for row in users if row[2] != "0"}
@@ -116,13 +117,14 @@ class Writers:
 
     def _is_closed(self, folder: str) -> bool:
         """Whether root alone gets into a folder or one above it: what an archive has unpacked there may be anyone's."""
-        while folder not in ("/", ""):
+        if folder in ("/", ""):
+            return False
+        if folder not in self._closed:
+            self._closed[folder] = self._is_closed(os.path.dirname(folder))
             with suppress(OSError):
                 status = os.stat(f"{dpkg.ROOT}{folder}")
-                if not status.st_uid and not status.st_mode & 0o011:
-                    return True
-            folder = os.path.dirname(folder)
-        return False
+                self._closed[folder] |= not status.st_uid and not status.st_mode & 0o011
+        return self._closed[folder]
 
     def _folder(self, path: str) -> str:
         try:

@@ -9,13 +9,20 @@ import hashlib
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from checks.survey.host import common, entry_files, entry_privileges, live_entries
+from checks.survey.host import (
+    common,
+    entry_files,
+    entry_privileges,
+    ledger_entries,
+    live_entries,
+    process_entries,
+    secret_entries,
+)
 from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
 from checks.survey.host.thread_pool import Pool
 
@@ -29,14 +36,9 @@ ALGORITHMS = {
 KEY_TYPE = re.compile(r"(?:^|[\s,\"])((?:ssh|ecdsa|sk)-[a-z0-9@.-]+)[ \t]+([A-Za-z0-9+/=]+)(?:[ \t]+(.*))?$")
 MOST_ROWS = 20_000  # of a file
 MOST_CONTAINERS = 500
-MOST_SCANNED = 4000  # files that are compared with secrets
-SECRET_LENGTH = 1 << 16  # bytes of a file in which a secret is looked for
-SHORTEST = 16  # characters of a line of a secret that nobody writes by chance
-COPY_FOLDERS = (
-    *("/tmp", "/var/tmp", "/dev/shm", "/var/www", "/var/backups", "/srv"),  # noqa: S108 (places)
-    *("/opt", "/root", "/etc", "/mnt"),
-    *("/usr/share/nginx", "/usr/local/share", "/run"),
-)
+MOST_MATCHED = 40  # users that Match blocks of sshd are asked for
+SSHD_FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*")
+MATCH = re.compile(r"(?im)^\s*match\b(?!\s+all\s*$)")
 RIGHTS = ("PidMode", "NetworkMode", "IpcMode", "UTSMode", "UsernsMode", "CgroupnsMode")
 
 
@@ -111,7 +113,7 @@ def account_database_files(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
             yield entry
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=MOST_MATCHED + 2)
 def _sshd_rows(*options: str) -> dict[str, str]:
     """Setting -> its values, as sshd(8) has them by a file; the reason under "" where it does not tell."""
     status, out, err = common.ended("/usr/sbin/sshd", "-T", *options, limit=10)
@@ -132,17 +134,49 @@ def sshd_settings(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     for name, value in now.items():
         if not name or value != default.get(name):
             yield text_entry(kind, f"sshd {name}".strip(), value or "none")
+    for user in matched_users():
+        for name, value in _sshd_rows(*_connection(user)).items():
+            if value != now.get(name):
+                yield text_entry(kind, f"sshd {name} for user {user}".replace("  ", " "), value or "none")
+
+
+def _connection(user: str) -> tuple[str, str]:
+    """Words by which sshd(8) tells the settings for a user."""
+    return "-C", f"user={user},host=localhost,addr=127.0.0.1"
+
+
+@lru_cache(maxsize=1)
+def _matched_users(root: str) -> tuple[str, ...]:
+    """Users for whom Match blocks of sshd_config(5) may set something else.
+
+    Args:
+        root: The folder that stands for the host; empty for the host.
+    """
+    paths = [path for pattern in SSHD_FILES for path in sorted(glob.glob(f"{root}{pattern}"))]
+    text = "\n".join(common.begin(path) for path in paths)
+    if not MATCH.search(text):
+        return ()
+    words = {word for line in common.lines(text) if MATCH.match(line) for word in re.split(r"[\s,]+", line)}
+    names = [row[0] for row in _rows("passwd") if len(row) == 7 and re.fullmatch(r"[\w.@-]+", row[0])]
+    # those that a block names come first
+    return tuple(sorted(names, key=lambda name: name not in words))[:MOST_MATCHED]
+
+
+def matched_users() -> tuple[str, ...]:
+    """The same of this host; none without a program that could tell."""
+    return _matched_users(ROOT) if os.path.exists(f"{ROOT}/usr/sbin/sshd") else ()
 
 
 def authorised_keys(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     """A row per key that logs in as an account."""
     places = _sshd_rows().get("authorizedkeysfile", "").split() if os.path.exists(f"{ROOT}/usr/sbin/sshd") else []
-    places = places or [".ssh/authorized_keys", ".ssh/authorized_keys2"]
+    usual = places or [".ssh/authorized_keys", ".ssh/authorized_keys2"]
+    matched = {user: _sshd_rows(*_connection(user)).get("authorizedkeysfile", "").split() for user in matched_users()}
     read: set[str] = set()
     for row in _rows("passwd"):
         if len(row) != 7:
             continue
-        for place in places:
+        for place in dict.fromkeys([*usual, *matched.get(row[0], ())]):
             values = {"%h": row[5], "%u": row[0], "%U": row[2], "%%": "%"}
             path = re.sub("%.", lambda found, values=values: values.get(found[0], found[0]), place)  # type: ignore[misc]
             path = path if path.startswith("/") else f"{row[5].rstrip('/')}/{path}"
@@ -214,39 +248,6 @@ def container_rights(host: dict[str, Any]) -> Iterator[str]:
             yield f"{name} {', '.join(sorted(json.dumps(one, sort_keys=True) for one in found))}"
 
 
-def secret_copies(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
-    """Files that others may read and that have a line of one of our secrets, or of the host's private keys."""
-    folder = asked["credentials"]
-    needles: dict[bytes, str] = {}
-    names = sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []
-    keys = [path.removeprefix(ROOT) for path in sorted(glob.glob(f"{ROOT}/etc/ssh/ssh_host_*_key"))]
-    for path in [*(f"{folder}/{name}" for name in names), *keys]:
-        if needle := _needle(common.data(f"{ROOT}{path}", 1 << 20) or b""):
-            needles.setdefault(needle, path.rpartition("/")[2])
-    homes = [row[5] for row in _rows("passwd") if len(row) == 7 and row[5].startswith("/home/")]
-    left = MOST_SCANNED if needles else 0
-    for path, status in entry_privileges.list_files([*COPY_FOLDERS, *homes], 3, left):
-        # systemd opens a folder below it to its service alone
-        if path.startswith("/run/credentials/"):
-            continue
-        if status.st_mode & 0o044 and SHORTEST <= status.st_size <= SECRET_LENGTH and stat.S_ISREG(status.st_mode):
-            with suppress(OSError, RuntimeError):
-                text = common.data(f"{ROOT}{path}", SECRET_LENGTH) or b""
-                if name := next((name for needle, name in needles.items() if needle in text), ""):
-                    yield text_entry(kind, path, f"has the secret {name}, and others may read it", path)
-
-
-def _needle(content: bytes) -> bytes:
-    """A line by which a copy of a secret is known; of a certificate with its key, one of the key's."""
-    lines = content.split(b"\n")
-    begins = [number for number, line in enumerate(lines) if b"PRIVATE KEY-----" in line and line.startswith(b"-----B")]
-    if begins:
-        lines = lines[begins[0] + 2 :]  # the first line of a key is the same in all of its kind
-    elif b"-----BEGIN CERTIFICATE" in content:
-        return b""
-    return next((line for line in lines if len(line) >= SHORTEST and not line.startswith((b"-----", b"#"))), b"")
-
-
 READERS: dict[str, Reader] = {
     "accounts": accounts,
     "groups": groups,
@@ -255,8 +256,10 @@ READERS: dict[str, Reader] = {
     "authorised_keys": authorised_keys,
     "manager_environment": manager_environment,
     "privileged_containers": privileged_containers,
-    "secret_copies": secret_copies,
+    "secret_copies": secret_entries.secret_copies,
+    "ledger_lines": ledger_entries.ledger_lines,
     **live_entries.READERS,
+    **process_entries.READERS,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
@@ -60,6 +61,10 @@ NSS = {
 }
 """Words that packages add to nsswitch.conf(5)."""
 NSS_TEMPLATES = ("/usr/share/libc-bin/nsswitch.conf", "/usr/share/base-files/nsswitch.conf")
+RESOLVER = "/etc/resolv.conf"
+LEASES = "/var/lib/dhcp/dhclient*.leases"
+LEASED = re.compile(r"(?m)^\s*option domain-name-servers ([\d., ]+);")
+RESOLVER_LINE = re.compile(r"(?:nameserver\s+(\S+)|(?:search|domain)\s.*|#.*|)\s*")
 UCF = "/var/lib/ucf"
 PAM = "/usr/share/pam"
 PROFILES = "/usr/share/pam-configs"
@@ -114,6 +119,8 @@ def _made(host: Attribution, entry: HostEntry) -> str:
         return f"package {WRITTEN[entry.path]}" if text and text in script else ""
     if entry.path in STAMPS and STAMP.fullmatch(host.text(entry)) and host.installed("systemd"):
         return "derived by systemd-update-done(8)"
+    if entry.path == RESOLVER:
+        return _leased_resolver(host, entry)
     if entry.path == "/etc/timezone":
         zone = host.text(entry).strip()
         same = os.path.realpath("/etc/localtime").endswith(f"/zoneinfo/{zone}") and host.installed("tzdata")
@@ -121,6 +128,16 @@ def _made(host: Attribution, entry: HostEntry) -> str:
     if re.fullmatch(r"/etc/pam\.d/common-[a-z-]+", entry.path):
         return _pam(host, entry)
     return ""
+
+
+def _leased_resolver(host: Attribution, entry: HostEntry) -> str:
+    """Name servers of a network's lease, as dhclient-script(8) writes them."""
+    leased: set[str] = set()
+    for path in sorted(glob.glob(f"{dpkg.ROOT}{LEASES}")):
+        leased.update(*(re.split(r"[,\s]+", found) for found in LEASED.findall(common.begin(path))))
+    rows = [RESOLVER_LINE.fullmatch(line) for line in common.lines(host.text(entry))]
+    servers = {row[1] for row in rows if row and row[1]}
+    return "derived from a lease of dhclient(8)" if servers and all(rows) and servers <= leased else ""
 
 
 def _words(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from checks.survey.host import entry_authors, entry_origins, entry_problems
 from checks.survey.host.accepted_entries import AcceptedEntries
 from checks.survey.host.entry_collection import EntryCollection
+from checks.survey.host.entry_debs import DebComparison, compare_debs
 from checks.survey.host.host_entry import HostEntry
 
 MOST_TOLD = 2500  # entries of an answer
@@ -22,7 +23,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     collection = EntryCollection(asked)
     if os.path.isdir(asked["folder"]):
         collection.digests.make_key()
-    packages = entry_origins.attribute(collection.entries, asked)
+    packages, index = entry_origins.attribute(collection.entries, asked)
+    comparison = DebComparison()
+    if asked["deep"]:
+        comparison = compare_debs(collection.entries, index)
     entry_problems.judge(collection.entries)
     unexplained = [entry for entry in collection.entries if not entry.origin or entry.problem]
     # users' files come last: a user may make as many as fill an answer
@@ -44,6 +48,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     return {
         "entries": told,
         "packages": packages,
+        "archives": comparison.describe(),
         "explained": explained,
         "excluded": collection.excluded,
         "accepted_serial": accepted.serial,

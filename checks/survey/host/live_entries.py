@@ -13,6 +13,7 @@ from typing import Any
 
 from checks.survey.host import common, mount_table, network_sockets
 from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
+from checks.survey.host.process_entries import FOREIGN_SCOPES, program_of, unit_of
 
 PROC, SYS = "/proc", "/sys"  # a test has folders for them
 MOST_ROWS = 20_000
@@ -49,7 +50,6 @@ EXPRESSION_NAME, EXPRESSION_DATA = 1, 2
 FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}
 UDP_TABLES = (f"{PROC}/1/net/udp", f"{PROC}/1/net/udp6")
 UNCONNECTED = "07"
-FOREIGN_SCOPES = re.compile(r"/(?:docker-|libpod-|cri-containerd-|crio-|lxc[./]|machine[.-]|kubepods)|/user[.]slice/")
 OURS = re.compile(r"rigwright[-_][^/]*[.](?:service|scope|socket)|rw-check-[^/]*[.]service")
 
 
@@ -225,6 +225,11 @@ def traffic_programs(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     for family in ("-4", "-6"):
         for line in common.lines(_output("ip", family, "-o", "neigh", "show", "nud", "permanent"))[:MOST_ROWS]:
             yield text_entry(kind, f"permanent neighbour {' '.join(line.split())}"[:LONGEST], "neighbour")
+    for line in common.lines(_output("ip", "-o", "address", "show"))[:MOST_ROWS]:
+        words = line.partition("\\")[0].split()
+        # a server of addresses, a router or the kernel gives those that are dynamic or name a protocol
+        if len(words) > 3 and "dynamic" not in words and "proto" not in words:
+            yield text_entry(kind, f"address {words[1]} {words[3]}"[:LONGEST], " ".join(words[4:]))
     for line in common.lines(_output("tc", "qdisc", "show"))[:MOST_ROWS]:
         # the kernel's own queues have no handle
         if not re.match(r"qdisc \S+ 0: ", line):
@@ -243,20 +248,8 @@ def _packet_sockets(kind: str) -> Iterator[HostEntry]:
     inodes = {int(words[8]) for words in rows if len(words) > 8 and words[8].isdecimal()}
     holders = network_sockets.holders(inodes) if inodes else {}
     pids = {pid for inode in inodes for pid in holders.get(inode, set())}
-    for name in sorted({f"{_program(pid)} of {_unit(pid)}" for pid in pids}):
+    for name in sorted({f"{program_of(pid)} of {unit_of(pid)}" for pid in pids}):
         yield text_entry(kind, f"packet socket of {name}"[:LONGEST], "socket")
-
-
-def _unit(pid: int | str) -> str:
-    """The unit that a process belongs to, by its control group."""
-    path = (common.read(f"{PROC}/{pid}/cgroup") or "").strip().rpartition("::")[2]
-    return next((part for part in reversed(path.split("/")) if "." in part), path or "no unit")
-
-
-def _program(pid: int | str) -> str:
-    with suppress(OSError):
-        return os.readlink(f"{PROC}/{pid}/exe")
-    return "the kernel"
 
 
 def listeners(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
@@ -276,9 +269,9 @@ def listeners(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
         shown = "ephemeral" if protocol == "udp" and low <= port <= high else str(port)
         key = f"{protocol} {f'[{address}]' if ':' in address else address}:{shown}"
         pids = holders.get(inode, set())
-        words_ = {f"{_program(pid)} of {_unit(pid)}" for pid in pids} or {"no process"}
+        words_ = {f"{program_of(pid)} of {unit_of(pid)}" for pid in pids} or {"no process"}
         found.setdefault(key, set()).update(words_)
-        if pids and all(OURS.fullmatch(_unit(pid)) for pid in pids):
+        if pids and all(OURS.fullmatch(unit_of(pid)) for pid in pids):
             ours.add(key)
     for key, programs in sorted(found.items()):
         entry = text_entry(kind, key, "; ".join(sorted(programs)))
@@ -301,7 +294,7 @@ def slice_processes(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
             continue
         pids = (common.read(f"{top}/{path}/cgroup.procs") or "").split()
         if pids:
-            yield text_entry(kind, f"processes in {path}", "; ".join(sorted({_program(pid) for pid in pids})))
+            yield text_entry(kind, f"processes in {path}", "; ".join(sorted({program_of(pid) for pid in pids})))
         waiting += [f"{path}/{name}" for name in _names(f"{top}/{path}") if os.path.isdir(f"{top}/{path}/{name}")]
 
 
@@ -311,7 +304,7 @@ def service_programs(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     for pid in _names(PROC):
         if pid.isdecimal():
             with suppress(OSError):
-                if os.stat(f"{PROC}/{pid}").st_uid == 0 and (program := _program(pid)) != "the kernel":
+                if os.stat(f"{PROC}/{pid}").st_uid == 0 and (program := program_of(pid)) != "the kernel":
                     group = (common.read(f"{PROC}/{pid}/cgroup") or "").strip().rpartition("::")[2]
                     usual = program.startswith(("/usr/bin/", "/usr/sbin/", "/usr/lib/", "/usr/libexec/"))
                     if not usual and not FOREIGN_SCOPES.search(group) and not OURS.search(group):

@@ -173,6 +173,8 @@ def _process(pid: int, files: mapped_code.Code, *, told: bool = True) -> dict[st
     status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
     if not status or status.get("State", "Z").startswith(("Z", "X")):
         return None
+    # a file of its own, whose number belongs to the limit of cores
+    status["CoredumpFilter"] = (common.read(f"/proc/{pid}/coredump_filter") or "").strip()
     try:
         exe = os.readlink(f"/proc/{pid}/exe")
         group = next(

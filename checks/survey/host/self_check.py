@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from checks.survey.host import common
@@ -19,7 +21,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `result`, the file of the last result; `declaration`, that of what a deploy has declared; `files` that
-            are hashed.
+            are hashed; `folder` of its program, in which nothing else lies.
     """
     text = common.read(asked["result"])
     result, unreadable = (None, "") if text is None else _parse_result(text)
@@ -35,7 +37,14 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "result": result,
         "unreadable": unreadable,
         "files": {path: _sha256(path) for path in asked["files"]},
+        "others": [*islice(_list_others(asked["folder"], {*asked["files"]}), MANY)],
     }
+
+
+def _list_others(folder: str, known: set[str]) -> Iterator[str]:
+    """Files below a folder that are none of these; Python runs compiled ones in place of a module."""
+    for place, _, names in os.walk(folder):
+        yield from (path for name in sorted(names) if (path := f"{place}/{name}") not in known)
 
 
 def _parse_result(text: str) -> tuple[dict[str, object] | None, str]:
