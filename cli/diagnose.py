@@ -37,6 +37,7 @@ from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvi
 from rigwright.operate.instance_health import HealthFacts, assess_health, parse_card_uses
 from rigwright.operate.root_cause_analysis import KERNEL, diagnose_host
 from rigwright.problems import printable
+from rigwright.project_root import ROOT
 from rigwright.safe_text import mask_secrets
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
@@ -283,7 +284,7 @@ def _diagnose_host(
 
 def _collect_failed_checks(inventory: str, limit: str | None) -> dict[str, list[FailedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
-    words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
+    words = [sys.executable, str(ROOT), "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
     if sys.stderr.isatty():
         print_prose(f"running all checks: at most {COMMAND_TIMEOUT_S:.0f} s ...", err=True)
     try:

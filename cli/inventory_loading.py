@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from cli.prog_name import TYPED_INVENTORY_KEY
+from cli.prog_name import TYPED_INVENTORY_KEY, locate_inventory
 from rigwright.declaration.host_data import find_undeclared_data
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS, load_rig
@@ -28,12 +28,13 @@ class InventoryPath(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse what is no file of a likely size, with the nearest name that there is."""
+        typed, value = value, locate_inventory(value)
         try:
             read_content(value, MAX_INVENTORY_BYTES)
         except ValueError as error:
             self.fail(f"{printable(value)} {error}", param, ctx)
         if ctx:
-            ctx.meta[TYPED_INVENTORY_KEY] = value
+            ctx.meta[TYPED_INVENTORY_KEY] = typed
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

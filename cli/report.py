@@ -84,7 +84,7 @@ def _run_checks(inventory: str, limit: str | None) -> Report:
         InvalidRequest: they do not run.
     """
     limits = [f"--limit={limit}"] if limit else []
-    command = [sys.executable, "-m", "cli", "check", inventory, "--json", *limits]
+    command = [sys.executable, str(ROOT), "check", inventory, "--json", *limits]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         return TypeAdapter(Report).validate_json(done.stdout)

@@ -22,7 +22,7 @@ from cli.inventory_loading import SuggestingChoice
 from cli.test_durations import DurationRecord
 from lab import base_images, gpu_passthrough
 from lab.machine_requirements import CACHE, STATE
-from rigwright.project_root import ROOT
+from rigwright.project_root import IS_CLONE, ROOT
 
 Commands = list[list[str]]
 """Commands that run at the same time."""
@@ -172,6 +172,8 @@ its files, and has FlashInfer build one of its modules. It needs no card. Withou
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
     """Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named."""
+    if not IS_CLONE:
+        raise click.ClickException("the tests are in a clone of the repository, and this Rigwright is installed")
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in options.items()
