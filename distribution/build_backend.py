@@ -14,15 +14,16 @@ import hashlib
 import io
 import re
 import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-try:
+if sys.version_info >= (3, 11):
     import tomllib
-except ModuleNotFoundError:  # Python 3.10
+else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,7 +94,7 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
     """Write setuptools' editable wheel: a clone stays the place that the command runs from."""
-    from setuptools import build_meta
+    from setuptools import build_meta  # type: ignore[import-untyped]
 
     return str(build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
 
