@@ -40,7 +40,7 @@ case "$*" in
 #!/bin/sh
 [ "$*" != "cache dir" ] || { echo "${LOG%/*}/cache"; exit; }
 for word; do case "$word" in */locks/*) echo "uv ${word##*/}" >> "$LOG"; ;; esac; done
-case "$*" in *\\ -r\\ *) 
+case "$*" in *\\ -r\\ *)
     echo "Resolved 2 packages in 1ms"
     [ -z "${SLOW-}" ] || sh -c "$SLOW"
     echo "index $UV_DEFAULT_INDEX" >> "$LOG.uv"
