@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ from rigwright.problems import describe_unknown
 @click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
 @click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
+@click.option("--html", "page", type=OutputFile(creates_folder=True), help="Also write an HTML page to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and for hosts that were never reviewed.")
@@ -59,6 +61,7 @@ def check(
     severity: str | None,
     as_json: bool,
     junit: str | None,
+    page: str | None,
     deep: bool,
     verbose: bool,
     strict: bool,
@@ -95,7 +98,7 @@ def check(
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
     if accept:
-        if only or severity or junit or as_json or history or strict or ignore:
+        if only or severity or page or junit or as_json or history or strict or ignore:
             raise click.UsageError("--accept goes with --limit, --author, --yes, --deep and --verbose alone.")
         with import_speedups.without_module_locks():
             import pyinfra_cli
@@ -106,7 +109,7 @@ def check(
     if author or yes:
         raise click.UsageError("--author and --yes go with --accept.")
     if history:
-        if only or severity or junit or deep or verbose or strict or ignore:
+        if only or severity or page or junit or deep or verbose or strict or ignore:
             raise click.UsageError("--history goes with --limit and --json alone.")
         from cli.check_history import print_history
 
@@ -126,7 +129,12 @@ def check(
 
     if only:
         _refuse_unknown(inventory, only)
-    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep))
+    write_page = None
+    if page:
+        from cli.check_page import write_check_page
+
+        write_page = partial(write_check_page, page)
+    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, write_page=write_page))
 
 
 def parse_classes(texts: tuple[str, ...]) -> list[str]:
