@@ -79,8 +79,9 @@ def render_box(box: PicturedBox, label: str) -> Markup:
     columns = sorted(box.cards, key=lambda card: (card.node is None, card.node or 0, card.index))
     place = {card.index: number for number, card in enumerate(columns)}
     width = 2 * EDGE + max(2, len(columns)) * (CARD_WIDTH + GAP)
-    top = EDGE + 22 + LINK * len(box.direct_links)
-    parts = [*_render_links(box, place, top), *_render_nodes(columns, top)]
+    links = _stack_links(box, place)
+    top = EDGE + 22 + LINK * (1 + max((level for *_, level in links), default=-1))
+    parts = [*_render_links(links, top), *_render_nodes(columns, top)]
     left = EDGE + GAP // 2
     parts += [_render_card(card, left + place[card.index] * (CARD_WIDTH + GAP), top + 24) for card in columns]
     below = top + (CARD_HEIGHT + 44 if columns else 0)
@@ -156,14 +157,26 @@ def _render_bar(kind: str, x: int, y: int, width: float) -> Markup:
     return Markup('<rect class="{}" x="{}" y="{}" width="{:.1f}" height="8" rx="4"/>').format(kind, x, y, width)
 
 
-def _render_links(box: PicturedBox, place: dict[int, int], top: int) -> Iterator[Markup]:
-    """A line for each pair that shares NVLinks; all other pairs are in the page's table."""
-    for number, (first, second, way) in enumerate(box.direct_links):
+def _stack_links(box: PicturedBox, place: dict[int, int]) -> list[tuple[int, int, str, int]]:
+    """The columns, the name and the level of each pair that shares NVLinks; those of one level do not overlap.
+
+    All other pairs are in the page's table.
+    """
+    made: list[tuple[int, int, str, int]] = []
+    for first, second, way in box.direct_links:
         if first in place and second in place:
-            ends = [EDGE + GAP // 2 + place[one] * (CARD_WIDTH + GAP) + CARD_WIDTH / 2 for one in (first, second)]
-            y = top - 8 - number * LINK
-            yield Markup('<path class="link" d="M{} {}V{}H{}V{}"/>').format(ends[0], top, y, ends[1], top)
-            yield _text(sum(ends) / 2 - 14, y - 4, way, "small")
+            left, right = sorted((place[first], place[second]))
+            taken = {level for start, end, _, level in made if start <= right and left <= end}
+            made.append((left, right, way, min({*range(len(made) + 1)} - taken)))
+    return made
+
+
+def _render_links(links: Sequence[tuple[int, int, str, int]], top: int) -> Iterator[Markup]:
+    for *columns, way, level in links:
+        ends = [EDGE + GAP // 2 + column * (CARD_WIDTH + GAP) + CARD_WIDTH / 2 for column in columns]
+        y = top - 8 - level * LINK
+        yield Markup('<path class="link" d="M{} {}V{}H{}V{}"/>').format(ends[0], top, y, ends[1], top)
+        yield _text(sum(ends) / 2 - 14, y - 4, way, "small")
 
 
 def _render_instances(
@@ -177,7 +190,7 @@ def _render_instances(
         wide = min((last - first + 1) * (CARD_WIDTH + GAP) - 2, width - x - EDGE)
         y = top + number * (BAND + 8)
         cards = f"GPU {', '.join(map(str, one.cards))}" if one.cards else "CPU"
-        text = _shorten(f"{one.name}: {one.variant}, {cards}", wide // 7)
+        text = _shorten(f"{one.name}: {one.variant}, {cards}", (wide - 20) // 8)
         yield Markup('<rect class="instance" x="{}" y="{}" width="{}" height="{}" rx="6"/>{}').format(
             x, y, wide, BAND, _text(x + 10, y + 21, text)
         )

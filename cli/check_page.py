@@ -10,13 +10,10 @@ from checks.nvidia_smi import parse_smi_answer
 from checks.pytest_frame import ChecksPlugin
 from checks.survey_run import SurveyedHost
 from cli.box_picture import PicturedBox
-from cli.html_page import describe_box, describe_host, render_check_page
+from cli.html_page import describe_box, describe_host, load_speeds, render_check_page
 from cli.output_file import write_output
-from cli.tables import print_prose
-from rigwright import speed_baselines
 from rigwright.nvidia.cards.smi import Gpu, those_that_answer
 from rigwright.nvidia.cards.smi_text_reports import parse_topology_matrix
-from rigwright.speed_baselines import BaselineHistory
 from roles.root_shell import ConnectionGone
 
 
@@ -35,15 +32,6 @@ def write_check_page(file: str, frame: ChecksPlugin) -> None:
         for number, one in enumerate(report.hosts, 1)
     ]
     write_output(file, render_check_page(report, hosts))
-
-
-def load_speeds(inventory: str, host: str) -> BaselineHistory:
-    """The measured speeds of a host; none where their file cannot be read, which a line tells."""
-    try:
-        return speed_baselines.load_history(speed_baselines.history_path(inventory, host))
-    except speed_baselines.UnreadableHistory as error:
-        print_prose(str(error), err=True)
-        return BaselineHistory()
 
 
 def picture_box(seen: SurveyedHost) -> PicturedBox | None:

@@ -13,6 +13,8 @@ from markupsafe import Markup
 
 from checks.results import HostReport, Report, Result
 from cli.box_picture import PicturedBox, PicturedCard, PicturedInstance, render_box, render_series
+from cli.tables import print_prose
+from rigwright import speed_baselines
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.problems import printable
@@ -125,6 +127,15 @@ def describe_host(
         render_box(box, f"box-{number}") if box else Markup(""),
         {one.id: one.headline for one in report.causes} if report else {},
     )
+
+
+def load_speeds(inventory: str, host: str) -> BaselineHistory:
+    """The measured speeds of a host; none where their file cannot be read, which a line tells."""
+    try:
+        return speed_baselines.load_history(speed_baselines.history_path(inventory, host))
+    except speed_baselines.UnreadableHistory as error:
+        print_prose(str(error), err=True)
+        return BaselineHistory()
 
 
 def list_speeds(history: BaselineHistory, prefix: str) -> list[PageSpeed]:
