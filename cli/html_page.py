@@ -166,7 +166,12 @@ def render_speed_page(hosts: Sequence[PageHost], made: str, version: str) -> str
 
 def render_public_page(markdown: str, made: str, version: str) -> str:
     """The page of a public report: its text, which is Markdown without HTML."""
-    text = Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))  # noqa: S704 (escaped by it)
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
+    tokens = parser.parse(_finalize(markdown))
+    for token in tokens:
+        # the page has its own first heading
+        token.tag = {"h1": "h2", "h2": "h3", "h3": "h4"}.get(token.tag, token.tag)
+    text = Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 (it escapes all text)
     return _render("Public report", (), made=made, version=version, verdict="", text=text)
 
 
