@@ -72,16 +72,14 @@ def check_page() -> str:
     return render_check_page(report, hosts)
 
 
+LINKS = "![x](http://box.example/x) [y](http://box.example/y)"
+PUBLIC = f"# Box\n\n| a |\n|---|\n| {MARKUP} |\n\n{LINKS}\n"
 PAGES = {
     "check": check_page,
     "speed": lambda: render_speed_page(
         [describe_host("box1", 1, None, None, HISTORY)], "2026-11-29T02:00:00Z", "0.1.0"
     ),
-    "public": lambda: render_public_page(
-        f"# Box\n\n| a |\n|---|\n| {MARKUP} |\n\n![x](http://box.example/x) [y](http://box.example/y)\n",
-        "2026-11-29",
-        "0.1.0",
-    ),
+    "public": lambda: render_public_page(PUBLIC, "2026-11-29", "0.1.0"),
 }
 
 
