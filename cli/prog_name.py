@@ -31,7 +31,7 @@ def with_prog_name(text: str) -> str:
 
 
 def locate_inventory(typed: str) -> str:
-    """The path of an inventory. An installed wheel has the shipped ones, as `inventory/NAME.py`, in its own folder."""
+    """The path of an inventory. An installed wheel has the shipped ones in its own folder `inventory`."""
     if IS_CLONE or os.path.lexists(typed) or Path(typed).parts[:1] != ("inventory",):
         return typed
     shipped = ROOT / typed
