@@ -31,6 +31,8 @@ def test_a_clean_host_gets_the_command_from_the_wheel(boot: BootHost, tmp_path: 
         if words == "--help":
             assert said == f"{clone[1]}status 0\n"
     assert "(the extra `lab`)" in host.run(f"cd /root && {COMMAND} demo 2>&1; true")
-    packages = host.run("ls /root/.local/share/pipx/venvs/rigwright/lib/python3*/site-packages").split()
+    # newer releases of pipx have another folder
+    packages = host.run("ls -d /root/.local/{,share/}pipx/venvs/rigwright/lib/python3*/site-packages/* || true").split()
+    packages = [Path(path).name for path in packages]
     assert "rigwright_command" in packages
     assert not {"cli", "checks", "roles", "lab", "bench", "rigwright"} & {*packages}
