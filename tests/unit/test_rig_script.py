@@ -168,6 +168,8 @@ def test_the_index_that_pip_is_configured_to_use_is_uvs(tmp_path: Path) -> None:
     clone = ProjectClone(tmp_path)
     clone.run("status")
     assert clone.log.with_name("log.uv").read_text() == "index https://index.example.org/simple\n"
+    # an index's address can hold a password
+    assert (clone.root / ".venv/pip-settings.txt").stat().st_mode & 0o777 == 0o600
     (clone.root / ".venv/.quick-controller").unlink()
     clone.run("lab", UV_DEFAULT_INDEX="https://other.example.org/simple")
     assert clone.log.with_name("log.uv").read_text().splitlines()[1] == "index https://other.example.org/simple"
