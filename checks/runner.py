@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from pluggy import HookimplMarker
@@ -14,6 +15,11 @@ from pluggy import HookimplMarker
 from checks.results import STATUS
 from checks.survey_run import SurveyRun
 from checks.testinfra_backend import UnknownHost
+
+if TYPE_CHECKING:
+    from pytest import Config
+
+    from checks.pytest_frame import ChecksPlugin
 
 HERE = Path(__file__).parent
 REFUSED = 2
@@ -61,12 +67,18 @@ class StartedRunPlugin:
     NAME = "rigwright-begun"
     look: SurveyRun
     refused: str = ""
+    frame: ChecksPlugin | None = None
+    """All that was found, once the run has ended."""
     broken: bool = False
     """Whether a mistake is pytest's own, or one of ours outside a check."""
 
     def pytest_internalerror(self) -> None:
         """It ends with a status that we have for a host out of reach."""
         self.broken = True
+
+    def pytest_unconfigure(self, config: Config) -> None:
+        """Keep the results: pytest forgets its plugins."""
+        self.frame = config.pluginmanager.get_plugin("rigwright-frame")
 
     @HookimplMarker("pytest")(wrapper=True)
     def pytest_cmdline_main(self) -> Generator[None, object, object]:
@@ -80,13 +92,20 @@ class StartedRunPlugin:
             return REFUSED
 
 
-def run_checks(inventory: str, *options: str, limit: str | None = None, deep: bool = False) -> int:
+def run_checks(
+    inventory: str,
+    *options: str,
+    limit: str | None = None,
+    deep: bool = False,
+    write_page: Callable[[ChecksPlugin], None] | None = None,
+) -> int:
     """Run all of them over an inventory; returns the exit status: 0, 1 or 3 as STATUS says, 2 for what is refused.
 
     Args:
         inventory: The file.
         options: For pytest, of those in checks/conftest.py and its own.
         limit: Which hosts of it; all without one.
+        write_page: Called with the results of a run that has any.
         deep: Whether every byte is read of weights and environments.
 
     Raises:
@@ -114,4 +133,6 @@ def run_checks(inventory: str, *options: str, limit: str | None = None, deep: bo
     status = int(pytest.main(words, plugins=[begun]))
     if begun.refused:
         raise ChecksRejected(begun.refused)
+    if write_page and begun.frame and not begun.broken and (begun.frame.results or begun.frame.gone):
+        write_page(begun.frame)
     return status if status in STATUS.values() and not begun.broken else REFUSED

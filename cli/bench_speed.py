@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from importlib import metadata
 from typing import Any
 
 import click
@@ -34,7 +35,7 @@ from cli.exit_codes import NotAsDeclared as NotAsDeclared
 from cli.instance_access import InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import metrics_path, refuse_busy
-from cli.option_types import WholeNumber
+from cli.option_types import OutputFile, WholeNumber
 from cli.output_file import write_output
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.tables import print_paragraph, print_table
@@ -106,6 +107,7 @@ class SpeedMeasurement:
 )
 @click.option("--beside-others", is_flag=True, help="Run while others use the instance; slows them down.")
 @JSON_OPTION
+@click.option("--html", "page", type=OutputFile(), help="Also write an HTML page with all kept runs to this file.")
 def speed(
     inventory: str,
     limit: str | None,
@@ -115,6 +117,7 @@ def speed(
     boots: int,
     beside_others: bool,
     file: str | None,
+    page: str | None,
 ) -> None:
     """Measure speed against the accepted baseline.
 
@@ -151,12 +154,25 @@ def speed(
         if file:
             told = {"schema": SCHEMA, "runs": [_measurement_as_json(*one) for one in made]}
             write_output(file, json.dumps(told, indent=2) + "\n")
+        if page:
+            _write_page(page, inventory, found)
     print_unreached(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED_STATUS)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
     lost = any(one.ended == "host lost" for one, _ in made)
     sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended or one.gone for one, _ in made)))
+
+
+def _write_page(page: str, inventory: str, boxes: Sequence[ConnectedHost]) -> None:
+    from cli.html_page import describe_host, load_speeds, render_speed_page
+
+    hosts = [
+        describe_host(box.name, number, None, None, load_speeds(inventory, box.name))
+        for number, box in enumerate(boxes, 1)
+    ]
+    made = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    write_output(page, render_speed_page(hosts, made, metadata.version("rigwright")))
 
 
 def _restart_instance(box: ConnectedHost, instance: Instance) -> None:

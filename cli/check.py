@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -33,6 +34,7 @@ from rigwright.problems import describe_unknown
 @click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/reference/checks.md).")
 @click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
+@click.option("--html", "page", type=OutputFile(creates_folder=True), help="Also write an HTML page to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="Print a line for each check.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and unreviewed hosts.")
@@ -63,6 +65,7 @@ def check(
     severity: str | None,
     as_json: bool,
     junit: str | None,
+    page: str | None,
     deep: bool,
     verbose: bool,
     strict: bool,
@@ -118,7 +121,7 @@ def check(
         if used:
             raise click.UsageError(f"{name} goes with --serving.")
     if accept:
-        if only or severity or junit or as_json or history or strict or ignore:
+        if only or severity or page or junit or as_json or history or strict or ignore:
             raise click.UsageError("--accept goes with --limit, --author, --yes, --deep and --verbose alone.")
         with import_speedups.without_module_locks():
             import pyinfra_cli
@@ -129,7 +132,7 @@ def check(
     if author or yes:
         raise click.UsageError("--author and --yes go with --accept.")
     if history:
-        if only or severity or junit or deep or verbose or strict or ignore:
+        if only or severity or page or junit or deep or verbose or strict or ignore:
             raise click.UsageError("--history goes with --limit and --json alone.")
         from cli.check_history import print_history
 
@@ -149,7 +152,12 @@ def check(
 
     if only:
         _refuse_unknown(inventory, only)
-    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep))
+    write_page = None
+    if page:
+        from cli.check_page import write_check_page
+
+        write_page = partial(write_check_page, page)
+    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, write_page=write_page))
 
 
 def parse_classes(texts: tuple[str, ...]) -> list[str]:

@@ -9,6 +9,7 @@ import time
 import click
 
 from cli.exit_codes import NotAsDeclared
+from cli.prog_name import prog_name
 from lab import base_images, machine_requirements
 from lab.hosts import HostSpec
 from lab.machine_requirements import UnsupportedMachine
@@ -38,7 +39,7 @@ def demo(release: str) -> None:
         found = lab.exists and bool(lab.hosts) and all(host.is_reachable() for host in lab.hosts)
         if found and lab.hosts[0].spec.release != release:
             raise click.ClickException(
-                f"a demo on {lab.hosts[0].spec.release} is up: end it with `./rig lab --name {NAME} down` first"
+                f"a demo on {lab.hosts[0].spec.release} is up: end it with `{prog_name()} lab --name {NAME} down` first"
             )
         if not found:
             lab.down()  # what a crash or a restart of this machine left
@@ -49,7 +50,7 @@ def demo(release: str) -> None:
     booted = time.monotonic()
     inventory = str(INVENTORY)
     if _run_verb("deploy", inventory):
-        raise NotAsDeclared("the demo's deploy failed, as said above; fix that, then run ./rig demo again")
+        raise NotAsDeclared(f"the demo's deploy failed, as said above; fix that, then run {prog_name()} demo again")
     deployed = time.monotonic()
     if _run_verb("check", inventory):
         raise NotAsDeclared("a check of the demo fails, as said above")
@@ -61,18 +62,18 @@ def demo(release: str) -> None:
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
         f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
         f"the rig of inventory/demo.py ({deployed - booted:.0f} s) and checked it ({checked - deployed:.0f} s).\n\n"
-        f"  look around     ./rig lab --name {NAME} ssh {HOST}\n"
+        f"  look around     {prog_name()} lab --name {NAME} ssh {HOST}\n"
         f"  the service     ssh {HOST}: systemctl status rigwright-chat; journalctl -u rigwright-chat\n"
-        f"  ask it          ./rig lab --name {NAME} ssh {HOST} 'curl -s http://127.0.0.1:{PORT}/v1/models "
+        f"  ask it          {prog_name()} lab --name {NAME} ssh {HOST} 'curl -s http://127.0.0.1:{PORT}/v1/models "
         f'-H "Authorization: Bearer $(cat /etc/rigwright/credentials/chat.api-key)"\'\n'
-        f"  what was written  ./rig lab --name {NAME} diff {HOST}\n"
-        f"  run it again    ./rig deploy inventory/demo.py; ./rig check inventory/demo.py\n"
-        f"  tear it down    ./rig lab --name {NAME} down"
+        f"  what was written  {prog_name()} lab --name {NAME} diff {HOST}\n"
+        f"  run it again    {prog_name()} deploy inventory/demo.py; {prog_name()} check inventory/demo.py\n"
+        f"  tear it down    {prog_name()} lab --name {NAME} down"
     )
 
 
 def _run_verb(verb: str, inventory: str) -> int:
-    return subprocess.run([sys.executable, "-m", "cli", verb, inventory], check=False).returncode
+    return subprocess.run([sys.executable, str(ROOT), verb, inventory], check=False).returncode
 
 
 def ask_model(lab: ThrowawayLab, question: str) -> str:

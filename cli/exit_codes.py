@@ -14,7 +14,7 @@ import click
 from checks.results import STATUS
 from cli.safe_output import escape_controls
 from cli.tables import print_prose, wrap_prose
-from rigwright.model.secret_sources import SecretUnavailable
+from rigwright.local_files import SecretUnavailable
 
 INTERRUPTED_STATUS = 130  # what a shell gives a command that an interrupt has ended
 

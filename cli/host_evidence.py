@@ -30,6 +30,7 @@ from rigwright.operate.diagnosis_findings import FailedCheck, HostEvidence
 from rigwright.operate.instance_health import HealthFacts, assess_health, parse_card_uses
 from rigwright.operate.root_cause_analysis import KERNEL
 from rigwright.problems import printable
+from rigwright.project_root import ROOT
 from rigwright.safe_text import mask_secrets
 from roles import root_shell
 from roles.progress import progress
@@ -189,7 +190,7 @@ def causes_for_log(lines: Sequence[str]) -> list[Cause]:
 
 def collect_failed_checks(inventory: str, limit: str | None) -> dict[str, list[FailedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
-    words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
+    words = [sys.executable, str(ROOT), "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
     try:
         with progress.task("checks", f"running all checks: at most {COMMAND_TIMEOUT_S:.0f} s"):
             done = subprocess.run(words, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)

@@ -185,11 +185,11 @@ def serve_box(box: ServeRequest) -> None:
         words = shlex.join([verb, str(box.file), *options])
         click.echo(f"\n==> {prog_name()} {words}")
         # each in a process of its own: pyinfra's gevent has to be there before SSH was used
-        if _run_rigwright([sys.executable, "-m", "cli", verb, str(box.file.resolve()), *options]):
+        if _run_rigwright([sys.executable, str(ROOT), verb, str(box.file.resolve()), *options]):
             raise NotAsDeclared(f"{box.file} is written, and `{prog_name()} {words}` has failed, as said above")
     words = shlex.join(["check", str(box.file), "--serving"])
     click.echo(f"\n==> {prog_name()} {words}")
-    if _run_rigwright([sys.executable, "-m", "cli", "check", str(box.file.resolve()), "--serving"]):
+    if _run_rigwright([sys.executable, str(ROOT), "check", str(box.file.resolve()), "--serving"]):
         click.echo(
             f"It serves, and not all that its variant declares is proven: `{prog_name()} {words}`, as shown above."
         )

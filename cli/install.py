@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from click.shell_completion import get_completion_class
 from cli.inventory_loading import SuggestingChoice
 from cli.prog_name import NAME
 from cli.tables import print_prose
-from rigwright.project_root import ROOT
+from rigwright.project_root import IS_CLONE, ROOT
 
 SHELLS = ("bash", "zsh", "fish")
 # where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)
@@ -53,6 +54,10 @@ def install(folder: Path | None, shell: str | None) -> None:
     if shell:
         click.echo(render_completion(shell))
         return
+    if not IS_CLONE:
+        print_prose(f"{NAME} is installed: {Path(sys.argv[0]).absolute()}")
+        _print_completion_steps()
+        return
     target = folder or (SYSTEM_BIN_FOLDER if os.geteuid() == 0 else Path.home() / ".local/bin")
     link, program = target.expanduser().absolute() / NAME, ROOT / "rig"
     try:
@@ -70,6 +75,10 @@ def install(folder: Path | None, shell: str | None) -> None:
         raise click.ClickException(f"{link}: {error.strerror}") from None
     if str(link.parent) not in os.environ.get("PATH", "").split(os.pathsep):
         print_prose(f"{link.parent} is not on your PATH: add `export PATH={link.parent}:$PATH` to your shell's profile")
+    _print_completion_steps()
+
+
+def _print_completion_steps() -> None:
     for name, file in COMPLETION_FILES.items():
         print_prose(f"to complete it in {name}: {NAME} install --completion {name} > {file}")
 

@@ -16,6 +16,7 @@ from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import load_hosts, load_hosts_from_text
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch, edit_inventory, instances_sharing_name
 from rigwright.problems import Invalid
+from rigwright.project_root import require_own_place
 
 
 def edit_inventory_text(inventory: str, content: bytes, host: str, data: dict[str, Any], order: VariantSwitch) -> bytes:
@@ -59,6 +60,7 @@ def replace_file(path: Path, before: bytes, content: bytes) -> None:
     if path.read_bytes() != before:
         raise click.ClickException(f"{path} was changed meanwhile; nothing was changed: run the same command again")
     try:
+        require_own_place(path)
         # of a name that nobody can have put a link at
         made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:

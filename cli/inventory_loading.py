@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.default_inventory import DecoratedCommand, InventoryArgument, default_inventory, describe_missing, is_inventory
-from cli.prog_name import TYPED_INVENTORY_KEY
+from cli.prog_name import TYPED_INVENTORY_KEY, locate_inventory
 from rigwright.declaration.host_data import find_undeclared_data
 from rigwright.declaration.inventory_errors import (
     describe_foreign_format,
@@ -34,13 +34,14 @@ class InventoryPath(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse any other path, with the nearest name in its folder."""
+        typed, value = value, locate_inventory(value)
         try:
             read_content(value, MAX_INVENTORY_BYTES)
         except ValueError as error:
             hint = "" if is_inventory(value) or default_inventory() else f". {describe_missing()}"
             self.fail(f"{printable(value)} {error}{hint}", param, ctx)
         if ctx:
-            ctx.meta[TYPED_INVENTORY_KEY] = value
+            ctx.meta[TYPED_INVENTORY_KEY] = typed
         return value
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:

@@ -22,6 +22,7 @@ from rigwright.inventory import layer_folders
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.engine_schema import DerivedEvidence, Purpose, VariantKeys
 from rigwright.problems import Invalid, describe_unknown, format_value
+from rigwright.project_root import require_own_place
 from rigwright.validated_types import CatalogName, VariantName
 
 # Below this mirror of the inventory's hosts find what no hub publishes.
@@ -170,8 +171,9 @@ def _load_catalog_without(rule: Any, inventory: str, name: str, tables: tuple[st
 def _write_catalog_file(inventory: str, name: str, text: str) -> Path:
     """Write a file of the catalogue beside the inventory, unless the catalogue would be refused with it."""
     path = Path(inventory).parent / "catalog" / f"{name.replace('/', '-')}.toml"
-    path.parent.mkdir(exist_ok=True)
     try:
+        require_own_place(path)
+        path.parent.mkdir(exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:

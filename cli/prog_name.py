@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from rigwright.project_root import IS_CLONE, ROOT
+
 NAME = "rigwright"
 PROG_NAME_VARIABLE = "RIGWRIGHT_CALLED"
 """Set by the script `rig`."""
@@ -29,12 +31,20 @@ def with_prog_name(text: str) -> str:
     return re.sub(rf"(`|Example: ){NAME}(?= )", lambda found: f"{found[1]}{prog_name()}", text)
 
 
+def locate_inventory(typed: str) -> str:
+    """The path of an inventory. An installed wheel has the shipped ones in its own folder `inventory`."""
+    if IS_CLONE or os.path.lexists(typed) or Path(typed).parts[:1] != ("inventory",):
+        return typed
+    shipped = ROOT / typed
+    return str(shipped) if shipped.is_file() and shipped.resolve().is_relative_to(ROOT / "inventory") else typed
+
+
 def with_typed_inventory(text: str, context: click.Context) -> str:
     """A text in which the inventory's path is as it was typed, quoted where a command has it."""
     given = context.meta.get(TYPED_INVENTORY_KEY)
     if given is None:
         return text
-    whole = str(Path(given).resolve())
+    whole = str(Path(locate_inventory(given)).resolve())
     return text.replace(shlex.quote(whole), shlex.quote(given)).replace(whole, given)
 
 

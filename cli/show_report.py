@@ -52,8 +52,9 @@ from roles import root_shell
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
 @click.option("--output", type=OutputFile(path_type=Path), help="Write it to this file, once you agree.")
+@click.option("--html", "page", type=OutputFile(path_type=Path), help="Write it to this file as an HTML page.")
 @click.option("--yes", is_flag=True, help="Write it without being asked.")
-def report(inventory: str, limit: str | None, output: Path | None, yes: bool) -> None:
+def report(inventory: str, limit: str | None, output: Path | None, page: Path | None, yes: bool) -> None:
     """Print a page that is safe to publish.
 
     It has versions, cards, the lock's digest, failed checks, measured speed and known symptoms in logs; no names of
@@ -69,11 +70,18 @@ def report(inventory: str, limit: str | None, output: Path | None, yes: bool) ->
     day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     text = render_report(boxes, shipped_names(), metadata.version("rigwright"), day)
     click.echo(text, nl=False)
-    if output and (yes or click.confirm(f"\nWrite this to {output}?")):
-        write_output(output, text)
-        click.echo(f"written to {output}", err=True)
+    for file, as_page in ((output, False), (page, True)):
+        if file and (yes or click.confirm(f"\nWrite this to {file}?")):
+            write_output(file, _render_page(text, day) if as_page else text)
+            click.echo(f"written to {file}", err=True)
     if gone or any(one.verdict == "not reached" for one in looked.hosts):
         sys.exit(STATUS["not reached"])
+
+
+def _render_page(text: str, day: str) -> str:
+    from cli.html_page import render_public_page
+
+    return render_public_page(text, day, metadata.version("rigwright"))
 
 
 def _run_checks(inventory: str, limit: str | None) -> Report:
@@ -83,7 +91,7 @@ def _run_checks(inventory: str, limit: str | None) -> Report:
         InvalidRequest: they do not run.
     """
     limits = [f"--limit={limit}"] if limit else []
-    command = [sys.executable, "-m", "cli", "check", inventory, "--json", *limits]
+    command = [sys.executable, str(ROOT), "check", inventory, "--json", *limits]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         return TypeAdapter(Report).validate_json(done.stdout)

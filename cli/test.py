@@ -21,7 +21,7 @@ from cli.inventory_loading import SuggestingChoice
 from cli.test_durations import DurationRecord
 from lab import base_images, gpu_passthrough
 from lab.machine_requirements import CACHE, STATE
-from rigwright.project_root import ROOT
+from rigwright.project_root import IS_CLONE, ROOT
 from rigwright.safe_text import wrap_words
 
 Commands = list[list[str]]
@@ -151,6 +151,8 @@ engines in {CACHE}.
 @click.option("--leave-up", is_flag=True, help="gpu: keep the throwaway host, for `rigwright bench`.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
     """Run Rigwright's own tests."""
+    if not IS_CLONE:
+        raise click.ClickException("the tests are in a clone of the repository, and this Rigwright is installed")
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in options.items()

@@ -5,7 +5,7 @@ from rigwright.inventory import hosts
 
 _lab = ThrowawayLab("demo")
 if not _lab.exists:
-    raise SystemExit("inventory/demo.py: no demo host is up; `./rig demo` boots one")
+    raise SystemExit("inventory/demo.py: no demo host is up; `rigwright demo` boots one")
 
 rigs = hosts(
     {

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from rigwright.project_root import IS_CLONE
+
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
 CACHE = Path("/var/cache/rigwright/lab")
 STATE = Path("/var/lib/rigwright-lab")
@@ -77,7 +79,8 @@ def require_packages() -> None:
         if _is_lab_requirement(one) and not _is_installed(one)
     ]
     if missing:
-        raise UnsupportedMachine(f"missing {', '.join(missing)} (the extra `lab`): `./rig lab` brings them")
+        fix = "`./rig lab` installs them" if IS_CLONE else "install this wheel as `rigwright-VERSION.whl[lab]`"
+        raise UnsupportedMachine(f"missing {', '.join(missing)} (the extra `lab`): {fix}")
 
 
 def _is_lab_requirement(package: Requirement) -> bool:

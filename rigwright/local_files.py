@@ -9,7 +9,13 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from rigwright.project_root import require_own_place
+
 MIB = 1 << 20
+
+
+class SecretUnavailable(ValueError):
+    """A secret that its source does not provide; the text never repeats the secret."""
 
 
 def read_content(path: str | Path, most: int) -> bytes:
@@ -79,14 +85,22 @@ def describe_exposure(path: str | Path) -> str:
     return f"is readable by others (mode {mode:04o}): chmod 600 {path}" if mode & 0o077 else ""
 
 
-def write_atomically(place: Path, text: str) -> None:
+def write_atomically(place: Path, text: str, *, makes_folder: bool = False) -> None:
     """Write a file beside its place, under a name that nobody can know, and put it there: whole, or not at all.
 
     A link of that name is replaced, and what it points at stays as it is. A file keeps its mode and owner.
 
+    Args:
+        place: The file.
+        text: Its content.
+        makes_folder: Whether to make the folder that it is in.
+
     Raises:
         OSError: it cannot be written; what was there is as it was.
     """
+    require_own_place(place)
+    if makes_folder:
+        place.parent.mkdir(exist_ok=True)
     made, name = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)
     beside = Path(name)
     try:

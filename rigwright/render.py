@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.project_root import ROOT
+from rigwright.project_root import ROOT, cache_folder
 from rigwright.system_calls import filter_lines
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def _environment() -> Environment:
 
     from rigwright.template_cache import TemplateCache
 
+    folder = cache_folder()
     # nothing here is HTML: units and shell scripts. In the latter each value passes one of three filters: `sh` makes it
     # one word of a command, `words` a list of such, and `number` lets digits through
     environment = Environment(  # noqa: S701
@@ -29,7 +30,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        bytecode_cache=TemplateCache(ROOT / "templates" / "__pycache__", Path(__file__)),
+        bytecode_cache=TemplateCache(folder, Path(__file__)) if folder else None,
     )
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
     environment.filters["words"] = lambda values: shlex.join(str(value) for value in values)

@@ -227,9 +227,8 @@ def load_history(file: Path) -> BaselineHistory:
 
 def save_history(file: Path, book: BaselineHistory) -> None:
     """Write it, whole or not at all."""
-    file.parent.mkdir(exist_ok=True)
     text = json.dumps(json.loads(book.model_dump_json(by_alias=True)), indent=1)
-    write_atomically(file, text + "\n")
+    write_atomically(file, text + "\n", makes_folder=True)
 
 
 def find_reference(page: InstanceHistory, run: BaselineRun) -> tuple[AcceptedRuns | None, Sequence[str]]:

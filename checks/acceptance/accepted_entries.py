@@ -120,8 +120,7 @@ def save_accepted(file: Path, accepted: HostAcceptance) -> None:
     text = accepted.render()
     if len(text.encode()) > MOST:
         raise ValueError(f"has more than {MOST >> 20} MiB of entries")
-    file.parent.mkdir(exist_ok=True)
-    write_atomically(file, text)
+    write_atomically(file, text, makes_folder=True)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rigwright import toml
 from rigwright.declaration.catalog_loader import CatalogFile, load_catalog
 from rigwright.inventory import layer_folders
 from rigwright.problems import Invalid, Problem
+from rigwright.project_root import require_own_place
 from rigwright.supply import lock
 from rigwright.supply.lock import LOCK_HEADER, SUFFIX, Artefact
 from rigwright.supply.lock_inputs import Input
@@ -83,6 +84,7 @@ class LockFolders:
         Raises:
             OSError: one could not be written; the old ones are still there.
         """
+        require_own_place(self.locks)
         self.locks.mkdir(exist_ok=True)
         beside = {path: path.with_name(f".{path.name}.new") for path in texts}
         try:

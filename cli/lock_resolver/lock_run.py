@@ -32,7 +32,7 @@ from rigwright.model.lock_coverage import describe_mismatch
 from rigwright.model.nvidia_tables import load_driver_tables
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, Problem
-from rigwright.project_root import ROOT
+from rigwright.project_root import IS_CLONE, ROOT
 from rigwright.supply import image_manifest
 from rigwright.supply.artefact_addresses import artefact_urls
 from rigwright.supply.bundle import format_digest, supply_digest
@@ -116,6 +116,8 @@ def print_upstream_changes(inventory: Path | None) -> int:
 def _load_inputs(
     inventory: Path | None, from_dir: Path | None = None, refresh: bool = False
 ) -> tuple[LockFolders, LockResolver, list[Rig]]:
+    if inventory is None and not IS_CLONE:
+        raise NothingToLock("the shipped catalogue is locked in a clone; name an inventory to lock its own inputs")
     rigs = load_rigs(inventory, "lock")
     base = inventory.resolve().parent if inventory else ROOT
     try:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from email.message import Message
 
 import requests
@@ -43,8 +44,13 @@ def index_url() -> str:
     if given := os.environ.get("PIP_INDEX_URL"):
         return given
     # not `pip config get`: that reads a single one of pip's files
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    arguments = ["-m", "pip", "--disable-pip-version-check", "config", "list"]
+    listed = ""
+    # environments of uv have no pip: the machine's has the same configuration
+    for python in (sys.executable, "/usr/bin/python3"):
+        with suppress(OSError):
+            done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
+            listed = listed or done.stdout
     configured = re.search(r"(?m)^global\.index-url='(.+)'$", listed)
     return configured[1] if configured else PYPI_SIMPLE_ENDPOINT
 

@@ -22,6 +22,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pydantic import TypeAdapter, ValidationError
 from pypi_simple import DistributionPackage
+from uv import find_uv_bin
 
 from cli.lock_resolver import downloads
 from cli.lock_resolver.downloads import DownloadUnavailable
@@ -84,7 +85,7 @@ def resolve_closure(
         asked, made = Path(folder, "asked.in"), Path(folder, "made.txt")
         asked.write_text("\n".join(requirements) + "\n")
         made.write_text("".join(f"{pin}\n" for pin in preferred))
-        command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", f"--python-version={python or '3.10'}"]
+        command = [find_uv_bin(), "pip", "compile", f"--python-version={python or '3.10'}"]
         command += [f"--python-platform=x86_64-manylinux_2_{GLIBC[0]}"] if python else ["--universal"]
         command += [f"--exclude-newer={start_of_day(as_of).isoformat()}"] if as_of else []
         command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate", "--quiet"]

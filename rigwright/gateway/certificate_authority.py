@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from rigwright import local_files
 from rigwright.gateway.certificates import CertificatePair, certificate_names
 from rigwright.gateway.secrets_distribution import CertificateFacts
+from rigwright.project_root import require_own_place
 
 FOLDER = "gateway-ca"  # beside the inventory
 KEY, CERTIFICATE = "ca.key", "ca.crt"
@@ -131,6 +132,7 @@ def ensure_authority(folder: Path, now: datetime) -> Authority:
             f"{key} is missing: restore it, or move {certificate} away and have clients trust a new CA"
         )
     if not key.exists():
+        require_own_place(folder)
         folder.mkdir(mode=0o700, exist_ok=True)
         _write(key, _render_key(ec.generate_private_key(ec.SECP256R1())))
     # one that was cut off between the two goes on here

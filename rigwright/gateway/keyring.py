@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from rigwright.file_lock import file_lock
 from rigwright.gateway.keys_file_version import KeyVersion, next_version, version_for
 from rigwright.problems import FrozenModel, Invalid, Problem
+from rigwright.project_root import require_own_place
 from rigwright.toml import load_toml
 from rigwright.validated_types import Day, Name, Sha256
 
@@ -226,6 +227,7 @@ def dump(path: Path, keyring: ClientKeyring) -> None:
         OSError: it cannot be written; the one before is there.
     """
     real = path.resolve()
+    require_own_place(real)
     with NamedTemporaryFile("w", dir=real.parent, prefix=f".{real.name}.", delete=False) as file:
         try:
             os.fchmod(file.fileno(), 0o600)

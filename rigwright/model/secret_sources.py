@@ -17,16 +17,13 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from rigwright import local_files
+from rigwright.local_files import SecretUnavailable
 from rigwright.problems import InventoryModel
 from rigwright.safe_text import hide_tokens
 from rigwright.validated_types import PLAIN, LocalPath, matching
 
 EXAMPLE = '["pass", "show", "hf/token"]'
 _RUN_COMMANDS: ContextVar[bool] = ContextVar("run_commands", default=False)
-
-
-class SecretUnavailable(ValueError):
-    """A secret that its source does not provide; the text never repeats the secret."""
 
 
 def _refuse_shell_line(value: object) -> object:

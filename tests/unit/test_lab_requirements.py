@@ -31,7 +31,7 @@ def test_packages_that_only_a_lab_needs_are_asked_for_in_one_line(site: Path, mo
     importlib.invalidate_caches()
     with pytest.raises(machine_requirements.UnsupportedMachine) as refused:
         machine_requirements.require_packages()
-    assert str(refused.value) == "missing numpy, gguf (the extra `lab`): `./rig lab` brings them"
+    assert str(refused.value) == "missing numpy, gguf (the extra `lab`): `./rig lab` installs them"
     for name in ("numpy", "gguf"):
         (site / f"{name}-9.dist-info").mkdir()
         (site / f"{name}-9.dist-info/METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 9\n")
@@ -140,4 +140,4 @@ def test_a_verb_without_them_says_so_and_does_nothing(verb: list[str], tmp_path:
     )
     assert (done.returncode, done.stdout) == (2, "")
     missing = "missing openai, gguf, numpy, starlette, uvicorn (the extra `lab`)"
-    assert done.stderr.splitlines() == [f"Error: {missing}: `./rig lab` brings them"]
+    assert done.stderr.splitlines() == [f"Error: {missing}: `./rig lab` installs them"]

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.project_root import ROOT
+from tests.unit.pseudo_terminal import run_on_terminal
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["another clone's", "nobody's"])
@@ -30,16 +32,30 @@ def test_an_environment_behind_a_link_is_refused_and_left_as_it_is(tmp_path: Pat
 PYTHON = """#!/bin/sh
 # stands in for a machine's own: knows what the script asks of one, and makes an environment that tells what it is told
 case "$*" in
-  *venv\\ --clear\\ *)
+  *venv\\ --without-pip\\ *)
     for folder; do :; done
-    rm -rf "$folder" && mkdir -p "$folder/bin"
+    rm -rf "$folder" && mkdir -p "$folder/bin" "$folder/lib/python3.13/site-packages"
     echo "venv" >> "$LOG"
-    printf '#!/bin/sh\\nfor word; do case "$word" in */locks/*) echo "pip ${word##*/}" >> "$LOG";; esac; done\\n' \\
-      > "$folder/bin/pip"
+    cat > "$folder/bin/uv" <<'EOF'
+#!/bin/sh
+[ "$*" != "cache dir" ] || { echo "${LOG%/*}/cache"; exit; }
+for word; do case "$word" in */locks/*) echo "uv ${word##*/}" >> "$LOG"; ;; esac; done
+case "$*" in *\\ -r\\ *)
+    echo "Resolved 2 packages in 1ms"
+    [ -z "${SLOW-}" ] || sh -c "$SLOW"
+    echo "index $UV_DEFAULT_INDEX" >> "$LOG.uv"
+    exit "${FAILS:-0}" ;;
+esac
+EOF
     printf '#!/bin/sh\\necho "rigwright $*"\\n' > "$folder/bin/rigwright"
-    printf '#!/bin/sh\\n[ -z "$COMPILED" ] || echo "$*" >> "$COMPILED"\\n' > "$folder/bin/python3"
+    cat > "$folder/bin/python3" <<'EOF'
+#!/bin/sh
+case "$*" in *config\\ list) echo "global.index-url='https://index.example.org/simple'" ;; esac
+[ -z "$COMPILED" ] || echo "$*" >> "$COMPILED"
+EOF
     chmod +x "$folder"/bin/* ;;
   -VV) echo "Python 3.13.0" ;;
+  -) cat > /dev/null; echo "/pip.whl" ;;
 esac
 """
 
@@ -76,21 +92,21 @@ class ProjectClone:
         return self.log.read_text().splitlines()
 
 
-LAB, TEST = "pip controller-lab.txt", "pip controller-test.txt"
+LAB, TEST = "uv controller-lab.txt", "uv controller-test.txt"
 
 
 @pytest.mark.parametrize(
     ("words", "prepared"),
     [
-        ("--help", "pip controller.txt"),
-        ("test --help", "pip controller.txt"),
-        ("demo -h", "pip controller.txt"),
-        ("deploy lab", "pip controller.txt"),
+        ("--help", "uv controller.txt"),
+        ("test --help", "uv controller.txt"),
+        ("demo -h", "uv controller.txt"),
+        ("deploy lab", "uv controller.txt"),
         ("lab up 2", LAB),
         ("demo", LAB),
-        ("bench speed", "pip controller.txt"),
+        ("bench speed", "uv controller.txt"),
         ("test lint", TEST),
-        ("", "pip controller.txt"),
+        ("", "uv controller.txt"),
     ],
 )
 def test_a_verb_prepares_the_packages_that_it_needs_once(tmp_path: Path, words: str, prepared: str) -> None:
@@ -112,7 +128,7 @@ def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tm
     clone.run("test")
     lock = clone.root / "locks/controller.txt"
     lock.write_text(lock.read_text() + "# moved\n")
-    assert clone.run("status") == ["venv", "pip controller.txt"]
+    assert clone.run("status") == ["venv", "uv controller.txt"]
     assert clone.run("lab", "list") == [LAB]
 
 
@@ -146,3 +162,43 @@ def test_another_run_that_prepares_the_environment_is_named_and_waited_for(tmp_p
     assert run.returncode == 0
     # no other user can hold it from now on
     assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_index_that_pip_is_configured_to_use_is_uvs(tmp_path: Path) -> None:
+    clone = ProjectClone(tmp_path)
+    clone.run("status")
+    assert clone.log.with_name("log.uv").read_text() == "index https://index.example.org/simple\n"
+    # an index's address can hold a password
+    assert (clone.root / ".venv/pip-settings.txt").stat().st_mode & 0o777 == 0o600
+    (clone.root / ".venv/.quick-controller").unlink()
+    clone.run("lab", UV_DEFAULT_INDEX="https://other.example.org/simple")
+    assert clone.log.with_name("log.uv").read_text().splitlines()[1] == "index https://other.example.org/simple"
+
+
+def test_preparing_says_what_it_does_from_the_first_moment_and_how_far_it_is(tmp_path: Path) -> None:
+    clone = ProjectClone(tmp_path)
+    lines = "".join(f"package==1.{number}\n" for number in range(70))
+    (clone.root / "locks/controller.txt").write_text(lines)
+    (cache := tmp_path / "cache/archive-v0").mkdir(parents=True)
+    clone.log.write_text("")
+    # a second's line comes after the first package of two has come
+    slow = f"sleep 0.1; mkdir {cache}/one; sleep 2.5"
+    environment = {"PATH": f"{clone.programs}:{os.environ['PATH']}", "LOG": str(clone.log), "SLOW": slow}
+    status, said = run_on_terminal([str(clone.root / "rig"), "status"], environment)
+    first, *_ = said.splitlines()
+    assert status == 0
+    assert first == f"preparing {clone.root}/.venv: at most 70 packages, from locks/controller.txt"
+    assert re.search(r"\x1b\[K1 of 2 packages fetched, about \d+ s left", said)
+    assert said.splitlines()[-1].endswith("rigwright status")
+
+
+def test_a_failed_installation_shows_what_uv_says_and_leaves_no_stamp(tmp_path: Path) -> None:
+    clone = ProjectClone(tmp_path)
+    environment = {"PATH": f"{clone.programs}:{os.environ['PATH']}", "LOG": str(clone.log), "FAILS": "2"}
+    done = subprocess.run([clone.root / "rig", "status"], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[1:] == [
+        "Resolved 2 packages in 1ms",
+        f"rig: could not prepare {clone.root}/.venv (the index is what pip is configured to use)",
+    ]
+    assert clone.run("status") == ["venv", "uv controller.txt"]

@@ -1,0 +1,1 @@
+"""How the project is built: the wheel, and the command that it installs."""
