@@ -50,5 +50,6 @@ def picture_box(seen: SurveyedHost) -> PicturedBox | None:
         with suppress(Drift, ValueError):
             links = parse_smi_answer(survey, "topology", parse_topology_matrix)
     with suppress(Drift, ValueError, AssertionError, OSError, ConnectionGone):
-        nodes, memory_kib = seen.facts.card_nodes, seen.facts.memory_kib
+        nodes = {card.address: card.numa_node for card in seen.facts.pci_cards}
+        memory_kib = seen.facts.memory_kib
     return describe_box(seen.rig, gpus, nodes, memory_kib, links)

@@ -10,7 +10,8 @@ import time
 from contextlib import suppress
 from typing import IO
 
-from rigwright.model.secret_sources import CommandSource, SecretUnavailable
+from rigwright.local_files import SecretUnavailable
+from rigwright.model.secret_sources import CommandSource
 from rigwright.safe_text import HIDDEN, has_secret_form, hide_tokens, printable
 
 LATE = "does not end in time"

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rigwright.gateway import keyring
+from rigwright.local_files import SecretUnavailable
 from rigwright.model.gateway_schema import Gateway
-from rigwright.model.secret_sources import SecretCommand, SecretSource, SecretUnavailable, is_readable
+from rigwright.model.secret_sources import SecretCommand, SecretSource, is_readable
 from rigwright.problems import Invalid
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
+from rigwright.local_files import SecretUnavailable
 from rigwright.model import api_keys
 from rigwright.model.catalog_schema import EnvKeys
 from rigwright.model.engine_schema import EngineKeys, VariantKeys
-from rigwright.model.secret_sources import CommandSource, SecretSource, SecretUnavailable
+from rigwright.model.secret_sources import CommandSource, SecretSource
 from rigwright.patches.patch import Patch
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.lock import Artefact

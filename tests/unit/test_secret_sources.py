@@ -17,10 +17,11 @@ from cli import main
 from rigwright.declaration.entry_validation import list_secret_sources
 from rigwright.gateway import certificate_authority
 from rigwright.inventory import load_rig
+from rigwright.local_files import SecretUnavailable
 from rigwright.model import secret_sources
 from rigwright.model.api_keys import load_api_key, load_key_line
 from rigwright.model.rig import Rig
-from rigwright.model.secret_sources import CommandSource, SecretUnavailable, read_secret, run_secret_commands
+from rigwright.model.secret_sources import CommandSource, read_secret, run_secret_commands
 from roles import secret_commands
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.test_invalid_inventories import KnockedPort
