@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -35,11 +36,22 @@ class InventoryArgument(click.Argument):
 
 
 def find_inventories(folder: Path) -> list[str]:
-    """Names of the folder's *.py files that assign `rigs` at top level, sorted."""
-    names = []
+    """Names of the folder's *.py files that assign `rigs` at top level, sorted.
+
+    An inventory is a program: files that another user owns or can write are left out, as they have to be named.
+    """
+    invoker = os.environ.get("SUDO_UID", "")
+    names, owners = [], {os.geteuid(), 0, int(invoker) if invoker.isdecimal() else 0}
     for path in sorted(folder.glob("*.py")):
         with suppress(OSError):
-            if path.is_file() and path.stat().st_size <= MAX_BYTES and RIGS.search(path.read_text(errors="replace")):
+            facts = path.stat()
+            trusted = facts.st_uid in owners and not facts.st_mode & stat.S_IWOTH
+            if (
+                trusted
+                and path.is_file()
+                and facts.st_size <= MAX_BYTES
+                and RIGS.search(path.read_text(errors="replace"))
+            ):
                 names.append(path.name)
     return names
 
@@ -57,7 +69,7 @@ def describe_missing() -> str:
     names = find_inventories(Path())
     if names:
         return f"This folder has several inventories: {', '.join(names)}. Name one, or set {VARIABLE}."
-    return f"This folder has no inventory (a *.py file that assigns `rigs`), and {VARIABLE} is not set."
+    return f"This folder has no inventory of yours (a *.py file that assigns `rigs`), and {VARIABLE} is not set."
 
 
 def is_inventory(word: str) -> bool:

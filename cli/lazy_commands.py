@@ -52,10 +52,11 @@ class LazyCommands(Mapping[str, click.Command]):
 class LazyGroup(click.Group):
     """A group of lazily imported commands, whose first argument INVENTORY may be omitted."""
 
-    def __init__(self, *arguments: Any, places: Mapping[str, tuple[str, str]], **options: Any) -> None:
-        self.lazy_commands = LazyCommands(places)
+    def __init__(self, *arguments: Any, places: Mapping[str, tuple[str, str]] | None = None, **options: Any) -> None:
+        self.lazy_commands = LazyCommands(places or {})
         super().__init__(*arguments, **options)
-        self.commands = cast("Any", self.lazy_commands)
+        if places is not None:
+            self.commands = cast("Any", self.lazy_commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

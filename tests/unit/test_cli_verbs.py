@@ -1,5 +1,6 @@
 """Which verbs there are, how former ones are refused, and how an inventory is chosen where none is named."""
 
+import os
 import re
 import shlex
 import shutil
@@ -135,10 +136,24 @@ def test_one_of_several_inventories_has_to_be_named(folder: Path, monkeypatch: p
 def test_without_an_inventory_the_error_says_where_one_is_looked_for(folder: Path) -> None:
     done = CliRunner().invoke(main, ["status"])
     assert done.exit_code == 2
-    assert f"This folder has no inventory (a *.py file that assigns `rigs`), and {VARIABLE} is not set." in done.stderr
+    assert (
+        f"This folder has no inventory of yours (a *.py file that assigns `rigs`), and {VARIABLE} is not set."
+        in done.stderr
+    )
     write_inventory(folder, "a.py")
     done = CliRunner().invoke(main, ["validate", "b.py"])
     assert (done.exit_code, "b.py does not exist" in done.stderr) == (2, True)
+
+
+def test_an_inventory_that_others_can_write_has_to_be_named(folder: Path) -> None:
+    write_inventory(folder, "a.py")
+    (folder / "a.py").chmod(0o666)
+    assert CliRunner().invoke(main, ["validate"]).exit_code == 2
+    assert CliRunner().invoke(main, ["validate", "a.py"]).exit_code == 0
+    (folder / "a.py").chmod(0o644)
+    if os.geteuid() == 0:
+        os.chown(folder / "a.py", 65534, 65534)
+        assert find_inventories(folder) == []
 
 
 def test_verbs_that_need_no_inventory_use_the_only_one(folder: Path) -> None:

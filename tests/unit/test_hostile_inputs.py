@@ -120,14 +120,16 @@ INPUTS: dict[str, HostileInput] = {
         "variants.llamacpp/odd.flags.threads",
         variant="llamacpp/odd",
     ),
-    "load --seconds nan": command("load {} --seconds nan", "--seconds", "nan", "1", "3600"),
-    "load --seconds inf": command("load {} --seconds inf", "--seconds", "inf"),
-    "load --seconds 1e999": command("load {} --seconds 1e999", "--seconds", "1e999"),
+    "bench load --seconds nan": command("bench load {} --seconds nan", "--seconds", "nan", "1", "3600"),
+    "bench load --seconds inf": command("bench load {} --seconds inf", "--seconds", "inf"),
+    "bench load --seconds 1e999": command("bench load {} --seconds 1e999", "--seconds", "1e999"),
     "rollback --to 2^63": command(f"rollback {{}} --to {2**63}", "--to", "whole number from 1 to"),
     "rollback --to 1_0": command("rollback {} --to 1_0", "--to", "a whole number"),
-    "stress --up-to 10^30": command(f"stress {{}} --up-to {10**30}", "--up-to", "whole number from 1000 to"),
+    "bench stress --up-to 10^30": command(
+        f"bench stress {{}} --up-to {10**30}", "--up-to", "whole number from 1000 to"
+    ),
     "logs --lines of other digits": command("logs {} --lines ٣", "--lines", "a whole number"),
-    "load --streams of other digits": command("load {} --streams ٣", "--streams", "numbers from 1 to 256"),
+    "bench load --streams of other digits": command("bench load {} --streams ٣", "--streams", "numbers from 1 to 256"),
     # addresses
     "a mirror with a query": entry("box.mirrors.hub[0]", "query", mirrors={"hub": ["https://h.lan/x?q=1"]}),
     "a proxy with a fragment": entry("box.proxy", "fragment", proxy="http://p.lan:3128#x"),

@@ -111,11 +111,13 @@ def test_what_the_inventory_says_when_it_ends_is_said_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["rigs = [5]", "raise SystemExit(0)"])
-@pytest.mark.parametrize("verb", ["validate", "plan", "deploy", "rollback", "remove", "status", "generations", "logs"])
+@pytest.mark.parametrize(
+    "verb", ["validate", "plan", "deploy", "rollback", "remove", "status", "show generations", "logs"]
+)
 def test_every_verb_refuses_an_inventory_without_hosts_in_words(tmp_path: Path, verb: str, text: str) -> None:
     path = tmp_path / "rig.py"
     path.write_text(text)
-    told = CliRunner().invoke(main, [verb, str(path)])
+    told = CliRunner().invoke(main, [*verb.split(), str(path)])
     assert told.exit_code == 2
     assert isinstance(told.exception, SystemExit)
     (line,) = [line for line in told.output.splitlines() if line.startswith("Error: ")]

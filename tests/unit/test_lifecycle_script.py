@@ -159,8 +159,8 @@ def test_who_deploys_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name instances, or say --all"),
-        (["chat", "--all"], "name instances, or say --all"),
+        ([], "name instances, or use --all"),
+        (["chat", "--all"], "name instances, or use --all"),
         (["chta"], 'there is no instance "chta"; did you mean "chat"?'),
     ],
 )

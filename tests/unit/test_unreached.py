@@ -172,10 +172,10 @@ def test_a_terminal_has_it_in_lines_that_fit(box: OperatorFolder, tmp_path: Path
         assert "\x1b" not in said
 
 
-@pytest.mark.parametrize("verb", ["plan", "models", "generations"])
+@pytest.mark.parametrize("verb", ["plan", "show models", "show generations"])
 def test_programs_are_told_of_it_too(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr(connections, "connect_targets", lambda _, targets: dict.fromkeys(targets, REFUSED))
-    done = CliRunner().invoke(main, [verb, str(write_inventory(box, 1)), "--json"])
+    done = CliRunner().invoke(main, [*verb.split(), str(write_inventory(box, 1)), "--json"])
     assert done.exit_code == 3, done.output
     told = [{"host": "box", "reached": False, "why": f"cannot be reached: {REFUSED}"}]
     assert json.loads(done.stdout) == told
