@@ -114,8 +114,8 @@ class RecordedVerbs:
     failing: set[str] = field(default_factory=set)
 
     def __call__(self, words: list[str]) -> int:
-        self.seen.append(words[3:])
-        return int(words[3] in self.failing)
+        self.seen.append(words[2:])
+        return int(words[2] in self.failing)
 
     @property
     def verbs(self) -> list[str]:
