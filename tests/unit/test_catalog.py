@@ -207,7 +207,10 @@ ENGINES = "allowed: plain"
                 "variants.plan/x.model: missing",
             ],
         ),
-        ('[engines.x]\nsource = "s"\nimage = "i"\n', ["engines.x.kind: missing; allowed: image, llama.cpp, vllm"]),
+        (
+            '[engines.x]\nsource = "s"\nimage = "i"\n',
+            ["engines.x.kind: missing; allowed: image, llama.cpp, llama.cpp-wheel, vllm"],
+        ),
         (
             f'{WHOLE}evidence.kind = "boted"\n',
             [
@@ -256,8 +259,8 @@ def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: O
     (line,) = box.refusal_lines()
     assert line == (
         f"{box.inventory}: box.instances.code.variant: llamacpp/cpu: "
-        'there is no engine "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm, vllm-0.20, '
-        "vllm-image, vllm-mtp"
+        'there is no engine "plane"; did you mean "plain"?; allowed: llama.cpp, llama.cpp-wheel, plain, vllm, '
+        "vllm-0.20, vllm-image, vllm-mtp"
     )
     assert box.load_group({"box": sample_entry(instances={})})
 
@@ -274,7 +277,7 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
     assert (
         str(caught.value)
         == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused; did you mean \"llama.cpp\"?; "
-        "allowed: image, llama.cpp, vllm"
+        "allowed: image, llama.cpp, llama.cpp-wheel, vllm"
     )
 
 
