@@ -173,7 +173,7 @@ def init(
     print_prose(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
     steps = NEXT_STEPS if unlocked else NEXT_STEPS[1:]
     if found is None:
-        steps = (("variants {}", "what could it serve?"), *steps)
+        steps = (("show variants {}", "what could it serve?"), *steps)
     shown = {words.format(shlex.quote(str(file))): why for words, why in steps}
     for words, why in shown.items():
         lead = f"  {prog_name()} {words.ljust(max(map(len, shown)))}   "

@@ -2,8 +2,8 @@
 
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
 locked first (docs/guides/driver.md). Both serve a model of 17.5 GB by vLLM: lock it, and the environment's Python, with
-`rigwright lock rig3090.py`; until then it is refused, and names them. `rigwright variants rig3090.py` says what else
-these cards serve, and why (docs/guides/choosing-a-variant.md).
+`rigwright lock rig3090.py`; until then `validate` refuses the file and names them. `rigwright show variants rig3090.py`
+lists what else these cards serve, and why (docs/guides/choosing-a-variant.md).
 """
 
 from rigwright.inventory import hosts
@@ -20,7 +20,7 @@ DRIVER = {
 }
 
 # The one plain address that clients of such boxes are set up for: no key, no TLS, whoever reaches the box. With keys
-# instead: leave "keys" out, and make them with `rigwright keys rig3090.py make NAME`.
+# instead: leave "keys" out, and make them with `rigwright key make rig3090.py NAME`.
 GATEWAY = {
     "listeners": {"lan": {"address": "0.0.0.0", "port": 8020, "keys": False}},  # noqa: S104
     # clients keep this name whichever variant `rigwright switch` puts behind it, llama.cpp's included

@@ -35,6 +35,7 @@ from cli.show_variants import variants
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph
 from rigwright.advisories.audit import audit
+from rigwright.engines.metrics import EngineMetrics
 from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig
 from rigwright.monitoring.self_check_history import SelfCheckEvent
@@ -112,11 +113,13 @@ def _render_rollback() -> str:
 
 
 def _render_status() -> str:
-    chat = InstanceStatus("chat", "vllm/dual", "ready", "", 183600.0, 8020, [0, 1], 4, 65536, current=True)
-    chat = replace(chat, declared="vllm/dual", kv_used=0.41, tokens_a_second=164.0, running=3.0, waiting=0.0)
+    chat = InstanceStatus("chat", "ready", "", 183600.0, variant="vllm/dual", port=8020, cards=[0, 1], slots=4)
+    metrics = EngineMetrics(kv_used=0.41, running=3, waiting=0)
+    chat = replace(chat, context_per_sequence=65536, metrics=metrics, tokens_a_second=164.0, current=True)
+    chat = replace(chat, declared="vllm/dual")
     note = "no answer and no step for 240 s"
-    draft = InstanceStatus("draft", "llamacpp/65k", "wedged", note, 240.0, 8021, [2], 1, 65536, current=True)
-    draft = replace(draft, declared="llamacpp/65k")
+    draft = InstanceStatus("draft", "wedged", note, 240.0, variant="llamacpp/65k", port=8021, cards=[2], slots=1)
+    draft = replace(draft, context_per_sequence=65536, current=True, declared="llamacpp/65k")
     seen = [HostStatus("box1", True, generation=7, declared=True, instances=[chat, draft])]
     with captured_terminal() as printed:
         print_status_table(seen)

@@ -32,7 +32,9 @@ def pytest_runtest_logreport() -> None:
     JUDGED.set()
 
 
-def make_survey(target: Any, *_: object, deep: bool, wait: Callable[[list[str]], None]) -> SurveyAnswers:
+def make_survey(
+    target: Any, *_: object, deep: bool, wait: Callable[[list[str]], None], **_options: object
+) -> SurveyAnswers:
     """What a host has answered."""
     if f"{target.name} slow" in os.environ["GONE"]:
         wait(["requests", "weights"])

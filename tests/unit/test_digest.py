@@ -92,7 +92,10 @@ def test_what_is_no_digest_is_refused_by_the_command_line(box: OperatorFolder) -
     write(box)
     done = CliRunner().invoke(main, ["deploy", str(box.inventory), "--expect", "abc"])
     assert done.exit_code == 2
-    assert "'abc' is refused: must be the 64 hexadecimal digits printed by `rigwright plan`" in done.output
+    assert (
+        "'abc' is refused: must be the 64 hexadecimal digits printed by `rigwright lock`, `bundle` or `plan --json`"
+        in done.output
+    )
 
 
 def test_a_lock_that_was_written_says_its_digest(world: LockFixture) -> None:

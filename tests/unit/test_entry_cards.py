@@ -108,17 +108,20 @@ def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dic
             "pcie_link_width, power_w, reboot, source, sysctl",
         ),
         ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
-        ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
+        ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number: 580, without quotes"),
         ({"branch": 1000}, "driver.branch: 1000 is refused: must be at most 999"),
         ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
         ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
-        ({"force_open_modules": "yes"}, "driver.force_open_modules: 'yes' is refused: must be True or False"),
+        (
+            {"force_open_modules": "yes"},
+            "driver.force_open_modules: 'yes' is refused: must be True or False, without quotes",
+        ),
         (
             {"flavour": "proprietary", "force_open_modules": True},
             "driver: {'flavour': 'proprietary', 'force_open_modules': True} is refused: must be without "
             "force_open_modules where the flavour is proprietary",
         ),
-        (False, "driver: False is refused: must be a table of keys"),
+        (False, 'driver: False is refused: must be a table of keys, such as {"managed": True, "branch": 580}'),
         ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
         ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are listed, but the rig declares 2 cards: one per card"),
         ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
@@ -128,7 +131,10 @@ def test_a_driver_and_what_its_cards_are_set_to(box: OperatorFolder, driver: dic
             "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?",
         ),
         ({"managed": True, "power_w": 20}, "driver.power_w: 20 is refused: must be at least 50"),
-        ({"managed": True, "power_w": "280"}, "driver.power_w: '280' is refused: must be a whole number"),
+        (
+            {"managed": True, "power_w": "280"},
+            "driver.power_w: '280' is refused: must be a whole number: 280, without quotes",
+        ),
         ({"managed": True, "power_w": [280, 2001]}, "driver.power_w[1]: 2001 is refused: must be at most 2000"),
         (
             {"managed": True, "power_w": [250]},

@@ -51,7 +51,7 @@ def test_a_deploy_with_an_older_file_changes_no_key(host: GatewayFolderHost, fil
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, lying.read_bytes(), file.read_text()) == (1, before, older)
     assert f"{file} is older: serial 1, and this host has serial 2; 1 key would return: alice" in done.stderr
-    assert "keys INVENTORY bring --replace-newer" in done.stderr
+    assert "key sync INVENTORY --replace-newer" in done.stderr
 
 
 def test_a_deploy_and_its_plan_are_refused_before_anything_is_touched(host, file, older, monkeypatch):

@@ -28,7 +28,7 @@ from tests.unit.samples import (
     [
         ({"a": ("cpu", [], 8020), "b": ("cpu", [], 8020)}, 2, "b.port: 8020 is already the port of a"),
         ({"a": ("two", [0, 1], 8020), "b": ("one", [1], 8021)}, 2, "b.cards: card 1 is already taken by a"),
-        ({"a": ("two", [1, 1], 8020)}, 2, "a.cards: card 1 is already taken by a"),
+        ({"a": ("two", [1, 1], 8020)}, 2, "a.cards: card 1 is listed twice"),
         ({"a": ("one", [1], 8020)}, 1, "a.cards: no card 1: the rig declares 1 card, counted from 0"),
         ({"a": ("two", [0, 15], 8020)}, 2, "a.cards: no card 15: the rig declares 2 cards, counted from 0"),
         ({"a": ("two", [0], 8020)}, 2, "a.cards: llamacpp/two needs 2 cards, but 1 are listed"),

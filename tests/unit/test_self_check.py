@@ -361,7 +361,12 @@ def test_a_probe_tells_what_a_deploy_has_left(host: DeployedFolder, active: bool
 def test_a_survey_says_that_a_result_is_none(host: DeployedFolder, text: str) -> None:
     host.run()
     path = host.root / STATE / "state.json"
-    asked = {"result": str(path), "declaration": str(host.root / "none"), "files": [str(host.root / "none")]}
+    asked = {
+        "result": str(path),
+        "declaration": str(host.root / "none"),
+        "files": [str(host.root / "none")],
+        "folder": str(host.root),
+    }
     assert survey_program.look(asked)["unreadable"] == ""
     path.write_text(text)
     found = survey_program.look(asked)

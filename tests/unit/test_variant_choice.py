@@ -49,7 +49,7 @@ def test_a_need_on_cards_has_an_answer(need: Need, there: Cards, first: str) -> 
 def test_demonstrations_come_after_variants_with_a_purpose() -> None:
     for there in ((), ONE, TWO):
         found = choose_variants(CATALOG, VariantQuery(cards=there))
-        last = [name for name in found if name in ("llamacpp/demo", "llamacpp/metal")]
+        last = [name for name in found if name in ("llamacpp/demo", "llamacpp/demo-wheel", "llamacpp/metal")]
         assert list(found[-len(last) :]) == last
 
 
@@ -171,7 +171,10 @@ def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
     done = run("--need", "throughput", "--cards", "0")
     assert (done.exit_code, done.stderr.splitlines()) == (
         1,
-        ["no variant of the catalogue matches; for these cards: llamacpp/qwen2.5-1.5b-cpu, llamacpp/demo"],
+        [
+            "no variant of the catalogue matches; for these cards: "
+            "llamacpp/qwen2.5-1.5b-cpu, llamacpp/demo, llamacpp/demo-wheel"
+        ],
     )
 
 

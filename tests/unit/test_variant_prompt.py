@@ -92,7 +92,7 @@ def test_options_that_do_not_go_together_are_refused_before_connecting(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--need", "throughput", "--cards", "0"], "matches; see docs/guides/adding-a-model.md to add one"),
+        (["--need", "throughput", "--cards", "0"], "matches; for these cards: llamacpp/qwen2.5-1.5b-cpu"),
         (["--workload", "translation", "--need", "context"], "matches; for these cards: vllm/dual, "),
         (["--need", "throughput", "--workload", "agents", "--cards", "1"], "for these cards: llamacpp/default"),
     ],

@@ -172,7 +172,6 @@ def test_a_shipped_inventory_is_named_as_it_was_typed(installed: InstalledComman
     ("words", "text"),
     [
         ("test", "Error: the tests are in a clone of the repository, and this Rigwright is installed\n"),
-        ("lock", "Error: the shipped catalogue is locked in a clone; name an inventory to lock its own inputs\n"),
         ("test inventory/nosuch.py", '"inventory/nosuch.py" is none of them'),
     ],
 )
@@ -180,6 +179,12 @@ def test_what_needs_a_clone_is_refused_with_the_reason(installed: InstalledComma
     status, _, said = installed.run(*words.split())
     assert status == 2
     assert text in said
+
+
+def test_the_shipped_catalogue_is_locked_in_a_clone(installed: InstalledCommand, tmp_path: Path) -> None:
+    status, _, said = run(tmp_path, str(installed.environment / "bin/rigwright"), "lock")
+    assert status == 2
+    assert "Error: the shipped catalogue is locked in a clone; name an inventory to lock its own inputs\n" in said
 
 
 def test_nothing_is_written_beside_a_shipped_inventory(installed: InstalledCommand) -> None:
