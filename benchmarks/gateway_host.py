@@ -230,8 +230,8 @@ def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Bo
         rigwright("deploy", str(inventory))
         engine_cache.save_engines(host)
         _stand_in(host)
-        key = rigwright("keys", str(inventory), "make", "bench").strip()
-        box = Box(host, folder, inventory, rigwright("ca", str(inventory)), key)
+        key = rigwright("key", "make", str(inventory), "bench").strip()
+        box = Box(host, folder, inventory, rigwright("key", "ca", str(inventory)), key)
         _until_served(box)
         yield box
 

@@ -18,12 +18,15 @@ def test_verbs_that_change_nothing_ask_in_few_commands(converged: LabHost, inven
     asked = {}
     # its checks pass, and what they depend on is recorded: until that changes, a deploy asks nothing more
     subprocess.run([sys.executable, "-m", "cli", "deploy", str(inventory)], capture_output=True, check=True)
-    for verb in ("deploy", "plan", "status", "models"):
+    for verb in ("deploy", "plan", "status", "show models"):
         with ssh_command_count.counted([converged]) as count:
             done = subprocess.run(
-                [sys.executable, "-m", "cli", verb, str(inventory)], capture_output=True, text=True, check=False
+                [sys.executable, "-m", "cli", *verb.split(), str(inventory)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
         assert done.returncode == 0, done.stdout + done.stderr
         asked[verb] = count.total
     # of a deploy: its deploy lock, what decisions wait for, what operations ask; of plan and status: two at once
-    assert asked == {"deploy": 3, "plan": 2, "status": 2, "models": 1}
+    assert asked == {"deploy": 3, "plan": 2, "status": 2, "show models": 1}

@@ -50,7 +50,7 @@ def declare(folder: Path, lab: ThrowawayLab, host: LabHost, variant: str, **rig:
 
 def current(inventory: Path) -> dict[str, Any]:
     """The current generation, by our own account."""
-    rows: list[dict[str, Any]] = json.loads(rigwright("generations", str(inventory), "--json").stdout)
+    rows: list[dict[str, Any]] = json.loads(rigwright("show", "generations", str(inventory), "--json").stdout)
     (row,) = [row for row in rows if row["current"]]
     return row
 
@@ -146,7 +146,7 @@ def test_what_a_kept_generation_needs_stays_and_the_rest_goes(
     for number in (1, 2, 3):
         run = run_deploy(turn(number))
         assert run.status == 0, run.said
-    kept = json.loads(rigwright("generations", str(turn(3)), "--json").stdout)
+    kept = json.loads(rigwright("show", "generations", str(turn(3)), "--json").stdout)
     assert len(kept) == 2
     assert len(converged.run("ls /etc/rigwright/credentials").split()) == 2
     assert rigwright("rollback", str(turn(3))).returncode == 0

@@ -42,7 +42,7 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     folder = inventory.parent
     before = main_pid(converged)
     files = ("--json", folder / "l.json", "--csv", folder / "l.csv")
-    done = rigwright("load", inventory, "--streams=1,4,8", "--seconds=4", "--workload=short", *files)
+    done = rigwright("bench", "load", inventory, "--streams=1,4,8", "--seconds=4", "--workload=short", *files)
     assert done.returncode == 0, done.stderr
     steps = ladders(folder / "l.json")["instances"][0]["steps"]
     assert [step["max_concurrency"] for step in steps] == [1, 4, 8]
@@ -97,13 +97,13 @@ def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Pa
     wait_until(lambda: converged.run(JOBS) == "", "without a job")
     assert is_serving(converged)
     # and nobody holds the deploy lock any more
-    assert rigwright("load", inventory, "--streams=1", "--seconds=1").returncode == 0
+    assert rigwright("bench", "load", inventory, "--streams=1", "--seconds=1").returncode == 0
 
 
 def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: LabHost, vllm: VllmServers, tmp_path: Path) -> None:
     inventory = vllm_box.write_vllm_inventory(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
     done = rigwright(
-        "load", inventory, "--streams=1,8", "--seconds=5", "--workload=short", "--json", tmp_path / "l.json"
+        "bench", "load", inventory, "--streams=1,8", "--seconds=5", "--workload=short", "--json", tmp_path / "l.json"
     )
     assert done.returncode == 0, done.stderr
     (one,) = ladders(tmp_path / "l.json")["instances"]

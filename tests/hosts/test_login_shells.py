@@ -70,7 +70,7 @@ def manage(host: LabHost, tmp_path: Path) -> None:
         assert run.status == 0, run.said
         assert run_deploy(inventory).changed_operations == []
         assert red_checks(inventory) == set()
-        ran = rig(tmp_path, "run", inventory.name, "printf", "%s\\n", PRINTED)
+        ran = rig(tmp_path, "ssh", inventory.name, "printf", "%s\\n", PRINTED)
         assert (ran.returncode, PRINTED in ran.stdout) == (0, True), ran.stdout + ran.stderr
-        line = rig(tmp_path, "run", inventory.name, "for i in 1 2; do echo $i; done | wc -l")
+        line = rig(tmp_path, "ssh", inventory.name, "for i in 1 2; do echo $i; done | wc -l")
         assert (line.returncode, line.stdout.split()[-1]) == (0, "2"), line.stdout + line.stderr

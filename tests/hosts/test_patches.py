@@ -56,7 +56,7 @@ def rigwright_output(*words: str) -> str:
 def title(inventory: Path) -> str:
     """What the patched module says, as anybody who enters the environment sees it."""
     return rigwright_output(
-        "shell", str(inventory), "small", "python", "-c", "import packaging; print(packaging.__title__)"
+        "ssh", "--in", "small", str(inventory), "python", "-c", "import packaging; print(packaging.__title__)"
     )
 
 

@@ -125,7 +125,13 @@ def test_it_comes_is_exchanged_and_goes(
     assert run_deploy(plain).status == 0
     assert red_checks(plain) == set()
     left = rigwright_output(
-        "shell", str(plain), "small", "sh", "-c", f"{TRIES}; python -c 'import {sample_plugins.MODULE}' 2>&1 || true"
+        "ssh",
+        "--in",
+        "small",
+        str(plain),
+        "sh",
+        "-c",
+        f"{TRIES}; python -c 'import {sample_plugins.MODULE}' 2>&1 || true",
     )
     assert left.splitlines()[0] == "neither"
     assert "ModuleNotFoundError" in left
