@@ -25,7 +25,9 @@ def _render_section(section: str) -> Iterator[str]:
 
 
 def _render_command(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=" ".join((NAME, *path)))
+    # click keeps the help option of a command's first context
+    names = main.context_settings["help_option_names"]
+    context = click.Context(command, info_name=" ".join((NAME, *path)), help_option_names=names)
     yield f"{'#' * min(2 + len(path), 6)} {' '.join(path)}\n"
     yield f"```text\n{' '.join((context.command_path, *command.collect_usage_pieces(context)))}\n```\n"
     yield f"{_render_help(command.help or '')}\n"

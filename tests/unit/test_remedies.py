@@ -14,7 +14,7 @@ import pytest
 
 from checks import DEPLOY, Drift, remedy
 from checks.remedy import Remedy, host_command, instruction, rig_command
-from cli import COMMANDS
+from cli import COMMANDS, main
 from rigwright.project_root import ROOT
 from tests.hosts.drift_tables import load_drifts
 from tests.remedy_table import (
@@ -96,7 +96,7 @@ def test_a_command_of_this_machine_is_one_of_ours_with_the_inventory_and_the_hos
     if isinstance(command, click.Group):
         command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
     assert command is not None
-    values, rest, _ = command.make_parser(click.Context(command)).parse_args(rest)
+    values, rest, _ = command.make_parser(click.Context(command, **main.context_settings)).parse_args(rest)
     assert (values["inventory"], values.get("limit") or "", rest) == ("/srv/my boxes/rig.py", host, [])
 
 
