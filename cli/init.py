@@ -171,7 +171,7 @@ def init(
         return
     lacking = ", but for what is not locked yet" if unlocked else ""
     print_prose(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
-    steps = NEXT_STEPS if unlocked else NEXT_STEPS[1:]
+    steps = NEXT_STEPS if unlocked or found is None else NEXT_STEPS[1:]
     if found is None:
         steps = (("show variants {}", "what could it serve?"), *steps)
     shown = {words.format(shlex.quote(str(file))): why for words, why in steps}

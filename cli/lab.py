@@ -24,7 +24,12 @@ from roles.progress import progress
     cls=LazyGroup,
     places={**{name: ("lab", name) for name in ("up", "ssh", "inventory", "diff", "down")}, "list": ("lab", "list_")},
 )
-@click.option("--name", default="lab", show_default=True, help="Lab name; several can be up at once.")
+@click.option(
+    "--name",
+    default="lab",
+    show_default=True,
+    help="Lab name, 1 to 6 lowercase letters and digits; several can be up at once.",
+)
 @click.pass_context
 def lab(context: click.Context, name: str) -> None:
     """Manage throwaway hosts.

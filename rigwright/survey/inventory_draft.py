@@ -23,7 +23,7 @@ def render_inventory(survey: BoxSurvey, answers: OperatorAnswers, catalog: Catal
         KeyError: the catalogue has no variant of the name that was answered.
     """
     declared = suggest_entry(survey, answers, catalog)
-    lines = ['"""One box, as found by `rigwright init`. The README explains the keys."""', ""]
+    lines = ['"""One box, as found by `rigwright init`. docs/reference/inventory.md has all keys."""', ""]
     lines += [
         *_render_comment(_describe_system(survey)),
         "",

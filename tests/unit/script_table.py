@@ -12,6 +12,8 @@ from rigwright.containers.container_facts import ContainerFacts
 from rigwright.engines.environment_installer import render_step
 from rigwright.engines.image.install import render_patch_step
 from rigwright.engines.llama_cpp.build import render_compile_step
+from rigwright.engines.llama_cpp_wheel import WheelEngine
+from rigwright.engines.llama_cpp_wheel.install import LARGEST, plan_wheel, render_install_job
 from rigwright.fetch_job_spec import job_network
 from rigwright.gateway import deployed_keys, secrets_distribution
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
@@ -106,6 +108,14 @@ def environment_step() -> str:
     """The step that installs and patches its wheels."""
     place = InstallJob("/opt/x/engines/env", "/var/w", "/var/l", "/opt/tools")
     return render_step(env_installation(env=replace(declared_env(), patches=(sample_patch(),))), "wheels", place)
+
+
+def engine_wheel_script() -> str:
+    """The job that installs llama.cpp from a wheel."""
+    rig = sample_rig(engine_artefacts={"wheel": (sample_wheel("xllamacpp", group="xllamacpp"),)})
+    made = plan_wheel(rig, "wheel", WheelEngine(kind="llama.cpp-wheel", wheel="xllamacpp", build=1))
+    job = InstallJob("/opt/x/engines/wheel", "/var/w", "/var/l", "/opt/tools")
+    return f"work={job.work}\n{render_install_job(rig.roots, made, job)}"
 
 
 def generation_script(name: str) -> str:
@@ -215,6 +225,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         rig_build(sample_rig(sample_instance(patches=(sample_patch("llama.cpp"),))))
     ),
     "compilation for cards": lambda: render_compile_step(rig_build(rig_on_cards(0, 1))),
+    "wheel of llama.cpp": engine_wheel_script,
+    "unpacking of a wheel": lambda: render("llama_cpp_wheel/unpack.sh.j2", wheel=sample_wheel(), largest=LARGEST),
     "fetch": lambda: render_fetch_script(sample_rig(mirrors={"store": ("http://a", "http://b")}), [sample_artefact()]),
     "fetch through a proxy": lambda: render_fetch_script(WIDE, [sample_artefact(sources=["http://a/b"])]),
     "fetch from nowhere": lambda: render_fetch_script(sample_rig(), [sample_artefact(sources=["index:project"])]),

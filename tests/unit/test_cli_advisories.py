@@ -187,7 +187,12 @@ def test_check_ends_with_their_numbers() -> None:
     reporter = ChecksReporter.__new__(ChecksReporter)
     counts = {"open": 2, "unknown": 0, "closed": 5}
     frame = SimpleNamespace(
-        gone=[], unleft={}, advisories={"box1": counts}, deployed=lambda target: True, results=defaultdict(list)
+        gone=[],
+        unleft={},
+        advisories={"box1": counts},
+        deployed=lambda target: True,
+        compared=lambda target: None,
+        results=defaultdict(list),
     )
     config = SimpleNamespace(option=SimpleNamespace(verbose=0))
     tally = {"box1": Counter(ok=3), "box2": Counter(ok=3)}

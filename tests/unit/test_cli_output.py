@@ -238,7 +238,7 @@ def test_an_interrupt_says_what_goes_on(ground: LocalDeployFolder, parts: dict[s
 REAL = [sys.executable, "-m", "cli"]
 
 
-@pytest.mark.parametrize(("verb", "status"), [("deploy", 1), ("plan", 3), ("check", 3)])
+@pytest.mark.parametrize(("verb", "status"), [("deploy", 3), ("plan", 3), ("check", 3)])
 def test_where_sudo_refuses_that_is_all_that_is_said(ground: LocalDeployFolder, verb: str, status: int) -> None:
     ground.hosts["box1"]["_sudo"] = True
     ground.server.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 import shutil
 import subprocess
+import tarfile
+from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -110,7 +115,7 @@ def test_what_cannot_be_compared_is_listed(
     assert all(entry.origin for entry in entries.values())
     assert found.left == {
         "old 1": "no signed list has this version any more",
-        "tool 1": "its file is another one",
+        "tool 1": "its file is another one, or cannot be read",
     }
     monkeypatch.setattr(entry_debs, "MOST_BYTES", 0)
     assert "package files" in compare(host, monkeypatch, deb)[1].left["tool 1"]
@@ -122,23 +127,75 @@ def test_package_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(entry_debs, "SCRATCH", str(tmp_path))
     deb = build_deb(tmp_path)
     digest = hashlib.sha256(deb.read_bytes()).hexdigest()
-    assert read_deb(str(deb), digest) is not None
+    assert read_deb(str(deb), digest, inf) is not None
     link = tmp_path / "link.deb"
     link.symlink_to(deb)
-    assert read_deb(str(link), digest) is None
+    assert read_deb(str(link), digest, inf) is None
     monkeypatch.setattr(entry_debs, "MOST_MEMBERS", 1)
-    assert read_deb(str(deb), digest) is None
+    assert read_deb(str(deb), digest, inf) is None
     monkeypatch.setattr(entry_debs, "LARGEST", 10)
-    assert read_deb(str(deb), digest) is None
+    assert read_deb(str(deb), digest, inf) is None
     broken = tmp_path / "broken.deb"
     broken.write_bytes(b"!<arch>\nnonsense")
-    assert read_deb(str(broken), hashlib.sha256(broken.read_bytes()).hexdigest()) is None
+    assert read_deb(str(broken), hashlib.sha256(broken.read_bytes()).hexdigest(), inf) is None
+
+
+def pack_data(fill: Callable[[tarfile.TarFile], None], folder: Path) -> Path:
+    """A package file with other data."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        fill(archive)
+    (folder / "data.tar").write_bytes(data.getvalue())
+    deb = build_deb(folder)
+    subprocess.run(["ar", "d", str(deb), "data.tar.xz"], check=True)
+    subprocess.run(["ar", "q", str(deb), str(folder / "data.tar")], check=True)
+    return deb
+
+
+def nest_headers(archive: tarfile.TarFile) -> None:
+    name = tarfile.TarInfo("././@LongLink")
+    name.type, name.size = tarfile.GNUTYPE_LONGNAME, 1
+    for _ in range(3000):
+        archive.addfile(name, io.BytesIO(b"a"))
+
+
+def add_hole(archive: tarfile.TarFile) -> None:
+    hole = tarfile.TarInfo("usr/bin/tool")
+    hole.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(hole.tobuf(tarfile.GNU_FORMAT))
+    # one piece of no bytes at the end of 8 GiB
+    header[386:398], header[398:410], header[483:495] = b"77777777777\0", b"00000000000\0", b"77777777777\0"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    archive.fileobj.write(bytes(header))
+
+
+@pytest.mark.parametrize("fill", [nest_headers, add_hole])
+def test_package_files_that_would_take_too_much_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Callable[[tarfile.TarFile], None]
+) -> None:
+    monkeypatch.setattr(entry_debs, "SCRATCH", str(tmp_path))
+    deb = pack_data(fill, tmp_path)
+    assert read_deb(str(deb), hashlib.sha256(deb.read_bytes()).hexdigest(), inf) is None
+
+
+def test_the_time_of_a_run_bounds_each_package_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_debs, "SCRATCH", str(tmp_path))
+    deb = build_deb(tmp_path)
+    assert read_deb(str(deb), hashlib.sha256(deb.read_bytes()).hexdigest(), 0.0) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+def test_the_fetcher_owns_a_folder_that_it_cannot_replace(tmp_path: Path) -> None:
+    folder = Path(entry_debs.make_fetch_folder(str(tmp_path)))
+    assert (folder.owner(), folder.stat().st_mode & 0o777) == (entry_debs.FETCHER, 0o700)
+    assert (folder.parent, folder.parent.owner(), folder.parent.stat().st_mode & 0o777) == (tmp_path, "root", 0o711)
 
 
 def test_diverted_files_are_compared_by_their_packaged_name(
     host: AttributedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = read_deb(str(deb := build_deb(tmp_path)), hashlib.sha256(deb.read_bytes()).hexdigest())
+    content = read_deb(str(deb := build_deb(tmp_path)), hashlib.sha256(deb.read_bytes()).hexdigest(), inf)
     assert content is not None
     entry = HostEntry("programs", "/usr/bin/tool.real", "file 0755 root:root", "/usr/bin/tool.real")
     entry.mode, entry.md5 = 0o100755, hashlib.md5(TEXT.encode()).hexdigest()

@@ -254,8 +254,8 @@ def test_what_was_found_is_shown(init: Init) -> None:
 def test_next_commands_are_verbs_that_there_are(init: Init, surveyed_connections: list[object]) -> None:
     shown = init("root@box").output.partition("Read it; then\n")[2].splitlines()
     verbs = [line.split()[1] for line in shown]
-    # what is served is locked first, where it is not yet
-    assert ["lock", *verbs[1:]] == [words.split()[0] for words, _ in init_module.NEXT_STEPS]
+    # a variant is chosen first, where none is yet, and what it needs is locked
+    assert verbs == ["show", *(words.split()[0] for words, _ in init_module.NEXT_STEPS)]
     assert set(verbs) <= set(main.commands)
     assert {"deploy", "check"} <= set(verbs)
     assert main.commands["init"] is init_verb

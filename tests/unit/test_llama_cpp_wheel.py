@@ -215,6 +215,11 @@ def test_what_the_wheel_cannot_do_is_refused(changes: dict[str, Any], essence: s
     assert essence in found
 
 
+def test_a_wheel_that_is_not_locked_yet_is_not_refused_for_its_build() -> None:
+    there = sample_wheel("xllamacpp", version="0", group="xllamacpp", sha256="0" * 64)
+    assert KIND.refusals(wheel_instance(wheels=(there,)), Roots(), Path("/home/ops")) == []
+
+
 def test_what_the_wheel_can_do_is_not_refused() -> None:
     flags = {name: value for name, (value, _) in RIGHT.items() if not name.startswith("no-")}
     assert KIND.refusals(wheel_instance(flags=flags), Roots(), Path("/home/ops")) == []

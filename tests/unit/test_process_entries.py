@@ -59,6 +59,30 @@ def test_open_secrets_are_entries_unless_our_units_have_them_open(proc: Path) ->
     ]
 
 
+@pytest.mark.parametrize(
+    ("group", "unit"),
+    [
+        ("/user.slice/user-1000.slice/user@1000.service/app.slice/rigwright-chat.service", "user@1000.service"),
+        ("/user.slice/user-1000.slice/user@1000.service/docker-1.scope", "user@1000.service"),
+        ("/system.slice/docker-0a1b.scope/rigwright-chat.service", "docker-0a1b.scope"),
+        ("/lxc/box/system.slice/rigwright-chat.service", "box"),
+    ],
+)
+def test_a_group_that_a_user_names_is_not_of_ours(proc: Path, group: str, unit: str) -> None:
+    run_process(proc, 30, "/usr/bin/sleep", group, SECRET)
+    assert keys(process_entries.open_secrets) == [f"{SECRET} open in /usr/bin/sleep of {unit}"]
+
+
+def test_a_process_with_very_many_descriptors_hides_no_other_one_and_is_an_entry(proc: Path) -> None:
+    run_process(proc, 10, "/usr/bin/hog", LOGIN, *(f"/tmp/{number}" for number in range(9)))
+    run_process(proc, 30, "/usr/bin/sleep", LOGIN, SECRET)
+    with patch.object(process_entries, "MOST_OF_ONE", 5):
+        assert keys(process_entries.open_secrets) == [
+            "not all descriptors of /usr/bin/hog of session-3.scope were read",
+            f"{SECRET} open in /usr/bin/sleep of session-3.scope",
+        ]
+
+
 def test_a_file_of_ours_that_is_open_to_write_is_an_entry(proc: Path) -> None:
     weights = "/srv/models/a.gguf"
     run_process(proc, 30, "/usr/bin/tail", LOGIN, weights)

@@ -8,7 +8,7 @@ import io
 import lzma
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -49,6 +49,42 @@ def pack_secret(filler: int) -> bytes:
 def test_secrets_in_archives_are_entries(host: Path, pack: Callable[[bytes], bytes]) -> None:
     write(host, "var/backups/etc.tar", pack(pack_secret(1 << 19)))
     assert copies(host) == ["/var/backups/etc.tar"]
+
+
+@pytest.mark.parametrize("begin", [b"BZh", b"\x1f\x8b", b"\xfd7zXZ"])
+def test_a_file_that_only_begins_like_an_archive_is_read_as_it_is(host: Path, begin: bytes) -> None:
+    write(host, "var/backups/etc.tar", begin + b" " + KEY)
+    assert copies(host) == ["/var/backups/etc.tar"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_each_member_of_an_archive_is_read(host: Path, pack: Callable[[bytes], bytes]) -> None:
+    write(host, "var/log/app.log.1", pack(b"begin") + pack(b"") + pack(KEY))
+    assert copies(host) == ["/var/log/app.log.1"]
+
+
+def test_what_archives_come_to_counts_for_all_bytes(host: Path) -> None:
+    for number in range(20):
+        write(host, f"var/tmp/{number}.bz2", bz2.compress(bytes(16 << 20)))
+    made = 0
+
+    def count(pieces: list[bytes]) -> Iterator[bytes]:
+        nonlocal made
+        for piece in unpacked(pieces):
+            made += len(piece)
+            yield piece
+
+    unpacked = secret_entries.unpacked_pieces
+    with patch.object(secret_entries, "unpacked_pieces", count):
+        copies(host)
+    assert made <= secret_entries.LIMITS[False][2] + secret_entries.PIECE
+
+
+def test_a_file_that_cannot_be_opened_now_is_read_by_the_next_run(host: Path) -> None:
+    write(host, "var/backups/key", KEY)
+    with patch.object(secret_entries.SecretSearch, "_find", side_effect=BlockingIOError):
+        assert copies(host) == []
+    assert copies(host) == ["/var/backups/key"]
 
 
 @pytest.mark.parametrize("place", ["usr/share/doc/ssh/examples/key", "var/lib/x/a/b/key", "srv/models/key"])

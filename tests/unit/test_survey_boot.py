@@ -71,6 +71,15 @@ def test_a_second_archive_in_the_packed_part_is_read(write: WriteFile) -> None:
     assert (found["problem"], found["differs"]) == ("", [["scripts/init-top/b", "is not on the disk"]])
 
 
+@pytest.mark.parametrize("gap", range(4, 25, 4))
+def test_each_plain_archive_is_read_whatever_lies_between(write: WriteFile, gap: int) -> None:
+    write("usr/share/initramfs-tools/init", "init\n")
+    first, second = cpio(init="init\n"), cpio(**{"scripts/init-top/b": "b\n"})
+    write("boot/initrd.img-6.1", first + bytes(gap) + second)
+    found = boot.initrd("6.1")
+    assert (found["problem"], found["differs"]) == ("", [["scripts/init-top/b", "is not on the disk"]])
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-200], lambda data: data[:560], lambda _: b"nonsense", lambda _: b"\x1f\x8bx"]
 )

@@ -34,6 +34,7 @@ LARGEST = 512 << 20  # bytes of a package file
 RESERVE = 1 << 30  # bytes of the disk that stay free
 PART = 25  # packages that are fetched at once
 MOST_MEMBERS = 200_000  # of a package file
+MOST_UNPACKED = 4 << 30  # bytes that a package file comes to
 INFO = f"{dpkg.ADMIN}/info"
 
 
@@ -87,7 +88,7 @@ def compare_debs(entries: list[HostEntry], index: PackageRecords) -> DebComparis
             found.left[f"{name} {version}"] = f"larger than {LARGEST >> 20} MiB"
         else:
             waiting[base] = debs[name]
-    cached = {size: path for path in glob.glob(f"{dpkg.ROOT}{CACHE}/*.deb") if (size := os.path.getsize(path))}
+    cached = _by_size(f"{dpkg.ROOT}{CACHE}")
     bases = [*waiting]
     for start in range(0, len(bases), PART):
         part = {base: waiting[base] for base in bases[start : start + PART]}
@@ -116,7 +117,7 @@ def _compare_part(
     part: Mapping[str, ArchivedDeb],
     explained: Mapping[str, list[HostEntry]],
     index: PackageRecords,
-    cached: Mapping[int, str],
+    cached: Mapping[int, list[str]],
     found: DebComparison,
     began: float,
 ) -> None:
@@ -133,18 +134,21 @@ def _compare_part(
     if reason:
         found.left |= {names[base]: reason for base in part}
         return
-    folder = tempfile.mkdtemp(prefix="rw-check-debs-", dir=f"{dpkg.ROOT}{SCRATCH}")
+    until = began + TIME
+    parent = tempfile.mkdtemp(prefix="rw-check-debs-", dir=f"{dpkg.ROOT}{SCRATCH}")
     try:
-        own = {base: cached[deb.size] for base, deb in part.items() if deb.size in cached}
-        missing = [base for base in part if base not in own]
-        fetch_debs([f"{base}={index.versions[base]}" for base in missing], folder, began + TIME)
-        fetched = {os.path.getsize(path): path for path in glob.glob(f"{folder}/*.deb")}
+        own = {base: _read_first(cached.get(deb.size, ()), deb.sha256, until) for base, deb in part.items()}
+        folder = make_fetch_folder(parent)
+        missing = [f"{base}={index.versions[base]}" for base, content in own.items() if content is None]
+        if folder:
+            fetch_debs(missing, folder, until)
+        fetched = _by_size(folder) if folder else {}
         for base, deb in part.items():
-            path = own.get(base) or fetched.get(deb.size, "")
-            content = read_deb(path, deb.sha256) if path else None
+            paths = fetched.get(deb.size, ())
+            content = own[base] or _read_first(paths, deb.sha256, until)
             if content is None:
                 found.left[names[base]] = (
-                    "its archive has this file no longer" if not path else "its file is another one"
+                    "its file is another one, or cannot be read" if paths else "its archive has this file no longer"
                 )
                 continue
             found.packages += 1
@@ -154,7 +158,35 @@ def _compare_part(
                     entry.origin = ""
                     entry.expected_from = f"the archive's package file {names[base]}"
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def _by_size(folder: str) -> dict[int, list[str]]:
+    """Size -> package files of a folder, links left out."""
+    found: dict[int, list[str]] = {}
+    for path in sorted(glob.glob(f"{glob.escape(folder)}/*.deb")):
+        with suppress(OSError):
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                found.setdefault(status.st_size, []).append(path)
+    return found
+
+
+def _read_first(paths: Iterable[str], sha256: str, until: float) -> DebContent | None:
+    return next((content for path in paths if (content := read_deb(path, sha256, until))), None)
+
+
+def make_fetch_folder(parent: str) -> str:
+    """A folder of the fetcher's own in one of root's, in which it can replace nothing; empty without a fetcher."""
+    folder = f"{parent}/files"
+    try:
+        account = pwd.getpwnam(FETCHER)
+        os.chmod(parent, 0o711)  # noqa: S103 (its user passes through it)
+        os.mkdir(folder, 0o700)
+        os.chown(folder, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    except (OSError, LookupError):
+        return ""
+    return folder
 
 
 def fetch_debs(packages: list[str], folder: str, until: float) -> None:
@@ -162,22 +194,19 @@ def fetch_debs(packages: list[str], folder: str, until: float) -> None:
 
     Args:
         packages: `NAME=VERSION` of each.
-        folder: One that nothing else uses.
+        folder: The fetcher's own.
         until: Moment of the monotonic clock at which it ends.
     """
     left = until - time.monotonic()
     if not packages or left <= 0:
         return
-    with suppress(OSError, LookupError, PermissionError):
-        account = pwd.getpwnam(FETCHER)
-        os.chown(folder, account.pw_uid, account.pw_gid)
     words = ("apt-get", "-q", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "download", "--")
     with suppress(OSError, LookupError, ValueError, subprocess.SubprocessError):
         done = subprocess.run(
             [*words, *packages],
             cwd=folder,
             user=FETCHER,
-            group=os.stat(folder).st_gid,
+            group=pwd.getpwnam(FETCHER).pw_gid,
             extra_groups=(),
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -191,7 +220,7 @@ def fetch_debs(packages: list[str], folder: str, until: float) -> None:
                     fetch_debs([one], folder, until)
 
 
-def read_deb(path: str, sha256: str) -> DebContent | None:
+def read_deb(path: str, sha256: str, until: float) -> DebContent | None:
     """What a package file has; None where it is not the file of this SHA-256, or cannot be read."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -207,46 +236,62 @@ def read_deb(path: str, sha256: str) -> DebContent | None:
             if digest.hexdigest() != sha256:
                 return None
             copy.flush()
-            files = dict(_members("--fsys-tarfile", copy.fileno()))
-            scripts = dict(_members("--ctrl-tarfile", copy.fileno()))
-    except (OSError, ValueError, tarfile.TarError, subprocess.SubprocessError):
+            files = dict(_members("--fsys-tarfile", copy.fileno(), until))
+            scripts = dict(_members("--ctrl-tarfile", copy.fileno(), until))
+    # headers of an archive can be nested without end, or as long as they like
+    except (OSError, ValueError, tarfile.TarError, subprocess.SubprocessError, RecursionError, MemoryError):
         return None
     return DebContent(files, {name.lstrip("/"): value for name, value in scripts.items()})
 
 
-def _members(option: str, opened: int) -> Iterator[tuple[str, str]]:
+def _members(option: str, opened: int, until: float) -> Iterator[tuple[str, str]]:
     """Path and MD5 of each file in a part of a package file; of a link, where it leads.
 
     Raises:
-        ValueError: it has too many, or cannot be unpacked.
+        ValueError: it has too many files or bytes, cannot be unpacked, or the time is over.
     """
     os.lseek(opened, 0, os.SEEK_SET)
     words = ("/usr/bin/dpkg-deb", option, f"/proc/self/fd/{opened}")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=(opened,)) as unpacking:
         stream: IO[bytes] = unpacking.stdout  # type: ignore[assignment] # a pipe is asked for
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            hard: dict[str, str] = {}
-            for number, member in enumerate(archive):
-                if number > MOST_MEMBERS:
-                    unpacking.kill()
-                    raise ValueError("too many files")
-                name = os.path.normpath(f"/{member.name}")
-                if member.issym():
-                    yield name, f"link to {member.linkname}"
-                elif member.islnk():
-                    yield name, hard.get(os.path.normpath(f"/{member.linkname}"), "")
-                elif member.isreg():
-                    hard[name] = _digest(archive.extractfile(member))
-                    yield name, hard[name]
+        try:
+            yield from _files_of(stream, until)
+        except BaseException:
+            unpacking.kill()
+            raise
         while stream.read(1 << 20):
-            pass
+            _require_time(until)
     if unpacking.returncode:
         raise ValueError("it cannot be unpacked")
 
 
-def _digest(content: Any) -> str:
+def _require_time(until: float) -> None:
+    if time.monotonic() > until:
+        raise ValueError("the time is over")
+
+
+def _files_of(stream: IO[bytes], until: float) -> Iterator[tuple[str, str]]:
+    left = MOST_UNPACKED
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        hard: dict[str, str] = {}
+        for number, member in enumerate(archive):
+            left -= member.size
+            if number > MOST_MEMBERS or left < 0 or member.issparse():
+                raise ValueError("too many files or bytes")
+            name = os.path.normpath(f"/{member.name}")
+            if member.issym():
+                yield name, f"link to {member.linkname}"
+            elif member.islnk():
+                yield name, hard.get(os.path.normpath(f"/{member.linkname}"), "")
+            elif member.isreg():
+                hard[name] = _digest(archive.extractfile(member), until)
+                yield name, hard[name]
+
+
+def _digest(content: Any, until: float) -> str:
     digest = hashlib.md5(usedforsecurity=False)
     while piece := content.read(1 << 20):
+        _require_time(until)
         digest.update(piece)
     return digest.hexdigest()
 

@@ -69,8 +69,11 @@ def list_files(path: str, wants: Callable[[str], bool], *, hashes: bool = False)
             # zeros before it belong to no archive
             offset = len(begin) - len(begin.lstrip(b"\0"))
             file.seek(start + offset)
-            words = unpacker(file.read(4))
+            magic = file.read(4)
             file.seek(start + offset)
+            if magic == CPIO[0][:4]:
+                continue
+            words = unpacker(magic)
             if words is None:
                 raise ValueError("packed in an unknown way")
             with subprocess.Popen(words, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as unpacking:

@@ -13,7 +13,7 @@ from typing import Any
 
 from checks.survey.host import common, mount_table, network_sockets
 from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
-from checks.survey.host.process_entries import FOREIGN_SCOPES, program_of, unit_of
+from checks.survey.host.process_entries import CONTAINERS, group_of, program_of, unit_in, unit_of
 
 PROC, SYS = "/proc", "/sys"  # a test has folders for them
 MOST_ROWS = 20_000
@@ -305,9 +305,10 @@ def service_programs(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
         if pid.isdecimal():
             with suppress(OSError):
                 if os.stat(f"{PROC}/{pid}").st_uid == 0 and (program := program_of(pid)) != "the kernel":
-                    group = (common.read(f"{PROC}/{pid}/cgroup") or "").strip().rpartition("::")[2]
+                    group = group_of(pid)
+                    is_foreign = group.startswith("/user.slice/") or CONTAINERS.match(group)
                     usual = program.startswith(("/usr/bin/", "/usr/sbin/", "/usr/lib/", "/usr/libexec/"))
-                    if not usual and not FOREIGN_SCOPES.search(group) and not OURS.search(group):
+                    if not usual and not is_foreign and not OURS.fullmatch(unit_in(group)):
                         found.add((program, group.rpartition("/")[2]))
     for program, unit in sorted(found):
         yield text_entry(kind, f"{program} in {unit}", "runs as root")

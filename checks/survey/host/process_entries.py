@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from checks.survey.host import common
@@ -16,11 +17,14 @@ from checks.survey.host.host_entry import LONGEST, HostEntry, text_entry
 
 PROC, NAMESPACES = "/proc", "/run/netns"  # a test has folders for them
 MOST_PROCESSES = 20_000
-MOST_DESCRIPTORS = 200_000
-"""Descriptors of all processes that a run reads."""
+MOST_DESCRIPTORS, MOST_OF_ONE = 200_000, 50_000
+"""Descriptors that a run reads: of all processes, root's first, and of one."""
 MOST_KEYS = 2000
-FOREIGN_SCOPES = re.compile(r"/(?:docker-|libpod-|cri-containerd-|crio-|lxc[./]|machine[.-]|kubepods)|/user[.]slice/")
-CONTAINERS = re.compile(r"/(?:docker-|libpod-|cri-containerd-|crio-|lxc[./]|machine[.-]|kubepods)")
+CONTAINERS = re.compile(
+    r"/(?:(?:system|machine)[.]slice/)?(?:docker-|libpod-|cri-containerd-|crio-|lxc[./]|machine[.-]|kubepods)[^/]*"
+)
+"""Groups of containers, from the top: below it, a user names groups as he likes."""
+UNIT = re.compile(r"[^/]+[.](?:service|scope|socket|mount|swap)")
 OURS = re.compile(r"rigwright[-_][^/]*[.](?:service|scope|socket)|rw-(?:check|job)-[^/]*[.]service")
 LOCK_SHELLS = re.compile(r"/usr/bin/(?:dash|bash|timeout|head)")
 """Programs by which a deploy holds its lock, at the other end of an SSH connection."""
@@ -48,6 +52,8 @@ class ProcessRights(NamedTuple):
     """Its control group."""
     descriptors: tuple[tuple[str, bool], ...]
     """Files that it has open, and whether it may write them."""
+    is_complete: bool = True
+    """Whether all of its descriptors were read."""
 
     @property
     def unit(self) -> str:
@@ -78,8 +84,10 @@ def group_of(pid: int | str) -> str:
 
 
 def unit_in(group: str) -> str:
-    """The unit of a control group."""
-    return next((part for part in reversed(group.split("/")) if "." in part), group or "no unit")
+    """The unit of the host's manager that has a control group: the first one of its path. Others are named by users."""
+    if container := CONTAINERS.match(group):
+        return container[0].rpartition("/")[2]
+    return next((part for part in group.split("/") if UNIT.fullmatch(part)), group or "no unit")
 
 
 def unit_of(pid: int | str) -> str:
@@ -106,16 +114,25 @@ def list_processes(proc: str) -> tuple[ProcessRights, ...]:
     left = MOST_DESCRIPTORS
     found = []
     session = os.getsid(0)
-    for pid in sorted(name for name in os.listdir(proc) if name.isdecimal())[:MOST_PROCESSES]:
+    for uid, number in sorted(_users(proc))[:MOST_PROCESSES]:
+        pid = str(number)
         with suppress(OSError):
-            status = os.stat(f"{proc}/{pid}")
             program = program_of(pid)
-            if program == "the kernel" or (proc == "/proc" and os.getsid(int(pid)) == session):
+            if program == "the kernel" or (proc == "/proc" and os.getsid(number) == session):
                 continue
-            opened = tuple(row for _, row in zip(range(max(left, 0)), _descriptors(pid)))  # noqa: B905 (of Python 3.10)
+            opened = tuple(islice(_descriptors(pid), min(left, MOST_OF_ONE)))
+            is_complete = len(opened) < min(left, MOST_OF_ONE)
             left -= len(opened)
-            found.append(ProcessRights(int(pid), status.st_uid, program, group_of(pid), opened))
+            found.append(ProcessRights(number, uid, program, group_of(pid), opened, is_complete))
     return tuple(found)
+
+
+def _users(proc: str) -> Iterator[tuple[int, int]]:
+    """User and number of each process."""
+    for name in os.listdir(proc):
+        with suppress(OSError):
+            if name.isdecimal():
+                yield os.stat(f"{proc}/{name}").st_uid, int(name)
 
 
 def _rows(kind: str, rows: Iterable[tuple[str, str]]) -> Iterator[HostEntry]:
@@ -129,6 +146,14 @@ def open_secrets(kind: str, asked: dict[str, Any]) -> Iterator[HostEntry]:
     ours = {str(one.pid) for one in processes if one.is_ours}
     folder = f"{asked['credentials']}/"
     roots = tuple(f"{root}/" for root in asked["ours"]["folders"])
+    yield from _rows(
+        kind,
+        (
+            (f"not all descriptors of {one.label} were read", f"user {one.uid}")
+            for one in processes
+            if not one.is_complete
+        ),
+    )
     yield from _rows(
         kind,
         (
@@ -158,7 +183,7 @@ def open_devices(kind: str, _asked: dict[str, Any]) -> Iterator[HostEntry]:
         (
             (f"{path} open in {one.label}", f"user {one.uid}")
             for one in list_processes(PROC)
-            if not one.is_ours and not CONTAINERS.search(one.group) and not DRIVER_PROGRAMS.fullmatch(one.program)
+            if not one.is_ours and not CONTAINERS.match(one.group) and not DRIVER_PROGRAMS.fullmatch(one.program)
             for path, _ in one.descriptors
             if DEVICES.fullmatch(path)
         ),
@@ -191,7 +216,7 @@ def namespace_processes(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
     for one in list_processes(PROC) if named else ():
         with suppress(OSError):
             space = os.stat(f"{PROC}/{one.pid}/ns/net").st_ino
-            if not one.uid and space in named and not CONTAINERS.search(one.group):
+            if not one.uid and space in named and not CONTAINERS.match(one.group):
                 found.add((f"{one.label} in network namespace {named[space]}", "runs as root"))
     yield from _rows(kind, found)
 

@@ -79,9 +79,12 @@ class SecretSearch:
             if self.left < size:
                 return ""
             self.left -= size
-            with suppress(OSError):
+            try:
                 if name := self._find_in_attributes(path) or self._find(f"{entry_files.ROOT}{path}"):
                     return name
+            except OSError:
+                # such as a file with a lease of its owner: the next run looks at it again
+                return ""
         self.clean[path] = identity
         return ""
 
@@ -105,13 +108,28 @@ class SecretSearch:
         with os.fdopen(opened, "rb") as file:
             if not stat.S_ISREG(os.fstat(opened).st_mode):
                 return ""
-            pieces = list_pieces(file.read, self.longest)
-            end = b""
-            for piece in unpacked_pieces(pieces, self.most_unpacked):
-                text = end + piece
-                if name := self._name_in(text):
-                    return name
-                end = text[-self.overlap :] if self.overlap else b""
+            if name := self._name_in_pieces(list_pieces(file.read, self.longest)):
+                return name
+            file.seek(0)
+            return self._name_in_pieces(self._charged(unpacked_pieces(list_pieces(file.read, self.longest))))
+
+    def _charged(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """What is unpacked, as far as the bytes of a file and of all of them reach."""
+        most = self.most_unpacked
+        for piece in pieces:
+            yield piece
+            most -= len(piece)
+            self.left -= len(piece)
+            if most <= 0 or self.left <= 0:
+                return
+
+    def _name_in_pieces(self, pieces: Iterable[bytes]) -> str:
+        end = b""
+        for piece in pieces:
+            text = end + piece
+            if name := self._name_in(text):
+                return name
+            end = text[-self.overlap :] if self.overlap else b""
         return ""
 
 
@@ -122,29 +140,32 @@ def list_pieces(read: Any, most: int) -> Iterator[bytes]:
         yield piece
 
 
-def unpacked_pieces(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """The same of a file that gzip, bzip2 or xz has packed, unpacked up to a number of bytes; else as it is."""
+def unpacked_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """All members of a file that gzip, bzip2 or xz has packed, unpacked; nothing of another file."""
     unpacker: Any = None
-    for number, piece in enumerate(pieces):
-        if not number:
-            unpacker = _unpacker(piece)
-        if unpacker is None:
-            yield piece
-            continue
-        try:
-            waiting = piece
-            while most > 0 and not unpacker.eof:
-                made = unpacker.decompress(waiting, PIECE)
-                waiting = getattr(unpacker, "unconsumed_tail", b"")
-                most -= len(made)
-                if made:
-                    yield made
-                if not waiting and len(made) < PIECE:
+    for piece in pieces:
+        waiting = piece
+        while True:
+            if unpacker is None:
+                # zeros may fill up a member
+                waiting = waiting.lstrip(b"\0")
+                if not waiting:
                     break
-        except Exception:  # each module has errors of its own: each of them says that this is no archive
-            return
-        if most <= 0 or unpacker.eof:
-            return
+                unpacker = _unpacker(waiting)
+                if unpacker is None:
+                    return
+            try:
+                made = unpacker.decompress(waiting, PIECE)
+            except Exception:  # each module has errors of its own: each of them says that this is no archive
+                return
+            if made:
+                yield made
+            if unpacker.eof:
+                waiting, unpacker = unpacker.unused_data, None
+                continue
+            waiting = getattr(unpacker, "unconsumed_tail", b"")
+            if not waiting and getattr(unpacker, "needs_input", len(made) < PIECE):
+                break
 
 
 def _unpacker(begin: bytes) -> Any:

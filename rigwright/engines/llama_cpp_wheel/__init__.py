@@ -25,6 +25,7 @@ from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
+from rigwright.supply.lock_inputs import is_stand_in
 
 if TYPE_CHECKING:
     from rigwright.model.fact_types import HostFacts
@@ -69,7 +70,8 @@ class LlamaCppWheel(LlamaCpp):
             found.append(
                 f"{instance.engine_name} cannot be installed: its wheel needs others, which nothing installs: {others}"
             )
-        if wheel.version.rpartition(".")[2] != str(engine.build):
+        # a wheel that is not locked yet has no version
+        if not is_stand_in([wheel]) and wheel.version.rpartition(".")[2] != str(engine.build):
             found.append(
                 f"{instance.engine_name} declares build {engine.build}, but its wheel is {wheel}: change build"
             )
