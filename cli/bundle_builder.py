@@ -111,7 +111,7 @@ class BundleBuilder:
         try:
             with (
                 file_lock(self.folder / LOCK, f"bundle of {self.inventory}", patience=0),
-                only_public(declared_origins(self.rigs, self.index.url)),
+                only_public(declared_origins((rig.network for rig in self.rigs), self.index.url)),
             ):
                 self._collect_files(systems)
         except FileLockHeld as error:

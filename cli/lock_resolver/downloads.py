@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from urllib3 import Retry
 
 from cli.lock_resolver.minimum_throughput import MIN_BYTES_PER_SECOND, MeasuringAdapter
-from rigwright.model.rig import Rig
+from rigwright.model.network import DownloadNetwork
 from rigwright.supply.artefact import Artefact
 from roles.progress import progress
 from roles.weights.host import reach
@@ -367,14 +367,14 @@ class _Transfer:
         self.total = _content_length(answer)
 
 
-def declared_origins(rigs: Iterable[Rig], index: str) -> frozenset[str]:
+def declared_origins(networks: Iterable[DownloadNetwork], index: str) -> frozenset[str]:
     """The origins that inventories and this machine's configuration of the hub's client name, and the index's.
 
     Args:
-        rigs: Of the inventory.
+        networks: Of the rigs of the inventory.
         index: The address of the package index that this machine's pip is configured to use.
     """
     bases = [index, constants.ENDPOINT]
-    for rig in rigs:
-        bases += [*rig.network.redirects, *(base for named in rig.network.mirrors.values() for base in named)]
+    for network in networks:
+        bases += [*network.redirects, *(base for named in network.mirrors.values() for base in named)]
     return frozenset(map(reach.origin_of, bases))

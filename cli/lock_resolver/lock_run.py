@@ -64,11 +64,11 @@ def write_locks(inventory: Path | None, from_dir: Path | None, refresh: bool) ->
     folders, resolver, rigs = _load_inputs(inventory, from_dir, refresh)
     for problem in folders.unread:
         print_prose(f"{problem}\n  it is written anew", err=True)
-    with only_public(declared_origins(rigs, resolver.index.url)):
+    with only_public(declared_origins((rig.network for rig in rigs), resolver.index.url)):
         resolved = resolver.resolve_inputs(folders)
         locked = _rows_by_input(folders, resolved.rows)
         unfit = PatchValidator(resolver).find_problems(collect_patched(rigs, locked))
-        looked = plugin_validation.inspect_plugins(resolver, folders, rigs, locked)
+        looked = plugin_validation.inspect_plugins(resolver, folders, (env for rig in rigs for env in rig.envs), locked)
     if unfit := [*unfit, *looked.problems]:
         raise Invalid(unfit)
     rows = {
@@ -95,7 +95,7 @@ def print_upstream_changes(inventory: Path | None) -> int:
         NothingToLock: there is no inventory to look for, or what there is cannot be read.
     """
     folders, resolver, rigs = _load_inputs(inventory)
-    with only_public(declared_origins(rigs, resolver.index.url)):
+    with only_public(declared_origins((rig.network for rig in rigs), resolver.index.url)):
         found = upstream_changes.find_changes(resolver, folders)
         newer, unseen = PatchValidator(resolver).collect_newer(collect_patched(rigs, _rows_by_input(folders, {})))
     found.moved += newer

@@ -19,7 +19,6 @@ from cli.lock_resolver.lock_files import LockFolders
 from cli.lock_resolver.resolver import LockResolver
 from cli.lock_resolver.wheels import HOST, is_installable, machine_code
 from rigwright.model.instance import EnvSpec
-from rigwright.model.rig import Rig
 from rigwright.plugins.plugin import Plugin, find_mismatches
 from rigwright.problems import Problem
 from rigwright.supply.cuda_machine_code import UnreadableLibrary
@@ -39,21 +38,21 @@ class PluginInspection:
 
 
 def inspect_plugins(
-    resolver: LockResolver, folders: LockFolders, rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]
+    resolver: LockResolver, folders: LockFolders, envs: Iterable[EnvSpec], rows: Mapping[str, Sequence[Artefact]]
 ) -> PluginInspection:
     """Open every plugin that an environment names.
 
     Args:
         resolver: What finds files.
         folders: What was locked before: a file that was judged then, and is not to be had now, stays.
-        rigs: As they are while their lock is being made.
+        envs: Environments of the inventory; one of a name counts.
         rows: Input -> what it is locked as.
     """
-    envs = {env.name: env for rig in rigs for env in rig.envs if env.plugins}
+    by_name = {env.name: env for env in envs if env.plugins}
     found = PluginInspection()
     found.problems += [
         Problem(folders.input_path(plugin.keys.input), env.name, f"plugin {plugin.name}: {line}")
-        for env in envs.values()
+        for env in by_name.values()
         for plugin in env.plugins
         for line in _plugin_problems(resolver, folders, env, plugin, rows, found.code)
     ]

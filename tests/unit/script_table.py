@@ -112,10 +112,10 @@ def environment_step() -> str:
 
 def engine_wheel_script() -> str:
     """The job that installs llama.cpp from a wheel."""
-    rig = sample_rig(engine_artefacts={"wheel": (sample_wheel("xllamacpp", group="xllamacpp"),)})
-    made = plan_wheel(rig, "wheel", WheelEngine(kind="llama.cpp-wheel", wheel="xllamacpp", build=1))
+    wheel = sample_wheel("xllamacpp", group="xllamacpp")
+    made = plan_wheel(wheel, "wheel", WheelEngine(kind="llama.cpp-wheel", wheel="xllamacpp", build=1))
     job = InstallJob("/opt/x/engines/wheel", "/var/w", "/var/l", "/opt/tools")
-    return f"work={job.work}\n{render_install_job(rig.roots, made, job)}"
+    return f"work={job.work}\n{render_install_job(sample_rig().roots, made, job)}"
 
 
 def generation_script(name: str) -> str:

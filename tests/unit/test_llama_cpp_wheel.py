@@ -179,7 +179,7 @@ def test_a_template_is_read_from_its_file_and_the_key_is_no_setting() -> None:
     assert settings(parts=parts)["files"] == {
         "chat_template": Roots().weight_path(sample_artefact(name="t", file="t.jinja"))
     }
-    made = install.plan_wheel(sample_rig(engine_artefacts={"wheel": (WHEEL,)}), "wheel", ENGINE)
+    made = install.plan_wheel(WHEEL, "wheel", ENGINE)
     service = KIND.service(sample_rig(), wheel_instance(), made)
     program, key, _ = service.command
     assert program == f"/opt/rigwright/engines/{made.folder}/bin/llama-server"
@@ -254,7 +254,7 @@ def test_a_cpu_without_the_wheels_instructions_is_refused(features: tuple[str, .
 def test_another_wheel_or_launcher_is_another_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     def digest(**changes: object) -> str:
         wheel = sample_wheel("xllamacpp", version="2026.10.11549", group="xllamacpp", **changes)
-        return install.plan_wheel(sample_rig(engine_artefacts={"wheel": (wheel,)}), "wheel", ENGINE).digest
+        return install.plan_wheel(wheel, "wheel", ENGINE).digest
 
     first = digest()
     assert digest() == first

@@ -89,7 +89,8 @@ class LlamaCppWheel(LlamaCpp):
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """What is unpacked."""
-        return install.plan_wheel(rig, name, cast("WheelEngine", engine))
+        (wheel,) = rig.engine_artefacts[name]
+        return install.plan_wheel(wheel, name, cast("WheelEngine", engine))
 
     def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
         """templates/llama_cpp_wheel/install.sh.j2."""

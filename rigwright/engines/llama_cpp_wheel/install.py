@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from rigwright.engines.llama_cpp_wheel.catalog_keys import WheelEngine
 from rigwright.engines.llama_cpp_wheel.server_fields import LAUNCHER, LAUNCHER_DIGEST
 from rigwright.model.installation import FILES, MARKER, Installation, InstallJob
-from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -37,9 +36,8 @@ class WheelInstallation(Installation):
         return self.artefacts[0]
 
 
-def plan_wheel(rig: Rig, name: str, engine: WheelEngine) -> WheelInstallation:
+def plan_wheel(wheel: Artefact, name: str, engine: WheelEngine) -> WheelInstallation:
     """An engine's installation, the same on each host: its code is for every Python from 3.10 on."""
-    (wheel,) = rig.engine_artefacts[name]
     inputs = {"recipe": RECIPE, "wheel": wheel.sha256, "launcher": LAUNCHER_DIGEST}
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
     return WheelInstallation(
