@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import stat
@@ -11,11 +12,29 @@ from typing import Any
 import pytest
 
 from checks.survey.host import dpkg, entry_archives, entry_derivations, entry_files, entry_origins, packaged_modes
+from checks.survey.host.entry_templates import render_pam
 from checks.survey.host.host_entry import HostEntry
 
 BUILT = 1_700_000_000.0
 """When all packages were built, in seconds since 1970."""
 ARCHIVE = "archive stable"
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n"
+ONE, OTHER = CERTIFICATE.format("b25l"), CERTIFICATE.format("b3RoZXI=")
+UNIT = "[Service]\nExecStart=/usr/bin/tool\n[Install]\nWantedBy=multi-user.target\nAlias=alias.service\n"
+POSTINST = (
+    "deb-systemd-helper enable tool.service\nsystemctl restart dormant.service\n"
+    "update-alternatives --install /usr/bin/awk awk /usr/bin/mawk 5\nadduser --system --home /nonexistent svc\n"
+)
+ALTERNATIVE = "auto\n/usr/bin/awk\n\n/usr/bin/mawk\n5\n\n"
+PROFILE = (
+    "Name: Unix\nDefault: yes\nPriority: 256\nAuth-Type: Primary\n"
+    "Auth:\n\t[success=end default=ignore]\tpam_unix.so x\n"
+    "Auth-Initial:\n\t[success=end default=ignore]\tpam_unix.so\n"
+)
+TEMPLATE = "# auth\n$auth_primary\nauth\trequisite\tpam_deny.so\n$auth_additional\n"
+KEY = base64.b64encode(b"openssh-key-v1 public half").decode()
+PUBLIC = base64.b64encode(b"public half").decode()
 
 
 class AttributedHost:
@@ -122,3 +141,66 @@ class AttributedHost:
         entries = self.entries()
         packages, _ = entry_origins.attribute(entries, {"folder": "/var/lib/rigwright/self_check", "ours": ours})
         return {entry.key: entry for entry in entries}, packages
+
+
+def packaged_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AttributedHost:
+    """A host on which all is explained but its SSH key."""
+    made = AttributedHost(folder, monkeypatch)
+    made.package(
+        "tool",
+        {
+            "/usr/bin/tool": "tool",
+            "/usr/bin/mawk": "mawk",
+            "/usr/bin/other": "other",
+            "/etc/tool.conf": "a = 1\n",
+            "/usr/lib/systemd/system/tool.service": UNIT,
+            "/usr/lib/systemd/system/dormant.service": UNIT,
+            "/usr/lib/systemd/system/static.service": "[Service]\nExecStart=/usr/bin/tool\n",
+        },
+        conffiles=("/etc/tool.conf",),
+        links=("/usr/bin/t",),
+        postinst=POSTINST,
+    )
+    made.link("/usr/bin/t", "tool")
+    made.package("libc6", {"/usr/lib64/ld.so": "ld"}, links=("/lib64", "/usr/lib64"))
+    made.link("/lib64", "usr/lib64")
+    made.package("openssh-server", {"/usr/share/openssh/sshd_config": "UsePAM yes\n"})
+    made.package(
+        "ca-certificates",
+        {"/usr/share/ca-certificates/m/One.crt": ONE, "/usr/share/ca-certificates/m/Other.crt": OTHER},
+    )
+    made.package("libc-bin", {"/usr/share/libc-bin/nsswitch.conf": "passwd: files\nhosts: files dns\n"})
+    made.package("debianutils", {"/usr/share/debianutils/shells": "/bin/sh\n/bin/dash\n"})
+    made.package("libpam-runtime", {"/usr/share/pam/common-auth": TEMPLATE, "/usr/share/pam-configs/unix": PROFILE})
+    made.package("base-passwd", {"/usr/share/base-passwd/passwd.master": "root:*:0:0:root:/root:/bin/bash\n"})
+    made.write("/etc/pam.d/common-auth", render_pam(TEMPLATE, "auth", [dict(_profile_fields(PROFILE))]))
+    made.write("/etc/nsswitch.conf", "passwd: files\nhosts: files dns\n")
+    made.write("/etc/shells", "# shells\n/bin/sh\n/usr/bin/dash\n")
+    made.write("/etc/ssh/sshd_config", "UsePAM yes\n")
+    made.write("/etc/ca-certificates.conf", "# list\nm/One.crt\nm/Other.crt\n")
+    made.write("/etc/ssl/certs/ca-certificates.crt", ONE + OTHER)
+    made.link("/etc/ssl/certs/One.pem", "/usr/share/ca-certificates/m/One.crt")
+    made.link("/etc/ssl/certs/01234567.0", "One.pem")
+    made.link("/etc/systemd/system/multi-user.target.wants/tool.service", "/usr/lib/systemd/system/tool.service")
+    made.link("/etc/systemd/system/alias.service", "/usr/lib/systemd/system/tool.service")
+    made.write("/var/lib/dpkg/alternatives/awk", ALTERNATIVE)
+    made.link("/etc/alternatives/awk", "/usr/bin/mawk")
+    made.link("/usr/bin/awk", "/etc/alternatives/awk")
+    made.write("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\nsvc:x:150:150::/nonexistent:/usr/sbin/nologin\n")
+    made.write("/etc/shadow", "root:*:1::::::\nsvc:!:1::::::\n", 0o640)
+    made.write("/etc/group", "svc:x:150:\n")
+    made.write("/etc/ssh/ssh_host_ed25519_key", f"-----BEGIN\n{KEY}\n-----END\n", 0o600)
+    made.write("/etc/ssh/ssh_host_ed25519_key.pub", f"ssh-ed25519 {PUBLIC} root@h\n")
+    return made
+
+
+def _profile_fields(text: str) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if line.startswith("\t"):
+            found[key] = f"{found[key]}\n{line.strip()}".strip("\n")
+        else:
+            key, _, value = line.partition(":")
+            found[key] = value.strip()
+    return [*found.items()]

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -143,3 +144,18 @@ class GatewayFolderHost:
         monkeypatch.setattr(module, "host", there)
         monkeypatch.setattr(module, "state", SimpleNamespace(is_executing=executing))
         return quiet
+
+    def carry_out(self, operation: Any, **values: object) -> list[str]:
+        """Run an operation's commands; returns their scripts."""
+        scripts = []
+        parts = {name: getattr(self.rig, name) for name in signature(operation._inner).parameters if name not in values}
+        for command in operation._inner(**parts, **values):
+            scripts.append(command.get_raw_value())
+            lines = command.connector_arguments.get("_stdin") or [""]
+            assert isinstance(lines, list)
+            words = ["sh", "-c", self.relocate_script(command.get_raw_value())]
+            done = subprocess.run(
+                words, env={"PATH": f"{self.bin}:{os.environ['PATH']}"}, input="".join(lines), text=True, check=False
+            )
+            assert done.returncode == 0, scripts
+        return scripts

@@ -88,3 +88,19 @@ def _refused_value(rule: RequestRule) -> JsonValue:
         "patterns": {"items": [{"properties": {"a": {"pattern": BOMB}}}]},
     }
     return values[rule.kind]
+
+
+CLAUDE_CODE = b"""{"model":"m","max_tokens":32000,"stream":true,"temperature":1,
+"metadata":{"user_id":"user_0_account__session_0"},
+"system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;"},
+{"type":"text","text":"You are a coding agent.","cache_control":{"type":"ephemeral"}}],
+"thinking":{"type":"enabled","budget_tokens":31999},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]},
+"tools":[{"name":"Bash","description":"Runs a command.","input_schema":{"$schema":"http://json-schema.org/draft-07/schema#",
+"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"number"}},"required":["command"],
+"additionalProperties":false}}],"tool_choice":{"type":"auto"},"stop_sequences":["END"],"output_config":{"effort":"high"},
+"messages":[{"role":"user","content":[{"type":"text","text":"list","cache_control":{"type":"ephemeral"}},
+{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]},
+{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":""},
+{"type":"tool_use","id":"toolu_1","name":"Bash","input":{"command":"ls"}}]},
+{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","is_error":false,
+"content":[{"type":"text","text":"a"},{"type":"image","source":{"type":"url","url":"https://example.org/a.png"}}]}]}]}"""

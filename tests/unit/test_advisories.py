@@ -1,7 +1,6 @@
 """Predicates over a rig, each turned by one change, and what they come to for advisories."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from types import SimpleNamespace
@@ -23,15 +22,24 @@ from rigwright.advisories.osv_records import EXPORT_FROM, AdvisoryExport, Affect
 from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.engines import kind_of
-from rigwright.model.instance import ModelPart
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped_inventories
-from tests.unit.checkpoints import CHECKPOINT_PATHS, QWEN3, QWEN3_6, checkpoint_rows
+from tests.unit.advisory_changes import (
+    with_flags,
+    with_instance,
+    with_model,
+    with_network,
+    with_options,
+    with_variant,
+    with_words,
+    without_lock,
+    without_units,
+)
+from tests.unit.checkpoints import QWEN3, QWEN3_6
 from tests.unit.samples import changed_rig, sample_artefact
 
 DATA = load_maintained(ROOT / "catalog")
-Change = Callable[[PredicateScene], PredicateScene]
 
 
 @pytest.fixture(scope="module")
@@ -45,63 +53,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PredicateScene]
 def scene(fleet: dict[str, PredicateScene]) -> PredicateScene:
     """vLLM with a model of text alone, behind a gateway with keys."""
     return fleet["rig5090two"]
-
-
-def with_instance(scene: PredicateScene, **changes: Any) -> PredicateScene:
-    """The same rig with a change to its first instance, rendered again."""
-    first, *others = scene.rig.instances
-    return render_scene(replace(scene.rig, instances=(replace(first, **changes), *others)), scene.lock)
-
-
-def with_variant(**changes: Any) -> Change:
-    return lambda scene: with_instance(scene, variant=scene.rig.instances[0].variant.model_copy(update=changes))
-
-
-def with_flags(**flags: Any) -> Change:
-    return with_variant(flags={name.replace("_", "-"): value for name, value in flags.items()})
-
-
-def with_model(config: dict[str, Any]) -> Change:
-    """Another model, locked."""
-
-    def change(scene: PredicateScene) -> PredicateScene:
-        files = tuple(
-            one.model_copy(update={"group": "other", "name": "other"})
-            for one in checkpoint_rows(CHECKPOINT_PATHS, config)
-        )
-        lock = Lock(scene.lock.artefacts, {**scene.lock.groups, "other": files}, scene.lock.keys)
-        part = ModelPart("model", tuple(sorted(files, key=lambda row: row.path != "config.json")))
-        return replace(with_instance(scene, parts=(part,)), lock=lock)
-
-    return change
-
-
-def without_lock(scene: PredicateScene) -> PredicateScene:
-    return replace(scene, lock=Lock({}))
-
-
-def without_units(scene: PredicateScene) -> PredicateScene:
-    return replace(scene, services={}, units={})
-
-
-def with_network(scene: PredicateScene) -> PredicateScene:
-    return replace(scene, units={name: text.replace("PrivateNetwork=yes\n", "") for name, text in scene.units.items()})
-
-
-def with_words(change: Callable[[str], str]) -> Change:
-    return lambda scene: replace(
-        scene,
-        services={
-            name: replace(one, command=tuple(change(str(word)) for word in one.command))
-            for name, one in scene.services.items()
-        },
-    )
-
-
-def with_options(*words: str) -> Change:
-    return lambda scene: replace(
-        scene, services={name: replace(one, command=(*one.command, *words)) for name, one in scene.services.items()}
-    )
 
 
 def same(scene: PredicateScene) -> PredicateScene:

@@ -18,6 +18,7 @@ from roles.gateway.host.router.routing import _judge_fields
 from roles.gateway.host.router.settings import Model, Settings, read_settings
 from tests.unit.gateway_router import model_entry
 from tests.unit.request_bodies import (
+    CLAUDE_CODE,
     RequestExample,
     example_at_place,
     passed_examples,
@@ -87,22 +88,6 @@ def test_another_protocol_opens_no_field_that_chat_refuses(strict: Model, path: 
     for example in (*refused_examples(), *refused_places()):
         if example.path == "chat/completions":
             assert refusal(strict, replace(example, path=path)) is not None, example
-
-
-CLAUDE_CODE = b"""{"model":"m","max_tokens":32000,"stream":true,"temperature":1,
-"metadata":{"user_id":"user_0_account__session_0"},
-"system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;"},
-{"type":"text","text":"You are a coding agent.","cache_control":{"type":"ephemeral"}}],
-"thinking":{"type":"enabled","budget_tokens":31999},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]},
-"tools":[{"name":"Bash","description":"Runs a command.","input_schema":{"$schema":"http://json-schema.org/draft-07/schema#",
-"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"number"}},"required":["command"],
-"additionalProperties":false}}],"tool_choice":{"type":"auto"},"stop_sequences":["END"],"output_config":{"effort":"high"},
-"messages":[{"role":"user","content":[{"type":"text","text":"list","cache_control":{"type":"ephemeral"}},
-{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]},
-{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":""},
-{"type":"tool_use","id":"toolu_1","name":"Bash","input":{"command":"ls"}}]},
-{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","is_error":false,
-"content":[{"type":"text","text":"a"},{"type":"image","source":{"type":"url","url":"https://example.org/a.png"}}]}]}]}"""
 
 
 def test_a_request_of_claude_code_passes(strict: Model) -> None:

@@ -13,7 +13,7 @@ from rigwright.model.gateway_schema import Gateway
 from roles.gateway import host_key_file_problems
 from roles.operations import secrets
 from tests.unit.gateway_host import GatewayFolderHost
-from tests.unit.test_secrets_distribution import before_versions, carry_out, write_keys_record
+from tests.unit.test_secrets_distribution import before_versions, write_keys_record
 
 FIRST = ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, made="2026-11-22")})
 
@@ -37,9 +37,9 @@ def older(host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch) 
     """The text of the file as it is before a revocation that the host has."""
     text = file.read_text()
     host.run_operations(secrets, monkeypatch)
-    carry_out(host, secrets.install_client_keys, file=str(file))
+    host.carry_out(secrets.install_client_keys, file=str(file))
     keyring.dump(file, keyring.load_keyring(file).with_key("alice", None))
-    carry_out(host, secrets.install_client_keys, file=str(file))
+    host.carry_out(secrets.install_client_keys, file=str(file))
     file.write_text(text)
     return text
 
@@ -83,7 +83,7 @@ def test_a_gateway_without_keys_needs_no_file(host, tmp_path, monkeypatch, lying
     (host.credentials / "gateway-keys.json").write_text(lying)
     (host.credentials / "gateway-keys.json").chmod(0o600)
     write_keys_record(host, keyring.keys_digest(lying))
-    carry_out(host, secrets.install_client_keys, file=str(tmp_path / "gateway-keys.toml"))
+    host.carry_out(secrets.install_client_keys, file=str(tmp_path / "gateway-keys.toml"))
     assert (host.credentials / "gateway-keys.json").read_text() == keyring.keys_json(ClientKeyring())
     assert not (tmp_path / "gateway-keys.toml").exists()
 
@@ -95,7 +95,7 @@ def test_a_run_writes_a_version_into_a_file_without_one_and_a_plan_does_not(host
     file.write_text(old)
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(FIRST.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
-    carry_out(host, secrets.install_client_keys, file=str(file))
+    host.carry_out(secrets.install_client_keys, file=str(file))
     # what a plan compares with is what the run brings
     assert lying.read_text() == keyring.keys_json(FIRST)
     assert (file.read_text() == old) is not executing
@@ -104,12 +104,12 @@ def test_a_run_writes_a_version_into_a_file_without_one_and_a_plan_does_not(host
 
 def test_keys_that_were_changed_on_the_host_are_put_right(host, file, monkeypatch):
     host.run_operations(secrets, monkeypatch)
-    carry_out(host, secrets.install_client_keys, file=str(file))
+    host.carry_out(secrets.install_client_keys, file=str(file))
     lying = host.credentials / "gateway-keys.json"
     wanted = lying.read_text()
     for other in (wanted.replace("a" * 64, "e" * 64), wanted[:-30], "junk", ""):
         lying.write_text(other)
-        carry_out(host, secrets.install_client_keys, file=str(file))
+        host.carry_out(secrets.install_client_keys, file=str(file))
         assert lying.read_text() == wanted
 
 

@@ -7,9 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from inspect import signature
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,22 +35,6 @@ def mode(path: Path) -> str:
     return f"{stat.S_IMODE(path.stat().st_mode):o}"
 
 
-def carry_out(host: GatewayFolderHost, operation: Any, **values: object) -> list[str]:
-    """Run an operation's commands; returns their scripts."""
-    scripts = []
-    parts = {name: getattr(host.rig, name) for name in signature(operation._inner).parameters if name not in values}
-    for command in operation._inner(**parts, **values):
-        scripts.append(command.get_raw_value())
-        lines = command.connector_arguments.get("_stdin") or [""]
-        assert isinstance(lines, list)
-        words = ["sh", "-c", host.relocate_script(command.get_raw_value())]
-        done = subprocess.run(
-            words, env={"PATH": f"{host.bin}:{os.environ['PATH']}"}, input="".join(lines), text=True, check=False
-        )
-        assert done.returncode == 0, scripts
-    return scripts
-
-
 def before_versions(ring: ClientKeyring) -> str:
     """Keys as a controller from before there were versions gives them to a host."""
     rows = {"keys": keyring.key_rows(ring), "ending": keyring.expiring_rows(ring)}
@@ -77,13 +59,13 @@ def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
     host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = host.run_operations(secrets, monkeypatch)
-    assert carry_out(host, secrets.install_client_keys, file=str(file))
+    assert host.carry_out(secrets.install_client_keys, file=str(file))
     lying = host.credentials / "gateway-keys.json"
     assert (lying.read_text(), mode(lying), host.reloaded_units, quiet) == (KEYS, "600", [], [])
-    assert carry_out(host, secrets.install_client_keys, file=str(file)) == []
+    assert host.carry_out(secrets.install_client_keys, file=str(file)) == []
     # others who may read them are kept from it
     lying.chmod(0o644)
-    assert carry_out(host, secrets.install_client_keys, file=str(file))
+    assert host.carry_out(secrets.install_client_keys, file=str(file))
     assert mode(lying) == "600"
     assert host.run_program("give-keys").returncode == 0
     there = host.run / ROUTER / "keys.json"
@@ -99,13 +81,13 @@ def test_a_router_that_runs_is_given_them_once(
     host.run_program("give-keys")
     host.set_unit_state(ROUTER, "active")
     assert json.loads((host.run / ROUTER / "keys.json").read_text()) == {"keys": []}
-    assert len(carry_out(host, secrets.install_client_keys, file=str(file))) == 2
+    assert len(host.carry_out(secrets.install_client_keys, file=str(file))) == 2
     assert (host.reloaded_units, host.keys_record) == ([ROUTER_UNIT], keyring.keys_digest(KEYS))
-    assert carry_out(host, secrets.install_client_keys, file=str(file)) == []
+    assert host.carry_out(secrets.install_client_keys, file=str(file)) == []
     assert quiet == ["1 key of the gateway, up to date"]
     # one that began before they were brought, as after a run that was killed between the two
     host.keys_record_path.unlink()
-    assert len(carry_out(host, secrets.install_client_keys, file=str(file))) == 1
+    assert len(host.carry_out(secrets.install_client_keys, file=str(file))) == 1
     assert host.reloaded_units == [ROUTER_UNIT] * 2
 
 
@@ -147,7 +129,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.run_operations(secrets, monkeypatch)
-    carry_out(host, secrets.install_client_keys, file=str(file))
+    host.carry_out(secrets.install_client_keys, file=str(file))
     write_keys_record(host, keyring.keys_digest(KEYS))
     file.unlink()
     (command,) = secrets.install_client_keys._inner(roots=host.rig.roots, file=str(file))
@@ -161,10 +143,10 @@ def test_without_the_file_of_keys_nobody_loses_his(
     # what it was not given is somebody else's, and goes
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(RING.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
-    carry_out(host, secrets.install_client_keys, file=str(file))
+    host.carry_out(secrets.install_client_keys, file=str(file))
     assert lying.read_text() == keyring.keys_json(ClientKeyring())
     # and so do all, where that is meant
-    carry_out(host, secrets.install_client_keys, file=str(file))
+    host.carry_out(secrets.install_client_keys, file=str(file))
     lying.write_text(KEYS)
     write_keys_record(host, keyring.keys_digest(KEYS))
     file.touch()
@@ -179,7 +161,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     )
     assert host.run_script(replaced, emptied).returncode == 0
     assert json.loads(lying.read_text())["keys"] == []
-    assert carry_out(host, secrets.install_client_keys, file=str(file)) == []
+    assert host.carry_out(secrets.install_client_keys, file=str(file)) == []
 
 
 def test_the_process_is_told_after_its_keys_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
@@ -329,19 +311,19 @@ def test_certificates_are_made_once_and_again_for_other_names(
     quiet = host.run_operations(secrets, monkeypatch)
     host.install_generation({}, ("lan",))
     lan = CertificateSpec("lan", ("10.0.0.5", "gpu"))
-    (script,) = carry_out(host, secrets.install_certificates, wanted=[lan])
+    (script,) = host.carry_out(secrets.install_certificates, wanted=[lan])
     assert "PRIVATE" not in script
     path = host.credentials / "gateway-lan.pem"
     assert mode(path) == "600"
     text = path.read_text()
-    assert carry_out(host, secrets.install_certificates, wanted=[lan]) == []
+    assert host.carry_out(secrets.install_certificates, wanted=[lan]) == []
     assert quiet == ["1 certificate up to date"]
-    carry_out(host, secrets.install_certificates, wanted=[CertificateSpec("lan", ("10.0.0.5", "gpu", "gpu.lan"))])
+    host.carry_out(secrets.install_certificates, wanted=[CertificateSpec("lan", ("10.0.0.5", "gpu", "gpu.lan"))])
     assert path.read_text() != text
     # it is given with the next reload, and then no more
     host.set_unit_state(GATEWAY, "active")
-    assert len(carry_out(host, secrets.reload_credentials)) == 1
-    assert carry_out(host, secrets.reload_credentials) == []
+    assert len(host.carry_out(secrets.reload_credentials)) == 1
+    assert host.carry_out(secrets.reload_credentials) == []
     assert host.reloaded_units == [GATEWAY_UNIT]
     key = next(path for path in (host.run / GATEWAY / "tls").iterdir() if path.name == "lan.key")
     assert path.read_text().endswith(key.read_text())
@@ -350,10 +332,10 @@ def test_certificates_are_made_once_and_again_for_other_names(
 def test_one_that_is_about_to_end_is_made_anew(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.run_operations(secrets, monkeypatch)
     lan = CertificateSpec("lan", ("gpu",))
-    carry_out(host, secrets.install_certificates, wanted=[lan])
+    host.carry_out(secrets.install_certificates, wanted=[lan])
     later = certificate_authority.certificate_now() + timedelta(days=61)
     monkeypatch.setattr(certificate_authority, "certificate_now", lambda: later)
-    assert len(carry_out(host, secrets.install_certificates, wanted=[lan])) == 1
+    assert len(host.carry_out(secrets.install_certificates, wanted=[lan])) == 1
 
 
 def test_a_plan_makes_no_authority(host: GatewayFolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,9 +356,9 @@ def test_files_of_the_operators_are_brought_and_compared(
     (tmp_path / "own.crt").write_text(pair.certificates)
     (tmp_path / "own.key").write_text(pair.key)
     wanted = [CertificateSpec("lan", ("gpu",), str(tmp_path / "own.crt"), str(tmp_path / "own.key"))]
-    assert len(carry_out(host, secrets.install_certificates, wanted=wanted)) == 1
+    assert len(host.carry_out(secrets.install_certificates, wanted=wanted)) == 1
     assert (host.credentials / "gateway-lan.pem").read_text() == pair.text
-    assert carry_out(host, secrets.install_certificates, wanted=wanted) == []
+    assert host.carry_out(secrets.install_certificates, wanted=wanted) == []
     (tmp_path / "own.key").unlink()
     (refused,) = secrets.install_certificates._inner(inventory=host.rig.inventory, roots=host.rig.roots, wanted=wanted)
     done = host.run_script(refused.get_raw_value())
@@ -388,11 +370,11 @@ def test_pairs_go_when_no_generation_has_their_listener(
 ) -> None:
     host.run_operations(secrets, monkeypatch)
     host.install_generation({}, ("lan",))
-    carry_out(
-        host, secrets.install_certificates, wanted=[CertificateSpec("lan", ("gpu",)), CertificateSpec("wan", ("gpu",))]
+    host.carry_out(
+        secrets.install_certificates, wanted=[CertificateSpec("lan", ("gpu",)), CertificateSpec("wan", ("gpu",))]
     )
     (host.credentials / "gateway-A B\n.pem").write_text("somebody's")
-    (script,) = carry_out(host, secrets.install_certificates, wanted=[])
+    (script,) = host.carry_out(secrets.install_certificates, wanted=[])
     assert "gateway-wan.pem" in script
     assert sorted(path.name for path in host.credentials.iterdir()) == ["gateway-A B\n.pem", "gateway-lan.pem"]
 
