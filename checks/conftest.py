@@ -12,7 +12,8 @@ from testinfra.host import Host
 
 from checks import SEVERITIES
 from checks.acceptance.host_review import HostReview
-from checks.pytest_frame import ChecksPlugin, describe_part, parse_identifiers
+from checks.check_items import describe_part, parse_identifiers
+from checks.pytest_frame import ChecksPlugin
 from checks.report import ChecksReporter, JsonReporter
 from checks.runner import StartedRunPlugin
 from checks.survey.answers import SurveyAnswers

@@ -108,8 +108,8 @@ def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | str]:
     import pytest
 
     from checks.check_catalogue import HERE
+    from checks.check_items import describe_part
     from checks.conftest import PARTS
-    from checks.pytest_frame import describe_part
 
     for path in sorted(HERE.glob("test_*.py")):
         if path.stem[5:] in UNRUN:

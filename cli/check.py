@@ -182,7 +182,7 @@ def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
         InvalidRequest: there is one.
     """
     from checks.check_catalogue import list_checks
-    from checks.pytest_frame import IDENTIFIER, parse_identifiers
+    from checks.check_items import IDENTIFIER, parse_identifiers
     from checks.runner import OWN
 
     known = {one.id for one in list_checks()}

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import ip_address
 
 from rigwright.engines import kind_of, known_issues
-from rigwright.gateway.address_reservations import reserved_addresses, split_place
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
-from rigwright.host.basic_facts import ANY, ListeningSocket
 from rigwright.host.supported_systems import system_refusals
 from rigwright.model.catalog_schema import Card
 from rigwright.model.engine_schema import ParsedEvidence, describe_evidence
 from rigwright.model.fact_types import HostFacts
-from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.nvidia_tables import ToolkitSpec
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import expected_growth_kib
-from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, unit_name
 from rigwright.monitoring.validation import find_monitoring_refusals
 from rigwright.nvidia.cuda_toolkit import DISK_KIB, glibc_refusals, toolkit_refusals
 from rigwright.plan.host_facts import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState
-from rigwright.serving.instance_units import LOOPBACKS, PREFIX
+from rigwright.plan.port_conflicts import (
+    describe_used_addresses,
+    find_instance_conflicts,
+    find_listener_conflicts,
+    find_reserved_conflicts,
+    is_own_listener,
+)
 from rigwright.supply.cuda_machine_code import find_unrunnable_files
 from rigwright.validated_types import memory_bytes
-from rigwright.weights.weight_server import SHARE_UNIT
 
 GIB = 1 << 20  # in KiB
 # Files without code for a card that are named: the lock has the others.
@@ -122,10 +120,10 @@ def find_refusals(wanted: TargetState, now: float) -> list[str]:
         found
         + _cpu_features(rig.instances, facts)
         + _bundle(rig, facts)
-        + _ports(rig.instances, facts)
+        + find_instance_conflicts(rig.instances, facts)
         + _share(rig.share, facts)
-        + _gateway(rig.gateway, facts)
-        + find_monitoring_refusals(rig.monitoring, facts, _is_own_listener)
+        + find_listener_conflicts(rig.gateway, facts)
+        + find_monitoring_refusals(rig.monitoring, facts, is_own_listener)
         + _disks(rig, facts, installations)
     )
 
@@ -154,12 +152,12 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
         found += [f"{one.name}: {note}" for note in kind_of(one).notes(one)]
         if isinstance(one.variant.evidence, ParsedEvidence):
             found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.description}")
-    held = {one.port for one in facts.listeners if _is_own_listener(one)}
+    held = {one.port for one in facts.listeners if is_own_listener(one)}
     found += sorted(
         {
             f"{place} is in use by {one.holder_text}: clients of the gateway that reach it send their keys "
             f"there: stop it"
-            for place, one in _find_at_reserved(rig.gateway, facts)
+            for place, one in find_reserved_conflicts(rig.gateway, facts)
             if one.port in held
         }
     )
@@ -280,96 +278,17 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
     return []
 
 
-def _ports(instances: tuple[Instance, ...], facts: HostFacts) -> list[str]:
-    # socket units that listen keep their addresses
-    held = {one.port for one in facts.listeners if _is_own_listener(one)}
-    needed = {
-        f"port {instance.port} of instance {instance.name}": [(address, instance.port) for address in LOOPBACKS]
-        for instance in instances
-        if instance.port not in held
-    }
-    return _describe_used_addresses(facts, needed, "choose another port")
-
-
-def _describe_used_addresses(
-    facts: HostFacts, needed: Mapping[str, Iterable[tuple[str, int]]], otherwise: str
-) -> list[str]:
-    """Refusals for addresses that processes of others listen at, one for each process.
-
-    Args:
-        facts: The host.
-        needed: What is to listen, for messages -> its addresses and ports.
-        otherwise: What to do where the process is to stay.
-    """
-    found = {
-        f"{what} is in use by {one.holder_text}: stop it, or {otherwise}"
-        for what, places in needed.items()
-        for address, port in places
-        for one in facts.listeners
-        if one.port == port and one.is_blocking(address) and not _is_own_listener(one)
-    }
-    return sorted(found)
-
-
-def _is_own_listener(listener: ListeningSocket) -> bool:
-    """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
-    single = (SHARE_UNIT, GATEWAY_UNIT, *map(unit_name, PACKAGED_PROGRAMS))
-    return listener.unit in single or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
-
-
 def _share(share: ShareEntry | None, facts: HostFacts) -> list[str]:
     if not share:
         return []
     needed = {f"port {share.port}, for sharing weights,": [(share.address, share.port)]}
-    found = _describe_used_addresses(facts, needed, "choose another share.port")
+    found = describe_used_addresses(facts, needed, "choose another share.port")
     if not facts.has(share.address):
         found.append(
             f"it has no address {share.address} to share weights on, only "
             f"{', '.join(sorted(facts.addresses))}: set one of these as share.address"
         )
     return sorted(set(found))
-
-
-def _gateway(gateway: Gateway | None, facts: HostFacts) -> list[str]:
-    listeners = gateway.listeners.items() if gateway else ()
-    needed = {
-        f"port {entry.port} of gateway.listeners.{name}": [split_place(place) for place in entry.addresses]
-        for name, entry in listeners
-    }
-    found = _describe_used_addresses(facts, needed, "choose another port")
-    held = {one.port for one in facts.listeners if _is_own_listener(one)}
-    for place, one in _find_at_reserved(gateway, facts):
-        # a user of the host must not be able to keep the next deploy from a gateway that runs
-        if one.port not in held and not any(str(one.port) in reason and one.holder_text in reason for reason in found):
-            found.append(
-                f"{place} is in use by {one.holder_text}, and clients of the gateway that reach it would send "
-                f"their keys "
-                "there: stop it, or choose another port"
-            )
-    for name, entry in listeners:
-        key = f"gateway.listeners.{name}"
-        if not ip_address(entry.address).is_unspecified and not facts.has(entry.address):
-            found.append(
-                f"it has no address {entry.address} for {key}, only {', '.join(sorted(facts.addresses))}: set one of "
-                f"these as {key}.address"
-            )
-    return sorted(found)
-
-
-def _find_at_reserved(gateway: Gateway | None, facts: HostFacts) -> Iterator[tuple[str, ListeningSocket]]:
-    """Processes of others at addresses that are reserved beside the gateway's listeners."""
-    others = [one for one in facts.listeners if not _is_own_listener(one)]
-    for reserved in reserved_addresses(gateway):
-        for one in others:
-            if reserved.is_taken_by(one, facts.addresses):
-                yield (
-                    _format_place(one.address if reserved.held and one.address != ANY else reserved.address, one.port),
-                    one,
-                )
-
-
-def _format_place(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:

@@ -17,6 +17,7 @@ from rigwright.nvidia.driver.driver_facts import (
     describe_pending_reboot,
     release_key,
 )
+from rigwright.nvidia.driver.driver_reboots import describe_enrolment, describe_reboot
 from rigwright.nvidia.driver.installed_driver import (
     DriverCard,
     InstalledDriver,
@@ -141,7 +142,7 @@ def plan_driver(
                 f"modules are for {brought}: remove that kernel, or install its metapackage"
             )
     if not layout.prebuilt and facts.secure_boot == "on" and not facts.key_enrolled:
-        refuse.append(_describe_enrolment(facts))
+        refuse.append(describe_enrolment(facts))
     if refuse:
         return DriverRefusal(tuple(refuse))
     packages = expand_names(layout.packages, branch, flavour, facts.flavours_of_kernels)
@@ -168,7 +169,7 @@ def plan_driver(
         modules=MODULES,
         options=tuple(driver_entry.module_options.items()),
         dkms=not layout.prebuilt,
-        reboot=_describe_reboot(facts, flavour=flavour, brought=facts.metapackage[1] if layout.prebuilt else ""),
+        reboot=describe_reboot(facts, flavour=flavour, brought=facts.metapackage[1] if layout.prebuilt else ""),
         why=tuple(reasons),
         warnings=_warnings(facts, known, cards, branch, dkms=not layout.prebuilt),
     )
@@ -322,36 +323,6 @@ def _branch_reason(
     return f"{where}: {preferred} is not available for {system} as inventory and cards require"
 
 
-def _describe_enrolment(facts: DriverFacts) -> str:
-    """https://wiki.debian.org/SecureBoot, and Ubuntu's page of the same name."""
-    key = "/var/lib/dkms/mok.pub" if facts.os_id == "debian" else "/var/lib/shim-signed/mok/MOK.der"
-    make = "dkms generate_mok" if facts.os_id == "debian" else "update-secureboot-policy --new-key"
-    return (
-        "Secure Boot is on, and the firmware does not trust modules built on this host: disable it in the "
-        f"firmware, or install dkms and mokutil, run `{make}` and `mokutil --import {key}`, reboot, and enrol "
-        "the key at the console"
-    )
-
-
-def _describe_reboot(facts: DriverFacts, *, flavour: Flavour, version: str = "", brought: str = "") -> str:
-    """Why the driver works only after a reboot.
-
-    Args:
-        facts: The host.
-        flavour: Of the modules that will be there.
-        version: Theirs, where it is known.
-        brought: The kernel that they are made for; empty where that is any.
-    """
-    if facts.nouveau or any(card.bound == "nouveau" for card in facts.cards):
-        return "nouveau is bound to the cards"
-    if facts.module and (facts.module != version or facts.module_open != (flavour == "open")):
-        loaded = "open" if facts.module_open else "proprietary"
-        return f"the {loaded} module {facts.module} stays loaded until then"
-    if brought and brought != facts.kernel:
-        return f"the modules are for kernel {brought} or later, the running one is {facts.kernel}"
-    return ""
-
-
 def _warnings(
     facts: DriverFacts, known: DriverTables, cards: tuple[DriverCard, ...], branch: int, *, dkms: bool
 ) -> tuple[str, ...]:
@@ -376,7 +347,7 @@ def _adopt_driver(
     made = prebuilt_modules(facts, there.branch)
     dkms = made is None
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
-        return DriverRefusal((_describe_enrolment(facts),))
+        return DriverRefusal((describe_enrolment(facts),))
     # a kernel of another series has come since, or somebody took the modules of one kernel alone
     packages += tuple(name for name in made or () if name not in packages)
     source: Archive = there.source or "distribution"
@@ -395,7 +366,7 @@ def _adopt_driver(
         modules=MODULES,
         options=(options := tuple(driver_entry.module_options.items())),
         dkms=dkms,
-        reboot=_describe_reboot(facts, flavour=flavour, version=there.version)
+        reboot=describe_reboot(facts, flavour=flavour, version=there.version)
         or describe_pending_reboot(options, facts.params),
         why=(f"{there} is suitable: it stays, and is held",),
         warnings=_warnings(facts, driver_supply.tables, cards, branch, dkms=dkms),
