@@ -140,6 +140,7 @@ OLDER = (
 )
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 def test_the_older_releases_nginx_does_one_of_each_kind(boot: BootHost, tmp_path: Path) -> None:
     assert tried(boot(), tmp_path, *OLDER) == set(OLDER)
