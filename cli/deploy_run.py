@@ -29,6 +29,7 @@ from cli import exit_codes, tables
 from cli.deploy_agreement import DeployAgreement
 from cli.deploy_failures import HostProgress, raise_failures
 from cli.run_recap import HostRecap, print_recap
+from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.plan.separate_roles import describe_selection, select_roles
@@ -316,7 +317,8 @@ def _run_stages(
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
-        load_deploy_file(state, str(DEPLOY))
+        with share_resolutions():
+            load_deploy_file(state, str(DEPLOY))
         if not dry:
             output.estimate_run(state)
             state.set_stage(StateStage.Execute)

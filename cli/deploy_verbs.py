@@ -13,7 +13,7 @@ import click
 
 from cli import exit_codes, import_speedups
 from cli.exit_codes import HostUnreached, NotAsDeclared
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.model.rig import Rig
@@ -145,7 +145,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     # secrets of commands are refused here, before a host is reached
     with run_secret_commands() if deploys else nullcontext():
         found = load_hosts(wanted.inventory, wanted.limit)
-        rigs = {name: judge(load_host_rig(name, data.get("rig"))) for name, data in found.items()}
+        rigs = {name: judge(rig) for name, rig in load_host_rigs(found).items()}
     for name, rig in rigs.items():
         if wanted.expect and (wrong := describe_digest_mismatch(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")

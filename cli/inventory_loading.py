@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rigwright.declaration.inventory_errors import (
     describe_missing_group,
     describe_python_error,
 )
+from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.local_files import read_content
@@ -174,6 +175,16 @@ def load_host_rig(name: str, data: object) -> Rig:
         return load_rig(data)
     except Invalid as error:
         raise click.ClickException(f"{name}: {error}") from None
+
+
+def load_host_rigs(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Rig]:
+    """The rigs that the data of hosts describes, by name.
+
+    Raises:
+        click.ClickException: one describes none.
+    """
+    with share_resolutions():
+        return {name: load_host_rig(name, data.get("rig")) for name, data in hosts.items()}
 
 
 def require_complete_bundle(rig: Rig) -> Rig:
