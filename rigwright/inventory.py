@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -59,7 +59,8 @@ _MAKING: ContextVar[LoadPurpose] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
-HostGroup = list[tuple[str, dict[str, object]]]
+HostEntry = tuple[str, dict[str, object]]
+HostGroup = list[HostEntry]
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 TABLE = f'{{"rig1": {RigEntry.EXAMPLE}}}'
 RIG_KEYS = frozenset({*KEYS, *RigEntry.model_fields})
@@ -81,17 +82,34 @@ def hosts(entries: object, **shared: object) -> HostGroup:
     file = str(Path(caller.f_code.co_filename).resolve())
     # of a module that inventories import, what an earlier one has made is still there
     earlier = caller.f_globals.setdefault(EARLIER_GROUPS, []) if caller.f_globals.get("__spec__") is None else []
+    group = make_group(file, entries, shared, earlier)
+    earlier += group
+    return group
+
+
+def make_group(
+    file: str, entries: object, shared: dict[str, object] | None = None, earlier: Sequence[HostEntry] = ()
+) -> HostGroup:
+    """The group that `hosts()` makes for an inventory.
+
+    Args:
+        file: The inventory.
+        entries: Rig name -> its keys.
+        shared: Keys that every one of them has.
+        earlier: The rigs of its earlier groups.
+
+    Raises:
+        SystemExit: as `hosts`.
+    """
     # its spinner and a progress line of ours would write over each other
     os.environ.setdefault("PYINFRA_PROGRESS", "off")
     try:
         with share_resolutions():
-            group = _load_group(file, entries, shared, earlier)
+            return _load_group(file, entries, shared or {}, earlier)
     except Invalid as error:
         raise SystemExit(str(error)) from None
     except RecursionError:
         raise SystemExit(f"{file}: hosts(): is nested too deeply, or contains itself") from None
-    earlier += group
-    return group
 
 
 def connection_data(file: str, name: str, connection: dict[str, object]) -> dict[str, object]:
@@ -120,7 +138,7 @@ def _transport(sock: object, **options: object) -> object:
     return import_module("roles.ssh_transport").pinned_transport(sock, **options)
 
 
-def _load_group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
+def _load_group(file: str, entries: object, shared: dict[str, object], earlier: Sequence[HostEntry]) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
         raise Invalid(
             [Problem(file, "hosts()", f"must be a table with at least one rig: name -> keys, such as {TABLE}")]
