@@ -13,6 +13,7 @@ import click
 import benchmarks.check_states
 import benchmarks.environment_install
 import benchmarks.gateway_overhead
+import benchmarks.inventory_load
 import benchmarks.noop_deploy
 import benchmarks.verb_durations
 import benchmarks.weight_fetch
@@ -169,6 +170,30 @@ def states(
         f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
         f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
     )
+
+
+@main.command()
+@RUNS
+@click.option(
+    "--boxes", type=click.IntRange(2, 10_000), default=1000, show_default=True, help="Of the larger inventory."
+)
+@JSON_OPTION
+def inventory(runs: int, boxes: int, file: str | None) -> None:
+    """Time `validate` of inventories of many boxes that differ in name and address. Needs no root and no hosts."""
+    with errors() as show:
+        report = benchmarks.inventory_load.measure((1, boxes), runs, show)
+    if file:
+        write_output(file, report.as_json())
+    fewest = median(report.rows[0].processor)
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.verb, str(row.hosts), f"{row.median:.2f}", f"{(used := median(row.processor)):.2f}"),
+            *(f"{used / fewest:.1f}", format_size(row.peak_bytes), row.goal),
+        )
+        for row in report.rows
+    ]
+    print_table(("run", "boxes", "seconds", "processor s", "by the first row", "memory", "goal"), rows)
+    click.echo(f"{report.date}, {report.cpus} CPUs, medians of {runs}; load {report.load[1]:.1f} at the end")
 
 
 @main.command()

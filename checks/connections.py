@@ -14,6 +14,7 @@ from checks.results import STATUS
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts
 from rigwright.containers import container_facts
 from rigwright.containers.container_facts import ContainerFacts
+from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.gateway import secrets_distribution
 from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.host import deploy_lock_state, script_output
@@ -202,11 +203,12 @@ def connect_inventory(
         state, targets = load_hosts(inventory, limit)
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
-    for name, target in targets.items():
-        try:
-            rigs[name] = load_rig(target.data.get("rig"))
-        except Invalid as error:
-            raise click.ClickException(f"{name}: {error}") from None
+    with share_resolutions():
+        for name, target in targets.items():
+            try:
+                rigs[name] = load_rig(target.data.get("rig"))
+            except Invalid as error:
+                raise click.ClickException(f"{name}: {error}") from None
     judge(rigs)
     gone = connect_targets(state, targets)
     return [ConnectedHost(name, rigs[name], target) for name, target in targets.items() if name not in gone], gone

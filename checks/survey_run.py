@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from testinfra.host import Host
 
 from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, load_accepted
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
+from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.inventory import find_foreign_data, load_rig
 from rigwright.model.rig import Rig
 from rigwright.model.secret_sources import run_secret_commands
@@ -163,6 +165,10 @@ class SurveyRun:
             if problem := find_foreign_data(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")
         self.hosts: Mapping[str, SurveyedHost] = {name: SurveyedHost(target, deep) for name, target in targets.items()}
+        with share_resolutions():
+            for seen in self.hosts.values():
+                with suppress(Invalid):  # raised again by its first use
+                    _ = seen.rig
         self._load_accepted()
         self.last = 0.0
         self.pool = ThreadPoolExecutor(max_workers=MOST_HOSTS + 1)

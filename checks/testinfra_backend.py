@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,6 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import State
 from pyinfra.context import ctx_state
 from pyinfra_cli.exceptions import UnexpectedExternalError
-from pyinfra_cli.inventory import make_inventory
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
@@ -30,6 +28,7 @@ from rigwright.local_files import refuse_special_file
 from rigwright.problems import Invalid
 from roles import root_shell
 from roles.connection_failures import ConnectFailureRecorder, silence_pyinfra_log
+from roles.pyinfra_inventory import load_pyinfra_inventory
 
 
 class UnknownHost(Exception):
@@ -82,7 +81,7 @@ def load_selected_hosts(state: State, inventory: str, limit: str | None) -> list
     if foreign := describe_foreign_format(inventory):
         raise UnknownHost(f"{inventory}: {foreign}")
     with ctx_state.use(state), _one_line_errors(inventory):
-        made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
+        made = load_pyinfra_inventory(inventory)
         state.init(made, Config())
     hosts = list(made)
     if not hosts:

@@ -22,13 +22,13 @@ from pyinfra.api.operations import run_ops
 from pyinfra.api.state import BaseStateCallback, State, StateStage
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state
 from pyinfra_cli.exceptions import UnexpectedExternalError
-from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import load_deploy_file
 
 from cli import exit_codes, tables
 from cli.deploy_agreement import DeployAgreement
 from cli.deploy_failures import HostProgress, raise_failures
 from cli.run_recap import HostRecap, print_recap
+from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.plan.separate_roles import describe_selection, select_roles
@@ -39,6 +39,7 @@ from roles import root_shell
 from roles.connection_failures import describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
 from roles.progress import progress
+from roles.pyinfra_inventory import load_pyinfra_inventory
 from roles.step_durations import StepDurations, StepSeconds
 
 LONGEST = 2000  # characters of a line that a host has had a part in
@@ -308,7 +309,7 @@ def _run_stages(
     config.lock_current_state()
     ctx_state.set(state)
     ctx_config.set(config)
-    made = make_inventory(inventory, cwd=state.cwd, override_data=dict(data))
+    made = load_pyinfra_inventory(inventory, data)
     ctx_inventory.set(made)
     state.init(made, config, initial_limit=[host for host in made if host.name in names])
     state.add_callback_handler(output)
@@ -316,7 +317,8 @@ def _run_stages(
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
-        load_deploy_file(state, str(DEPLOY))
+        with share_resolutions():
+            load_deploy_file(state, str(DEPLOY))
         if not dry:
             output.estimate_run(state)
             state.set_stage(StateStage.Execute)

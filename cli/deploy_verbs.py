@@ -13,9 +13,10 @@ import click
 
 from cli import exit_codes, import_speedups
 from cli.exit_codes import HostUnreached, NotAsDeclared
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
+from rigwright.host_inventory import is_host_file
 from rigwright.model.rig import Rig
 from rigwright.model.secret_sources import run_secret_commands
 from rigwright.plan.separate_roles import select_roles
@@ -145,7 +146,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     # secrets of commands are refused here, before a host is reached
     with run_secret_commands() if deploys else nullcontext():
         found = load_hosts(wanted.inventory, wanted.limit)
-        rigs = {name: judge(load_host_rig(name, data.get("rig"))) for name, data in found.items()}
+        rigs = {name: judge(rig) for name, rig in load_host_rigs(found).items()}
     for name, rig in rigs.items():
         if wanted.expect and (wrong := describe_digest_mismatch(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")
@@ -169,6 +170,8 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
 
 def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
     """Run over hosts; `some` says that the inventory may have others."""
+    if wanted.verbose and is_host_file(wanted.inventory):
+        raise click.UsageError(f"-v needs a Python inventory, which pyinfra reads itself: {wanted.inventory} is none")
     if wanted.verbose:
         limits = [word for name in rigs for word in ("--limit", _host_pattern(wanted.inventory, name))] if some else []
         if run_pyinfra(wanted.inventory, *wanted.pyinfra_arguments, *limits):

@@ -29,6 +29,7 @@ from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.status import UndeclaredHost, connect_hosts
 from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.entry_validation import find_exposed_files
+from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.engines import kind_of
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.rig import Rig
@@ -202,11 +203,12 @@ def _load_declarations(
         except click.ClickException as error:
             return {}, {}, [error.message]
         problems = []
-        for name, data in hosts.items():
-            try:
-                rigs[name] = load_rig(data.get("rig"))
-            except Invalid as error:
-                problems += error.problems
+        with share_resolutions():
+            for name, data in hosts.items():
+                try:
+                    rigs[name] = load_rig(data.get("rig"))
+                except Invalid as error:
+                    problems += error.problems
     return hosts, rigs, [str(one) for one in sorted({*wrong, *problems})]
 
 

@@ -15,6 +15,7 @@ import click
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import load_hosts, load_hosts_from_text
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch, edit_inventory, instances_sharing_name
+from rigwright.host_inventory import is_host_file
 from rigwright.problems import Invalid
 from rigwright.project_root import require_own_place
 
@@ -25,6 +26,8 @@ def edit_inventory_text(inventory: str, content: bytes, host: str, data: dict[st
     Raises:
         click.ClickException: it would, or it could not be written.
     """
+    if is_host_file(inventory):
+        raise click.ClickException(f"{inventory} is never edited: change it by hand, or try it with --once")
     if not os.access(inventory, os.W_OK):
         raise click.ClickException(f"{inventory} is read-only: make it writable, or try it with --once")
     try:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from rigwright.declaration.inventory_errors import (
     describe_missing_group,
     describe_python_error,
 )
+from rigwright.declaration.shared_resolution import share_resolutions
+from rigwright.host_inventory import run_inventory
 from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.local_files import read_content
@@ -81,7 +82,7 @@ def load_hosts(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
         click.ClickException: a mistake in the inventory, no hosts, or none that the limit names. pyinfra would call
             the last two a success.
     """
-    return _run_inventory(inventory, limit, lambda: runpy.run_path(inventory))
+    return _run_inventory(inventory, limit, lambda: run_inventory(inventory))
 
 
 def load_hosts_from_text(inventory: str, content: bytes) -> dict[str, dict[str, Any]]:
@@ -174,6 +175,16 @@ def load_host_rig(name: str, data: object) -> Rig:
         return load_rig(data)
     except Invalid as error:
         raise click.ClickException(f"{name}: {error}") from None
+
+
+def load_host_rigs(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Rig]:
+    """The rigs that the data of hosts describes, by name.
+
+    Raises:
+        click.ClickException: one describes none.
+    """
+    with share_resolutions():
+        return {name: load_host_rig(name, data.get("rig")) for name, data in hosts.items()}
 
 
 def require_complete_bundle(rig: Rig) -> Rig:

@@ -13,7 +13,7 @@ import click
 from checks.connections import ConnectedHost, HostReadFailed, UnreachableHosts, connect_inventory, map_hosts
 from checks.results import STATUS
 from cli.exit_codes import HostUnreached
-from cli.inventory_loading import load_host_rig, load_hosts
+from cli.inventory_loading import load_host_rigs, load_hosts
 from cli.tables import print_prose
 from rigwright.file_lock import FileLockHeld
 from rigwright.gateway import deployed_keys, keyring
@@ -65,7 +65,7 @@ def load_targets(inventory: str, limit: str | None) -> KeyTargets:
     Raises:
         click.ClickException: the inventory is refused, no host of it has a gateway, or there are two files of keys.
     """
-    rigs = {name: load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, limit).items()}
+    rigs = load_host_rigs(load_hosts(inventory, limit))
     files: dict[str, list[str]] = {}
     for name, rig in rigs.items():
         if rig.gateway:

@@ -15,7 +15,7 @@ import click
 
 from checks.results import STATUS
 from cli.exit_codes import exit_if_unreached
-from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rig, load_hosts
+from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rigs, load_hosts
 from cli.option_types import OutputFile
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
@@ -111,7 +111,7 @@ def _declared_rigs(inventory: str, limit: str | None) -> dict[str, Rig]:
     """The rigs of an inventory; where something is not locked, with stand-ins for that alone."""
 
     def read() -> dict[str, Rig]:
-        return {name: load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, limit).items()}
+        return load_host_rigs(load_hosts(inventory, limit))
 
     try:
         return read()

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cli import shell_completion
-from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rig, load_hosts
+from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rigs, load_hosts
 from cli.prog_name import with_prog_name
 from cli.shell_completion import LIMIT_OPTION, complete_instances
 from cli.tables import print_prose, print_table
@@ -34,10 +34,10 @@ def find_access_paths(inventory: str, limit: str | None, model: str | None) -> d
         click.ClickException: the inventory is refused, or nothing there has that name.
     """
     found: dict[ClientEndpoint, Rig] = {}
-    for name, data in load_hosts(inventory, limit).items():
-        rig = load_host_rig(name, data.get("rig"))
+    hosts = load_hosts(inventory, limit)
+    for name, rig in load_host_rigs(hosts).items():
         found |= dict.fromkeys(
-            client_endpoints(rig.name, rig.instances, rig.gateway, str(data.get("ssh_hostname") or name)), rig
+            client_endpoints(rig.name, rig.instances, rig.gateway, str(hosts[name].get("ssh_hostname") or name)), rig
         )
     if model is None:
         return found
@@ -137,7 +137,7 @@ def compose(inventory: str, name: str, into: Path | None, limit: str | None) -> 
     Only for instances that are served from images. Contacts no host.
     Example: rigwright show compose rig.py chat --into compose
     """
-    rigs = {host: load_host_rig(host, data.get("rig")) for host, data in load_hosts(inventory, limit).items()}
+    rigs = load_host_rigs(load_hosts(inventory, limit))
     having = {host: one for host, rig in rigs.items() for one in rig.instances if one.name == name}
     if not having:
         names = {one.name for rig in rigs.values() for one in rig.instances}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_table
 from rigwright.inventory import layer_folders, load_for
@@ -61,7 +61,7 @@ def _load_patched_rigs(inventory: str, limit: str | None, everything: bool) -> t
     def read() -> tuple[set[str], dict[str, Rig]]:
         limited = load_hosts(inventory, limit)
         looked = load_hosts(inventory, None) if everything else limited
-        return {*limited}, {name: load_host_rig(name, data.get("rig")) for name, data in looked.items()}
+        return {*limited}, load_host_rigs(looked)
 
     try:
         return read()

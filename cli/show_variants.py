@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cli.inventory_loading import SuggestingChoice, load_host_rig, load_hosts, optional_inventory
+from cli.inventory_loading import SuggestingChoice, load_host_rigs, load_hosts, optional_inventory
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
@@ -84,7 +84,7 @@ def _free_cards_by_rig(
     if count is not None or card is not None:
         raise click.UsageError("--cards and --card conflict with INVENTORY, whose rigs declare theirs")
     with load_for("lock"):
-        rigs = {name: load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, limit).items()}
+        rigs = load_host_rigs(load_hosts(inventory, limit))
     return {name: tuple(_free_card_names(rig.cards, rig.reserved_gpus, catalog)) for name, rig in rigs.items()}
 
 

@@ -23,6 +23,7 @@ from cli.prog_name import with_typed_inventory
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph, print_prose
+from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import StartupFacts
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
@@ -181,11 +182,12 @@ def connect_hosts(
             state, targets = load_hosts(inventory, limit)
         except (UnknownHost, SystemExit) as error:
             raise InvalidRequest(str(error)) from None
-        for name, target in targets.items():
-            try:
-                rigs[name] = load_rig(target.data.get("rig"))
-            except Invalid as error:
-                problems += error.problems
+        with share_resolutions():
+            for name, target in targets.items():
+                try:
+                    rigs[name] = load_rig(target.data.get("rig"))
+                except Invalid as error:
+                    problems += error.problems
         known = {one.name for rig in rigs.values() for one in rig.instances}
         if unknown := [f"--instance: {describe_unknown('instance', one, known)}" for one in names if one not in known]:
             raise InvalidRequest("\n".join(unknown))

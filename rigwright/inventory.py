@@ -18,31 +18,30 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.address_types import canonical_host
 from rigwright.declaration.catalog_loader import InvalidFlags, load_catalog
 from rigwright.declaration.connection import (
     KEYS,
-    describe_wrong_value,
     find_connection_problems,
     find_ssh_port_conflicts,
     is_host_key,
     parse_host_key,
 )
+from rigwright.declaration.duplicate_rigs import find_duplicates
 from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.host_data import EARLIER_GROUPS, MADE
 from rigwright.declaration.inventory_source import find_source_problems
 from rigwright.declaration.rig_resolution import resolve_rig
+from rigwright.declaration.shared_resolution import read_once, resolve_once, share_resolutions
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.inventory_feature import LoadPurpose
 from rigwright.model.inventory_schema import RigEntry
@@ -60,7 +59,9 @@ _MAKING: ContextVar[LoadPurpose] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
-HostGroup = list[tuple[str, dict[str, object]]]
+HostEntry = tuple[str, dict[str, object]]
+HostGroup = list[HostEntry]
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 TABLE = f'{{"rig1": {RigEntry.EXAMPLE}}}'
 RIG_KEYS = frozenset({*KEYS, *RigEntry.model_fields})
 """Keys of a rig: of its connection, and of its entry."""
@@ -81,16 +82,34 @@ def hosts(entries: object, **shared: object) -> HostGroup:
     file = str(Path(caller.f_code.co_filename).resolve())
     # of a module that inventories import, what an earlier one has made is still there
     earlier = caller.f_globals.setdefault(EARLIER_GROUPS, []) if caller.f_globals.get("__spec__") is None else []
+    group = make_group(file, entries, shared, earlier)
+    earlier += group
+    return group
+
+
+def make_group(
+    file: str, entries: object, shared: dict[str, object] | None = None, earlier: Sequence[HostEntry] = ()
+) -> HostGroup:
+    """The group that `hosts()` makes for an inventory.
+
+    Args:
+        file: The inventory.
+        entries: Rig name -> its keys.
+        shared: Keys that every one of them has.
+        earlier: The rigs of its earlier groups.
+
+    Raises:
+        SystemExit: as `hosts`.
+    """
     # its spinner and a progress line of ours would write over each other
     os.environ.setdefault("PYINFRA_PROGRESS", "off")
     try:
-        group = _load_group(file, entries, shared, earlier)
+        with share_resolutions():
+            return _load_group(file, entries, shared or {}, earlier)
     except Invalid as error:
         raise SystemExit(str(error)) from None
     except RecursionError:
         raise SystemExit(f"{file}: hosts(): is nested too deeply, or contains itself") from None
-    earlier += group
-    return group
 
 
 def connection_data(file: str, name: str, connection: dict[str, object]) -> dict[str, object]:
@@ -119,7 +138,7 @@ def _transport(sock: object, **options: object) -> object:
     return import_module("roles.ssh_transport").pinned_transport(sock, **options)
 
 
-def _load_group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
+def _load_group(file: str, entries: object, shared: dict[str, object], earlier: Sequence[HostEntry]) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
         raise Invalid(
             [Problem(file, "hosts()", f"must be a table with at least one rig: name -> keys, such as {TABLE}")]
@@ -152,7 +171,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
     every = [*of_shared, *(one for several in found.values() for one in several)]
     if (
         every := every
-        + _refuse_duplicates(file, group, earlier)
+        + find_duplicates(file, group, earlier)
         + find_unreachable_boxes(file, rigs)
         + _find_key_problems(rigs)
     ):
@@ -210,51 +229,13 @@ def _extract_shared_problems(
     return of_hosts
 
 
-def _refuse_duplicates(file: str, group: HostGroup, earlier: HostGroup) -> list[Problem]:
-    """Refuse two rigs that are one machine, each deploy of which would undo the other's, and two that have one name.
-
-    Args:
-        file: The inventory.
-        group: The rigs.
-        earlier: Those of other groups of it.
-    """
-    there: dict[tuple[str, ...], str] = {}
-    names: dict[str, object] = {}
-    found = []
-    for name, data in (*earlier, *group):
-        given = (data["rig"], {key: value for key, value in data.items() if key in KEYS})
-        if names.setdefault(name, given) != given:
-            found.append(Problem(file, name, "is declared twice with different keys: each rig needs its own name"))
-        if any(describe_wrong_value(key, data[key]) for key in _PLACE if key in data):
-            continue
-        words = _machine_identity(name, data)
-        if there.setdefault(words, name) != name:
-            said = data.get("ssh_hostname", name)
-            found.append(Problem(file, f"{name}.ssh_hostname", f"{said} is already the address of {there[words]}"))
-    return found
-
-
-# a name may be another machine's in another configuration file
-_PLACE: dict[str, object] = {"ssh_hostname": "", "ssh_port": 22, "ssh_config_file": ""}
-
-
-def _machine_identity(name: str, data: dict[str, object]) -> tuple[str, ...]:
-    """What tells a rig's machine from others, whatever way its address is spelt."""
-    place = _PLACE | {key: data[key] for key in _PLACE if key in data}
-    with suppress(ValueError):
-        place["ssh_hostname"] = spelt = canonical_host(str(place["ssh_hostname"] or name))
-        if spelt == "localhost" or ip_address(spelt).is_loopback:
-            place["ssh_hostname"] = "localhost"
-    return tuple(str(value) for value in place.values())
-
-
 def _refuse_names(
     file: str, name: object, connection: Mapping[str, object], declared: Mapping[str, object]
 ) -> list[Problem]:
     """Refuse names that are none of a rig, or of somebody else."""
     found = []
     try:
-        TypeAdapter(Name).validate_python(name)
+        _NAME.validate_python(name)
     except ValidationError as error:
         found.append(
             Problem(
@@ -303,8 +284,31 @@ def load_rig(data: Any) -> Rig:
     """
     if problem := find_foreign_data(data):
         raise Invalid([problem])
-    inventory = Path(str(data["inventory"]))
-    name, entry = str(data["name"]), data["entry"]
+    inventory, name = str(data["inventory"]), str(data["name"])
+    declaration = (inventory, _MAKING.get(), data["entry"], data.get("watched", ()))
+    return resolve_once(name, declaration, partial(_resolve, inventory, name, data["entry"], declaration[3]))
+
+
+def _resolve(inventory: str, name: str, entry: Any, watched: Any) -> Rig:
+    making = _MAKING.get()
+    catalog, lock, problems, flag_problems = read_once((inventory, making), partial(_load_sources, Path(inventory)))
+    if problems:
+        # the names of a faulty catalogue are unknown; all else of the entry is judged
+        found = validate_entry(inventory, name, entry, frozenset(KEYS)).problems
+        raise Invalid([*problems, *flag_problems, *found])
+    targets = parse_scrape_targets(inventory, name, watched)
+    purpose: LoadPurpose = "lock" if making == "audit" else making
+    try:
+        rig = resolve_rig(inventory, name, entry, catalog, lock, frozenset(KEYS), making=purpose, watched=targets)
+    except Invalid as error:
+        raise Invalid([*flag_problems, *error.problems]) from None
+    if flag_problems:
+        raise Invalid(flag_problems)
+    return rig
+
+
+def _load_sources(inventory: Path) -> tuple[Catalog, Lock, list[Problem], list[Problem]]:
+    """The catalogue and lock of an inventory, their mistakes, and those in flags of variants."""
     problems = [fault for noun in ("catalog", "locks", "patches") for fault in _find_folder_problems(inventory, noun)]
     catalog, lock = Catalog(), Lock({})
     flag_problems: list[Problem] = []
@@ -322,27 +326,13 @@ def load_rig(data: Any) -> Rig:
         lock = _load_lock(layer_folders(inventory, "locks"), catalog)
     except Invalid as error:
         problems += error.problems
-    if problems:
-        # the names of a faulty catalogue are unknown; all else of the entry is judged
-        problems += flag_problems + validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems
-        raise Invalid(problems)
-    making_ = _MAKING.get()
-    if making_ == "lock":
+    if _MAKING.get() == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
-    elif making_ == "audit":
+    elif _MAKING.get() == "audit":
         # rows that are locked are held against their inputs as ever; stand-ins answer none
         real = {name: one for name, one in catalog.inputs.items() if not is_stand_in(lock.rows(name))}
-        catalog, making_ = catalog.model_copy(update={"inputs": real}), "lock"
-    own = frozenset(KEYS)
-    watched = parse_scrape_targets(str(inventory), str(data["name"]), data.get("watched", ()))
-    name, entry = str(data["name"]), data["entry"]
-    try:
-        rig = resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
-    except Invalid as error:
-        raise Invalid([*flag_problems, *error.problems]) from None
-    if flag_problems:
-        raise Invalid(flag_problems)
-    return rig
+        catalog = catalog.model_copy(update={"inputs": real})
+    return catalog, lock, problems, flag_problems
 
 
 @contextmanager

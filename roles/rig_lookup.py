@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, cast
 
 import click
@@ -15,6 +15,7 @@ from pyinfra.api import deploy
 from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.declaration.host_data import find_inventory_data_problems
+from rigwright.declaration.shared_resolution import read_once
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
 from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.model.fact_types import HostFacts
@@ -124,7 +125,9 @@ def start_run() -> HostRun | None:
     options = orders_of_host(host)
     context = click.get_current_context(silent=True)
     file = str((context.params.get("inventory") if context else "") or "the inventory")
-    if problems := find_inventory_data_problems(file, host.inventory, RIG_KEYS):
+    # of all hosts, and the same for each of them
+    judge = partial(find_inventory_data_problems, file, host.inventory, RIG_KEYS)
+    if problems := read_once((start_run, file, id(host.inventory)), judge):
         raise PyinfraError(str(Invalid(problems)))
     rig = rig_of_host(host, options.switch)
     if options.verb in ("deploy", "upgrade") and rig.bundle_faults:

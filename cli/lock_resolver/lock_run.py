@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from cli.lock_resolver.third_party_packages import AddressLookup, ContainerPacka
 from cli.lock_resolver.wheels import WheelInspector
 from cli.prog_name import with_prog_name
 from cli.tables import print_prose
+from rigwright.host_inventory import run_inventory
 from rigwright.inventory import layer_folders, load_for, load_rig
 from rigwright.model import api_keys, download_origins
 from rigwright.model.containers.archive_tables import load_container_tables
@@ -228,7 +228,7 @@ def load_rigs(inventory: Path | None, what: LoadPurpose) -> list[Rig]:
         return []
     with load_for(what):
         try:
-            variables = runpy.run_path(str(inventory))
+            variables = run_inventory(str(inventory))
         except SystemExit as ended:
             raise NothingToLock(str(ended.code)) from None
         except Exception as error:  # an inventory is the operator's program: anything can come out of it

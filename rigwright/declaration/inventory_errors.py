@@ -15,10 +15,8 @@ from rigwright.safe_text import hide_tokens
 IMPORT = "from rigwright.inventory import hosts"
 EXAMPLE = 'rigs = hosts({"rig1": {"ssh_hostname": "192.0.2.7"}})'
 FOREIGN_FORMATS = {
-    **dict.fromkeys((".yml", ".yaml"), "YAML"),
     ".toml": "TOML",
-    ".json": "JSON",
-    **dict.fromkeys((".ini", ".cfg", ".conf"), "an INI file"),
+    **dict.fromkeys((".cfg", ".conf"), "an INI file with such a name"),
 }
 """Suffix of files that other programs take for inventories -> their format."""
 LONGEST_CODE = 120  # characters of a line that a message repeats

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rigwright import local_files
 from rigwright.declaration.host_data import GROUP_DATA_RULE, describe_group_data, is_rig_key
+from rigwright.declaration.host_file_formats import FORMATS
 from rigwright.problems import Problem
 
 LARGEST = 16 << 20  # bytes of an inventory
@@ -33,7 +34,9 @@ def find_source_problems(file: str, known: Collection[str]) -> list[Problem]:
 
 
 def _parse(file: str | Path) -> ast.Module | None:
-    """The source of a file; None if Python cannot read it, which it reports itself."""
+    """The source of a file; None if it is not Python, or Python cannot read it, which it reports itself."""
+    if Path(file).suffix.lower() in FORMATS:
+        return None
     try:
         return ast.parse(local_files.read_content(file, LARGEST))
     except (ValueError, SyntaxError, RecursionError, MemoryError):

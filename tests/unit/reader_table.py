@@ -10,10 +10,13 @@ from pathlib import Path
 from rigwright import speed_baselines
 from rigwright.containers import daemon_json
 from rigwright.declaration import connection
+from rigwright.declaration.host_file_formats import parse_host_file
+from rigwright.declaration.host_groups import rig_entries
 from rigwright.engines import kinds, metrics
 from rigwright.engines.llama_cpp import option_table
 from rigwright.engines.vllm import option_snapshot
 from rigwright.host import deploy_lock_state
+from rigwright.inventory import RIG_KEYS
 from rigwright.model import download_origins
 from rigwright.monitoring import self_check_history
 from rigwright.nvidia.cards import smi, smi_text_reports
@@ -74,6 +77,11 @@ def engine_reply(content: bytes) -> chat_reply.Reply:
     """An engine's answer."""
     said = content.decode(errors="replace")
     return chat_reply.Reply(200, "", "application/json", said, (), 0.1, 0.5, 0, 0.5)
+
+
+def host_file_reader(form: str) -> Callable[[bytes, Path], object]:
+    """Of an inventory in one of Ansible's formats."""
+    return lambda content, _: rig_entries(parse_host_file("hosts", content, form), "all", (), RIG_KEYS)
 
 
 def json_bytes(value: object) -> bytes:
@@ -219,6 +227,24 @@ READERS: dict[str, ReaderRow] = {
         lambda content, _: cuda_machine_code.find_targets(io.BytesIO(content)),
         (cuda_libraries.cuda_library("sm_86", "compute_90"),),
         (cuda_machine_code.UnreadableLibrary,),
+    ),
+    "rigwright/declaration/host_file_formats.py INI": ReaderRow(
+        host_file_reader("INI"),
+        (
+            b"[g]\nb[01:03] ansible_user=ops ansible_become=true driver=\"{'managed': False}\"\n"
+            b"[g:vars]\nfs_verity=True\nno_proxy=['a.example']\n",
+        ),
+        (Invalid,),
+    ),
+    "rigwright/declaration/host_file_formats.py YAML": ReaderRow(
+        host_file_reader("YAML"),
+        (b"all: {children: {g: {vars: {ansible_user: ops}, hosts: {'b[1:3]': {keep_generations: 3, cards: [a]}}}}}\n",),
+        (Invalid,),
+    ),
+    "rigwright/declaration/host_file_formats.py JSON": ReaderRow(
+        host_file_reader("JSON"),
+        (json_bytes({"_meta": {"hostvars": {"b": {"ansible_host": "192.0.2.7"}}}, "g": {"hosts": ["b"], "vars": {}}}),),
+        (Invalid,),
     ),
     "rigwright/toml.py": ReaderRow(text_reader(parse_lock_text), (b"[a]\nb = 1\nc = [1.5, 'x']\n",), ()),
     "rigwright/weights/gguf.py": ReaderRow(

@@ -167,10 +167,8 @@ def test_a_mistake_in_an_inventory_is_refused_with_its_correction(
 @pytest.mark.parametrize(
     ("file", "text", "kind"),
     [
-        ("hosts.yml", "all:\n  hosts:\n    rig1:\n      ansible_host: 192.0.2.7\n", "YAML"),
-        ("hosts.ini", "[gpu]\n192.0.2.7 ansible_user=ops\n", "an INI file"),
+        ("hosts.cfg", "[gpu]\n192.0.2.7 ansible_user=ops\n", "an INI file with such a name"),
         ("rig.toml", '[rig1]\nssh_hostname = "192.0.2.7"\n', "TOML"),
-        ("rig.json", '{"rig1": {}}', "JSON"),
     ],
 )
 def test_an_inventory_of_another_program_is_refused_with_the_form_of_ours(box, file, text, kind):
