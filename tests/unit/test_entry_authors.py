@@ -27,6 +27,14 @@ JOURNAL = (
     f"{MOMENT - 100:.6f} h sshd[1]: Accepted publickey for alice from 10.0.0.5 port 1 ssh2\n"
     f"{MOMENT - 5:.6f} h sudo[2]:    alice : TTY=pts/0 ; PWD=/ ; USER=root ; COMMAND=/usr/bin/tee /etc/x.conf\n"
 )
+SESSIONS = (
+    f"{MOMENT - 100:.6f} h sshd-session[1]: Accepted publickey for alice from 10.0.0.5 port 1 ssh2\n"
+    f"{MOMENT - 100:.6f} h sshd-session[1]: pam_unix(sshd:session): session opened for user alice(uid=0) by x\n"
+    f"{MOMENT - 90:.6f} h sshd-session[2]: Accepted publickey for bob from 10.0.0.6 port 1 ssh2\n"
+    f"{MOMENT - 10:.6f} h sshd-session[1]: pam_unix(sshd:session): session closed for user alice\n"
+    f"{MOMENT + 10:.6f} h sshd-session[2]: pam_unix(sshd:session): session closed for user bob\n"
+)
+"""Two sessions at the same time, of which the first ends first."""
 AUDIT = (
     f'type=SYSCALL msg=audit({MOMENT:.3f}:7): arch=c000003e uid=0 auid=1000 ses=3 exe="/usr/bin/vim" key=(null)\n'
     f'type=PATH msg=audit({MOMENT:.3f}:7): item=1 name="/etc/x.conf" inode=1 nametype=CREATE\n'
@@ -72,7 +80,41 @@ def _author(
             MOMENT,
             JOURNAL.replace("x.conf", "x.conf.old"),
             {},
-            f"after alice logged in by ssh from 10.0.0.5 at {CLOCK(MOMENT - 100)}",
+            f"at about the same time: sudo of alice at {CLOCK(MOMENT - 5)}: /usr/bin/tee /etc/x.conf.old; "
+            f"while alice was logged in by ssh from 10.0.0.5 since {CLOCK(MOMENT - 100)}",
+        ),
+        (
+            MOMENT,
+            SESSIONS,
+            {},
+            f"while bob was logged in by ssh from 10.0.0.6 since {CLOCK(MOMENT - 90)}",
+        ),
+        (
+            MOMENT - 20,
+            SESSIONS,
+            {},
+            f"while alice was logged in by ssh from 10.0.0.5 since {CLOCK(MOMENT - 100)}; "
+            f"while bob was logged in by ssh from 10.0.0.6 since {CLOCK(MOMENT - 90)}",
+        ),
+        (
+            MOMENT + 40,
+            SESSIONS,
+            {},
+            f"at about the same time: bob was logged in by ssh from 10.0.0.6 since {CLOCK(MOMENT - 90)}, "
+            f"until {CLOCK(MOMENT + 10)}",
+        ),
+        (MOMENT + 90, SESSIONS, {}, ""),
+        (
+            MOMENT,
+            f"{MOMENT - 3:.6f} h CRON[9]: (root) CMD (/usr/local/bin/nightly)\n",
+            {},
+            f"at about the same time: cron job of root at {CLOCK(MOMENT - 3)}: /usr/local/bin/nightly",
+        ),
+        (
+            MOMENT,
+            f"{MOMENT - 30:.6f} h login[4]: pam_unix(login:session): session opened for user carol by carol\n",
+            {},
+            f"while carol was logged in by login since {CLOCK(MOMENT - 30)}",
         ),
         (MOMENT - 200, JOURNAL.replace("x.conf", "y"), {}, ""),
         (
