@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,32 @@ class SurveyedHost:
         """Note which sections take long."""
         self.waits = sections
 
+    @contextmanager
+    def show_reading(self) -> Iterator[Callable[[int], None]]:
+        """Show how many bytes a host reads, where it reads all of them; how many are left, by its last such run."""
+        if not self.deep:
+            yield lambda number: None
+            return
+        from roles.progress import progress
+        from roles.step_durations import READ_BYTES, StepDurations
+
+        durations = StepDurations.load()
+        # of another host, it says nothing: their weights differ
+        expected = durations.steps.get(READ_BYTES, {}).get(self.target.name, {}).get("", 0.0) * 1e6
+        done = 0
+
+        def report(number: int) -> None:
+            nonlocal done
+            done = max(done, number)
+            task.last = f"waiting for {', '.join(self.waits)}" if self.waits else ""
+            task.report_done(done, int(expected) if done <= expected else 0, "bytes")
+
+        with progress.task(self.target.name, "reading all files") as task:
+            yield report
+        made = StepDurations()
+        made.add(READ_BYTES, self.target.name, {"": done / 1e6})
+        made.save()
+
     @cached_property
     def survey(self) -> SurveyAnswers | None:
         """All that it has answered; None where the connection is gone, or root's is not to be had."""
@@ -111,15 +138,17 @@ class SurveyedHost:
         from checks.survey.collection import take_survey
 
         try:
-            return take_survey(
-                self.target,
-                self.rig,
-                self.probe,
-                self.resolve_from_probe,
-                deep=self.deep,
-                compares_entries=self.compares_entries,
-                wait=self.note_slow_sections,
-            )
+            with self.show_reading() as read:
+                return take_survey(
+                    self.target,
+                    self.rig,
+                    self.probe,
+                    self.resolve_from_probe,
+                    deep=self.deep,
+                    compares_entries=self.compares_entries,
+                    wait=self.note_slow_sections,
+                    read=read,
+                )
         except root_shell.RootDenied as error:
             self.why = str(error)
             return None
@@ -222,7 +251,7 @@ class SurveyRun:
         while not self._is_known(name, PATIENCE):
             waits = ", ".join(self.hosts[name].waits)
             what = f"{name}: waiting for {waits or 'its answer'}" if self.asked.done() else "waiting for connections"
-            if what != told:
+            if what != told and not self.deep:  # its display shows it
                 print(what, file=sys.__stderr__, flush=True)
             told = what
         answered = self.asked.result().get(name)

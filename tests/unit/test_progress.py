@@ -77,6 +77,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> SizedTerminal:
         ([(0, 0), (10, 37)], "%", 100, "37 %", "", None),
         ([], "steps", 300, "", "", None),
         ([(0, 5)], "steps", 0, "", "", None),
+        # bytes of an unknown total
+        ([(0, 0), (10, 400_000_000)], "bytes", 0, "400 MB", "40.0 MB/s", None),
     ],
 )
 def test_a_task_has_an_amount_a_rate_and_a_time_left(

@@ -185,7 +185,7 @@ class HostLogs:
         words += [f"while {one}" for one in sorted({one.words for one in self.sessions if covers(one, moment)})][:2]
         if not words:
             # the sessions of users are in the journal, where wtmp has none
-            words = [f"while {one.words}" for one in self.logins if covers(one, moment)][-2:]
+            words = [*dict.fromkeys(f"while {one.words}" for one in self.logins if covers(one, moment))][-2:]
         words = [*self._commands_near(moment), *words] or self._ended_near(moment)
         return "; ".join(words)
 
