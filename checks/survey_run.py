@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -38,17 +38,31 @@ PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what f
 TURN = 0.005  # seconds for which it waits while another host is judged
 
 
+ShowReading = Callable[[str], AbstractContextManager[Callable[[int, list[str]], None]]]
+"""Host -> shows its reading while a block runs, by bytes until now and the sections that have not answered yet."""
+
+
+@contextmanager
+def hide_reading(_host: str) -> Iterator[Callable[[int, list[str]], None]]:
+    """Show nothing of what a host reads."""
+    yield lambda number, sections: None
+
+
 class SurveyedHost:
     """One host: what it is to be, and what it has answered; each is found out once, when it is first asked for."""
 
-    def __init__(self, target: Any, deep: bool, *, compares_entries: bool = True) -> None:
+    def __init__(
+        self, target: Any, deep: bool, *, compares_entries: bool = True, show_reading: ShowReading | None = None
+    ) -> None:
         """Keep what to ask.
 
         Args:
             target: pyinfra's host.
             deep: Whether all bytes are read.
             compares_entries: Whether entries of the host are compared with accepted ones.
+            show_reading: Shows the bytes that the host reads.
         """
+        self.show_reading = show_reading or hide_reading
         self.target, self.deep, self.compares_entries = target, deep, compares_entries
         self.why = describe_unreachable_host("")
         self.waits: list[str] = []
@@ -105,32 +119,6 @@ class SurveyedHost:
         """Note which sections take long."""
         self.waits = sections
 
-    @contextmanager
-    def show_reading(self) -> Iterator[Callable[[int], None]]:
-        """Show how many bytes a host reads, where it reads all of them; how many are left, by its last such run."""
-        if not self.deep:
-            yield lambda number: None
-            return
-        from roles.progress import progress
-        from roles.step_durations import READ_BYTES, StepDurations
-
-        durations = StepDurations.load()
-        # of another host, it says nothing: their weights differ
-        expected = durations.steps.get(READ_BYTES, {}).get(self.target.name, {}).get("", 0.0) * 1e6
-        done = 0
-
-        def report(number: int) -> None:
-            nonlocal done
-            done = max(done, number)
-            task.last = f"waiting for {', '.join(self.waits)}" if self.waits else ""
-            task.report_done(done, int(expected) if done <= expected else 0, "bytes")
-
-        with progress.task(self.target.name, "reading all files") as task:
-            yield report
-        made = StepDurations()
-        made.add(READ_BYTES, self.target.name, {"": done / 1e6})
-        made.save()
-
     @cached_property
     def survey(self) -> SurveyAnswers | None:
         """All that it has answered; None where the connection is gone, or root's is not to be had."""
@@ -138,7 +126,7 @@ class SurveyedHost:
         from checks.survey.collection import take_survey
 
         try:
-            with self.show_reading() as read:
+            with self.show_reading(self.target.name) as report:
                 return take_survey(
                     self.target,
                     self.rig,
@@ -147,7 +135,7 @@ class SurveyedHost:
                     deep=self.deep,
                     compares_entries=self.compares_entries,
                     wait=self.note_slow_sections,
-                    read=read,
+                    read=lambda number: report(number, self.waits),
                 )
         except root_shell.RootDenied as error:
             self.why = str(error)
@@ -175,7 +163,7 @@ class SurveyedHost:
 class SurveyRun:
     """All hosts that are asked for."""
 
-    def __init__(self, inventory: str, limit: str | None, deep: bool) -> None:
+    def __init__(self, inventory: str, limit: str | None, deep: bool, show_reading: ShowReading | None = None) -> None:
         """Load the inventory, and begin to connect and to ask.
 
         Raises:
@@ -191,7 +179,10 @@ class SurveyRun:
         for name, target in targets.items():
             if problem := find_foreign_data(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")
-        self.hosts: Mapping[str, SurveyedHost] = {name: SurveyedHost(target, deep) for name, target in targets.items()}
+        self.hosts: Mapping[str, SurveyedHost] = {
+            name: SurveyedHost(target, deep, show_reading=show_reading if deep else None)
+            for name, target in targets.items()
+        }
         self._load_accepted()
         self.last = 0.0
         self.pool = ThreadPoolExecutor(max_workers=MOST_HOSTS + 1)
