@@ -25,6 +25,7 @@ from checks.check_items import (
     select_checks,
     target_of,
 )
+from checks.failure_authors import ask_authors
 from checks.failure_causes import CheckFailure, group_failures
 from checks.remedy import describe_steps, instruction, render_place
 from checks.result_metrics import count_advisories, write_check_metrics
@@ -141,6 +142,7 @@ class ChecksPlugin:
         self.own_checks: set[str] = set()
         """Ids of the operator's own checks."""
         self._causes: dict[str, list[FailureCause]] = {}
+        self._authors: dict[str, dict[str, str]] = {}
         self.advisories: dict[str, dict[str, int]] = {}
         """Host -> advisories by state; of those of which no check was left out."""
         self.unleft: dict[str, str] = {}
@@ -217,6 +219,7 @@ class ChecksPlugin:
             self.results.setdefault(target, []).append(result)
             report.__dict__["decided"] = (target, result)
             self._causes.pop(target, None)
+            self._authors.pop(target, None)
             if not item.path.is_relative_to(HERE):
                 self.own_checks.add(result.id)
             if result.verdict == "fail":
@@ -258,6 +261,13 @@ class ChecksPlugin:
             else:
                 self._causes[target] = []
         return self._causes[target]
+
+    def find_authors(self, target: str) -> dict[str, str]:
+        """Label of a failure of a host -> what of it changed last, when, and by whom, as far as its logs tell."""
+        if target not in self._authors:
+            seen, failures = self.look.hosts[target], self.failures.get(target, [])
+            self._authors[target] = ask_authors(seen.target, seen.rig, failures) if failures and seen.survey else {}
+        return self._authors[target]
 
     def count_unreviewed(self, target: str) -> int | None:
         """Number of unreviewed entries of a host without accepted entries; None for any other host."""
@@ -310,7 +320,13 @@ class ChecksPlugin:
         clock = strip_control_characters(about.clock)
         causes = self.find_causes(name)
         by_label = {label: cause.id for cause in causes for label in cause.results}
-        checks = [replace(one, cause=by_label.get(one.label, "")) if one.verdict == "fail" else one for one in found]
+        authors = self.find_authors(name)
+        checks = [
+            replace(one, cause=by_label.get(one.label, ""), author=authors.get(one.label, ""))
+            if one.verdict == "fail"
+            else one
+            for one in found
+        ]
         generation, verdict = about.generation, host_verdict(found)
         acceptance = _describe_review(seen)
         digest = seen.rig.digest

@@ -6,7 +6,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
 
     def print_failures(self, target: str, results: list[Result]) -> None:
         """Print what does not hold on a host: each cause with its consequences, all other failures, then changes."""
-        failures = [one for one in results if one.verdict == "fail"]
+        authors = self.frame.find_authors(target) if any(one.verdict == "fail" for one in results) else {}
+        failures = [replace(one, author=authors.get(one.label, "")) for one in results if one.verdict == "fail"]
         causes = self.frame.find_causes(target) if failures else []
         explained = {label for cause in causes for label in cause.results}
         for cause in causes:
@@ -135,7 +136,8 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         """Print a failure with what to do about it, no wider than the terminal."""
         self._print_verdict(lead, target, result)
         self._print_rows(
-            f"{lead}      ", {name: str(getattr(result, name)) for name in ("severity", "expected", "found", "since")}
+            f"{lead}      ",
+            {name: str(getattr(result, name)) for name in ("severity", "expected", "found", "since", "author")},
         )
         for step in result.steps:
             text = step.describe(target)

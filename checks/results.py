@@ -40,6 +40,9 @@ class Result:
     found: str = ""
     since: str = ""
     """Since when it is so; empty where that is not known."""
+    author: str = ""
+    """Of a failure: what changed last of the files and units that it names, when, and by whom; empty where no log of
+    the host tells."""
     cure: str = ""
     """What puts it right, in a line."""
     steps: tuple[RemedyStep, ...] = ()

@@ -13,7 +13,7 @@ import click
 from pluggy import HookimplMarker
 
 from checks.results import STATUS
-from checks.survey_run import SurveyRun
+from checks.survey_run import ShowReading, SurveyRun
 from checks.testinfra_backend import UnknownHost
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def run_checks(
     limit: str | None = None,
     deep: bool = False,
     write_page: Callable[[ChecksPlugin], None] | None = None,
+    show_reading: ShowReading | None = None,
 ) -> int:
     """Run all of them over an inventory; returns the exit status: 0, 1 or 3 as STATUS says, 2 for what is refused.
 
@@ -107,6 +108,7 @@ def run_checks(
         limit: Which hosts of it; all without one.
         write_page: Called with the results of a run that has any.
         deep: Whether every byte is read of weights and environments.
+        show_reading: Shows the bytes that hosts read then.
 
     Raises:
         ChecksRejected: no host is looked at.
@@ -123,7 +125,7 @@ def run_checks(
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         # before pytest is imported, and all that judges: hosts answer meanwhile
-        look = SurveyRun(inventory, limit, deep)
+        look = SurveyRun(inventory, limit, deep, show_reading)
     except (UnknownHost, SystemExit) as error:
         raise ChecksRejected(str(error)) from None
     import pytest

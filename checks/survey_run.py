@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -39,17 +39,31 @@ PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what f
 TURN = 0.005  # seconds for which it waits while another host is judged
 
 
+ShowReading = Callable[[str], AbstractContextManager[Callable[[int, list[str]], None]]]
+"""Host -> shows its reading while a block runs, by bytes until now and the sections that have not answered yet."""
+
+
+@contextmanager
+def hide_reading(_host: str) -> Iterator[Callable[[int, list[str]], None]]:
+    """Show nothing of what a host reads."""
+    yield lambda number, sections: None
+
+
 class SurveyedHost:
     """One host: what it is to be, and what it has answered; each is found out once, when it is first asked for."""
 
-    def __init__(self, target: Any, deep: bool, *, compares_entries: bool = True) -> None:
+    def __init__(
+        self, target: Any, deep: bool, *, compares_entries: bool = True, show_reading: ShowReading | None = None
+    ) -> None:
         """Keep what to ask.
 
         Args:
             target: pyinfra's host.
             deep: Whether all bytes are read.
             compares_entries: Whether entries of the host are compared with accepted ones.
+            show_reading: Shows the bytes that the host reads.
         """
+        self.show_reading = show_reading or hide_reading
         self.target, self.deep, self.compares_entries = target, deep, compares_entries
         self.why = describe_unreachable_host("")
         self.waits: list[str] = []
@@ -113,15 +127,17 @@ class SurveyedHost:
         from checks.survey.collection import take_survey
 
         try:
-            return take_survey(
-                self.target,
-                self.rig,
-                self.probe,
-                self.resolve_from_probe,
-                deep=self.deep,
-                compares_entries=self.compares_entries,
-                wait=self.note_slow_sections,
-            )
+            with self.show_reading(self.target.name) as report:
+                return take_survey(
+                    self.target,
+                    self.rig,
+                    self.probe,
+                    self.resolve_from_probe,
+                    deep=self.deep,
+                    compares_entries=self.compares_entries,
+                    wait=self.note_slow_sections,
+                    read=lambda number: report(number, self.waits),
+                )
         except root_shell.RootDenied as error:
             self.why = str(error)
             return None
@@ -148,7 +164,7 @@ class SurveyedHost:
 class SurveyRun:
     """All hosts that are asked for."""
 
-    def __init__(self, inventory: str, limit: str | None, deep: bool) -> None:
+    def __init__(self, inventory: str, limit: str | None, deep: bool, show_reading: ShowReading | None = None) -> None:
         """Load the inventory, and begin to connect and to ask.
 
         Raises:
@@ -164,7 +180,10 @@ class SurveyRun:
         for name, target in targets.items():
             if problem := find_foreign_data(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")
-        self.hosts: Mapping[str, SurveyedHost] = {name: SurveyedHost(target, deep) for name, target in targets.items()}
+        self.hosts: Mapping[str, SurveyedHost] = {
+            name: SurveyedHost(target, deep, show_reading=show_reading if deep else None)
+            for name, target in targets.items()
+        }
         with share_resolutions():
             for seen in self.hosts.values():
                 with suppress(Invalid):  # raised again by its first use
@@ -228,7 +247,7 @@ class SurveyRun:
         while not self._is_known(name, PATIENCE):
             waits = ", ".join(self.hosts[name].waits)
             what = f"{name}: waiting for {waits or 'its answer'}" if self.asked.done() else "waiting for connections"
-            if what != told:
+            if what != told and not self.deep:  # its display shows it
                 print(what, file=sys.__stderr__, flush=True)
             told = what
         answered = self.asked.result().get(name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import expect_none, format_day
-from checks.remedy import host_command, remove_paths, show_log
+from checks.remedy import host_command, instruction, remove_paths, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.self_check import SELF_CHECK, describe_stale, expected_files, find_disagreements
@@ -52,3 +52,17 @@ def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
     expect_none((f"another {path}" for path in wrong), "its files as deployed", DEPLOY)
     others = survey.read(SELF_CHECK).others
     expect_none((f"{path} beside them" for path in others), "its files alone", remove_paths(*others))
+
+
+@check(
+    "Y03",
+    "the box's nightly read of all fingerprinted files finds the bytes that the fingerprint has",
+    severity="high",
+    why="a raw write to the disk changes a program without a trace in its inode, size and times",
+    blind="files of other users than root, files over 1 GiB, and what no `check` has read before",
+)
+def test_full_read(survey: SurveyAnswers) -> None:
+    found = survey.read(SELF_CHECK).result
+    texts = [one.text for one in found.failing if one.check == "Y03"] if found else []
+    cure = instruction("restore each file from its package or a backup, or review it, touch it and accept it")
+    expect_none(texts, "files with the bytes that the fingerprint has", cure)

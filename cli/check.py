@@ -157,7 +157,12 @@ def check(
         from cli.check_page import write_check_page
 
         write_page = partial(write_check_page, page)
-    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, write_page=write_page))
+    show_reading = None
+    if deep:
+        from cli.deep_reading import show_deep_reading
+
+        show_reading = show_deep_reading
+    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, write_page=write_page, show_reading=show_reading))
 
 
 def parse_classes(texts: tuple[str, ...]) -> list[str]:

@@ -31,6 +31,7 @@ from checks.survey.entry_classes import ENTRY_CLASSES
 from checks.survey.fingerprint import FINGERPRINT, HostFingerprint
 from checks.survey_run import SurveyedHost, SurveyRun
 from checks.testinfra_backend import UnknownHost
+from cli.deep_reading import show_deep_reading
 from cli.exit_codes import InvalidRequest
 from cli.tables import print_paragraph, print_prose, style_text
 from rigwright.problems import format_count, format_value
@@ -92,7 +93,7 @@ def accept_changes(inventory: str, limit: str | None, author: str, *, yes: bool,
         raise InvalidRequest("--accept asks on a terminal; without one, it needs --yes after a review")
     author = author or find_author(inventory)
     try:
-        run = SurveyRun(inventory, limit, deep)
+        run = SurveyRun(inventory, limit, deep, show_deep_reading)
     except (UnknownHost, SystemExit) as error:
         raise ChecksRejected(str(error)) from None
     status, proposals = STATUS["as declared"], dict[str, Proposal]()

@@ -76,11 +76,16 @@ class ProgressTask:
             self.display.report(self, fresh=True)
 
     def report_done(self, done: int, total: int, unit: str) -> None:
-        """Report how much of the step is done, in `steps`, `bytes` or `%`; less than before counts as no change."""
+        """Report how much of the step is done, in `steps`, `bytes` or `%`; less than before counts as no change.
+
+        A total of 0 is not known.
+        """
         if unit != self.unit:
             self.unit, self.unit_started, self.first, self.done = unit, time.monotonic(), done, 0
-        self.done, self.total = max(self.done, min(done, total)), total
-        if self.rate > 0 and unit != "%":
+        self.done, self.total = max(self.done, min(done, total) if total else done), total
+        if not total:
+            self.left = None
+        elif self.rate > 0 and unit != "%":
             left = (self.total - self.done) / self.rate
             self.left = left if self.left is None else min(self.left, left)
         self.display.report(self)
@@ -98,16 +103,18 @@ class ProgressTask:
 
     def describe_amount(self) -> str:
         """`212/300 steps` and the like."""
-        if not self.total:
+        if not self.total and self.unit != "bytes":
             return ""
         if self.unit == "%":
             return f"{self.done} %"
         scale, name = (1e6, "MB") if self.unit == "bytes" else (1, "steps")
+        if not self.total:
+            return f"{self.done / scale:.0f} {name}"
         return f"{self.done / scale:.0f}/{self.total / scale:.0f} {name}"
 
     def describe_rate(self) -> str:
         """`1.2/s` and the like; empty where none is known."""
-        if not self.total or self.unit == "%" or self.rate <= 0:
+        if not self.describe_amount() or self.unit == "%" or self.rate <= 0:
             return ""
         return f"{self.rate / 1e6:.1f} MB/s" if self.unit == "bytes" else f"{self.rate:.1f}/s"
 

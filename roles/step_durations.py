@@ -14,6 +14,8 @@ MOST_BYTES = 4 << 20  # of the record; a larger file is none of ours
 MOST_SECONDS = 1e6  # of one part of a step
 LEAST_SECONDS = 0.5  # a shorter step is not recorded: what does nothing takes that long too
 UNRECORDED = 0.2  # seconds that a step counts which has no record
+READ_BYTES = "bytes of check --deep"
+"""The step of which megabytes are recorded, by which the next run knows how much is left."""
 HALFWAY = 30.0  # seconds after which a step without a record counts as half done
 
 StepSeconds = dict[str, float]
@@ -36,7 +38,7 @@ def _limit_seconds(took: float) -> float:
 
 
 class StepDurations:
-    """Step -> host -> seconds of each of its parts, when it last changed something there."""
+    """Step -> host -> seconds of each of its parts, when it last changed something there; of READ_BYTES, megabytes."""
 
     def __init__(self, steps: dict[str, dict[str, StepSeconds]] | None = None) -> None:
         self.steps = steps or {}

@@ -128,10 +128,12 @@ def _compare_listed(accepted: HostAcceptance, found: HostFingerprint, is_behind:
                 one.run_value,
                 counts=one.kind in REACHES_US or one.kind not in CLASS_NAMES,
             )
+    authors = {(kind, key): author for kind, key, author in found.gone}
     for kind, listed in accepted.entries.items():
         for key, before in listed.items():
             if (kind, key) not in there:
-                yield HostChange(kind, key, "gone", before, counts=kind in REACHES_US)
+                author = authors.get((kind, key), "")
+                yield HostChange(kind, key, "gone", before, author=author, counts=kind in REACHES_US)
 
 
 def _compare_packages(accepted: HostAcceptance, packages: Sequence[EntryPackage]) -> Iterator[HostChange]:

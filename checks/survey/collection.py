@@ -18,6 +18,7 @@ from checks.survey.survey_program import (
     collect_questions,
     parse_answers,
     parse_probe_line,
+    parse_read_line,
     parse_waiting_line,
     render_further_questions,
     render_survey_program,
@@ -37,6 +38,7 @@ def take_survey(
     deep: bool = False,
     compares_entries: bool = True,
     wait: Callable[[list[str]], None] = lambda sections: None,
+    read: Callable[[int], None] = lambda number: None,
 ) -> SurveyAnswers:
     """Ask a host all that its rig gives reason to.
 
@@ -48,6 +50,7 @@ def take_survey(
         deep: Whether all bytes are to be read.
         compares_entries: Whether entries of the host are compared with accepted ones.
         wait: Gets the names of sections that have not answered after a second, and again as they become fewer.
+        read: Gets the bytes that sections have read, once a second after the first.
 
     Raises:
         ValueError: the survey was not run to its end; its text says what the host has said instead.
@@ -70,6 +73,8 @@ def take_survey(
     def hear(line: bytes) -> None:
         if names := parse_waiting_line(line):
             wait(names)
+        elif (number := parse_read_line(line)) is not None:
+            read(number)
 
     limits = {"limit": 2 * limit, "whole": 3 * limit}
     answer = root_shell.run_command(target, COMMAND, begin, **limits, most=MOST, rest=rest, heard=hear)

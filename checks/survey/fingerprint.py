@@ -83,6 +83,8 @@ class HostFingerprint:
     archives: ArchiveComparison = field(default_factory=lambda: ArchiveComparison(0, 0, 0.0, []))
     accepted_explained: list[tuple[str, str]] = field(default_factory=list)
     """Class and key of accepted entries that a package, a deploy or a derivation explains by now."""
+    gone: list[tuple[str, str, str]] = field(default_factory=list)
+    """Class, key and author of accepted entries that the host has no more."""
 
 
 @cache

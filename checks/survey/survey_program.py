@@ -73,6 +73,7 @@ IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (\([^)]
 FAST = 3
 """How hard the program is packed: harder takes longer than to send what it spares."""
 LEAST = 1 << 16  # bytes of a list of names
+MOST_READ = 1 << 60  # bytes that sections may have read
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 BLANK_HOST = 97
 """Exit status of COMMAND on a host without Python and without a deployment: a deploy installs both."""
@@ -133,18 +134,29 @@ def parse_probe_line(line: bytes) -> list[str] | None:
 
 def parse_waiting_line(line: bytes) -> list[str]:
     """Sections that have not answered yet, by a line of the program's; none by any other line, and by a broken one."""
-    begun, mark, packed = line.partition(WAITING.encode())
-    if begun or not mark:
-        return []
-    try:
-        names = json.loads(zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), LEAST))
-    except (binascii.Error, zlib.error, ValueError, RecursionError):
-        return []
+    names = _parse_note(line)
     return (
         [name for name in names if isinstance(name, str) and re.fullmatch("[a-z_]{1,40}", name)]
         if isinstance(names, list)
         else []
     )
+
+
+def parse_read_line(line: bytes) -> int | None:
+    """Bytes that sections have read until now, by a line of the program's; None by any other line."""
+    found = _parse_note(line)
+    return found if type(found) is int and 0 <= found < MOST_READ else None
+
+
+def _parse_note(line: bytes) -> object:
+    """What a line tells while sections are under way; None of any other line, and of a broken one."""
+    begun, mark, packed = line.partition(WAITING.encode())
+    if begun or not mark:
+        return None
+    try:
+        return json.loads(zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), LEAST))
+    except (binascii.Error, zlib.error, ValueError, RecursionError):
+        return None
 
 
 @cache

@@ -30,6 +30,7 @@ OWNED = "# Written by rigwright to check itself; changes here are undone by the 
 MINUTES = 5  # between two runs
 STALE_MINUTES = 20  # after which a box without a run is reported
 PATIENCE = 600  # seconds for which a run waits for a transaction of packages (PATIENCE_S of run.py)
+FULL_READ = 300  # seconds for which a run of the night reads files (READ_S of full_read.py)
 # Changes after which a run starts at once. dpkg renames its list at the end of each step; `set-property` writes below
 # system.control; the lock's file is closed by the process that ends a deploy, start or stop.
 TRIGGERS = (
@@ -39,7 +40,7 @@ TRIGGERS = (
     "/run/systemd/system.control",
     DEPLOY_LOCK,
 )
-PROGRAM = ("observed_host.py", "judgements.py", "run.py")
+PROGRAM = ("observed_host.py", "judgements.py", "full_read.py", "run.py")
 START = f"""{OWNED}
 import sys
 
@@ -95,6 +96,7 @@ def render_self_check_units(rig: Rig) -> dict[str, str]:
         "program": program_folder(rig.roots),
         "declaration": declaration_path(rig.roots),
         "patience": PATIENCE,
+        "full_read": FULL_READ,
         "minutes": MINUTES,
         "paths": TRIGGERS,
         "service": SERVICE,

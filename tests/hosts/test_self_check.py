@@ -1,6 +1,7 @@
 """A box checks itself: faults become metrics and history, packages start a run, and a stopped instance is no fault."""
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -105,6 +106,44 @@ def test_a_fault_is_shown_and_goes_with_its_repair(lab: ThrowawayLab, converged:
     assert "U02" in done.stdout
     assert converged.run("stat -c '%a %U' /var/lib/rigwright/self_check/history.jsonl").strip() == "640 root"
     assert red_checks(inventory) == set()
+
+
+UNREAD, READ = "/usr/bin/passwd", "/etc/ssh/sshd_config"
+RAW_WRITE = f"""
+import hashlib, json, os
+folder = "/var/lib/rigwright/self_check"
+for name, rows in (("fingerprint_cache.json", "files"), ("fingerprint_packages.json", "owners")):
+    path = folder + "/" + name
+    kept = json.load(open(path))
+    if rows == "files":
+        assert "{UNREAD}" not in kept["files"]
+        kept["files"]["{READ}"][5] = hashlib.sha256(b"earlier bytes").hexdigest()
+    else:
+        kept["owners"]["{UNREAD}"][2] = hashlib.md5(b"earlier bytes").hexdigest()
+    os.truncate(path, 0)
+    open(path, "w").write(json.dumps(kept))
+"""
+"""Makes the fingerprint's records of two files those of other bytes, as a raw write to their disk leaves them."""
+
+
+def test_a_raw_write_is_reported_after_the_night(converged: LabHost, inventory: Path) -> None:
+    done = run_rigwright("check", str(inventory), "--accept", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: run_once(converged) == ("ok", set()), "a box that holds")
+    converged.run(f"python3 -c {shlex.quote(RAW_WRITE)}")
+    assert run_once(converged) == ("ok", set()), "nothing is read by day"
+    converged.run("touch -d @1 /etc/rigwright/self_check/declaration.json")  # the read of the last night is due
+    assert run_once(converged) == ("failing", {"Y03"})
+    found = json.loads(converged.run(f"cat {RESULT}"))["failing"]
+    assert [one["text"].split(" ")[0] for one in found] == [READ, UNREAD]
+    record = json.loads(converged.run("cat /var/lib/rigwright/self_check/full_read.json"))
+    used = int(converged.run(f"systemctl show -P CPUUsageNSec {SERVICE}"))
+    print(f"a read of {record['files']} files took {used / 1e9:.1f} s of a processor")
+    assert record["files"] > 1000
+    assert red_checks(inventory) == {"Y03"}
+    for path in (READ, UNREAD):
+        converged.run(f"cp --archive {path} {path}.restored; mv {path}.restored {path}")
+    assert run_once(converged) == ("ok", set())
 
 
 @pytest.mark.all_only

@@ -26,6 +26,7 @@ CALLS = {
     "checks/survey/host/entry_archives:read_lists": SIGNED,
     "checks/survey/host/entry_archives:verified_release": SIGNED,
     "checks/survey/host/entry_authors:read_journal": "it names an author for people, and decides nothing",
+    "checks/survey/host/failure_authors:read_state_changes": "it names an author for people, and decides nothing",
     "checks/survey/host/entry_boot:_grub": COMPARED,
     "checks/survey/host/entry_boot:_made": COMPARED,
     "checks/survey/host/initramfs:list_files": COMPARED,

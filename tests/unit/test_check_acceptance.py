@@ -38,7 +38,7 @@ class FakeHosts:
         self.stored: dict[str, HostAcceptance] = {}
         self.error: Exception | None = None
 
-    def connect(self, inventory: str, limit: str | None, deep: bool) -> SimpleNamespace:
+    def connect(self, inventory: str, limit: str | None, deep: bool, _show_reading: object) -> SimpleNamespace:
         """A run of the survey."""
         hosts = {}
         for name, answer in self.answers.items():

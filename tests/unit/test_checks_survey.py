@@ -17,7 +17,7 @@ from checks import Drift, survey
 from checks.survey import survey_program
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host.main import MARK, WAITING
+from checks.survey.host.main import MARK, WAITING, count_read_bytes
 from checks.survey.section import Section, SurveyScope
 from checks.survey.sections import list_sections
 from tests.unit.samples import sample_instance, sample_rig
@@ -73,8 +73,22 @@ def test_a_section_that_takes_longer_than_others_is_named_meanwhile(sections) ->
     program = survey_program.render_survey_program({"slow": (9.0, 1), "answers": (9.0, 2)})
     done = subprocess.run(["sh", "-c", survey_program.COMMAND], input=program, text=True, capture_output=True)
     lines = done.stdout.encode().splitlines()
-    assert [survey_program.parse_waiting_line(line) for line in lines] == [["slow"], []]
+    assert [names for line in lines if (names := survey_program.parse_waiting_line(line))] == [["slow"]]
+    assert any(survey_program.parse_read_line(line) is not None for line in lines)
     assert survey_program.parse_answers(done.stdout.encode())["slow"]["told"] == 1
+
+
+def test_a_line_tells_how_many_bytes_sections_have_read() -> None:
+    def line(value: object) -> bytes:
+        return WAITING.encode() + base64.b64encode(zlib.compress(json.dumps(value).encode()))
+
+    rows = [7, 0, -1, 1 << 61, True, 1.5, ["trees"], "7"]
+    assert [survey_program.parse_read_line(line(one)) for one in rows] == [7, 0, *[None] * 6]
+    assert survey_program.parse_read_line(b"Last login: today") is None
+    known: dict[int, int] = {1 << 22: 5}
+    before = count_read_bytes([os.getpid()], known)
+    Path(__file__).read_bytes()
+    assert count_read_bytes([os.getpid(), 1 << 22], known) >= before + Path(__file__).stat().st_size > 5
 
 
 @pytest.mark.parametrize("names", [b"", b"!", base64.b64encode(b"x"), base64.b64encode(zlib.compress(b'{"a": 1}'))])

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import dpkg, entry_authors
+from checks.failure_authors import name_subjects
+from checks.failure_causes import CheckFailure
+from checks.survey.host import dpkg, entry_authors, failure_authors
 from checks.survey.host.entry_authors import UTMP, parse_apt_history, parse_dpkg_log, parse_journal, parse_wtmp
 from checks.survey.host.host_entry import HostEntry
 
@@ -27,6 +29,14 @@ JOURNAL = (
     f"{MOMENT - 100:.6f} h sshd[1]: Accepted publickey for alice from 10.0.0.5 port 1 ssh2\n"
     f"{MOMENT - 5:.6f} h sudo[2]:    alice : TTY=pts/0 ; PWD=/ ; USER=root ; COMMAND=/usr/bin/tee /etc/x.conf\n"
 )
+SESSIONS = (
+    f"{MOMENT - 100:.6f} h sshd-session[1]: Accepted publickey for alice from 10.0.0.5 port 1 ssh2\n"
+    f"{MOMENT - 100:.6f} h sshd-session[1]: pam_unix(sshd:session): session opened for user alice(uid=0) by x\n"
+    f"{MOMENT - 90:.6f} h sshd-session[2]: Accepted publickey for bob from 10.0.0.6 port 1 ssh2\n"
+    f"{MOMENT - 10:.6f} h sshd-session[1]: pam_unix(sshd:session): session closed for user alice\n"
+    f"{MOMENT + 10:.6f} h sshd-session[2]: pam_unix(sshd:session): session closed for user bob\n"
+)
+"""Two sessions at the same time, of which the first ends first."""
 AUDIT = (
     f'type=SYSCALL msg=audit({MOMENT:.3f}:7): arch=c000003e uid=0 auid=1000 ses=3 exe="/usr/bin/vim" key=(null)\n'
     f'type=PATH msg=audit({MOMENT:.3f}:7): item=1 name="/etc/x.conf" inode=1 nametype=CREATE\n'
@@ -72,7 +82,41 @@ def _author(
             MOMENT,
             JOURNAL.replace("x.conf", "x.conf.old"),
             {},
-            f"after alice logged in by ssh from 10.0.0.5 at {CLOCK(MOMENT - 100)}",
+            f"at about the same time: sudo of alice at {CLOCK(MOMENT - 5)}: /usr/bin/tee /etc/x.conf.old; "
+            f"while alice was logged in by ssh from 10.0.0.5 since {CLOCK(MOMENT - 100)}",
+        ),
+        (
+            MOMENT,
+            SESSIONS,
+            {},
+            f"while bob was logged in by ssh from 10.0.0.6 since {CLOCK(MOMENT - 90)}",
+        ),
+        (
+            MOMENT - 20,
+            SESSIONS,
+            {},
+            f"while alice was logged in by ssh from 10.0.0.5 since {CLOCK(MOMENT - 100)}; "
+            f"while bob was logged in by ssh from 10.0.0.6 since {CLOCK(MOMENT - 90)}",
+        ),
+        (
+            MOMENT + 40,
+            SESSIONS,
+            {},
+            f"at about the same time: bob was logged in by ssh from 10.0.0.6 since {CLOCK(MOMENT - 90)}, "
+            f"until {CLOCK(MOMENT + 10)}",
+        ),
+        (MOMENT + 90, SESSIONS, {}, ""),
+        (
+            MOMENT,
+            f"{MOMENT - 3:.6f} h CRON[9]: (root) CMD (/usr/local/bin/nightly)\n",
+            {},
+            f"at about the same time: cron job of root at {CLOCK(MOMENT - 3)}: /usr/local/bin/nightly",
+        ),
+        (
+            MOMENT,
+            f"{MOMENT - 30:.6f} h login[4]: pam_unix(login:session): session opened for user carol by carol\n",
+            {},
+            f"while carol was logged in by login since {CLOCK(MOMENT - 30)}",
         ),
         (MOMENT - 200, JOURNAL.replace("x.conf", "y"), {}, ""),
         (
@@ -117,3 +161,86 @@ def test_parsers() -> None:
     log = f"{_local(MOMENT)} install tool:amd64 <none> 1\n{_local(MOMENT + 1)} configure tool:amd64 1 <none>\n"
     assert parse_dpkg_log(log) == {"tool": (MOMENT + 1, "installation")}
     assert parse_journal("no line\n") == []
+
+
+def _describe(
+    root: Path, monkeypatch: pytest.MonkeyPatch, entry: HostEntry, begin: float = 0.0
+) -> tuple[float, str] | None:
+    monkeypatch.setattr(dpkg, "ROOT", str(root))
+    monkeypatch.setattr(entry_authors, "read_journal", lambda first, last, limit: parse_journal(_now_journal()))
+    return entry_authors.describe([entry], begin=begin).get(0)
+
+
+def _now_journal() -> str:
+    begin = time.time() - 100
+    return f"{begin:.6f} h sshd[4199999]: Accepted publickey for alice from 10.0.0.5 port 1 ssh2\n"
+
+
+def _place(root: Path, path: str) -> Path:
+    place = root / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("x")
+    return place
+
+
+ALICE = "while alice was logged in by ssh from 10.0.0.5 since "
+
+
+@pytest.mark.parametrize(
+    ("entry", "begins"),
+    [
+        # of a row, the file that has changed last of those that it is in
+        (HostEntry("accounts", "user eve", "x", "/etc/passwd"), "/etc/shadow changed last at "),
+        # of what is gone, its folder
+        (HostEntry("cron", "/etc/cron.d/job", "", "/etc/cron.d/job"), "/etc/cron.d changed last at "),
+    ],
+)
+def test_a_row_and_a_missing_file_have_the_time_of_their_file_or_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: HostEntry, begins: str
+) -> None:
+    os.utime(_place(tmp_path, "etc/passwd"), (1, 1))
+    older = os.lstat(tmp_path / "etc/passwd").st_ctime
+    _place(tmp_path, "etc/cron.d/other")
+    shadow = _place(tmp_path, "etc/shadow")
+    while os.lstat(shadow).st_ctime <= older:
+        shadow.chmod(0o600)
+    since, author = _describe(tmp_path, monkeypatch, entry) or (1.0, "")
+    assert since == 0.0
+    assert author.startswith(begins)
+    assert ALICE in author
+
+
+def test_of_an_unknown_time_those_are_named_who_were_there_since_the_acceptance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = HostEntry("sysctl", "parameters in force", "x")
+    assert _describe(tmp_path, monkeypatch, entry) is None
+    begin = time.time() - 1000
+    since, author = _describe(tmp_path, monkeypatch, entry, begin) or (1.0, "")
+    assert since == 0.0
+    assert author.startswith(
+        f"between {CLOCK(begin)} and now; meanwhile alice was logged in by ssh from 10.0.0.5 since "
+    )
+    # a session that this process is part of is the look itself
+    monkeypatch.setattr(entry_authors, "ancestors", lambda: {"4199999"})
+    assert _describe(tmp_path, monkeypatch, entry, begin) == (0.0, "")
+
+
+def test_a_failure_names_what_changed_last_of_that_which_it_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
+    monkeypatch.setattr(entry_authors, "read_journal", lambda first, last, limit: parse_journal(_now_journal()))
+    text = "drop-in /etc/systemd/system/rigwright-chat.service.d/x.conf, and rigwright_gw.service is failed."
+    failure = CheckFailure("U02", "", (("none", text),))
+    names = name_subjects(failure)
+    assert names == ["/etc/systemd/system/rigwright-chat.service.d/x.conf", "rigwright_gw.service"]
+    assert name_subjects(CheckFailure("S01", "chat", (("a", "b"),))) == ["rigwright-chat.service"]
+    _place(tmp_path, names[0][1:])
+    nothing = ["/nowhere/at/all"]
+    answer = failure_authors.look({"failures": [names, nothing], "state": "/var/lib/rigwright"})
+    assert isinstance(answer["authors"], list)
+    first, second = answer["authors"]
+    assert first.startswith(f"{names[0]} changed last at ")
+    assert ALICE in first
+    assert second == ""

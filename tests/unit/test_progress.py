@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cli.deep_reading import show_deep_reading
 from roles import progress, step_durations
 from roles.operations.jobs import _JobWatcher
 from roles.progress import LiveDisplay, ProgressTask, report_files
@@ -77,6 +78,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> SizedTerminal:
         ([(0, 0), (10, 37)], "%", 100, "37 %", "", None),
         ([], "steps", 300, "", "", None),
         ([(0, 5)], "steps", 0, "", "", None),
+        # bytes of an unknown total
+        ([(0, 0), (10, 400_000_000)], "bytes", 0, "400 MB", "40.0 MB/s", None),
     ],
 )
 def test_a_task_has_an_amount_a_rate_and_a_time_left(
@@ -332,3 +335,22 @@ def test_how_far_apt_is_comes_from_its_own_status(clock: FakeClock, log: list[st
     task = ProgressTask(LiveDisplay(), "h1", "rw-job-x")
     watcher._report(task, 0, log)
     assert task.describe_amount() == described
+
+
+def test_check_deep_knows_how_much_is_left_from_its_last_run(
+    clock: FakeClock, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for _ in range(2):
+        with show_deep_reading("box1") as report:
+            for done in (100, 300, 500):
+                report(done * 10**6, ["weights"])
+                clock.now += 11
+    assert capsys.readouterr().err.splitlines() == [
+        "box1: reading all files: 100 MB",
+        "box1: reading all files: 300 MB, 18.2 MB/s",
+        "box1: reading all files: 500 MB, 18.2 MB/s",
+        "box1: reading all files: 100/500 MB",
+        "box1: reading all files: 300/500 MB, 18.2 MB/s, 0:10 left",
+        "box1: reading all files: 500/500 MB, 18.2 MB/s, 0:00 left",
+    ]

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -36,15 +37,24 @@ class AcceptedEntries:
         self._secret = {one["name"] for one in classes if one["secret"]}
         self._private = {one["name"] for one in classes if one["private_copies"]}
         self.serial, self.digest, self.values = 0, "", dict[str, str]()
+        self.moment = 0.0
+        """When it was stored, in seconds since 1970; 0 for never."""
         with suppress(ValueError, TypeError, KeyError, RecursionError, AttributeError):
             kept = json.loads(entry_digests.private_bytes(f"{folder}/{RECORD}", MOST_RECORD) or b"null")
             if kept["format"] == FORMAT:
                 values = {str(key): str(value) for key, value in kept["values"].items()}
                 self.serial, self.digest, self.values = int(kept["serial"]), str(kept["digest"]), values
+                self.moment = os.stat(f"{folder}/{RECORD}").st_mtime
 
     def value(self, entry: HostEntry) -> str:
         """The accepted value of an entry; empty for none."""
         return self.values.get(_name(entry.kind, entry.key), "")
+
+    def find_gone(self, entries: Iterable[HostEntry]) -> list[HostEntry]:
+        """Accepted entries that the host has no more, without a state."""
+        there = {_name(entry.kind, entry.key) for entry in entries}
+        rows = [name.partition("\n")[::2] for name in self.values if name not in there]
+        return [HostEntry(kind, key, "", key if key.startswith("/") else "") for kind, key in rows]
 
     def store(self, serial: int, digest: str, values: dict[str, str], entries: list[HostEntry]) -> int:
         """Keep what is accepted now, in the place of what was; returns how many contents were copied.

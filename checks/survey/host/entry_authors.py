@@ -1,5 +1,5 @@
 """Times and authors of entries, as far as the host's logs tell. A log that shows only what ran or who was logged in at
-that time says "while": it proves no author.
+that time says "while" or "at about the same time": it proves no author.
 """
 
 from __future__ import annotations
@@ -9,21 +9,33 @@ import re
 import struct
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from checks.survey.host import common, dpkg
 from checks.survey.host.host_entry import HostEntry
 
-BUDGET = 0.2  # s for all
+BUDGET = 1.0  # s for all; a host where nothing has changed needs none
 TAIL = 4 << 20  # bytes of a log's end
 SLACK = 2.0  # s between a change and the line of it
 MOST = 400  # entries that are described
+NEAR = 60.0  # s between a command or the end of a session, and a change at about the same time
+DAY = 86400.0
+PAIRS = {"/etc/passwd": "/etc/shadow", "/etc/group": "/etc/gshadow"}
+"""Files of which another one has the passwords."""
 JOURNAL_SPAN = 45 * 86400.0  # s: what lies further back is not asked of the journal
 UTMP = struct.Struct("<hi32s4s32s256shhiii16s20s")  # struct utmp (utmp(5)) of 64-bit Linux
 USER_PROCESS, DEAD_PROCESS = 7, 8
-IDENTIFIERS = ("sudo", "su", "sshd", "sshd-session", "useradd", "usermod", "groupadd", "passwd", "chpasswd", "CRON")
+IDENTIFIERS = (
+    *("sudo", "su", "sshd", "sshd-session", "login", "useradd", "usermod", "groupadd", "passwd", "chpasswd"),
+    *("CRON", "cron"),
+)
+ACCEPTED = re.compile(r"Accepted \S+ for (\S+) from (\S+)")
+OPENED = re.compile(r"pam_unix\((su|su-l|login|sshd):session\): session opened for user ([^\s(]+)")
+CLOSED = re.compile(r"pam_unix\((?:su|su-l|login|sshd):session\): session closed for user \S+")
+SUDO = re.compile(r"\s*(\S+) : .*?COMMAND=(.*)")
+CRON = re.compile(r"\((\S+)\) CMD \((.*)\)")
 
 
 class Span(NamedTuple):
@@ -32,6 +44,8 @@ class Span(NamedTuple):
     begin: float
     end: float
     words: str
+    process: str = ""
+    """Number of the process that began it, of a session of the journal."""
 
 
 class LogLine(NamedTuple):
@@ -40,27 +54,61 @@ class LogLine(NamedTuple):
     moment: float
     program: str
     text: str
+    process: str = ""
+    """Number of the process that wrote it."""
 
 
-def describe(entries: list[HostEntry], state: str = "/var/lib/rigwright") -> dict[int, tuple[float, str]]:
+def describe(
+    entries: list[HostEntry], state: str = "/var/lib/rigwright", begin: float = 0.0
+) -> dict[int, tuple[float, str]]:
     """Place of an entry in the list -> since when it is as it is, in seconds since 1970, and by whom, in words.
 
     Args:
         entries: Those that nothing explains.
         state: Rigwright's folder of state.
+        begin: When the operator accepted entries last, in seconds since 1970: what has no time has changed since; 0
+            where that is not known.
     """
+    if not entries:
+        return {}
     until = time.monotonic() + BUDGET
-    times = {number: since(entry) for number, entry in enumerate(entries[:MOST])}
-    known = [moment for moment in times.values() if moment]
-    found: dict[int, tuple[float, str]] = {}
+    places = {number: find_moment(entry) for number, entry in enumerate(entries[:MOST])}
+    known = [moment for _, moment in places.values() if moment]
+    if begin and len(known) < len(places):
+        known += [begin, time.time()]
     if not known:
-        return found
+        return {}
     logs = HostLogs(state, min(known), max(known), until)
-    for number, moment in times.items():
-        if moment:
-            words = logs.author(entries[number], moment) if time.monotonic() < until else ""
-            found[number] = (moment, words)
+    found: dict[int, tuple[float, str]] = {}
+    for number, (path, moment) in places.items():
+        is_own = path == entries[number].key
+        words = ""
+        if time.monotonic() < until:
+            words = logs.author(entries[number], moment) if moment else logs.describe_span(begin)
+        if moment and not is_own:
+            # of several rows of a file, the file tells the latest change
+            words = f"{path} changed last at {clock(moment)}, {words}" if words else ""
+        found[number] = (moment if is_own else 0.0, words)
     return found
+
+
+def find_moment(entry: HostEntry) -> tuple[str, float]:
+    """The path of which a change of an entry has its time, and that time: the entry's own, that of the file that it is
+    a row of, or of the folder that it is gone from; 0 where no file has it.
+    """
+    if moment := since(entry):
+        return entry.key, moment
+    times = {path: _changed(path) for path in filter(None, (entry.path, PAIRS.get(entry.path, "")))}
+    if not any(times.values()) and entry.path.startswith("/"):
+        times = {folder: _changed(folder) for folder in [os.path.dirname(entry.path)]}
+    path = max(times, key=lambda one: times[one], default="")
+    return path, times.get(path, 0.0)
+
+
+def _changed(path: str) -> float:
+    with suppress(OSError):
+        return os.lstat(f"{dpkg.ROOT}{path}").st_ctime
+    return 0.0
 
 
 def since(entry: HostEntry) -> float:
@@ -68,8 +116,7 @@ def since(entry: HostEntry) -> float:
     if entry.ctime:
         return entry.ctime
     if entry.path and entry.key == entry.path:
-        with suppress(OSError):
-            return os.lstat(f"{dpkg.ROOT}{entry.path}").st_ctime
+        return _changed(entry.path)
     return 0.0
 
 
@@ -85,7 +132,8 @@ class HostLogs:
         self.journal: list[LogLine] = []
         left = until - time.monotonic()
         if left > 0.03:
-            self.journal = read_journal(max(first, last - JOURNAL_SPAN) - 3600, last + SLACK, left)
+            self.journal = read_journal(max(first, last - JOURNAL_SPAN) - DAY, last + SLACK, left)
+        self.logins = [*parse_logins(self.journal)]
 
     def author(self, entry: HostEntry, moment: float) -> str:
         """By whom or what an entry changed then, with the strongest evidence there is; empty for none."""
@@ -116,7 +164,7 @@ class HostLogs:
         name = entry.key.rpartition(" ")[2] if entry.kind in ("accounts", "groups") else ""
         for line in self.journal:
             if entry.path and line.program == "sudo" and abs(line.moment - moment) < 60:
-                matched = re.match(r"\s*(\S+) : .*?COMMAND=(.*)", line.text)
+                matched = SUDO.match(line.text)
                 if matched and re.search(rf"(?<![\w/]){re.escape(entry.path)}(?![\w/.-])", matched[2]):
                     return f"sudo of {matched[1]} at {clock(line.moment)}: {common.masked(matched[2])[:160]}"
             if (
@@ -136,22 +184,64 @@ class HostLogs:
         words += [f"while {one.words}" for one in (*self.jobs, *self.transactions) if covers(one, moment)][:2]
         words += [f"while {one}" for one in sorted({one.words for one in self.sessions if covers(one, moment)})][:2]
         if not words:
-            words = self._logins(moment)
+            # the sessions of users are in the journal, where wtmp has none
+            words = [*dict.fromkeys(f"while {one.words}" for one in self.logins if covers(one, moment))][-2:]
+        words = [*self._commands_near(moment), *words] or self._ended_near(moment)
         return "; ".join(words)
 
-    def _logins(self, moment: float) -> list[str]:
-        """Sessions of sshd by the journal, where wtmp has none."""
-        opened: dict[str, tuple[str, float]] = {}
+    def _commands_near(self, moment: float) -> list[str]:
+        """The last command of sudo and the last job of cron shortly before."""
+        found: dict[str, str] = {}
         for line in self.journal:
-            if line.moment > moment:
-                break
-            if matched := re.search(r"Accepted \S+ for (\S+) from (\S+)", line.text):
-                opened[matched[1]] = (matched[2], line.moment)
-            elif (ended := re.search(r"session closed for user (\S+)", line.text)) and line.program.startswith("sshd"):
-                opened.pop(ended[1], None)
-        return [f"after {user} logged in by ssh from {place} at {clock(at)}" for user, (place, at) in opened.items()][
-            :2
-        ]
+            if moment - NEAR <= line.moment <= moment + SLACK:
+                if line.program == "sudo" and (matched := SUDO.match(line.text)):
+                    found["sudo of"] = f"{matched[1]} at {clock(line.moment)}: {common.masked(matched[2])[:160]}"
+                elif line.program in ("CRON", "cron") and (matched := CRON.match(line.text)):
+                    found["cron job of"] = f"{matched[1]} at {clock(line.moment)}: {common.masked(matched[2])[:160]}"
+        return [f"at about the same time: {kind} {words}" for kind, words in found.items()]
+
+    def _ended_near(self, moment: float) -> list[str]:
+        """The session that ended last, shortly before."""
+        near = [one for one in self.logins if moment - NEAR <= one.end < moment]
+        return [f"at about the same time: {one.words}, until {clock(one.end)}" for one in near[-1:]]
+
+    def describe_span(self, begin: float) -> str:
+        """Everything that may have made a change of an unknown time since then: the latest of each kind."""
+        if not begin:
+            return ""
+        ours = ancestors()
+        sessions = [one for one in (*self.sessions, *self.logins) if one.end >= begin and one.process not in ours]
+        ran = [one for one in (*self.jobs, *self.transactions) if one.end >= begin]
+        words = [*dict.fromkeys(one.words for one in reversed([*ran[-1:], *sessions[-2:]]))]
+        return f"between {clock(begin)} and now; meanwhile {'; '.join(words)}" if words else ""
+
+
+def parse_logins(lines: Iterable[LogLine]) -> Iterator[Span]:
+    """Sessions by the journal: each has the process that began it, and ends with that."""
+    opened: dict[str, tuple[float, str]] = {}
+    for line in lines:
+        name = f"{line.program} {line.process}"
+        if matched := ACCEPTED.search(line.text):
+            words = f"{matched[1]} was logged in by ssh from {matched[2]} since {clock(line.moment)}"
+            opened[name] = (line.moment, words)
+        elif (matched := OPENED.search(line.text)) and name not in opened:
+            opened[name] = (line.moment, f"{matched[2]} was logged in by {matched[1]} since {clock(line.moment)}")
+        elif CLOSED.search(line.text) and name in opened:
+            begin, words = opened.pop(name)
+            yield Span(begin, line.moment, words, line.process)
+    for name, (begin, words) in opened.items():
+        yield Span(begin, time.time(), words, name.rpartition(" ")[2])
+
+
+def ancestors() -> set[str]:
+    """Numbers of the processes that this one descends from: a session of which it is part has made no change before."""
+    found: set[str] = set()
+    process = str(os.getpid())
+    while process not in ("0", "", *found):
+        found.add(process)
+        fields = (common.read(f"/proc/{process}/stat") or "").rpartition(")")[2].split()
+        process = fields[1] if len(fields) > 1 else ""
+    return found
 
 
 def covers(span: Span, moment: float) -> bool:
@@ -264,5 +354,5 @@ def read_journal(first: float, last: float, limit: float) -> list[LogLine]:
 
 def parse_journal(text: str) -> list[LogLine]:
     """Lines of `journalctl --output=short-unix`."""
-    rows = (re.match(r"([0-9.]+) \S+ ([^\s\[:]+)(?:\[[0-9]+\])?: (.*)", line) for line in common.lines(text))
-    return [LogLine(float(row[1]), row[2], row[3]) for row in rows if row]
+    rows = (re.match(r"([0-9.]+) \S+ ([^\s\[:]+)(?:\[([0-9]+)\])?: (.*)", line) for line in common.lines(text))
+    return [LogLine(float(row[1]), row[2], row[4], row[3] or "") for row in rows if row]

@@ -12,6 +12,7 @@ from checks.survey.host.entry_debs import DebComparison, compare_debs
 from checks.survey.host.host_entry import HostEntry
 
 MOST_TOLD = 2500  # entries of an answer
+MOST_GONE = 100  # accepted entries that are gone, of which the author is looked for
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
@@ -39,8 +40,12 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     accepted = AcceptedEntries(asked["folder"], asked["classes"])
     told = [_describe(entry, collection, accepted) for entry in unexplained[:MOST_TOLD]]
     new = [place for place, one in enumerate(told) if one["value"] != one["before"]]
-    for place, (since, author) in entry_authors.describe([unexplained[one] for one in new], asked["state"]).items():
-        told[new[place]] |= {"since": since, "author": author}
+    changed = [unexplained[one] for one in new]
+    gone = accepted.find_gone(collection.entries)[:MOST_GONE]
+    authors = entry_authors.describe([*gone, *changed], asked["state"], accepted.moment)
+    for place, (since, author) in authors.items():
+        if place >= len(gone):
+            told[new[place - len(gone)]] |= {"since": since, "author": author}
     if len(unexplained) > MOST_TOLD:
         bound = HostEntry("answer", "(bound reached)", f"too many entries: {len(unexplained)} of {MOST_TOLD}")
         told.append(_describe(bound, collection, accepted))
@@ -53,6 +58,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "excluded": collection.excluded,
         "accepted_serial": accepted.serial,
         "accepted_digest": accepted.digest,
+        "gone": [(one.kind, one.key, authors.get(place, (0.0, ""))[1]) for place, one in enumerate(gone)],
         "accepted_explained": [
             (entry.kind, entry.key)
             for entry in collection.entries

@@ -15,6 +15,7 @@ import sys
 import time
 import types
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ PACKAGE = "checks.survey.host"
 MARK = "rigwright-probe:"  # before what a probe has found: a login may print lines of its own
 WAITING = "rigwright-waiting:"  # before names of sections that have not answered yet
 SOON = 1.0  # seconds in which they usually have
+READ_EVERY = 1.0  # seconds between two lines of how many bytes sections have read
 LATE = "it took too long"
 
 
@@ -107,6 +109,19 @@ def tell(found: object, mark: str = "") -> None:
     sys.stdout.flush()
 
 
+def count_read_bytes(processes: Iterable[int], known: dict[int, int]) -> int:
+    """Bytes that processes have read, with their children that have ended (proc_pid_io(5)).
+
+    Args:
+        processes: Their numbers.
+        known: Process -> bytes of an earlier count; brought up to date.
+    """
+    for pid in processes:
+        with suppress(OSError, ValueError), open(f"/proc/{pid}/io") as file:
+            known[pid] = max(known.get(pid, 0), int(file.readline().partition(": ")[2]))
+    return sum(known.values())
+
+
 def probed(probe: subprocess.Popen[bytes]) -> dict[str, Any] | None:
     """Tell what a probe has found; returns the questions that this leads to, None where nobody asks any more.
 
@@ -162,13 +177,17 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
     # nobody has read what they answer before
     until = {name: time.monotonic() + limit for name, limit in limits.items()}
     slow, named = time.monotonic() + SOON, list[str]()
+    read, counted = dict[int, int](), slow
     while waiting.get_map():
         now = time.monotonic()
         left = sorted(one.data for one in waiting.get_map().values())
         if now >= slow and left != named:
             tell(left, WAITING)
             named = left
-        times = [slow, *(until[name] for name in left)] if now < slow else [until[name] for name in left]
+        if now >= counted:
+            tell(count_read_bytes(pids.values(), read), WAITING)
+            counted = now + READ_EVERY
+        times = [slow if now < slow else counted, *(until[name] for name in left)]
         for key, _ in waiting.select(max(0.0, min(times) - now)):
             piece = os.read(key.fd, 1 << 20)
             parts[key.data].append(piece)

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 
-from . import judgements
+from . import full_read, judgements
 from .observed_host import Host
 
 TYPE_CHECKING = False  # as in observed_host.py
@@ -77,7 +77,7 @@ def decide(host: Host) -> str:
         return ""
     if host.active(host.declared["job"]) in ("active", "activating"):
         return "an activation is running"
-    for judge, check in judgements.JUDGEMENTS:
+    for judge, check in (*judgements.JUDGEMENTS, (full_read.judge_full_read, "Y03")):
         try:
             judge(host)
         except Exception as error:

@@ -1,0 +1,26 @@
+"""Authors of failures: of the file or unit that a failed check names, as far as the host's logs tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Section
+
+
+@dataclass(frozen=True)
+class FailureAuthors:
+    """All of them."""
+
+    authors: list[str]
+    """For each failure what changed last of that which it names, when, and by whom; empty where no log tells."""
+
+
+FAILURE_AUTHORS: Section[FailureAuthors] = Section(
+    "failure_authors",
+    FailureAuthors,
+    lambda scene: None,
+    20.0,
+    phase="separate",
+    blind="what is in no log, or was changed in them",
+)
+"""Its question is that of checks/failure_authors.py: a host of which checks fail is asked once more."""
