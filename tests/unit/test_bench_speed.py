@@ -221,7 +221,7 @@ def test_what_is_slower_than_what_was_accepted_ends_with_1(timing: Timing, tmp_p
     done = timing(quick(), boot="c", driver="590.10")
     assert done.exit_code == 1, done.output
     assert "slower" in done.output
-    assert "compared with what was accepted before this changed: driver: 580.95.05 → 590.10" in done.output
+    assert "compared with the baseline from before these changes: driver: 580.95.05 → 590.10" in done.output
     # and nothing but --accept moves it
     assert [one.boot[0] for one in speed_baselines.load_history(file).for_instance("chat").accepted[-1].runs] == [
         "a",
@@ -292,7 +292,7 @@ def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timi
     )
     done = timing(quick(), f"--json={tmp_path / 'f.json'}", boot="c")
     assert done.exit_code == 1, done.output
-    assert "prefill 10k: accepted before, and not measured now" in done.output
+    assert "prefill 10k: in the baseline, but not measured now" in done.output
     (told,) = json.loads((tmp_path / "f.json").read_text())["runs"]
     assert (told["complete"], told["gone"]) == (True, ["prefill 10k"])
     # of another box, or with another limit, it is not missed
@@ -376,7 +376,7 @@ def test_an_instance_that_does_not_come_up_again_is_not_as_declared(timing: Timi
     systemctl.write_text(f'{systemctl.read_text()}[ "$1" != restart ] || {{ {failing}; }}\n')
     done = timing(quick(), "--boots=2", f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 1, done.output
-    assert "box1: rigwright-chat.service does not come up again: it \\x1b[2J fails" in done.output
+    assert "box1: rigwright-chat.service does not start again: it \\x1b[2J fails" in done.output
     assert len(json.loads((tmp_path / "f.json").read_text())["runs"]) == 1
 
 

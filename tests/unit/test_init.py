@@ -154,7 +154,7 @@ def test_a_rig_is_named_after_its_host(init, box, target, options, file, name):
     again = init(target, *options)
     assert (again.exit_code, again.output.splitlines()[-1]) == (
         2,
-        f"Error: {file} is there already: choose another with --output, or move it away",
+        f"Error: {file} already exists: choose another with --output, or move it away",
     )
 
 
@@ -278,8 +278,8 @@ def test_a_box_without_cards_is_asked_for_nothing_that_only_cards_have(init, box
     monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
     done = init("root@box", answer="\n" * 5)
     assert done.exit_code == 0, done.output
-    assert "What counts most?" not in done.output
-    assert "What shall it serve?" in done.output
+    assert "Priority?" not in done.output
+    assert "Variant to serve?" in done.output
     text = (box.folder / "box.py").read_text()
     assert '"instances": {"chat": {"variant": "ENGINE/NAME", "port": 8020}},' in text
 

@@ -43,7 +43,7 @@ def test_what_the_box_is_for_is_asked_as_variants_asks_or_an_option_or_nothing_y
     with load_for("lock"):
         entry = load_written(box.folder / "box.py")["rig"]["entry"]
     assert entry.get("instances") == ({"chat": instance} if instance else None)
-    asked = {"What counts most?", "What is it for?", "What shall it serve?"}
+    asked = {"Priority?", "Workload?", "Variant to serve?"}
     assert {one for one in asked if one in done.output} == (asked if answer is not None and not options else set())
 
 
@@ -63,7 +63,7 @@ def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Oper
     done = init("root@box", "--variant", "llamacpp/65k")
     assert done.exit_code == 0, done.output
     assert (
-        "Wrote box.py, and it is valid, but for what is not locked yet. Read it; then\n  rigwright lock box.py "
+        "Wrote box.py, and it is valid, except for unlocked files. Read it; then\n  rigwright lock box.py "
         in done.output
     )
     with load_for("lock"):
@@ -146,7 +146,7 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(
         "From here:",
         f"  ssh -L 8021:127.0.0.1:8021 -p 2222 -i {key} ops@192.0.2.7",
         f"  ssh -p 2222 -i {key} ops@192.0.2.7 sudo cat /etc/rigwright/credentials/chat.api-key   # the key",
-        'For others on your network: --listen, or "gateway" (docs/guides/gateway.md).',
+        'For clients on your network: --listen, or "gateway" (docs/guides/gateway.md).',
     ]
 
 
@@ -202,7 +202,7 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
     done = init("root@box", "--variant", "llamacpp/one", "--serve")
     assert done.exit_code == 1
     (last,) = done.output.splitlines()[-1:]
-    assert last == "Error: box.py is written, and `rigwright validate box.py` has failed, as said above"
+    assert last == "Error: box.py is written, and `rigwright validate box.py` has failed (see above)"
     assert ran.verbs == ["validate"]
 
 
@@ -210,5 +210,5 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
 def test_who_has_chosen_nothing_serves_nothing(init: Init, box: OperatorFolder, ran: RecordedVerbs) -> None:
     done = init("root@box", "--serve", answer="0\n0\n2\n0\n")
     assert (done.exit_code, ran.verbs) == (1, [])
-    assert "box.py is written; nothing was chosen that it could serve" in done.output
+    assert "box.py is written without a variant to serve" in done.output
     assert (box.folder / "box.py").exists()
