@@ -149,7 +149,7 @@ def test_hosts_out_of_reach_are_named_and_others_accepted(hosts: FakeHosts) -> N
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--accept", "--strict"], "--accept goes with --limit"),
+        (["--accept", "--strict"], "--accept allows only --limit"),
         (["--yes"], "--author and --yes need --accept."),
         (["--accept", "--yes", "--author", "a\nb"], "--author: 'a\\nb' is refused: must be a name of 1 to 200"),
         (["--ignore", "sudo,sudoo"], '--ignore: there is no class "sudoo"; did you mean "sudo"?'),

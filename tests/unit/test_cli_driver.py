@@ -92,8 +92,8 @@ def test_a_run_of_ours_is_told_the_same(box, performed, words, expected):
     ("words", "said"),
     [
         ("rollback --driver --to 3", "--to takes a generation's number and conflicts with --driver"),
-        ("rollback --reboot", "--reboot goes with --driver"),
-        ("rollback --to 3 --reboot", "--reboot goes with --driver"),
+        ("rollback --reboot", "--reboot needs --driver"),
+        ("rollback --to 3 --reboot", "--reboot needs --driver"),
         ("rollback --to 0", "must be a whole number from 1 to 1000000000"),
         ("deploy --to 3", "No such option"),
         ("deploy --driver", "No such option"),

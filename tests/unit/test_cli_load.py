@@ -196,7 +196,7 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--tokens=5",), "--tokens goes with --prompts"),
+        (("--tokens=5",), "--tokens needs --prompts"),
         (("--key-file=x",), "--key-file needs --gateway"),
         (("--streams=0",), "distinct numbers from 1 to 256"),
         (("--instance=other",), "--instance: "),

@@ -91,7 +91,7 @@ def load_written(path: Path) -> dict[str, Any]:
         (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
         (["ops@box", "--variant", "llamacpp/tow"], 'there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?'),
         (["ops@box", "--output", "gone/rig.py"], "there is no folder gone"),
-        (["ops@box", "--output", "key"], "key is there already"),
+        (["ops@box", "--output", "key"], "key already exists"),
         (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
     ],
 )
@@ -267,7 +267,7 @@ def test_a_box_that_cannot_be_reached_is_one_line(init, box, monkeypatch, capfd)
         port = listener.getsockname()[1]
     done = init(f"root@127.0.0.1:{port}")
     assert done.exit_code == 3
-    assert done.output.startswith(f"Error: cannot look at root@127.0.0.1:{port}: Connection refused (")
+    assert done.output.startswith(f"Error: cannot survey root@127.0.0.1:{port}: Connection refused (")
     assert done.output.count("\n") == 1
     assert "Traceback" not in capfd.readouterr().err
     assert not list(box.folder.glob("*.py"))

@@ -73,9 +73,9 @@ def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Oper
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--variant", "llamacpp/one", "--need", "context"], "--need, --workload and --cards do not go with it"),
+        (["--variant", "llamacpp/one", "--need", "context"], "--variant conflicts with --need, --workload and --cards"),
         (["--serve"], "no terminal to ask on: pass --need"),
-        (["--reboot"], "--reboot goes with --serve"),
+        (["--reboot"], "--reboot needs --serve"),
         (["--need", "speed"], '"speed" is none of them; allowed: context, one-card, streams, throughput'),
         (["--workload", "tetris"], '"tetris" is none of them'),
     ],
@@ -172,7 +172,7 @@ def test_clients_of_the_network_are_let_in_where_that_is_asked_for(
 def test_nothing_is_listened_for_where_nothing_is_served(init: Init, box: OperatorFolder) -> None:
     done = init("root@box", "--listen", "8021")
     assert (done.exit_code, (box.folder / "box.py").exists()) == (2, False)
-    assert "--listen: nothing was chosen that a gateway could offer" in done.output
+    assert "--listen: a gateway needs a variant to offer" in done.output
 
 
 @pytest.mark.parametrize(
