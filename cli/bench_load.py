@@ -135,7 +135,7 @@ def print_ladder(ladder: LoadLadder) -> None:
     for one in ladder.subjects:
         print_prose(
             f"\n{ladder.host}: {one.instance.name} ({one.instance.variant_name}), {ladder.plan.workload.name}, "
-            f"{ladder.plan.seconds:g} s a step, thinking {thinking}"
+            f"{ladder.plan.seconds:g} s per step, thinking {thinking}"
         )
         if one.rungs:
             columns = ("streams", "req/s", "QPS", "tokens/s", "failed", "running", "waiting", "KV %", "")
@@ -162,7 +162,7 @@ def _rate_cells(rung: LadderStep, plan: LadderPlan) -> tuple[str, ...]:
     state = [("" if value is None else f"{value:.0f}") for value in (rung.running, rung.waiting)]
     kv = "" if rung.kv is None else f"{100 * rung.kv:.0f}"
     notes = [f"{rung.refused} refused"] if rung.refused else []
-    notes += ["others asked, too"] if rung.is_contaminated else []
+    notes += ["other clients were active"] if rung.is_contaminated else []
     requests = (f"{rung.request_throughput:.1f}", f"{rung.nominal_throughput(plan.seconds):.1f}")
     tokens = f"{rung.figures()['output_throughput']:.0f}"
     return (str(rung.streams), *requests, tokens, str(rung.failure_count), *state, kv, ", ".join(notes))
@@ -258,9 +258,9 @@ def load(
 ) -> None:
     """Measure how many streams an instance serves.
 
-    Each step runs more streams, each of which asks again after its answer. Clients run on the host, at the instance's
-    own socket or with --gateway at the gateway. Figures are named as in `vllm bench serve`: TTFT includes the wait for
-    a free sequence. Deploys wait. An interrupt keeps the steps so far, marked as not complete.
+    Each step runs more streams, each of which sends its next request after its answer. Clients run on the host, at the
+    instance's own socket or with --gateway at the gateway. Figures are named as in `vllm bench serve`: TTFT includes
+    the wait for a free sequence. Deploys wait. An interrupt keeps the steps so far, marked as not complete.
     Exit status: 0, all requests were answered. 1, some failed. 2, the command is refused, or the instance is in use.
     3, a host was not reached.
     Example: rigwright bench load rig.py --limit box1 --instance chat --streams 1,4,16
@@ -298,7 +298,7 @@ def load(
 def _parse_workload(name: str, prompts: Path | None, tokens: int | None) -> LoadWorkload:
     if prompts is None:
         if tokens is not None:
-            raise click.UsageError("--tokens goes with --prompts: a workload has its own")
+            raise click.UsageError("--tokens needs --prompts: a workload sets its own")
         return WORKLOADS[name]
     try:
         return load_prompts(prompts, tokens or CHAT_TOKENS)
@@ -344,5 +344,5 @@ def _measure_ladder(
             ladder.ended = "failed"
             click.echo(f"{box.name}: {error}", err=True)
         if not ladder.ended and ladder.steps < len(plan.streams):
-            ladder.ended = "nothing is answered any more"
+            ladder.ended = "the instance no longer answers"
         return ladder

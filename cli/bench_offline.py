@@ -42,7 +42,11 @@ def _shared_options(verb: DecoratedVerb) -> DecoratedVerb:
         JSON_OPTION,
         click.option("--output-tokens", type=WholeNumber(1, 1 << 20), default=128, show_default=True),
         click.option("--input-tokens", type=WholeNumber(1, 1 << 20), default=512, show_default=True),
-        click.option("--stop", is_flag=True, help="Stop it: clients get no answer meanwhile, requests are cut off."),
+        click.option(
+            "--stop",
+            is_flag=True,
+            help="Agree to stop the instance: it cuts off requests, and clients get no answer meanwhile.",
+        ),
         click.option("--instance", metavar="NAME", required=True, help="Which one."),
         LIMIT_OPTION,
         INVENTORY_ARGUMENT,
@@ -53,7 +57,9 @@ def _shared_options(verb: DecoratedVerb) -> DecoratedVerb:
 
 @click.command()
 @_shared_options
-@click.option("--prompts", type=WholeNumber(1, 100_000), default=200, show_default=True, help="All of them at once.")
+@click.option(
+    "--prompts", type=WholeNumber(1, 100_000), default=200, show_default=True, help="Number of prompts, sent at once."
+)
 def throughput(
     inventory: str,
     limit: str | None,
@@ -78,7 +84,7 @@ def throughput(
 @click.command()
 @_shared_options
 @click.option("--batch", type=WholeNumber(1, 4096), default=8, show_default=True, help="Requests at once.")
-@click.option("--batches", type=WholeNumber(1, 1000), default=10, show_default=True, help="That are measured.")
+@click.option("--batches", type=WholeNumber(1, 1000), default=10, show_default=True, help="Measured batches.")
 def latency(
     inventory: str,
     limit: str | None,
@@ -110,7 +116,7 @@ def _run_offline_bench(
             refuse_context_overflow(host, one, wanted.input_tokens + wanted.output_tokens)
         if not stop:
             raise InvalidRequest(
-                f"{host}: {one.name} has to be stopped for it, and clients get no answer meanwhile: --stop"
+                f"{host}: {one.name} must stop for it, and clients get no answer meanwhile: agree with --stop"
             )
 
     found, gone = connect_boxes(inventory, limit, (name,), judge)
@@ -118,7 +124,9 @@ def _run_offline_bench(
     if not pairs:
         raise HostUnreached(f"{', '.join(gone)}: cannot be reached")
     if len(pairs) > 1:
-        raise InvalidRequest(f"{', '.join(box.name for box, _ in pairs)} have one of that name: say which by --limit")
+        raise InvalidRequest(
+            f"{', '.join(box.name for box, _ in pairs)} have an instance of that name: choose one with --limit"
+        )
     ((box, one),) = pairs
     # what it imports waits for threads: pyinfra's gevent has to be there before
     from bench import offline_job

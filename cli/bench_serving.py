@@ -32,7 +32,9 @@ GOAL = 0.99
 @click.option("--tokens", type=WholeNumber(2, 4096), default=128, show_default=True, help="Tokens per answer.")
 @click.option("--loads", type=WholeNumber(1, 100), default=4, show_default=True, help="Loads per side and round.")
 @click.option("--rounds", type=WholeNumber(1, 50), default=3, show_default=True, help="Rounds of each side.")
-@click.option("--together", is_flag=True, help="Both processes at once, asked in turns: memory must hold both.")
+@click.option(
+    "--together", is_flag=True, help="Run both processes at once and alternate requests; memory must hold both."
+)
 @JSON_OPTION
 def serving(
     inventory: str,
@@ -133,7 +135,7 @@ def _sure(report: ServingReport) -> list[str]:
                 said + f"{sure.ratio:.3f}, {sure.low:.3f} to {sure.high:.3f} with 95 % confidence ({sure.groups} "
                 f"{'pairs of loads' if row.way == PORT else 'rounds'}): {sure.describe_against_goal(GOAL)}"
                 if sure
-                else said + "one round says nothing of the next start: take more --rounds"
+                else said + "one round does not show how starts differ: use more --rounds"
             )
     return lines
 

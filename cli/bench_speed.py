@@ -129,7 +129,7 @@ def speed(
     Example: rigwright bench speed rig.py --limit box1 --accept
     """
     if quick and accept:
-        raise click.UsageError("--accept does not go with --quick: it is not the whole protocol")
+        raise click.UsageError("--accept conflicts with --quick: a baseline needs the complete protocol")
     found, gone = connect_boxes(inventory, limit, instance)
     pairs = select_instances(found, instance)
     books = {}
@@ -185,10 +185,10 @@ def _restart_instance(box: ConnectedHost, instance: Instance) -> None:
     name = shlex.quote(instance.unit)
     script = f"systemctl reset-failed {name} 2>/dev/null; systemctl restart {name}"
     with progress.task(box.name, instance.name) as task:
-        task.start_step(f"{instance.name}: starting it anew")
+        task.start_step(f"{instance.name}: restarting it")
         answer = root_shell.run_command(box.target, script)
     if answer.status:
-        raise NotAsDeclared(f"{box.name}: {instance.unit} does not come up again: {printable(answer.complaint)}")
+        raise NotAsDeclared(f"{box.name}: {instance.unit} does not start again: {printable(answer.complaint)}")
 
 
 def _measure_instance(
@@ -252,7 +252,7 @@ def _ask_function(client: HostClient, instance: Instance, metrics: str) -> Calla
 
 def print_changes(changes: Sequence[str]) -> None:
     """Say what is another than it was when what a run is compared with was accepted."""
-    print_paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
+    print_paragraph(f"compared with the baseline from before these changes: {'; '.join(changes)}", hang=4)
 
 
 def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateComparison]:
@@ -265,7 +265,7 @@ def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[Rate
     rows = compare_rates(run, before.runs) if before and run.rates else []
     _print_run(made, run, rows)
     if before is None and not accept:
-        click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
+        click.echo("no baseline yet: --accept saves a run as the baseline of later ones")
     elif changes:
         print_changes(changes)
     if accept and run.is_comparable:
@@ -274,11 +274,11 @@ def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[Rate
         runs = format_count(len(page.accepted[-1].runs), "run")
         click.echo(f"accepted: {runs} of {format_count(starts, 'start')} of the engine")
     elif accept:
-        click.echo("not accepted: it is not whole, or others were served meanwhile")
+        click.echo("baseline not saved: the run was incomplete, or other clients were active")
     speed_baselines.save_history(place, whole.with_instance(made.instance.name, page))
     made.gone = missing_rates(before, run) if run.is_comparable else []
     for name in made.gone:
-        print_paragraph(f"{name}: accepted before, and not measured now", hang=4)
+        print_paragraph(f"{name}: in the baseline, but not measured now", hang=4)
     return rows if run.is_comparable else []
 
 
@@ -309,11 +309,9 @@ def _print_run(made: SpeedMeasurement, run: BaselineRun, rows: list[RateComparis
                 print_paragraph(f"{part.name}: {said}", hang=4)
     for name, series in run.rates.items():
         if series.variation > STEADY:
-            print_paragraph(
-                f"{name}: not steady: CV {100 * series.variation:.1f} %, of which 5 % is usual at most", hang=4
-            )
+            print_paragraph(f"{name}: unsteady: CV {100 * series.variation:.1f} %, above 5 %", hang=4)
     if any(row.verdict == "unjudged" for row in rows):
-        print_paragraph("not judged: what was accepted is of one start of the engine: accept a run of another", hang=4)
+        print_paragraph("not judged: the baseline has one start of the engine: accept a run of another start", hang=4)
     _print_conditions(made)
 
 
@@ -333,7 +331,7 @@ def _print_conditions(made: SpeedMeasurement) -> None:
         print_paragraph(made.instance.variant.evidence.description, hang=4)
     if made.contaminated:
         print_paragraph(
-            f"contaminated: others were served, too ({made.foreign} tokens): neither judged nor accepted", hang=4
+            f"contaminated: other clients were active ({made.foreign} tokens): neither judged nor accepted", hang=4
         )
     if made.ended:
         print_paragraph(f"not complete: {made.ended}: {printable(made.said)}", hang=4)

@@ -61,7 +61,7 @@ def stress(
     Example: rigwright bench stress rig.py --limit box1 --instance chat --up-to 40000
     """
     if grow and not soak:
-        raise InvalidRequest("--grow goes with --soak")
+        raise InvalidRequest("--grow needs --soak")
     found, gone = connect_boxes(inventory, limit, instance)
     wanted = select_instances(found, instance)
     interrupt = InterruptHandler()
@@ -93,7 +93,7 @@ def stress(
                 show = partial(_show_step, task, one.name)
                 stressed = StressTarget(client, one, service, context, lambda: _read_memory(box, one), show, up_to)
                 if (why := stressed.check_idle()) and not beside_others:
-                    judged.ended, judged.refused = f"{why}: --beside-others loads it all the same", True
+                    judged.ended, judged.refused = f"{why}: --beside-others runs it anyway", True
                     return
                 for probed in _probes(stressed, box, one):
                     checks.append(probed)

@@ -132,7 +132,7 @@ def _render_nodes(columns: Sequence[PicturedCard], top: int) -> Iterator[Markup]
     for node in dict.fromkeys(card.node for card in columns):
         numbers = [number for number, card in enumerate(columns) if card.node == node]
         x, count = EDGE + numbers[0] * (CARD_WIDTH + GAP), len(numbers)
-        name = "NUMA node not told" if node is None else f"NUMA node {node}"
+        name = "NUMA node unknown" if node is None else f"NUMA node {node}"
         yield Markup('<rect class="node" x="{}" y="{}" width="{}" height="{}" rx="8"/>').format(
             x, top, count * (CARD_WIDTH + GAP) - 2, CARD_HEIGHT + 34
         )

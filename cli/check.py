@@ -45,11 +45,11 @@ from rigwright.problems import describe_unknown
     help="Ignore changes of these classes, such as logging,host_names.",
     shell_complete=shell_completion.complete_entry_classes,
 )
-@click.option("--accept", is_flag=True, help="List unexplained changes, and accept them after a question.")
+@click.option("--accept", is_flag=True, help="List unexplained changes, and accept them after confirmation.")
 @click.option("--author", metavar="NAME", default="", help="With --accept: the reviewer. Default: git's user.name.")
-@click.option("--yes", is_flag=True, help="With --accept: ask nothing.")
+@click.option("--yes", is_flag=True, help="With --accept: do not ask.")
 @click.option("--history", is_flag=True, help="Print what each box's own checks reported, and since when.")
-@click.option("--serving", is_flag=True, help="Ask instances for all that their variants declare, instead of hosts.")
+@click.option("--serving", is_flag=True, help="Test what the variants of instances declare, instead of hosts.")
 @INSTANCE_OPTION
 @access_options
 @click.option(
@@ -106,7 +106,7 @@ def check(
         raise click.UsageError(f"Missing argument 'INVENTORY'. {describe_missing()}")
     if serving:
         if only or severity or deep or verbose or strict or ignore or accept or author or yes or history:
-            raise click.UsageError("--serving goes with --limit, --instance, --gateway, --json and --junit alone.")
+            raise click.UsageError("--serving allows only --limit, --instance, --gateway, --json and --junit.")
         from cli.check_serving import check_instances
         from cli.instance_access import parse_access
 
@@ -119,10 +119,10 @@ def check(
         ("--key-file", key_file),
     ):
         if used:
-            raise click.UsageError(f"{name} goes with --serving.")
+            raise click.UsageError(f"{name} needs --serving.")
     if accept:
         if only or severity or page or junit or as_json or history or strict or ignore:
-            raise click.UsageError("--accept goes with --limit, --author, --yes, --deep and --verbose alone.")
+            raise click.UsageError("--accept allows only --limit, --author, --yes, --deep and --verbose.")
         with import_speedups.without_module_locks():
             import pyinfra_cli
 
@@ -130,10 +130,10 @@ def check(
 
         sys.exit(accept_changes(inventory, limit, author, yes=yes, deep=deep, verbose=verbose))
     if author or yes:
-        raise click.UsageError("--author and --yes go with --accept.")
+        raise click.UsageError("--author and --yes need --accept.")
     if history:
         if only or severity or page or junit or deep or verbose or strict or ignore:
-            raise click.UsageError("--history goes with --limit and --json alone.")
+            raise click.UsageError("--history allows only --limit and --json.")
         from cli.check_history import print_history
 
         print_history(inventory, limit, as_json=as_json)

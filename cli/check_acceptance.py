@@ -130,7 +130,7 @@ def _propose(name: str, seen: SurveyedHost) -> Proposal | None:
         print_prose(f"{name}: refused: {review.problem}: {fetch}", err=True)
         return None
     if review.problem:
-        print_prose(f"{name}: {review.problem}: all entries are reviewed anew")
+        print_prose(f"{name}: {review.problem}: all entries need a new review")
     unacceptable = tuple(strip_control_characters(f"{one.key}: {one.problem}") for one in review.unacceptable)
     if review.state == "reviewed":
         return Proposal(seen, found, tuple(one.printable() for one in review.changes), 0, unacceptable)
@@ -178,10 +178,10 @@ def _accept(name: str, proposal: Proposal, inventory: str, author: str) -> bool:
         store_accepted(proposal.seen.target, proposal.seen.rig, accepted)
     except EntriesChanged as error:
         restore_accepted(file, proposal.seen.accepted)
-        text = f"nothing is accepted, for the host has changed meanwhile: {error}; review it again"
+        text = f"nothing is accepted, because the host has changed meanwhile: {error}; review it again"
     except (Drift, ValueError, root_shell.ConnectionGone) as error:
         # the host may have stored the entries, or not: the file stays, and the next check tells
-        text = f"the host does not answer that it has stored them: {error}; repeat this"
+        text = f"the host did not confirm that it stored them: {error}; run the same command again"
     else:
         text = ""
     if text:

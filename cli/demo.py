@@ -29,7 +29,7 @@ def demo(release: str) -> None:
     """Try it on a throwaway host.
 
     Boots a host on this machine, deploys a rig with a prebuilt llama.cpp, checks it and asks its model a question. The
-    first run takes about two minutes; the next one seconds.
+    first run takes 77 seconds on two idle cores, later ones about 40.
     Example: rigwright demo
     """
     started = time.monotonic()
@@ -50,10 +50,10 @@ def demo(release: str) -> None:
     booted = time.monotonic()
     inventory = str(INVENTORY)
     if _run_verb("deploy", inventory):
-        raise NotAsDeclared(f"the demo's deploy failed, as said above; fix that, then run {prog_name()} demo again")
+        raise NotAsDeclared(f"the demo's deploy failed (see above); fix that, then run {prog_name()} demo again")
     deployed = time.monotonic()
     if _run_verb("check", inventory):
-        raise NotAsDeclared("a check of the demo fails, as said above")
+        raise NotAsDeclared("a check of the demo fails (see above)")
     checked = time.monotonic()
     answer = ask_model(lab, "Are you there?")
     if not answer:

@@ -165,7 +165,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     except NotAsDeclared as error:
         raise (HostUnreached if gone else NotAsDeclared)(error.message) from None
     if gone:
-        raise HostUnreached(f"not reached, and left as they are: {', '.join(sorted(gone))}")
+        raise HostUnreached(f"not reached, and unchanged: {', '.join(sorted(gone))}")
 
 
 def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
@@ -178,7 +178,7 @@ def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
             from pyinfra.context import ctx_state
 
             reached = {host.name for host in ctx_state.get().activated_hosts}
-            raise (NotAsDeclared if reached >= {*rigs} else HostUnreached)(f"{wanted.verb} failed, as said above")
+            raise (NotAsDeclared if reached >= {*rigs} else HostUnreached)(f"{wanted.verb} failed (see above)")
         return
     import_speedups.speed_up_operations()
     from cli.deploy_run import run_deploy
@@ -251,9 +251,9 @@ def rollback(
     Example: rigwright rollback rig.py --limit box1 --to 3
     """
     if driver and to:
-        raise click.UsageError("--to is a generation's number: it does not go with --driver")
+        raise click.UsageError("--to takes a generation's number and conflicts with --driver")
     if reboot and not driver:
-        raise click.UsageError("--reboot goes with --driver: another generation needs none")
+        raise click.UsageError("--reboot needs --driver: another generation needs no reboot")
     orders = ({"to": to} if to else {}) | ({"driver": True} if driver else {}) | _reboot_consent(reboot)
     run_request(RunRequest(inventory, limit, "rollback", dry, verbose, orders=orders))
 

@@ -129,7 +129,7 @@ def _diagnose_all(
     usable = [box for box in boxes if box.name not in away]
     red = collect_failed_checks(str(inventory), ",".join(box.name for box in usable)) if checks and usable else {}
     causes = map_hosts(usable, lambda box: _diagnose_box(str(inventory), box, names, red))
-    rest = _blocking("invalid-declaration", "its declaration is refused: its state was not examined")
+    rest = _blocking("invalid-declaration", "its inventory entry is invalid: its state was not examined")
     found = [here, *(DiagnosedHost(name, [fault], reached=False) for name, fault in away.items()), *causes]
     return found + [DiagnosedHost(one.name, [rest]) for one in invalid if one.name not in away], refused
 
@@ -149,14 +149,14 @@ def _diagnose_box(
 ) -> DiagnosedHost:
     """Faults of a connected host, those that keep it from being deployed to first."""
     mine = [one for one in box.rig.instances if not names or one.name in names]
-    unseen = [] if red is not None else ["checks: they did not run to their end"]
+    unseen = [] if red is not None else ["checks: they are incomplete"]
     try:
         blocking = list(
             _check_deployability(lambda verb: f"{prog_name()} {verb} --limit {box.name} {shlex.quote(inventory)}", box)
         )
         evidence, missed = collect_evidence(inventory, box, mine, (red or {}).get(box.name, ()))
     except (click.ClickException, root_shell.ConnectionGone) as error:
-        fault = _blocking("no-answer", f"it does not answer as it should: {getattr(error, 'message', error)}")
+        fault = _blocking("no-answer", f"its answer is invalid: {getattr(error, 'message', error)}")
         return DiagnosedHost(box.name, [fault], reached=False)
     causes = diagnose_host(evidence, {one.name: kind_of(one).causes for one in mine})
     causes = [one for one in causes if one.weight >= LEAST]
@@ -254,11 +254,11 @@ def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: 
         contact = meet(name, data)
     except HostKeyUnavailable as error:
         return _blocking(
-            "unreachable", f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} says where it stops"
+            "unreachable", f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} shows where it stops"
         )
     if contact.found == contact.expected:
         return None
-    known = f"another than {contact.expected.fingerprint}" if contact.expected else "which nothing here knows"
+    known = f"another than {contact.expected.fingerprint}" if contact.expected else "which is unknown here"
     return _blocking(
         "host-key",
         f"it shows the host key {contact.found.fingerprint}, {known}",
@@ -276,7 +276,7 @@ def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
         line = shlex.quote(f"{user} ALL=(ALL) NOPASSWD: ALL")
         return _blocking("no-root", str(error), f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
     except root_shell.ConnectionGone as error:
-        return _blocking("no-answer", f"it does not answer as it should: {error}")
+        return _blocking("no-answer", f"its answer is invalid: {error}")
     if found == ["0"]:
         return None
     return _blocking("no-root", "the SSH user is not root", 'put "_sudo": True among its keys in the inventory')
@@ -297,7 +297,7 @@ def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Ite
     for text in (*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time())):
         yield _blocking("deploy-refused", text)
     if observed.look is None:
-        yield _blocking("no-answer", f"it does not answer as it should: {observed.why}")
+        yield _blocking("no-answer", f"its answer is invalid: {observed.why}")
     states = [observed.assess_state(one) for one in box.rig.instances] if observed.look else []
     undeployed = [one for one in states if one.remediation == ("deploy",)]
     aim = goal_for(served, wanted.generation)
@@ -306,7 +306,7 @@ def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Ite
     elif undeployed:
         yield _blocking("not-deployed", "; ".join(one.describe() for one in undeployed), again("deploy"))
     elif aim.number is None or aim.number != served.current:
-        yield _blocking("other-generation", "it does not serve what the inventory declares", again("deploy"))
+        yield _blocking("other-generation", "its services differ from the inventory", again("deploy"))
     if observed.look and observed.look.reboot:
         yield _blocking("reboot-pending", "a reboot is pending", again("ssh --sudo") + " reboot")
     for one, state in zip(box.rig.instances, states, strict=False):

@@ -55,11 +55,11 @@ SSH_TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 # What an operator runs next, in order. Looking a verb up would load it, and gevent with it, after SSH was used.
 NEXT_STEPS = (
-    ("lock {}", "find and hash what it serves"),
-    ("validate {}", "is the file right?"),
-    ("plan {}", "what would change on the box?"),
-    ("deploy {}", "change it; --dry only shows what would"),
-    ("check {}", "is the box what the file says?"),
+    ("lock {}", "find and hash its files"),
+    ("validate {}", "report every mistake in it"),
+    ("plan {}", "preview the changes"),
+    ("deploy {}", "apply the changes"),
+    ("check {}", "compare the box with the file"),
 )
 
 
@@ -67,8 +67,8 @@ NEXT_STEPS = (
 @click.argument("target", metavar="USER@HOST[:PORT]")
 @click.option("--output", metavar="FILE", help="The inventory to write; default: NAME.py in this folder.")
 @click.option("--name", help="The rig's name; default: the host's.")
-@click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
-@click.option("--need", type=SuggestingChoice(tuple(NEEDS)), help="What counts most, as in `rigwright show variants`.")
+@click.option("--variant", metavar="ENGINE/NAME", help="The variant to serve, by the catalogue's name.")
+@click.option("--need", type=SuggestingChoice(tuple(NEEDS)), help="Priority, as in `rigwright show variants`.")
 @click.option("--workload", type=SuggestingChoice(WORKLOADS), help="Workload to optimise for.")
 @click.option("--cards", type=WholeNumber(0, 16), help="Number of its cards to use; default: all free ones.")
 @click.option("--serve", is_flag=True, help="Then lock, validate and deploy it, and print its address.")
@@ -110,11 +110,11 @@ def init(
     """
     wish = VariantRequest(variant, need, workload, cards)
     if variant is not None and (need or workload or cards is not None):
-        raise click.UsageError("--variant says what is served: --need, --workload and --cards do not go with it")
+        raise click.UsageError("--variant conflicts with --need, --workload and --cards")
     if serve and not (wish.is_complete or _is_interactive()):
         raise click.UsageError("--serve: no terminal to ask on: pass --need, --workload or --variant")
     if reboot and not serve:
-        raise click.UsageError("--reboot goes with --serve: nothing else changes the box")
+        raise click.UsageError("--reboot needs --serve: nothing else changes the box")
     connection = _connection_keys(target, key, sudo)
     if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
         raise click.ClickException(
@@ -153,13 +153,15 @@ def init(
     found = _choose_offer(wish, survey, answers, catalog, lock, str(file.resolve()))
     answers = replace(answers, variant=found.variant if found else None)
     if listen is not None and found is None:
-        raise click.ClickException("--listen: nothing was chosen that a gateway could offer; no file was written")
+        raise click.ClickException(
+            "--listen: a gateway needs a variant to offer, and none was chosen; no file was written"
+        )
     unlocked = found is not None and found.unlocked
     _write_inventory(file, render_inventory(survey, answers, catalog), unlocked)
 
     if serve:
         if found is None:
-            raise NotAsDeclared(f"{file} is written; nothing was chosen that it could serve")
+            raise NotAsDeclared(f"{file} is written without a variant to serve")
         # here, for no other use of this verb has to wait for it
         from cli.init_prompts import ServeRequest, serve_box
 
@@ -169,11 +171,11 @@ def init(
         )
         serve_box(box)
         return
-    lacking = ", but for what is not locked yet" if unlocked else ""
+    lacking = ", except for unlocked files" if unlocked else ""
     print_prose(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
     steps = NEXT_STEPS if unlocked or found is None else NEXT_STEPS[1:]
     if found is None:
-        steps = (("show variants {}", "what could it serve?"), *steps)
+        steps = (("show variants {}", "list the variants that fit"), *steps)
     shown = {words.format(shlex.quote(str(file))): why for words, why in steps}
     for words, why in shown.items():
         lead = f"  {prog_name()} {words.ljust(max(map(len, shown)))}   "
@@ -226,7 +228,7 @@ def _require_new_file(path: str) -> Path:
     if not path or not path.isprintable():
         raise click.ClickException(f"--output {format_value(path)} is refused: must be a file's name")
     if file.is_symlink() or file.exists():
-        raise click.ClickException(f"{file} is there already: choose another with --output, or move it away")
+        raise click.ClickException(f"{file} already exists: choose another with --output, or move it away")
     if not file.parent.is_dir():
         raise click.ClickException(f"there is no folder {file.parent}")
     return file
@@ -252,7 +254,7 @@ def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: s
     try:
         contact = probe_host_key(target, connection_data("", target, keys))
     except HostKeyUnavailable as error:
-        raise HostUnreached(f"cannot look at {target}: {flatten_text(str(error))}") from None
+        raise HostUnreached(f"cannot survey {target}: {flatten_text(str(error))}") from None
     found, expected = contact.found, contact.expected
     wanted = fingerprint or (expected.fingerprint if expected else None)
     if wanted not in (None, found.fingerprint):
@@ -289,7 +291,7 @@ def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
     try:
         return survey_host(target, keys, sudo=bool(connection.get("_sudo")))
     except HostKeyUnavailable as error:
-        raise HostUnreached(f"cannot look at {target}: {flatten_text(str(error))}") from None
+        raise HostUnreached(f"cannot survey {target}: {flatten_text(str(error))}") from None
 
 
 def _print_survey(name: str, survey: BoxSurvey, catalog: Catalog) -> None:

@@ -73,7 +73,7 @@ def choose_variant(
     if not offers:
         raise click.ClickException(describe_no_match(catalog, tuple(_free_cards(survey, catalog)[: wish.cards])))
     said = "; ".join(f"{one.variant}: {one.refusal}" for one in offers)
-    raise click.ClickException(f"what answers that does not fit this box: {said}")
+    raise click.ClickException(f"the matching variants do not fit this box: {said}")
 
 
 def _free_cards(survey: BoxSurvey, catalog: Catalog) -> list[frozenset[str]]:
@@ -101,8 +101,8 @@ def _prompt_request(wish: VariantRequest, survey: BoxSurvey, catalog: Catalog) -
     purposes = [catalog.variants[name].purpose for name in _matching_variants(wish, survey, catalog)]
     needs = {need: words for need, words in NEEDS.items() if any(one and need in one.needs for one in purposes)}
     workloads = {name: name for name in WORKLOADS if any(one and name in one.workloads for one in purposes)}
-    need = _prompt_choice("What counts most?", needs, "nothing above all")
-    workload = _prompt_choice("What is it for?", workloads, "all kinds of things")
+    need = _prompt_choice("Priority?", needs, "no priority")
+    workload = _prompt_choice("Workload?", workloads, "any")
     free = len(_free_cards(survey, catalog))
     cards = wish.cards
     if free and cards is None:
@@ -135,7 +135,7 @@ def _prompt_offer(
             print_prose(describe_no_match(catalog, tuple(_free_cards(survey, catalog)[: wish.cards])))
         print_prose("Nothing is served yet.")
         return None
-    print_prose(f"\nWhat shall it serve?\n  0  {NO_ANSWER}")
+    print_prose(f"\nVariant to serve?\n  0  {NO_ANSWER}")
     for number, one in enumerate(fitting, start=1):
         print_prose(f"  {number}  {_describe_offer(one, catalog)}")
         if purpose := catalog.variants[one.variant].purpose:
@@ -186,7 +186,7 @@ def serve_box(box: ServeRequest) -> None:
         click.echo(f"\n==> {prog_name()} {words}")
         # each in a process of its own: pyinfra's gevent has to be there before SSH was used
         if _run_rigwright([sys.executable, str(ROOT), verb, str(box.file.resolve()), *options]):
-            raise NotAsDeclared(f"{box.file} is written, and `{prog_name()} {words}` has failed, as said above")
+            raise NotAsDeclared(f"{box.file} is written, and `{prog_name()} {words}` has failed (see above)")
     words = shlex.join(["check", str(box.file), "--serving"])
     click.echo(f"\n==> {prog_name()} {words}")
     if _run_rigwright([sys.executable, str(ROOT), "check", str(box.file.resolve()), "--serving"]):
@@ -199,13 +199,13 @@ def serve_box(box: ServeRequest) -> None:
     key = f"{Roots().config}/credentials/{INSTANCE}.api-key"
     sudo = ["sudo"] if box.connection.get("_sudo") else []
     click.echo(
-        f"\n{box.model} answers at http://127.0.0.1:{box.port}/v1 on the box, with a key that it has made. From here:\n"
+        f"\n{box.model} answers at http://127.0.0.1:{box.port}/v1 on the box, with a key of its own. From here:\n"
         f"  {shlex.join(['ssh', '-L', f'{box.port}:127.0.0.1:{box.port}', *way])}\n"
         f"  {shlex.join(['ssh', *way, *sudo, 'cat', key])}   # the key\n"
         + (
             f"Clients on the network: http://{host}:{box.listen}/v1, without a key."
             if box.listen
-            else 'For others on your network: --listen, or "gateway" (docs/guides/gateway.md).'
+            else 'For clients on your network: --listen, or "gateway" (docs/guides/gateway.md).'
         )
     )
 

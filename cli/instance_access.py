@@ -88,7 +88,7 @@ def parse_access(gateway: bool, listener: str | None, key_file: str | None) -> C
     """
     for name, value in (("--listener", listener), ("--key-file", key_file)):
         if value and not gateway:
-            raise click.UsageError(f"{name} goes with --gateway")
+            raise click.UsageError(f"{name} needs --gateway")
     return ClientAccess(gateway, listener, key_file)
 
 
@@ -165,6 +165,6 @@ class InterruptHandler:
         if self.asked:
             os._exit(INTERRUPTED_STATUS)
         self.asked = True
-        print_prose("\nInterrupted: what came until now is kept. Again to end at once.", err=True)
+        print_prose("\nInterrupted, partial results kept. Press Ctrl-C again to quit now.", err=True)
         for one in tuple(self._running):
             one.close()

@@ -90,5 +90,5 @@ def restore_file(path: Path, content: bytes, text: bytes, said: str) -> None:
         NotAsDeclared: somebody has changed it meanwhile.
     """
     if path.read_bytes() != text:
-        raise NotAsDeclared(f"{said}. {path} was changed meanwhile, and is left as it is: edit it by hand")
+        raise NotAsDeclared(f"{said}. {path} changed meanwhile and was not overwritten: edit it by hand")
     replace_file(path, text, content)

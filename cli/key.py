@@ -18,12 +18,12 @@ from rigwright.survey.inventory_draft import flatten_text
 TRUST_INSTRUCTIONS = """\
 {there} {path}, SHA-256
   {fingerprint}
-Its key, {key}, stays on this machine: whoever has it can stand in for every gateway of this inventory.
-Clients trust it so (the file is what is printed here on standard output):
+Its key, {key}, stays on this machine: a copy of it can impersonate every gateway of this inventory.
+To make clients trust it (standard output has ca.crt):
   curl --cacert ca.crt https://...
-  export SSL_CERT_FILE=ca.crt           openai for Python, httpx: it takes the place of the system's list
+  export SSL_CERT_FILE=ca.crt           openai for Python, httpx: it replaces the system's list
   export REQUESTS_CA_BUNDLE=ca.crt      requests, likewise
-  export NODE_EXTRA_CA_CERTS=ca.crt     openai for Node, and other programs in it: beside the list
+  export NODE_EXTRA_CA_CERTS=ca.crt     openai for Node, and other programs in it: it adds to the list
   Debian, Ubuntu:  cp ca.crt /usr/local/share/ca-certificates/rigwright.crt && update-ca-certificates
   Firefox: Settings, Certificates, Authorities, Import; Chrome: Settings, Security, Manage certificates"""
 

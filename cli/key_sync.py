@@ -278,7 +278,7 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
             False,
         )
     if not one.deployed:
-        return "nothing is deployed yet: the first deploy brings the keys", True
+        return "nothing is deployed yet: the first deploy sends the keys", True
     if one.newer:
         return (
             f"the keys were not updated: "

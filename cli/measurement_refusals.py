@@ -44,7 +44,7 @@ def refuse_busy(box: ConnectedHost, instance: Instance, client: HostClient, metr
     if seen and seen.is_busy and not beside_others:
         raise InvalidRequest(
             f"{box.name}: {instance.name} works on {(seen.running or 0) + (seen.waiting or 0):.0f} requests of others: "
-            "they would be slowed, and their tokens counted; --beside-others loads it all the same"
+            "the run would slow them and count their tokens; --beside-others runs it anyway"
         )
 
 

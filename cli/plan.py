@@ -151,7 +151,7 @@ def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan)
     for name in made.interrupted:
         if name not in units:
             others = {state.unit for state in wanted.generation.unit_states}
-            what = "(restart)" if name in others else "not declared any more (stop)"
+            what = "(restart)" if name in others else "no longer declared (stop)"
             said.append(f"{_instance_label(name)}: {what}")
             continue
         found = compare_units(units[name], written[name]).describe() if name in written else []
@@ -238,12 +238,12 @@ def _describe_plan(one: HostPlan) -> list[str]:
         repairs = "a deploy repairs what it owns (`deploy --dry` lists repairs)"
         notes.append(f"changed since a deploy verified it: {changed}; {repairs}")
     if not made.steps:
-        return [*notes, "nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"]
+        return [*notes, "nothing to do (`deploy --dry` also compares folders, users, keys, modes and cards)"]
     notes += one.changed
     if not made.interrupted:
-        notes.append("interrupts nothing that is served now")
+        notes.append("interrupts no instance")
     if made.fetched_bytes:
         amount, source = format_size(made.fetched_bytes), made.bundle_folder
         how = f"gets {amount} from {source}" if source else f"fetches {amount} by the lock"
-        notes.append(f"{how}, beside packages and tools")
+        notes.append(f"{how}, plus packages and tools")
     return notes

@@ -44,7 +44,7 @@ def print_preview(inventory: str, limit: str | None, keep_weights: bool) -> list
     if not found:
         sys.exit(STATUS["not reached"])
     for box, lines in zip(found, map_hosts(found, lambda box: list(describe_removal(box, keep_weights))), strict=True):
-        for line in lines or ["nothing of Rigwright's is there"]:
+        for line in lines or ["Rigwright installed nothing there"]:
             print_prose(f"{box.name}: {line}")
     return [box.name for box in found]
 
@@ -63,4 +63,4 @@ def describe_removal(box: ConnectedHost, keep_weights: bool) -> Iterator[str]:
         yield f"models{', which stay' if keep_weights else ''}: {', '.join(rows)} ({total} in all)"
     yield from box.run_and_parse(takeover.parse_takeover_records, takeover.render_records_query(box.rig.roots))
     if packages := box.run_and_parse(parse_ledger_packages, script):
-        yield f"packages, where nothing else needs them: {', '.join(packages)}"
+        yield f"packages, unless something else needs them: {', '.join(packages)}"

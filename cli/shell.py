@@ -133,7 +133,7 @@ def _instance_command(
         NotAsDeclared: it runs in a container, or the host serves something else.
     """
     if kind_of(instance).container_engine:
-        raise NotAsDeclared(f"{box.name}: {instance.name} runs in a container, which no shell of ours enters")
+        raise NotAsDeclared(f"{box.name}: {instance.name} runs in a container, which Rigwright has no shell for")
     box = box.prefetch("served", "facts")
     found, wanted = box.read_serving_state(), box.resolve_desired().generation
     if found.current is None or goal_for(found, wanted).number != found.current:

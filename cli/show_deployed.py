@@ -133,7 +133,7 @@ def _remove_everywhere(seen: list[HostModels], asked: str, yes: bool) -> None:
         known = {_model_label(model) for one in seen for model in one.models}
         raise click.ClickException(f"--remove: {describe_unknown('model', asked, known)}")
     if len({model.version for _, model in chosen}) > 1:
-        raise click.ClickException(f"--remove: more than one version begins with {version}: give more of it")
+        raise click.ClickException(f"--remove: more than one version begins with {version}: give more characters")
     if needed := [f"{one.box.name}: {', '.join(model.users)}" for one, model in chosen if model.users]:
         raise click.ClickException(
             f"{_model_label(chosen[0][1])} stays, because it is needed; on {'; on '.join(needed)}"

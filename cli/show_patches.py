@@ -70,7 +70,7 @@ def _load_patched_rigs(inventory: str, limit: str | None, everything: bool) -> t
             raise
     with load_for("lock"):
         found = read()
-    click.echo("not everything is locked: whether patches are for these versions is judged once it is", err=True)
+    click.echo("some inputs are not locked: `rigwright lock` compares patches with their versions", err=True)
     return found
 
 

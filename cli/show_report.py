@@ -53,7 +53,7 @@ from roles import root_shell
 @LIMIT_OPTION
 @click.option("--output", type=OutputFile(path_type=Path), help="Write it to this file, once you agree.")
 @click.option("--html", "page", type=OutputFile(path_type=Path), help="Write it to this file as an HTML page.")
-@click.option("--yes", is_flag=True, help="Write it without being asked.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 def report(inventory: str, limit: str | None, output: Path | None, page: Path | None, yes: bool) -> None:
     """Print a page that is safe to publish.
 
@@ -103,7 +103,7 @@ def _run_checks(inventory: str, limit: str | None) -> Report:
 
 def _describe_exit(status: int) -> str:
     ended = f"by signal {-status}" if status < 0 else f"with status {status}"
-    return f"they ended {ended} and said nothing"
+    return f"they ended {ended} without a message"
 
 
 def shipped_names() -> ShippedNames:

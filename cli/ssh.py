@@ -73,7 +73,7 @@ def ssh(
         ("--tunnel", tunnel, not words and not within, "neither COMMAND nor --in"),
     ):
         if used and not fits:
-            raise click.UsageError(f"{name} goes with {needed}")
+            raise click.UsageError(f"{name} needs {needed}")
     if tunnel:
         forward_port(inventory, limit, tunnel, port)
     elif within:

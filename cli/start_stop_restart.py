@@ -91,7 +91,7 @@ def _run_on_instances(
 
     exit_codes.exit_on_interrupt(
         lambda: (
-            f"\nThe hosts go on by themselves: `{prog_name()} status {shlex.quote(inventory)}` says where they are.\n"
+            f"\nThe hosts continue by themselves: `{prog_name()} status {shlex.quote(inventory)}` shows their state.\n"
         )
     )
     found, gone = connect_inventory(inventory, limit, judge)

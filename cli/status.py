@@ -211,7 +211,7 @@ def status(
     """Show what hosts serve.
 
     The state of each instance, its variant, whether it runs as declared, and the cause and next command if not. Each
-    engine is asked for one token: a look takes less than a second. Also works with an invalid inventory.
+    engine is asked for one token: this takes less than a second. Also works with an invalid inventory.
     Exit status: 0, all instances are ready and as declared. 1, one is not, or a card is faulty. 2, the command or the
     inventory is refused. 3, a host was not reached.
     Example: rigwright status rig.py --watch

@@ -66,7 +66,7 @@ COLUMNS = ("variant", "cards", "context", "evidence", "")
     metavar="UNIT|CONTAINER",
     help="Take over from this service, such as vllm.service; it is restored if that fails.",
 )
-@click.option("--yes", is_flag=True, help="With --from: ask nothing.")
+@click.option("--yes", is_flag=True, help="With --from: do not ask.")
 @click.option("--unverified", is_flag=True, help="Test one completion only, as a deploy does.")
 def switch(
     inventory: str,
@@ -84,7 +84,7 @@ def switch(
 
     Edits INVENTORY and deploys INSTANCE. The new variant is installed next to the running one, replaces it, and is
     tested as by `rigwright check --serving`; if it fails, the previous variant and the file are restored. Instances
-    that share a gateway's name switch together. After Ctrl-C during the tests, the new variant serves on.
+    that share a gateway's name switch together. After Ctrl-C during the tests, the new variant keeps serving.
     Exit status: 0, switched. 1, restored, or not tested to the end. 2, the command or the inventory is refused. 3, the
     host was not reached.
     Example: rigwright switch rig.py chat llamacpp/65k --limit box1
@@ -99,11 +99,11 @@ def switch(
     now = next(one for one in rig.instances if one.name == instance)
     if listing:
         if variant or once or dry or unverified or theirs:
-            raise click.UsageError("--list goes alone")
+            raise click.UsageError("--list conflicts with all other arguments")
         _print_variants(inventory, host, data, catalog, rig, now)
         return
     if variant is None and theirs is None:
-        raise click.UsageError("say which variant, or --list")
+        raise click.UsageError("name a VARIANT, or use --list")
     variant = variant or now.variant_name
     members = instances_sharing_name(data["rig"], instance)
     order = plan_switch(catalog, rig, now, variant, fixed=len(members) > 1)
@@ -114,7 +114,7 @@ def switch(
     )
     print_diff(inventory, content, text)
     if members[1:]:
-        print_prose(f"{host}: switched with it, for they share its name: {', '.join(members[1:])}")
+        print_prose(f"{host}: also switched, because they share its name: {', '.join(members[1:])}")
     box = _connect_box(inventory, host, wanted)
     found = _read_existing_service(box, order, theirs) if theirs else None
     before = _preview_switch(box, order, now, found)
@@ -141,9 +141,7 @@ def switch(
         _deploy_switch(inventory, host, before)
         raise NotAsDeclared(f"{host}: {failed}; {instance} serves {before.variant} again, and {inventory} is as it was")
     if theirs:
-        print_prose(
-            f"{host}: {instance} serves in the place of {theirs.name}; `rigwright remove` says how that comes back"
-        )
+        print_prose(f"{host}: {instance} replaces {theirs.name}; `rigwright remove` prints how to restore it")
     if once:
         print_prose(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
 
@@ -181,7 +179,7 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
     all of them are; a check that a model cannot be judged by is a skip.
 
     Raises:
-        NotAsDeclared: an interrupt ends the verification, and the new variant serves on.
+        NotAsDeclared: an interrupt ends the verification, and the new variant keeps serving.
     """
     instances = [one for one in box.rig.instances if one.name in names]
     unproven = ""
@@ -196,9 +194,9 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
         if failed := ", ".join(one.title for one in found.checks if one.verdict == "fail"):
             return f"{found.variant} fails: {failed}"
         if not unproven and found.verdict != "as declared":
-            reason = found.ended or found.state or "none of its checks could be judged"
+            reason = found.ended or found.state or "no check could test it"
             if found.ended == INTERRUPTED:
-                raise NotAsDeclared(f"{box.name}: {found.instance} serves {found.variant}, and is not proven: {reason}")
+                raise NotAsDeclared(f"{box.name}: {found.instance} serves {found.variant}, unverified: {reason}")
             unproven = f"{found.variant} is not verified: {reason} (--unverified accepts that)"
     return unproven
 
@@ -213,7 +211,7 @@ def _find_instance_host(inventory: str, instance: str, limit: str | None) -> tup
             describe_unknown("instance", instance, {one for found in declared.values() for one in found})
         )
     if len(having) > 1:
-        raise click.ClickException(f"{instance} is on {', '.join(sorted(having))}: name one of them, --limit HOST")
+        raise click.ClickException(f"{instance} is on {', '.join(sorted(having))}: choose one with --limit HOST")
     return having[0], hosts[having[0]]
 
 
@@ -315,13 +313,13 @@ def _refuse_plan(host: str, made: HostPlan) -> None:
 
 def _undo_failed_switch(inventory: str, host: str, order: VariantSwitch, content: bytes, text: bytes) -> NoReturn:
     """After a deploy that failed: the file says what the host serves."""
-    said = f"{order.instance} does not serve {order.variant}; as said above"
+    said = f"{order.instance} does not serve {order.variant} (see above)"
     found, gone = connect_inventory(inventory, host)
     served = None if gone else found[0].read_serving_state()
     if served is None:
         raise HostUnreached(f"{host} cannot be reached: what it serves is not known; run the same command again")
     if served.job or served.served_variants.get(order.instance) == order.variant:
-        raise NotAsDeclared(f"{host}: not all is done, as said above; run the same command again to continue")
+        raise NotAsDeclared(f"{host}: the switch is incomplete (see above); run the same command again to continue")
     if text != content:
         restore_file(Path(inventory), content, text, said)
         said += f". {inventory} is as it was"
@@ -341,7 +339,7 @@ def _print_variants(inventory: str, host: str, data: dict[str, Any], catalog: Ca
         rows.append((name, takes, one.capacity_text, evidence, word or refusal_))
     print_table(COLUMNS, sorted(rows, key=lambda row: row[-1] not in ("", "served", "declared", "served, declared")))
     if served and served not in (row[0] for row in rows):
-        print_prose(f"{host}: {now.name} serves {served}, which the catalogue has not, or not for these cards")
+        print_prose(f"{host}: {now.name} serves {served}, which the catalogue lacks, or lacks for these cards")
     exit_if_unreached(gone)
 
 

@@ -161,7 +161,7 @@ def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) ->
     if given and set(stages) != {"gpu"}:
         raise click.UsageError(f"{', '.join(given)}: only `rigwright test gpu` takes that")
     if record and set(stages) & set(PROOFS):
-        raise click.UsageError(f"--record: {_PROOFS} have no budget")
+        raise click.UsageError(f"--record: {_PROOFS} have no time budget")
     names, whole = select_stages(stages)
     red = False
     for name in names:

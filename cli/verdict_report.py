@@ -93,7 +93,7 @@ class InstanceVerdict:
     gateway: bool = False
     """Whether it was asked through the gateway."""
     ended: str = ""
-    """Why not all was asked; empty where all was."""
+    """Why incomplete; empty where all was."""
     refused: bool = False
     """Whether nothing was asked, for somebody else is at it."""
     state: str = ""
@@ -209,7 +209,7 @@ def _print_summary(host: HostVerdict, words: tuple[str, str]) -> None:
         if one.state:
             print_paragraph(f"{host.name}: {printable(one.state)}", hang=4)
         if one.ended:
-            print_paragraph(f"{host.name}: {one.instance}: not all was asked: {printable(one.ended)}", hang=4)
+            print_paragraph(f"{host.name}: {one.instance}: incomplete: {printable(one.ended)}", hang=4)
         if one.foreign_tokens:
             print_paragraph(f"{host.name}: {one.instance}: {one.foreign_tokens} tokens were of other requests", hang=4)
     checks = [check for one in host.instances for check in one.checks]
@@ -232,5 +232,5 @@ def _junit_cases(report: VerdictReport) -> list[JUnitCase]:
             if one.state:
                 found.append(JUnitCase(host.name, one.instance, "is ready", 0.0, one.state))
             if one.ended:
-                found.append(JUnitCase(host.name, one.instance, "all is asked", 0.0, one.ended))
+                found.append(JUnitCase(host.name, one.instance, "complete", 0.0, one.ended))
     return found

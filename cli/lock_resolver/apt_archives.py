@@ -111,7 +111,7 @@ def run_program(command: list[str]) -> str:
         reasons = [line for line in said if line.startswith(REASONS)] or said[-3:]
         raise DownloadUnavailable(f"{command[0]} failed: {' '.join(reasons[:3])}")
     if "\0" in done.stdout or (done.stdout and not done.stdout.endswith("\n")):
-        raise DownloadUnavailable(f"{command[0]}: its output is cut off, or no text")
+        raise DownloadUnavailable(f"{command[0]}: its output is truncated, or not text")
     return done.stdout
 
 

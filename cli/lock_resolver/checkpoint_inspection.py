@@ -98,7 +98,7 @@ class LockedCheckpoint:
         # without its config.json it is no checkpoint, and may be a part of anything
         wrong = [line for path in indexes if CONFIG in self.contents for line in self._index_problems(path)]
         headers: dict[str, GgufMetadata] = {}
-        said = f"looking at headers of {self.name}"
+        said = f"reading headers of {self.name}"
         if paths:
             with progress.task("lock", said) as task, ThreadPoolExecutor(MAX_WORKERS) as pool:
                 for number, (path, found) in enumerate(zip(paths, pool.map(self._read_header, paths), strict=True), 1):

@@ -144,7 +144,7 @@ def _signed_list(one: _PackageList, says: Release) -> tuple[str, bytes]:
         found = content()
         if path := says.path(one.name, hashlib.sha256(found).hexdigest(), len(found)):
             return path, found
-    raise DownloadUnavailable(f"{one.base} {one.suite}: {one.name} is in no form there that is signed")
+    raise DownloadUnavailable(f"{one.base} {one.suite}: {one.name} has no signed form there")
 
 
 def _remove_metadata(path: str) -> None:

@@ -120,7 +120,7 @@ def describe_failure(error: requests.RequestException) -> DownloadUnavailable:
         (requests.exceptions.ChunkedEncodingError, "breaks off"),
         (requests.exceptions.InvalidSchema, "leads from https to another protocol, or to one that is not HTTP"),
         (requests.exceptions.InvalidURL, "leads to an invalid address"),
-        (requests.TooManyRedirects, "leads from one address to the next"),
+        (requests.TooManyRedirects, "redirects too often"),
     )
     return DownloadUnavailable(next((text for kind, text in kinds if isinstance(error, kind)), type(error).__name__))
 

@@ -190,7 +190,7 @@ class HubEndpoint:
         """A failed request in one sentence. Never the client's own: they are many, and name addresses."""
         if isinstance(error, OfflineModeIsEnabled):
             return DownloadUnavailable(
-                "HF_HUB_OFFLINE forbids to ask the hub: lock without it, where there is a network"
+                "HF_HUB_OFFLINE forbids requests to the hub: unset it, and lock on a machine with a network"
             )
         if not isinstance(error, HfHubHTTPError):
             why = "timed out" if isinstance(error, httpx2.TimeoutException) else "cannot be reached"
@@ -219,7 +219,7 @@ class HubEndpoint:
             )
         if code == 403:
             return DownloadUnavailable(
-                f"{self} refuses {repository} (403): its token must be one that may read repositories"
+                f"{self} refuses {repository} (403): the token needs read access to repositories"
             )
         if code == 429:
             wait = error.response.headers.get("Retry-After", "")

@@ -140,7 +140,7 @@ class PatchValidator:
 
     @contextmanager
     def _open_wheel(self, package: DistributionPackage, size: int) -> Iterator[tuple[Read, dict[str, str]]]:
-        with progress.task("lock", f"looking into {package.filename}") as task:
+        with progress.task("lock", f"reading {package.filename}") as task:
 
             def report(done: int, total: int) -> None:
                 task.report_done(done, total, "bytes")

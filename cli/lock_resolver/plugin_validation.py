@@ -182,6 +182,6 @@ def missing_requirements(
         if asked.url or asked.extras:
             yield f"Requires-Dist: it needs {asked}: must be a name and versions, without an extra or an address"
         elif there is None:
-            yield f"Requires-Dist: it needs {asked}, which the environment has not: a plugin brings nothing"
+            yield f"Requires-Dist: it needs {asked}, which the environment lacks: a plugin cannot add packages"
         elif not asked.specifier.contains(there, prereleases=True):
             yield f"Requires-Dist: it needs {asked}, and the environment has {there}"

@@ -278,9 +278,7 @@ class LockResolver:
 
 def _refuse_future(as_of: str | None) -> None:
     if as_of and wheels.start_of_day(as_of) > datetime.now(timezone.utc):
-        raise DownloadUnavailable(
-            f"as_of {as_of} is refused: that day has not begun, and what is there then is not known"
-        )
+        raise DownloadUnavailable(f"as_of {as_of} is refused: that day is in the future")
 
 
 def _with_content(row: Artefact, content: FileContent, beginning: Callable[[int], bytes] | None = None) -> Artefact:

@@ -151,7 +151,7 @@ class ContainerPackageResolver(ArchiveResolver):
         name, known, system = self._known_archive(wanted)
         folder = known.expand_template(known.folder, system)
         if wanted.input.sources[0] != f"{name}:{folder}":
-            raise DownloadUnavailable(f"{wanted.input.sources[0]} is refused: it is had from {name}:{folder}")
+            raise DownloadUnavailable(f"{wanted.input.sources[0]} is refused: it must be {name}:{folder}")
         row = wanted.input.provisional(wanted.name).model_copy(update={"sources": (f"{name}:",)})
         for base in self.addresses(row) or [known.base]:
             address, suite = known.apt_source(base, system)
@@ -227,7 +227,7 @@ class DriverResolver(ArchiveResolver):
         scheme, _, given = source.partition(":")
         if given != expected:
             raise DownloadUnavailable(
-                f"{source} is refused: branch {branch} for {system} is had from {scheme}:{expected}"
+                f"{source} is refused: branch {branch} for {system} must come from {scheme}:{expected}"
             )
         return expected
 

@@ -92,7 +92,7 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: ThrowawayLab, conve
     assert current(demo)["declared"]
     assert red_checks(demo) == set()
     assert "G01" in red_checks(wide)
-    assert "declares something else" in rigwright("status", str(wide)).stdout
+    assert "the inventory differs" in rigwright("status", str(wide)).stdout
     assert converged.run("tr '\\0' ' ' < /proc/$(systemctl show -P MainPID rigwright-chat)/cmdline").count("8192") == 0
 
     converged.reboot()

@@ -73,7 +73,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(
     assert "tiny-rig.gguf" in dry.stdout + dry.stderr
     again = init(host, tmp_path)
     assert again.returncode == 2
-    assert again.stderr == f"Error: {written.name} is there already: choose another with --output, or move it away\n"
+    assert again.stderr == f"Error: {written.name} already exists: choose another with --output, or move it away\n"
 
 
 def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: BootHost, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: BootHost, tmp_path
             check=False,
         )
         assert (done.returncode, done.stdout.count("SHA256:")) == (3, 1)
-        assert done.stderr.startswith(f"Error: cannot look at {target}: ")
+        assert done.stderr.startswith(f"Error: cannot survey {target}: ")
         assert said in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
     assert not (tmp_path / "b.py").exists()

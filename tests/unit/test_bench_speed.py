@@ -182,7 +182,7 @@ def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
 def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
     done = timing(quick(), f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 0, done.output
-    assert "nothing was accepted yet" in done.output
+    assert "no baseline yet" in done.output
     assert "on NVIDIA GeForce RTX 3090, driver 580.95.05, power limit 280 W, 16 lanes, up to 61" in done.output
     assert "prefill 10k: a request has room for 8192 tokens" in done.output
     page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
@@ -200,7 +200,7 @@ def test_runs_of_two_starts_are_accepted_together(timing: Timing, tmp_path: Path
     assert "accepted: 1 run of 1 start of the engine" in timing(quick(), "--accept", boot="a").output
     done = timing(quick(), "--accept", boot="b")
     assert "accepted: 2 runs of 2 starts of the engine" in done.output
-    assert "not judged: what was accepted is of one start" in done.output
+    assert "not judged: the baseline has one start" in done.output
 
 
 def test_each_run_but_the_first_is_after_another_start(timing: Timing, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_what_is_slower_than_what_was_accepted_ends_with_1(timing: Timing, tmp_p
     done = timing(quick(), boot="c", driver="590.10")
     assert done.exit_code == 1, done.output
     assert "slower" in done.output
-    assert "compared with what was accepted before this changed: driver: 580.95.05 → 590.10" in done.output
+    assert "compared with the baseline from before these changes: driver: 580.95.05 → 590.10" in done.output
     # and nothing but --accept moves it
     assert [one.boot[0] for one in speed_baselines.load_history(file).for_instance("chat").accepted[-1].runs] == [
         "a",
@@ -240,8 +240,8 @@ def test_a_quick_run_is_shown_and_neither_judged_nor_accepted(timing: Timing, tm
 def test_others_that_are_served_mark_a_run(timing: Timing, tmp_path: Path) -> None:
     done = timing(replace(quick(), foreign=9000), "--accept")
     assert done.exit_code == 0, done.output
-    assert "contaminated: others were served, too" in done.output
-    assert "not accepted" in done.output
+    assert "contaminated: other clients were active" in done.output
+    assert "baseline not saved" in done.output
     page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert page.runs[0].contaminated
     assert (page.last_run, page.accepted) == (None, ())
@@ -256,7 +256,7 @@ def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(timing, tmp_path,
     done = timing(replace(quick(), fault="revoked", after=after), "--accept", f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 1, done.output
     assert f"not complete: failed: {part}: HTTP status 401" in done.output
-    assert "not accepted" in done.output
+    assert "baseline not saved" in done.output
     page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert [(one.ended, one.is_comparable) for one in page.runs] == [("failed", False)]
     assert page.runs[0].rates["code wall"]
@@ -292,7 +292,7 @@ def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timi
     )
     done = timing(quick(), f"--json={tmp_path / 'f.json'}", boot="c")
     assert done.exit_code == 1, done.output
-    assert "prefill 10k: accepted before, and not measured now" in done.output
+    assert "prefill 10k: in the baseline, but not measured now" in done.output
     (told,) = json.loads((tmp_path / "f.json").read_text())["runs"]
     assert (told["complete"], told["gone"]) == (True, ["prefill 10k"])
     # of another box, or with another limit, it is not missed
@@ -376,14 +376,14 @@ def test_an_instance_that_does_not_come_up_again_is_not_as_declared(timing: Timi
     systemctl.write_text(f'{systemctl.read_text()}[ "$1" != restart ] || {{ {failing}; }}\n')
     done = timing(quick(), "--boots=2", f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 1, done.output
-    assert "box1: rigwright-chat.service does not come up again: it \\x1b[2J fails" in done.output
+    assert "box1: rigwright-chat.service does not start again: it \\x1b[2J fails" in done.output
     assert len(json.loads((tmp_path / "f.json").read_text())["runs"]) == 1
 
 
 @pytest.mark.parametrize(
     ("words", "unfit", "history_text", "said"),
     [
-        (("--quick", "--accept"), "", "", "--accept does not go with --quick"),
+        (("--quick", "--accept"), "", "", "--accept conflicts with --quick"),
         ((), "rigwright-chat.service does not run: deploy it first", "", "box1: rigwright-chat.service does not run"),
         ((), "", "{", "box1.json"),
     ],

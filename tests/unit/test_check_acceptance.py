@@ -123,7 +123,7 @@ def test_an_older_file_is_refused_and_a_missing_one_is_a_review_anew(hosts: Fake
         assert "box1: refused: the host knows accepted entries 2; accepted/box1.json has 1: fetch" in ran.output
     else:
         assert (ran.exit_code, hosts.stored["box1"].serial) == (0, 3)
-        assert "there is no file accepted/box1.json: all entries are reviewed anew" in ran.output
+        assert "there is no file accepted/box1.json: all entries need a new review" in ran.output
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_hosts_out_of_reach_are_named_and_others_accepted(hosts: FakeHosts) -> N
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--accept", "--strict"], "--accept goes with --limit"),
-        (["--yes"], "--author and --yes go with --accept."),
+        (["--accept", "--strict"], "--accept allows only --limit"),
+        (["--yes"], "--author and --yes need --accept."),
         (["--accept", "--yes", "--author", "a\nb"], "--author: 'a\\nb' is refused: must be a name of 1 to 200"),
         (["--ignore", "sudo,sudoo"], '--ignore: there is no class "sudoo"; did you mean "sudo"?'),
     ],

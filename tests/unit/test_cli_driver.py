@@ -91,9 +91,9 @@ def test_a_run_of_ours_is_told_the_same(box, performed, words, expected):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("rollback --driver --to 3", "--to is a generation's number: it does not go with --driver"),
-        ("rollback --reboot", "--reboot goes with --driver"),
-        ("rollback --to 3 --reboot", "--reboot goes with --driver"),
+        ("rollback --driver --to 3", "--to takes a generation's number and conflicts with --driver"),
+        ("rollback --reboot", "--reboot needs --driver"),
+        ("rollback --to 3 --reboot", "--reboot needs --driver"),
         ("rollback --to 0", "must be a whole number from 1 to 1000000000"),
         ("deploy --to 3", "No such option"),
         ("deploy --driver", "No such option"),

@@ -99,7 +99,7 @@ def test_others_that_ask_need_consent_and_are_said(loading: Loading, tmp_path: P
     assert engine.asked == []
     done = loading(StandInChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--beside-others")
     assert done.exit_code == 0, done.output
-    assert "others asked, too" in done.output
+    assert "other clients were active" in done.output
 
 
 def test_a_key_that_is_revoked_midway_ends_it_with_what_came_until_then(loading: Loading, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_key_that_is_revoked_midway_ends_it_with_what_came_until_then(loading:
     done = loading(engine, "--streams=1,2,4", f"--json={tmp_path / 'l.json'}")
     assert done.exit_code == 1
     assert "x HTTP status 401" in done.output or "HTTP status 401" in done.output
-    assert "not complete: nothing is answered any more, after 2 of 3 steps" in done.output
+    assert "not complete: the instance no longer answers, after 2 of 3 steps" in done.output
     told = json.loads((tmp_path / "l.json").read_text())["ladders"][0]
     assert (told["complete"], len(told["instances"][0]["steps"])) == (False, 2)
     assert told["instances"][0]["steps"][0]["completed"] == 20
@@ -196,8 +196,8 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--tokens=5",), "--tokens goes with --prompts"),
-        (("--key-file=x",), "--key-file goes with --gateway"),
+        (("--tokens=5",), "--tokens needs --prompts"),
+        (("--key-file=x",), "--key-file needs --gateway"),
         (("--streams=0",), "distinct numbers from 1 to 256"),
         (("--instance=other",), "--instance: "),
         (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),

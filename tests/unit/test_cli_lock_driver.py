@@ -95,7 +95,7 @@ def test_a_version_that_is_not_there_is_refused_with_those_that_are(drivers: Dri
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("nvidia:debian12", f"nvidia:debian12 is refused: branch 595 for debian-13 is had from nvidia:{FOLDER}"),
+        ("nvidia:debian12", f"nvidia:debian12 is refused: branch 595 for debian-13 must come from nvidia:{FOLDER}"),
         ("apt:main", "the tables of drivers have no branch 595 of the distribution's archive for debian-13, but none"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(drivers: Driv
         assert str(caught.value) in drivers.check_lines(1)
         done = drivers.run_lock()
         assert (done.exit_code, drivers.lock_files) == (0, whole), done.output
-        assert "it is written anew" in done.stderr
+        assert "`lock` replaces it" in done.stderr
 
 
 def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
@@ -238,7 +238,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     assert (box.check_lines(0), list(box.lock_files)) == (["nothing changed"], ["mine.lock.toml"])
     box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:multiverse"))
     refused = box.run_lock("--refresh").stderr
-    assert "apt:multiverse is refused: branch 580 for ubuntu-24.04 is had from apt:restricted" in refused
+    assert "apt:multiverse is refused: branch 580 for ubuntu-24.04 must come from apt:restricted" in refused
 
 
 def test_a_key_is_read_as_gpg_reads_it() -> None:

@@ -133,7 +133,7 @@ def test_another_day_moves_versions_and_the_same_day_does_not(dated: LockFixture
 
 def test_a_day_that_has_not_begun_is_refused(dated: LockFixture) -> None:
     dated.write_catalog(CATALOG.format(as_of=date.today() + timedelta(days=2)))
-    assert "that day has not begun" in dated.run_lock().stderr
+    assert "that day is in the future" in dated.run_lock().stderr
 
 
 def test_an_index_that_does_not_say_when_files_came_is_no_answer(dated: LockFixture) -> None:

@@ -51,7 +51,7 @@ ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
     ),
     "forbidden": (
         lambda world: world.hub.add_fault(ErrorStatus(403, where="api")),
-        "the hub at URL refuses org/name (403): its token must be one that may read repositories",
+        "the hub at URL refuses org/name (403): the token needs read access to repositories",
     ),
     "no hub": (
         lambda world: world.hub.add_fault(ErrorStatus(404, where="api")),
@@ -121,7 +121,7 @@ def test_a_hub_with_a_certificate_that_nobody_trusts(world: HubLockFixture, tmp_
 def test_a_client_that_is_told_to_stay_offline(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert world.lock_error() == (
-        "cannot be locked: HF_HUB_OFFLINE forbids to ask the hub: lock without it, where there is a network"
+        "cannot be locked: HF_HUB_OFFLINE forbids requests to the hub: unset it, and lock on a machine with a network"
     )
 
 

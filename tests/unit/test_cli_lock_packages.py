@@ -74,7 +74,7 @@ def test_another_key_than_the_tables_know_is_refused(box: ContainerLockFixture, 
 def test_another_folder_than_the_tables_know_is_refused(box: ContainerLockFixture) -> None:
     box.write_catalog(CATALOG.replace("docker:debian", "docker:ubuntu"))
     (line,) = box.lock_error_lines()
-    assert line.endswith(f"inputs.{DOCKER}: cannot be locked: docker:ubuntu is refused: it is had from docker:debian")
+    assert line.endswith(f"inputs.{DOCKER}: cannot be locked: docker:ubuntu is refused: it must be docker:debian")
 
 
 @pytest.mark.parametrize(

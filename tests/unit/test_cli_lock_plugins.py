@@ -100,7 +100,7 @@ def test_an_operators_file_is_read_in_place(world: LockFixture, tmp_path: Path) 
         (b"PK\3\4 cut", "louder.zip: it cannot be read: it is truncated"),
         (release_zip(files={f"{MODULE}/__init__.py": "", "a.pth": ""}), "every Python would run a.pth"),
         (release_zip(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
-        (release_zip(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
+        (release_zip(requires=["requests>=2"]), "it needs requests>=2, which the environment lacks"),
         (release_zip(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
         (
             release_zip(files={f"{MODULE}/__init__.py": "", "a.so": cuda_library("sm_86")[:-9]}),
@@ -192,7 +192,7 @@ def test_one_for_another_python_is_refused(world: LockFixture, python: str, line
         ("Demo>=1,<2", []),
         ("other; extra == 'dev'", []),
         ("tomli; python_version < '3.10'", []),
-        ("tomli; python_version < '3.11'", ['it needs tomli; python_version < "3.11", which the environment has not']),
+        ("tomli; python_version < '3.11'", ['it needs tomli; python_version < "3.11", which the environment lacks']),
         ("demo>1", ["it needs demo>1, and the environment has 1.0"]),
         ("demo[more]", ["Requires-Dist: it needs demo[more]: must be a name and versions, without an extra"]),
         ("demo @ https://x.test/demo.whl", ["must be a name and versions, without an extra or an address"]),

@@ -244,7 +244,7 @@ channels = ["forge"]
 
 @pytest.fixture
 def uses(shipped: ShippedCatalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """Names of inputs that the environments of every rig use; one of our own catalogue's is had from a channel."""
+    """Names of inputs that the environments of every rig use; one of our own catalogue's must come from a channel."""
     (shipped.root / "catalog" / "conda.toml").write_text(CONDA)
     names: set[str] = set()
     inner = lock_run.load_rigs

@@ -202,7 +202,7 @@ def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: LocalDeployFolder
     ground.hosts["box1"] |= {"ssh_port": 1}
     done = ground.run("deploy", "-v", "--limit", "box1", "--dry")
     assert "--> Connecting to hosts..." in done.stderr
-    assert done.stderr.endswith("Error: deploy failed, as said above\n")
+    assert done.stderr.endswith("Error: deploy failed (see above)\n")
     assert done.returncode == 3
 
 

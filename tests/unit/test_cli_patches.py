@@ -79,7 +79,7 @@ def test_no_lock_is_needed_for_what_the_catalogue_says(box: Path) -> None:
     done = run_patches(box, "show patches", "--all", "--json")
     assert done.exit_code == 0, done.output
     assert {row["patch"] for row in json.loads(done.stdout)} >= {"louder", "other"}
-    assert "not everything is locked" in done.stderr
+    assert "some inputs are not locked" in done.stderr
     # what is wrong beside that is said, as it is with a lock
     (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG.replace('"louder"', '"lauder"'))
     done = run_patches(box, "show patches")

@@ -135,7 +135,7 @@ def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkey
     made = DeployPlan((), (unit.name, "rigwright-old.service"))
     assert plan._describe_changes(box, aim, made) == [
         "chat: unit: - Nice=5 (restart, about 8 s down)",
-        "old: not declared any more (stop)",
+        "old: no longer declared (stop)",
     ]
     assert plan._describe_changes(box, aim, DeployPlan((), ())) == []
 

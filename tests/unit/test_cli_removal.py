@@ -46,7 +46,7 @@ FULL = {"served": {"links": {UNIT: "x"}, "processes": {}}, "packages": ("curl", 
 LINES = [
     "box: units: rigwright-chat.service",
     "box: models: org/a@0123456789ab 5.4 GB, b@0123456789ab 1.0 MB (5.4 GB in all)",
-    "box: packages, where nothing else needs them: curl, ninja-build",
+    "box: packages, unless something else needs them: curl, ninja-build",
 ]
 
 
@@ -60,7 +60,7 @@ LINES = [
             ["--keep-weights"],
             ["box: models, which stay: b@0123456789ab 1.0 MB (1.0 MB in all)"],
         ),
-        ({"served": {}, "packages": ()}, [], [], ["box: nothing of Rigwright's is there"]),
+        ({"served": {}, "packages": ()}, [], [], ["box: Rigwright installed nothing there"]),
     ],
 )
 def test_what_goes_is_listed_before_it_is_asked_for(box, monkeypatch, target, there, options, said):
@@ -93,7 +93,7 @@ def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(box, monkeypatch, ve
     before, _, after = ended.output.partition("Remove ")
     assert "away: cannot be reached: no answer" in before
     assert "on box?" in after
-    assert "not reached, and left as they are: away" in after
+    assert "not reached, and unchanged: away" in after
 
 
 def test_nothing_is_asked_where_no_host_is_in_reach(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:

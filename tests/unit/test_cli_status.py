@@ -52,7 +52,7 @@ engine = "plain"
 model = "small"
 context = 8192
 """
-ELSE = "the inventory declares something else: `rigwright plan rig.py` says what"
+ELSE = "the inventory differs: `rigwright plan rig.py` says what"
 SERVES = HostStatus("box1", True, generation=4, declared=True, instances=[ROW], gpus=GPUS)
 
 

@@ -174,14 +174,14 @@ REFUSED = {
     "another number of cards": (("chat", "llamacpp/one", *ONE), "llamacpp/one needs 1 card, but 0 are listed"),
     "no name of a variant": (("chat", "wide", *ONE), 'there is no variant "wide"; did you mean "llamacpp/wide"?'),
     "there is no such instance": (("chit", "llamacpp/wide", *ONE), 'no instance "chit"; did you mean "chat"?'),
-    "on several boxes": (("chat", "llamacpp/wide"), "chat is on one, two: name one of them, --limit HOST"),
+    "on several boxes": (("chat", "llamacpp/wide"), "chat is on one, two: choose one with --limit HOST"),
     "there is no such box": (("chat", "llamacpp/wide", "--limit", "tow"), 'no host or group "tow"'),
     "for other cards": (
         ("chat", "llamacpp/new-cards", *TWO),
         "two: llamacpp/new-cards is made for newest, and chat has NVIDIA GeForce RTX 2080 Ti, NVIDIA GeForce RTX 3090",
     ),
-    "no variant at all": (("chat", *ONE), "say which variant, or --list"),
-    "a list of one": (("chat", "llamacpp/wide", "--list", *ONE), "--list goes alone"),
+    "no variant at all": (("chat", *ONE), "name a VARIANT, or use --list"),
+    "a list of one": (("chat", "llamacpp/wide", "--list", *ONE), "--list conflicts with all other arguments"),
 }
 
 
@@ -299,7 +299,7 @@ def test_instances_behind_one_name_are_switched_together(planless: SwitchOperato
         InstanceVerdict("code", "llamacpp/wide", checks=[FAIL]),
     ]
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert "one: switched with it, for they share its name: code" in done.output
+    assert "one: also switched, because they share its name: code" in done.output
     assert "llamacpp/wide fails: it calls a tool" in done.output
     assert (done.exit_code, operator.text) == (1, before)
     assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/cpu"]
@@ -343,7 +343,7 @@ def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: 
 @pytest.mark.parametrize(
     ("judged", "why"),
     [
-        (InstanceVerdict("chat", "llamacpp/wide", checks=[SKIP]), "none of its checks could be judged"),
+        (InstanceVerdict("chat", "llamacpp/wide", checks=[SKIP]), "no check could test it"),
         (InstanceVerdict("chat", "llamacpp/wide", state="chat is asleep", checks=[OK]), "chat is asleep"),
         (
             InstanceVerdict("chat", "llamacpp/wide", ended="the client on the box is lost"),
@@ -364,7 +364,7 @@ def test_an_interrupted_verification_leaves_the_new_variant(operator: SwitchOper
     operator.judged = InstanceVerdict("chat", "llamacpp/wide", ended="interrupted")
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide"])
-    assert "one: chat serves llamacpp/wide, and is not proven: interrupted" in done.output
+    assert "one: chat serves llamacpp/wide, unverified: interrupted" in done.output
     assert "llamacpp/wide" in operator.text
 
 

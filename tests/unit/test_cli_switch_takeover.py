@@ -87,7 +87,7 @@ def test_a_port_of_somebody_elses_is_refused_as_ever(operator: TakeoverOperator)
     [
         (("--from", "a;b"), "'a;b' is refused: must be a unit such as vllm.service"),
         (("--from", "rigwright-chat.service"), "none of Rigwright's own"),
-        (("--from", "vllm.service", "--list"), "--list goes alone"),
+        (("--from", "vllm.service", "--list"), "--list conflicts with all other arguments"),
         (("llamacpp/wide", "--yes"), "--yes goes with --from"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_file_is_as_it_was_where_the_deploy_fails(operator, monkeypatch):
     before = operator.text
 
     def deploy(wanted: RunRequest) -> None:
-        raise NotAsDeclared("deploy failed, as said above")
+        raise NotAsDeclared("deploy failed (see above)")
 
     monkeypatch.setattr(verb, "run_request", deploy)
     assert (operator.take("llamacpp/wide", "--yes").exit_code, operator.text) == (1, before)

@@ -171,9 +171,9 @@ def test_verbs_that_need_no_inventory_use_the_only_one(folder: Path) -> None:
 def test_options_of_a_serving_check_need_it(folder: Path, option: str, value: str) -> None:
     write_inventory(folder, "a.py")
     done = CliRunner().invoke(main, ["check", "a.py", option, *([value] if value else [])])
-    assert (done.exit_code, f"{option} goes with --serving" in done.stderr) == (2, True)
+    assert (done.exit_code, f"{option} needs --serving" in done.stderr) == (2, True)
     done = CliRunner().invoke(main, ["check", "a.py", "--serving", "--deep"])
-    assert (done.exit_code, "--serving goes with" in done.stderr) == (2, True)
+    assert (done.exit_code, "--serving allows only" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

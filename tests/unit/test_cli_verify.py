@@ -106,7 +106,7 @@ def verify_until(box: OperatorFolder, host: StandInSshd, end: Callable[[subproce
 
 def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
     status, said, errors = verify_until(box, host, lambda verifying: verifying.send_signal(signal.SIGINT))
-    assert (status, "Interrupted: what came until now is kept" in errors) == (130, True), errors
+    assert (status, "Interrupted, partial results kept" in errors) == (130, True), errors
     report = json.loads(said)
     (one,) = report["hosts"][0]["instances"]
     assert (report["interrupted"], one["ended"]) == (True, "interrupted")
@@ -127,7 +127,7 @@ def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInS
     [
         (["--instance", "chta"], 'there is no instance "chta"; did you mean "chat"'),
         (["--gateway"], "instance chat is behind no gateway"),
-        (["--listener", "office"], "--listener goes with --gateway"),
+        (["--listener", "office"], "--listener needs --gateway"),
         (["--limit", "bix"], "there is no host or group"),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_box_that_somebody_deploys_is_not_loaded(box: OperatorFolder, host: St
 
 def test_growing_is_for_a_soak(box: OperatorFolder, host: StandInSshd) -> None:
     done = stress(box, "--grow")
-    assert (done.returncode, "--grow goes with --soak" in done.stderr, host.run_commands) == (2, True, [])
+    assert (done.returncode, "--grow needs --soak" in done.stderr, host.run_commands) == (2, True, [])
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])

@@ -145,7 +145,7 @@ def test_results_are_listed_by_subject_with_the_most_severe_failure_first() -> N
 def test_a_picture_has_cards_by_node_links_instances_and_memory() -> None:
     top = ElementTree.fromstring(str(render_box(BOX, "box")))
     text = [one.text for one in top.iter("text")]
-    for line in ("NUMA node 0", "NUMA node 1", "NUMA node not told", "GPU 0", "1.0 of 24.0 GiB used", "NV4"):
+    for line in ("NUMA node 0", "NUMA node 1", "NUMA node unknown", "GPU 0", "1.0 of 24.0 GiB used", "NV4"):
         assert line in text
     assert "PCIe, 8 of 16 lanes" in text
     assert "memory not measured" in text

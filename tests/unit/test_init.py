@@ -91,7 +91,7 @@ def load_written(path: Path) -> dict[str, Any]:
         (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
         (["ops@box", "--variant", "llamacpp/tow"], 'there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?'),
         (["ops@box", "--output", "gone/rig.py"], "there is no folder gone"),
-        (["ops@box", "--output", "key"], "key is there already"),
+        (["ops@box", "--output", "key"], "key already exists"),
         (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_rig_is_named_after_its_host(init, box, target, options, file, name):
     again = init(target, *options)
     assert (again.exit_code, again.output.splitlines()[-1]) == (
         2,
-        f"Error: {file} is there already: choose another with --output, or move it away",
+        f"Error: {file} already exists: choose another with --output, or move it away",
     )
 
 
@@ -267,7 +267,7 @@ def test_a_box_that_cannot_be_reached_is_one_line(init, box, monkeypatch, capfd)
         port = listener.getsockname()[1]
     done = init(f"root@127.0.0.1:{port}")
     assert done.exit_code == 3
-    assert done.output.startswith(f"Error: cannot look at root@127.0.0.1:{port}: Connection refused (")
+    assert done.output.startswith(f"Error: cannot survey root@127.0.0.1:{port}: Connection refused (")
     assert done.output.count("\n") == 1
     assert "Traceback" not in capfd.readouterr().err
     assert not list(box.folder.glob("*.py"))
@@ -278,8 +278,8 @@ def test_a_box_without_cards_is_asked_for_nothing_that_only_cards_have(init, box
     monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
     done = init("root@box", answer="\n" * 5)
     assert done.exit_code == 0, done.output
-    assert "What counts most?" not in done.output
-    assert "What shall it serve?" in done.output
+    assert "Priority?" not in done.output
+    assert "Variant to serve?" in done.output
     text = (box.folder / "box.py").read_text()
     assert '"instances": {"chat": {"variant": "ENGINE/NAME", "port": 8020}},' in text
 

@@ -90,7 +90,7 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: SwitchOperat
 @pytest.mark.parametrize(
     ("serves", "restored", "status", "said"),
     [
-        ({"chat": "llamacpp/cpu"}, True, 1, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
+        ({"chat": "llamacpp/cpu"}, True, 1, "chat does not serve llamacpp/wide (see above). {file} is as it was"),
         ({"chat": "llamacpp/wide"}, False, 1, "run the same command again to continue"),
         (None, False, 3, "one cannot be reached: what it serves is not known; run the same command again"),
     ],
@@ -102,7 +102,7 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 
     def deploy(wanted: RunRequest) -> None:
         operator.serves = serves
-        raise NotAsDeclared("deploy failed, as said above")
+        raise NotAsDeclared("deploy failed (see above)")
 
     monkeypatch.setattr(verb, "run_request", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
@@ -114,11 +114,11 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(operator, monkeypatch):
     def deploy(wanted: RunRequest) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
-        raise HostUnreached("deploy failed, as said above")
+        raise HostUnreached("deploy failed (see above)")
 
     monkeypatch.setattr(verb, "run_request", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert "was changed meanwhile, and is left as it is: edit it by hand" in done.output
+    assert "changed meanwhile and was not overwritten: edit it by hand" in done.output
     assert operator.text.endswith("# mine\n")
 
 

@@ -92,4 +92,4 @@ def test_a_door_that_is_not_there(refusal: Refusal, verb: str, option: str, keys
 def test_what_has_no_room(refusal: Refusal) -> None:
     said = refusal("bench throughput {} --instance chat --stop --input-tokens 1000000")
     assert "has room for" in said
-    assert "has to be stopped for it" in refusal("bench latency {} --instance chat")
+    assert "must stop for it" in refusal("bench latency {} --instance chat")

@@ -108,7 +108,7 @@ def test_a_doctor_names_what_keeps_a_host_from_being_reached(verb: Verb) -> None
     lines = done.stdout.splitlines()
     assert "this machine: no fault found" in lines
     assert any(line.startswith("away: cannot be reached: ") for line in lines)
-    assert any("fix: ssh -v -p" in line and "root@127.0.0.1 says where it stops" in line for line in lines)
+    assert any("fix: ssh -v -p" in line and "root@127.0.0.1 shows where it stops" in line for line in lines)
 
 
 def test_a_doctor_names_another_host_key_and_does_not_log_in(verb: Verb, host: StandInSshd) -> None:
@@ -141,7 +141,7 @@ def test_a_doctor_goes_on_with_an_inventory_that_is_refused(verb: Verb, host: St
     host.add_program("id", "echo 0")
     done = verb("doctor", "{}", instances=chat_instances(variant="llamacpp/cpuu"))
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "box: its declaration is refused: its state was not examined" in done.stdout
+    assert "box: its inventory entry is invalid: its state was not examined" in done.stdout
 
 
 def test_a_doctor_looks_at_this_machine_where_an_inventory_is_no_program(

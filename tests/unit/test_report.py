@@ -255,8 +255,8 @@ def test_a_host_out_of_reach_is_on_it_and_in_the_exit_status(report_of: RunRepor
     ("status", "complaint", "why"),
     [
         (2, "Error: rig.py: no hosts\n", "rig.py: no hosts"),
-        (1, "", "they ended with status 1 and said nothing"),
-        (-9, "\n", "they ended by signal 9 and said nothing"),
+        (1, "", "they ended with status 1 without a message"),
+        (-9, "\n", "they ended by signal 9 without a message"),
     ],
 )
 def test_checks_that_do_not_run_are_refused_with_the_reason(

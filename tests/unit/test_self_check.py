@@ -392,7 +392,7 @@ def test_a_survey_says_that_a_result_is_none(host: DeployedFolder, text: str) ->
 def test_a_history_is_no_run_of_checks(tmp_path: Path, option: str) -> None:
     (tmp_path / "rig.py").touch()
     done = CliRunner().invoke(command, ["check", str(tmp_path / "rig.py"), "--history", option])
-    assert (done.exit_code, "--history goes with --limit and --json alone" in done.output) == (2, True)
+    assert (done.exit_code, "--history allows only --limit and --json" in done.output) == (2, True)
 
 
 @pytest.mark.parametrize("kind", ["sha256", "md5"])

@@ -43,7 +43,7 @@ def test_what_the_box_is_for_is_asked_as_variants_asks_or_an_option_or_nothing_y
     with load_for("lock"):
         entry = load_written(box.folder / "box.py")["rig"]["entry"]
     assert entry.get("instances") == ({"chat": instance} if instance else None)
-    asked = {"What counts most?", "What is it for?", "What shall it serve?"}
+    asked = {"Priority?", "Workload?", "Variant to serve?"}
     assert {one for one in asked if one in done.output} == (asked if answer is not None and not options else set())
 
 
@@ -63,7 +63,7 @@ def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Oper
     done = init("root@box", "--variant", "llamacpp/65k")
     assert done.exit_code == 0, done.output
     assert (
-        "Wrote box.py, and it is valid, but for what is not locked yet. Read it; then\n  rigwright lock box.py "
+        "Wrote box.py, and it is valid, except for unlocked files. Read it; then\n  rigwright lock box.py "
         in done.output
     )
     with load_for("lock"):
@@ -73,9 +73,9 @@ def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Oper
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--variant", "llamacpp/one", "--need", "context"], "--need, --workload and --cards do not go with it"),
+        (["--variant", "llamacpp/one", "--need", "context"], "--variant conflicts with --need, --workload and --cards"),
         (["--serve"], "no terminal to ask on: pass --need"),
-        (["--reboot"], "--reboot goes with --serve"),
+        (["--reboot"], "--reboot needs --serve"),
         (["--need", "speed"], '"speed" is none of them; allowed: context, one-card, streams, throughput'),
         (["--workload", "tetris"], '"tetris" is none of them'),
     ],
@@ -142,11 +142,11 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(
     last = done.output.partition("==> rigwright check b.py --serving\n")[2].splitlines()
     assert last == [
         "",
-        "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key that it has made. "
+        "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key of its own. "
         "From here:",
         f"  ssh -L 8021:127.0.0.1:8021 -p 2222 -i {key} ops@192.0.2.7",
         f"  ssh -p 2222 -i {key} ops@192.0.2.7 sudo cat /etc/rigwright/credentials/chat.api-key   # the key",
-        'For others on your network: --listen, or "gateway" (docs/guides/gateway.md).',
+        'For clients on your network: --listen, or "gateway" (docs/guides/gateway.md).',
     ]
 
 
@@ -172,7 +172,7 @@ def test_clients_of_the_network_are_let_in_where_that_is_asked_for(
 def test_nothing_is_listened_for_where_nothing_is_served(init: Init, box: OperatorFolder) -> None:
     done = init("root@box", "--listen", "8021")
     assert (done.exit_code, (box.folder / "box.py").exists()) == (2, False)
-    assert "--listen: nothing was chosen that a gateway could offer" in done.output
+    assert "--listen: a gateway needs a variant to offer" in done.output
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
     done = init("root@box", "--variant", "llamacpp/one", "--serve")
     assert done.exit_code == 1
     (last,) = done.output.splitlines()[-1:]
-    assert last == "Error: box.py is written, and `rigwright validate box.py` has failed, as said above"
+    assert last == "Error: box.py is written, and `rigwright validate box.py` has failed (see above)"
     assert ran.verbs == ["validate"]
 
 
@@ -210,5 +210,5 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
 def test_who_has_chosen_nothing_serves_nothing(init: Init, box: OperatorFolder, ran: RecordedVerbs) -> None:
     done = init("root@box", "--serve", answer="0\n0\n2\n0\n")
     assert (done.exit_code, ran.verbs) == (1, [])
-    assert "box.py is written; nothing was chosen that it could serve" in done.output
+    assert "box.py is written without a variant to serve" in done.output
     assert (box.folder / "box.py").exists()
