@@ -52,9 +52,9 @@ def now_there(
 
 @check(
     "J01",
-    "it was not slower than what was accepted when it was measured last",
+    "the last measurement was not slower than the accepted baseline",
     severity="low",
-    why="a box that is slower than it was has lost lanes, power, cooling or a setting without a message",
+    why="a slower box has lost lanes, power, cooling or a setting without an error",
     blind="how fast it is now: it reads what `rigwright bench speed` has kept beside the inventory, and loads nothing",
 )
 def test_speed(

@@ -40,7 +40,7 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
     "S21",
     "running code matches the files on disk, which come from a package or the engine",
     severity="critical",
-    why="a library that was replaced, deleted or injected changes what is computed",
+    why="a replaced, deleted or injected library changes the computed answers",
     blind="code in the form of libffi's closures: what they hold is plausible at one moment, not proven",
 )
 def test_code(
@@ -104,7 +104,7 @@ def _interpreted(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProce
     "S25",
     "services other than instances run with their units' arguments and environment",
     severity="critical",
-    why="another configuration, or a variable set for all services, lets others in",
+    why="another configuration, or a variable set for all services, can give access to others",
 )
 def test_words(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
     services = running_services(survey, scope)

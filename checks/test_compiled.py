@@ -15,7 +15,7 @@ from rigwright.model.instance import WARM, Instance
     "S15",
     "only the instance can write to its compile cache",
     severity="critical",
-    why="the engine runs that code: a file written there runs as the service",
+    why="the engine runs the cached code: a file written there runs as the service",
 )
 def test_compiled_is_its_own(
     survey: SurveyAnswers, service_accounts: ServiceAccounts, instance: Instance, service: ServiceSpec

@@ -24,9 +24,9 @@ CLOCK = 2.0
 
 @check(
     "V01",
-    "the environment has exactly the locked packages",
+    "the environment contains exactly the locked packages",
     severity="critical",
-    why="an extra package, or another version, is other code in the same process",
+    why="an extra package, or another version, runs other code in the same process",
 )
 def test_distributions(survey: SurveyAnswers, roots: Roots, environment: Environment) -> None:
     described = survey.read(TREES).distributions[prefix_folder(roots.installation_path(environment.folder))]
@@ -40,7 +40,7 @@ def test_distributions(survey: SurveyAnswers, roots: Roots, environment: Environ
     "V02",
     "the driver supports the environment's CUDA version",
     severity="critical",
-    why="a CUDA newer than the driver supports fails at the first call, whatever is compiled for the cards",
+    why="a CUDA version that the driver does not support fails at the first call",
 )
 def test_cuda(survey: SurveyAnswers, declared_cards: tuple[Card, ...], environment: Environment) -> None:
     least = environment.least_driver
@@ -70,9 +70,9 @@ def test_machine_code(declared_cards: tuple[Card, ...], environment: Environment
 
 @check(
     "V04",
-    "patched files are as declared, and processes began later and import them",
+    "patched files are as declared, and processes started later and import them",
     severity="critical",
-    why="a patch that was lost, or that no process has loaded, has no effect: the bug that it fixes is back",
+    why="a lost patch, or one that no process has loaded, has no effect: the bug that it fixes is back",
     blind="sys.path as a program of the environment itself changes it, and of processes that hide their words",
 )
 def test_patches(

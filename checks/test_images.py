@@ -80,7 +80,7 @@ def _inside(process: KernelProcess, found: RunningContainer) -> bool:
     "I01",
     "the container runs the locked image",
     severity="critical",
-    why="another image under the same name is another program",
+    why="another image of the same name contains another program",
 )
 def test_image(container_unit: RunningContainer, restart: Remedy) -> None:
     expect_none([] if container_unit.locked else ["image not in the store"], "the locked image", DEPLOY)
@@ -123,7 +123,7 @@ def test_command(
     "I03",
     "the container runs as the service user, without privileges",
     severity="critical",
-    why="a service that is root, or can become root, compromises the box when it is taken over",
+    why="a service that is root, or can become root, endangers the box when it is compromised",
     blind="which system calls the seccomp filter blocks: the kernel only says that there is one",
 )
 def test_privileges(
@@ -159,7 +159,7 @@ def _privileged(process: KernelProcess, uid: int, gid: int) -> Iterable[str]:
     "I04",
     "the container has the declared mounts, and writes only to its own",
     severity="critical",
-    why="a directory of the host's is a way out, and other weights are another model",
+    why="a host directory is a way out of the container, and other weights are another model",
     blind="which driver files CDI has mounted into a container with cards",
 )
 def test_mounts(declared: ContainerSpec, container_unit: RunningContainer, restart: Remedy) -> None:
@@ -193,7 +193,7 @@ def _strange(one: ObservedMount, wanted: dict[str, bool], cards: bool) -> Iterab
     "I05",
     "the container has no network, and its own namespaces",
     severity="critical",
-    why="in the host's network it listens and sends; in the host's other namespaces it sees its neighbours",
+    why="in the host's network the container listens and sends; in the host's other namespaces it sees its neighbours",
 )
 def test_namespaces(
     survey: SurveyAnswers, container_unit: RunningContainer, within: list[KernelProcess], restart: Remedy
@@ -213,7 +213,7 @@ def test_namespaces(
     "I06",
     "the container has the device files of its cards, and no others",
     severity="critical",
-    why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
+    why="without them it computes on the CPU or fails; with others it can use another instance's card, or a disk",
 )
 def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     cards = [one for index, one in enumerate(survey.read(KERNEL).cards) if index in contained.cards]
@@ -235,7 +235,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     "I07",
     "conmon and podman, which run the container, are the distribution's",
     severity="critical",
-    why="both run as root: a replaced one owns the box",
+    why="both run as root: a replaced one controls the box",
 )
 def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     processes = survey.read(PROCESSES)

@@ -61,13 +61,15 @@ CONTAINERS = (
         "container-cgroup",
         r"nvidia-container-cli: .{0,200}(?:cgroup|device rules|bpf)|cgroups?: .{0,100}(?:not found|no such file"
         r"|permission denied)|cgroup .{0,60}does not exist|bpf_prog_query\(BPF_CGROUP_DEVICE\) failed",
-        "the container toolkit cannot set the cgroup's device rules, as in a rootless or nested container: set "
+        "the container toolkit cannot set the cgroup's device rules, for example in a rootless or nested container: "
+        "set "
         "no-cgroups = true for it, or use CDI",
     ),
     Cause(
         "container-toolkit-mount",
         r"nvidia-container-cli: (?:mount|ldcache|container|detection) error",
-        "the container toolkit cannot mount the driver into the container: the line has the file; update the toolkit, "
+        "the container toolkit cannot mount the driver into the container: the line names the file; update the "
+        "toolkit, "
         "and check that the image's file system is writable",
         names=r"error: (.{1,80})",
     ),
@@ -114,7 +116,7 @@ CONTAINERS = (
         r"OCI runtime create failed|failed to create (?:shim task|task for container)|docker: Error response from "
         r"daemon"
         r"|OCI runtime error",
-        "the container engine could not start the container: the end of the line has the reason",
+        "the container engine could not start the container: the end of the line states the reason",
         broad=True,
     ),
     Cause(
@@ -153,7 +155,8 @@ CONTAINERS = (
         r"code=killed, (?:signal|status)=(?:9/)?KILL|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-9"
         r"|137)\b"
         r"|\bSIGKILL\b|^\s{0,20}(?:\S{1,80}: line \d{1,20}: {1,20}\d{1,20} {1,20})?Killed\b|signal: killed|OOMKilled",
-        "the process was killed, most often because the host's memory ran out: see `journalctl -k --grep oom`, raise "
+        "the kernel or a user killed the process, most often because the host's memory ran out: see `journalctl -k "
+        "--grep oom`, raise "
         "its memory limit, or load less into RAM",
     ),
 )

@@ -85,7 +85,7 @@ CASES = [
     AlertCase(
         "KvCacheFull",
         {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.96x120"},
-        "b: chat: 96 % of its KV cache is taken.",
+        "b: chat: 96 % of its KV cache is in use.",
         {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.94x120"},
         TOLD,
     ),
