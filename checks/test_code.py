@@ -41,7 +41,7 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
     "running code matches the files on disk, which come from a package or the engine",
     severity="critical",
     why="a replaced, deleted or injected library changes the computed answers",
-    blind="code in the form of libffi's closures: what they hold is plausible at one moment, not proven",
+    blind="code in the form of libffi's closures: its contents are plausible at one moment, not proven",
 )
 def test_code(
     survey: SurveyAnswers,
@@ -68,11 +68,11 @@ def test_code(
             ):
                 continue
             if what == "unnamed":
-                wrong.append((one.name, f"{who} runs code that is in no file{f' ({path})' if path else ''}"))
+                wrong.append((one.name, f"{who} runs code without a file{f' ({path})' if path else ''}"))
             elif what == "closures":
                 plausible.append(f"{who} ({path})")
             elif what == "unjudged":
-                wrong.append((one.name, f"{who} is not judged: {path}"))
+                wrong.append((one.name, f"{who} cannot be checked: {path}"))
             elif what != "file":
                 wrong.append((one.name, f"{who} runs {path}, which was {what}"))
             elif path in judged:

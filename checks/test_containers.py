@@ -220,7 +220,7 @@ def test_units(survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, 
         wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
     if f"argv[]=/bin/sh {spec_program_path(roots)} ;" not in runs or runs.count("argv[]=") != 1:
-        wrong.append(f"{REFRESH_UNIT} runs something else")
+        wrong.append(f"{REFRESH_UNIT} runs another program")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")
     expect_no_items(

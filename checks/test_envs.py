@@ -45,7 +45,7 @@ def test_distributions(survey: SurveyAnswers, roots: Roots, environment: Environ
 def test_cuda(survey: SurveyAnswers, declared_cards: tuple[Card, ...], environment: Environment) -> None:
     least = environment.least_driver
     if not least:
-        pytest.skip("nothing in it needs CUDA")
+        pytest.skip("no part of it needs CUDA")
     found = sorted({one.driver for one in gpus(survey, declared_cards) if int(one.driver.partition(".")[0]) < least})
     expect(found, [], instruction(f"install a driver of branch {least} or newer"))
 
@@ -79,7 +79,7 @@ def test_patches(
     survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...], environment: Environment
 ) -> None:
     if not environment.patches:
-        pytest.skip("nothing in it is patched")
+        pytest.skip("it has no patches")
     found, wanted_ = survey.read(PATCHED), patched_file_digests(roots, environment)
     cure = describe_env_reinstall(roots, environment)
     for path, digest in wanted_.items():
@@ -87,7 +87,7 @@ def test_patches(
     stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
     expect(", ".join(stale[:SHOWN]), "no bytecode of another file", cure, holds=not stale)
     instead = [f"{path}: {name}" for path in wanted_ for name in found.files[path].shadowed]
-    expect(", ".join(instead[:SHOWN]), "nothing that shadows it", cure, holds=not instead)
+    expect(", ".join(instead[:SHOWN]), "no file that shadows it", cure, holds=not instead)
     written = max(found.files[path].written for path in wanted_)
     units = [one.unit for one in declared_instances if one.installed_as == environment.name]
     early = [
@@ -99,7 +99,7 @@ def test_patches(
     ]
     expect(
         ", ".join(other[:SHOWN]),
-        "imports from the environment alone",
+        "imports only from the environment",
         instruction("remove that") + cure,
         holds=not other,
     )

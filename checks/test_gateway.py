@@ -225,7 +225,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
         expect("the one of cert_file" if shown == own else "another", "the one of cert_file", step)
         return
     if not (beside / FOLDER / CERTIFICATE).exists():
-        pytest.skip(f"{FOLDER}/{CERTIFICATE} is not beside the inventory here")
+        pytest.skip(f"{FOLDER}/{CERTIFICATE} is missing next to the inventory")
     above = x509.load_pem_x509_certificate((beside / FOLDER / CERTIFICATE).read_bytes())
     try:
         shown.verify_directly_issued_by(above)

@@ -92,12 +92,12 @@ def test_way_back_leads_somewhere(survey: SurveyAnswers, roots: Roots, target_ge
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
     folders = [f"{roots.generations}/{number}" for number in broken]
-    expect(f"no {', '.join(lost[:3])}", "what they refer to", remove_paths(*folders) + DEPLOY, holds=not lost)
+    expect(f"no {', '.join(lost[:3])}", "their referenced files", remove_paths(*folders) + DEPLOY, holds=not lost)
 
 
 @check(
     "G05",
-    "the configuration directory holds nothing unknown",
+    "the configuration directory contains no unknown files",
     severity="low",
     why="no lock or inventory lists an unknown file, and no deploy maintains or removes it",
 )

@@ -22,7 +22,7 @@ LISTED = 8
     "the accepted entries next to the inventory are those that the host has recorded",
     severity="high",
     why="with older entries, a change that was revoked since counts as accepted",
-    blind="a host whose root forges what it knows of accepted entries",
+    blind="a host whose root forges its record of accepted entries",
 )
 def test_acceptance(host_review: HostReview) -> None:
     if host_review.problem:
@@ -31,7 +31,7 @@ def test_acceptance(host_review: HostReview) -> None:
     changes = host_review.of_class(ACCEPTANCE)
     if host_review.state == "unreviewed":
         if not host_review.strict:
-            pytest.skip("nothing was accepted yet")
+            pytest.skip("no entry is accepted yet")
         text = describe_unreviewed(host_review.number)
         changes = (HostChange(ACCEPTANCE, ACCEPTANCE, "new", now=text),)
     if changes:

@@ -98,7 +98,7 @@ def test_image(container_unit: RunningContainer, restart: Remedy) -> None:
     "I02",
     "the container runs the declared command with the declared environment",
     severity="critical",
-    why="an added option or variable changes what is served",
+    why="an added option or variable changes the service",
 )
 def test_command(
     declared: ContainerSpec, container_unit: RunningContainer, within: list[KernelProcess], restart: Remedy
@@ -124,7 +124,7 @@ def test_command(
     "the container runs as the service user, without privileges",
     severity="critical",
     why="a service that is root, or can become root, endangers the box when it is compromised",
-    blind="which system calls the seccomp filter blocks: the kernel only says that there is one",
+    blind="which system calls the seccomp filter blocks: the kernel reports only that a filter exists",
 )
 def test_privileges(
     survey: SurveyAnswers,
@@ -165,8 +165,8 @@ def _privileged(process: KernelProcess, uid: int, gid: int) -> Iterable[str]:
 def test_mounts(declared: ContainerSpec, container_unit: RunningContainer, restart: Remedy) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
     there = {one.target: one for one in container_unit.mounts}
-    wrong = [f"something other than the host's at {place}" for place in container_unit.elsewhere]
-    wrong += [f"nothing mounted at {place}" for place in wanted if place not in there]
+    wrong = [f"another file than the host's at {place}" for place in container_unit.elsewhere]
+    wrong += [f"no mount at {place}" for place in wanted if place not in there]
     wrong += [said for one in container_unit.mounts for said in _strange(one, wanted, bool(declared.devices))]
     expect_none(wrong, "the declared mounts, writable only where they are its own", restart)
 

@@ -45,7 +45,7 @@ def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> No
     paths = {one.path for one in found}
     cure = sum((remove_diversion(path) for path, to, _ in files.moved if paths & {path, to}), Remedy(()))
     cure = sum((remove_override(path) for path in files.overridden if path in paths), cure)
-    cure += reinstall_packages(*names) if names else instruction("restore them, and find out what changed them")
+    cure += reinstall_packages(*names) if names else instruction("restore them, and find the cause of the change")
     expect_no_items(
         "programs and libraries as packaged",
         [f"{one.path} {one.what}" for one in found],
@@ -115,7 +115,7 @@ def test_way_in(survey: SurveyAnswers) -> None:
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
         raise Drift("sshd to start at boot", said, host_command("systemctl unmask {0}; systemctl enable {0}", "ssh"))
     expect_no_items(
-        "a valid sshd configuration", settings.sshd, instruction("correct it, until `sshd -t` prints nothing")
+        "a valid sshd configuration", settings.sshd, instruction("correct it until `sshd -t` prints no error")
     )
     off = [name for name in NETWORK if settings.unit_property(name, "ActiveState") == "active" and _off(settings, name)]
     expect_no_items(

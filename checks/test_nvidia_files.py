@@ -213,7 +213,7 @@ def _fits(pattern: str, name: str) -> bool:
     "N46",
     "the directory of the program that sets up the cards holds only its own files",
     severity="high",
-    why="root runs that program at each boot: a file named like one of its modules would run in its place",
+    why="root runs that program at each boot: a file named like one of its modules would run instead",
 )
 def test_program(
     survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry

@@ -99,7 +99,7 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
 
 @check(
     "O03",
-    "the ledger lists nothing that is unmanaged",
+    "the ledger lists no unmanaged entries",
     severity="critical",
     why="a deploy removes listed users that it does not need, and `remove` deletes all listed entries",
 )

@@ -31,7 +31,7 @@ def test_no_other_listener(survey: SurveyAnswers) -> None:
                 Drift(
                     "no other listener that leads to the models",
                     f"{one.program} on {one.at}: {one.how}",
-                    instruction("stop it, and disable what starts it"),
+                    instruction("stop it, and disable the unit or program that starts it"),
                 )
                 for one in leads
             ]
@@ -49,7 +49,7 @@ def test_no_tunnel(survey: SurveyAnswers) -> None:
     # of what listens here, too, the check before tells
     listening = " ".join(f"{one.program} {one.how}" for one in reach.leads)
     found = [f"{one.program}: {one.words}" for one in reach.tunnels if one.program not in listening]
-    expect("; ".join(found) or "none", "none", instruction("stop it, and disable what starts it"))
+    expect("; ".join(found) or "none", "none", instruction("stop it, and disable the unit or program that starts it"))
 
 
 @check(

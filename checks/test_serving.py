@@ -102,7 +102,7 @@ def test_key_is_secret(survey: SurveyAnswers, instance: Instance) -> None:
     if key is None or not key.mode:
         raise Drift("a file with its key", "none", DEPLOY)
     expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
-    expect_none(key.leaks, "the key only in its file", instruction("change the key, and find out what put it there"))
+    expect_none(key.leaks, "the key only in its file", instruction("change the key, and find the cause"))
 
 
 @check(
@@ -134,7 +134,7 @@ def test_stop_takes_all(survey: SurveyAnswers, instance: Instance) -> None:
     expect_none(told, "only engines run by this rig's units", kill_processes(one.pid for one in stray))
     # no instance of this rig sees the host's /dev/shm
     left = instruction("remove it from /dev/shm")
-    expect_none(survey.read(PROCESSES).shared, "nothing of a service user's in the host's /dev/shm", left)
+    expect_none(survey.read(PROCESSES).shared, "no file of a service user in the host's /dev/shm", left)
 
 
 @check(
@@ -231,7 +231,7 @@ def test_runs_as_at_first(survey: SurveyAnswers, instance: Instance) -> None:
     started = survey.read(SERVING).started[instance.unit]
     first = _first(started)
     if not first:
-        pytest.skip("its log says nothing about it")
+        pytest.skip("its log does not report it")
     now, then = kind_of(instance).parse_startup(started.said), kind_of(instance).parse_startup(first)
     expect(now, then, show_log(instance.unit) + instruction("its log names the backends"), holds=now.is_like(then))
 

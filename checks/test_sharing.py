@@ -133,7 +133,7 @@ def test_strangers_are_refused(survey: SurveyAnswers, share: ShareEntry) -> None
 
 @check(
     "H08",
-    "the weights share cannot write to what it serves",
+    "the weights share cannot write to its files",
     severity="critical",
     why="a flaw in the server could change weights",
 )

@@ -114,7 +114,7 @@ def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
     expect_none(
         wrong,
         "no other units that act on the rig's",
-        instruction("remove that from the unit that says so") + host_command("systemctl daemon-reload"),
+        instruction("remove that setting from the unit that contains it") + host_command("systemctl daemon-reload"),
     )
 
 

@@ -43,7 +43,7 @@ def test_the_way_is_roots(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "F02",
-    "services can access what they run and read",
+    "services can access the files that they run and read",
     severity="critical",
     why="the next start fails before the first line of its log",
 )
@@ -57,7 +57,7 @@ def test_the_way_is_open(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "F03",
-    "nothing is mounted over Rigwright's files",
+    "no mount covers Rigwright's files",
     severity="critical",
     why="services see the mounted files, while records and deploys describe the files below them",
 )
@@ -77,7 +77,7 @@ def test_nothing_is_mounted(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "F05",
-    "nothing will be mounted over Rigwright's files at the next boot",
+    "no mount will cover Rigwright's files at the next boot",
     severity="critical",
     why="after a boot services see the mounted files",
 )

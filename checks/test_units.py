@@ -122,7 +122,7 @@ def _boot(units: UnitSurvey) -> Iterable[str]:
         if state != "loaded":
             yield f"{name} is {state}"
         if name != "default.target" and units.property_value(name, "ConditionResult") == "no":
-            yield f"{name} has a condition that does not hold"
+            yield f"{name} has a condition that is false"
         for action in ("JobTimeoutAction", "FailureAction", "SuccessAction"):
             if (does := units.property_value(name, action)) not in ("", "none"):
                 yield f"{name} with {action}={does}"

@@ -191,7 +191,7 @@ def test_record(
 
 @check(
     "W07",
-    "weight directories hold no extra files that an engine would load",
+    "weight directories contain no extra files that an engine would load",
     severity="high",
     why="engines read a model's whole directory: another file there is another template, or code",
 )
@@ -213,7 +213,7 @@ def test_beside(roots: Roots, declared_instances: tuple[Instance, ...], lock: Lo
 
 @check(
     "W08",
-    "nothing is mounted over the weight file",
+    "no mount covers the weight file",
     severity="critical",
     why="services read the mounted file instead of the verified one, and another one after a boot",
 )

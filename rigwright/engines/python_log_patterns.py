@@ -118,7 +118,7 @@ PACKAGES = (
         r"|is not a local folder and is not|[Nn]o (?:config\.json|model weights|safetensors).{0,40} found"
         r"|[Cc]annot find any safetensors|Error no file named",
         "the model's folder or name is wrong, or files of it are missing: check the path as the engine's process "
-        "sees it (mounts of a container), and fetch the files anew",
+        "sees it (mounts of a container), and download the files again",
         check="W06",
         names=r"OSError: ([\w./-]{2,80}) is not|file named (\S{1,80}?)[.,]?(?: |$)|for '([^']{1,80})'|id "
         r"'([^']{1,80})'|identifier.{0,20}'([^']{1,80})'",

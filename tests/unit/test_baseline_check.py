@@ -109,8 +109,8 @@ def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
     now = print_of(box)
     for accepted, last, words in (
         ([], [], "no speed was measured: `rigwright bench speed`"),
-        ([], [run(now, 50)], "measured 3 days ago, and nothing was accepted"),
-        ([run(now, 100)], [run(now, 50, boot="b")], "what was accepted is of one start of the engine"),
+        ([], [run(now, 50)], "measured 3 days ago, and no baseline is accepted"),
+        ([run(now, 100)], [run(now, 50, boot="b")], "the accepted baseline has one start of the engine"),
         (two(now), [run(print_of(box, variant="llamacpp/other"), 50)], "before this changed: variant: llamacpp/other"),
     ):
         with pytest.raises(pytest.skip.Exception, match=re.escape(words)):

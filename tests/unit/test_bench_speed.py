@@ -182,7 +182,7 @@ def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
 def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
     done = timing(quick(), f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 0, done.output
-    assert "nothing was accepted yet" in done.output
+    assert "no entry is accepted yet" in done.output
     assert "on NVIDIA GeForce RTX 3090, driver 580.95.05, power limit 280 W, 16 lanes, up to 61" in done.output
     assert "prefill 10k: a request has room for 8192 tokens" in done.output
     page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
@@ -352,7 +352,7 @@ def test_what_ends_it_midway_leaves_what_came_until_then(timing, tmp_path, monke
     ("error", "status", "said"),
     [
         (InvalidConditions("does not run: deploy it first"), 2, "box1: does not run"),
-        (ConnectionGone("the connection is gone"), 3, "box1: the connection is gone"),
+        (ConnectionGone("the connection was lost"), 3, "box1: the connection was lost"),
     ],
 )
 def test_a_second_start_that_is_not_measured_leaves_the_first_one_in_the_file(

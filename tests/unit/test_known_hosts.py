@@ -99,7 +99,7 @@ def test_white_space_of_any_kind_separates_the_fields_of_a_revocation(tmp_path: 
 def test_a_revocation_that_cannot_be_read_has_no_key_relied_on(tmp_path: Path, line: str) -> None:
     hosts = known_hosts_file(tmp_path, line, LINE)
     assert hosts.unreadable_revocations == hosts.skipped == [f"{tmp_path}/known_hosts:1"]
-    with pytest.raises(paramiko.SSHException, match="known_hosts:1 revokes a host key and cannot be read"):
+    with pytest.raises(paramiko.SSHException, match="known_hosts:1 revokes a host key and is not readable"):
         hosts.lookup("box1")
     with pytest.raises(paramiko.SSHException, match="cannot be read"):
         WarningPolicy().missing_host_key(client(hosts), "hop", OTHER)

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Instance, FreeMemory, str]] = {
     "nothing is known of it": (
         sized_instance(header=False),
         FreeMemory(99 * ONE),
-        "its lock does not say what memory it needs",
+        "its lock has no memory figures",
     ),
 }
 

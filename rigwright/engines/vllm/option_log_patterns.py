@@ -35,7 +35,8 @@ MEMORY = (
     Cause(
         "memory-profile",
         r"Error in memory profiling|Initial free memory .{0,120}current free memory",
-        "another process freed or took card memory while vLLM measured it: start when nothing else changes on the card",
+        "another process freed or took card memory while vLLM measured it: start when no other program changes its "
+        "use of the card",
         check="N04",
     ),
     Cause(
@@ -122,7 +123,7 @@ PARALLEL = (
         r"|only|requires)|enable_expert_parallel must|[Ee]lastic EP (?:is|requires)",
         "expert parallelism does not fit this model or the other options: remove enable_expert_parallel and "
         "enable_eplb, "
-        "or set what the line names",
+        "or set the options that the line names",
     ),
     Cause(
         "context-parallel",
@@ -279,7 +280,7 @@ QUANTISATION = (
         r"of fused",
         "the checkpoint quantises parts of a fused layer differently, which vLLM cannot load: use another "
         "checkpoint, or "
-        "convert it anew with these layers alike",
+        "convert it again with equal quantisation of these layers",
         names=r"(?:shards of|schemes for|fused layer) (\S{1,80})",
     ),
     Cause(
@@ -369,7 +370,7 @@ ENGINE = (
         r"|self and mat2 must have the same dtype|Input dtype .{0,40}(?:must|not)|expected dtype|[Dd]type mismatch",
         "tensors have different data types, a fault of this version with this model, quantisation, adapter or "
         "draft: "
-        "set dtype to what the model's page names, or use another version or quantisation",
+        "set dtype to the model page's value, or use another version or quantisation",
     ),
     Cause(
         "sleep-mode",
