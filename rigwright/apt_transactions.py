@@ -139,7 +139,7 @@ def find_transaction_problems(seen: AptSimulation, one: PackageGroup, removed: C
     if seen.complaints:
         if gone := _describe_other_versions(seen, one):
             return [
-                f"{one.name} {one.version} is not available; the archive has {', '.join(gone)}; set one of those in "
+                f"{one.name} {one.version} is not available: the archive has {', '.join(gone)}; set one of those in "
                 "catalog/ next to the inventory and run `rigwright lock`, or name a mirror that still has it"
             ]
         return [f"apt cannot install {one.name}: {'; '.join(seen.complaints)}"]

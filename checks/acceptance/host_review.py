@@ -83,7 +83,7 @@ def review_host(accepted: HostAcceptance | None, found: HostFingerprint, file: P
             return make("unreviewed")
         return make("refused", f"the host has recorded accepted entries {known}; the file {place} is missing")
     if known > accepted.serial:
-        return make("refused", f"the host knows accepted entries {known}; {place} has {accepted.serial}")
+        return make("refused", f"the host has recorded accepted entries {known}; {place} has {accepted.serial}")
     if known == accepted.serial and found.accepted_digest != accepted.digest:
         return make("refused", f"the host knows other accepted entries {known} than {place} has")
     if not known:

@@ -121,7 +121,7 @@ def test_what_is_another_driver_or_in_its_way_is_refused(
     with subtests.test("the archive has another version alone"):
         box.publish(LOWER)
         said = box.run_rig("deploy", status=1)
-        assert f"refused: {old} is not available; the archive has {LOWER}" in said
+        assert f"refused: {old} is not available: the archive has {LOWER}" in said
         nothing_came(box)
     with subtests.test("packages that bring another branch's"):
         names = {"nvidia-driver-cuda": "libcuda1", "nvidia-kernel-open-dkms": "nvidia-kernel-support"}

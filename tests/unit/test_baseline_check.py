@@ -94,8 +94,8 @@ def test_a_slower_one_is_red_with_figures_age_and_what_changed(box: Any) -> None
     with pytest.raises(Drift) as red:
         check_notes(box, two(print_of(box, driver="580.95.05")), [run(now, 80, boot="c")])
     assert red.value.found == (
-        "narrative decode: 80.0 tokens/s, -20.4 % of 100.5 (noise \N{PLUS-MINUS SIGN}1.4); measured 3 days ago; since "
-        "what was accepted this changed: driver: 580.95.05 \N{RIGHTWARDS ARROW} none"
+        "narrative decode: 80.0 tokens/s, -20.4 % of 100.5 (noise \N{PLUS-MINUS SIGN}1.4); measured 3 days ago; "
+        "changed since the accepted baseline: driver: 580.95.05 \N{RIGHTWARDS ARROW} none"
     )
 
 

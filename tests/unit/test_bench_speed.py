@@ -182,7 +182,7 @@ def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
 def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
     done = timing(quick(), f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 0, done.output
-    assert "no entry is accepted yet" in done.output
+    assert "nothing was accepted yet" in done.output
     assert "on NVIDIA GeForce RTX 3090, driver 580.95.05, power limit 280 W, 16 lanes, up to 61" in done.output
     assert "prefill 10k: a request has room for 8192 tokens" in done.output
     page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")

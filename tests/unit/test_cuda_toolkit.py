@@ -226,7 +226,7 @@ LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
         (
             OPERATORS,
             sample_facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
-            "nvcc 13.0.88 at /opt/cuda compiles nothing",
+            "nvcc 13.0.88 at /opt/cuda cannot compile",
         ),
         (
             OPERATORS,
@@ -402,7 +402,7 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(tmp_path, of, 
         targets=[target],
     )
     done = CliRunner().invoke(main, ["show", "patches", str(tmp_path / "rig.py")])
-    said = f"{tmp_path}/patches/fast-nvcc/patch.toml: targets.{path}: a patch of the CUDA toolkit may only change files below"
+    said = f"{tmp_path}/patches/fast-nvcc/patch.toml: targets.{path}: a patch of the CUDA toolkit may only change files below"  # noqa: E501
     assert (said in " ".join(done.output.split())) == (done.exit_code == 2) == refused, done.output
 
 

@@ -86,7 +86,7 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
             ["E: Version '1.20.0-1' for 'libnvidia-container-tools' was not found"],
             (("libnvidia-container-tools", "1.19.1-1"),),
             (),
-            ["container-toolkit 1.20.0 is not available; the archive has libnvidia-container-tools 1.19.1"],
+            ["container-toolkit 1.20.0 is not available: the archive has libnvidia-container-tools 1.19.1"],
         ),
     ],
 )

@@ -250,7 +250,7 @@ def test_a_log_is_judged_by_what_is_so_now() -> None:
     alone, doubly, past = first(healths=[TORN]), first(healths=[TORN], red=[N02]), first(healths=[WELL])
     assert {one.id for one in (alone, doubly, past)} == {"libcuda-so-1-cannot-open-shared-object-file"}
     assert past.weight < alone.weight < doubly.weight
-    assert "N02 does not hold, either" in doubly.means
+    assert "N02 fails, too" in doubly.means
     assert "it serves now" in past.means
 
 

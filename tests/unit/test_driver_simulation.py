@@ -242,7 +242,7 @@ def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() 
     said = ["E: Version '595.58.03-1' for 'a' was not found"]
     older = [("a", "595.45.04-1"), ("b", "595.45.04-1"), ("b", "550.9-1")]
     (reason,) = find_driver_transaction_problems(parse_driver_simulation(simulation_lines(said), older), one)
-    assert reason.startswith("595.58.03 is not available; the archive has 595.45.04; set one of those in catalog/")
+    assert reason.startswith("595.58.03 is not available: the archive has 595.45.04; set one of those in catalog/")
     for there in ([("a", "595.58.03-1"), ("b", "595.58.03-1")], [], [("a", "595.45.04-1")]):
         (reason,) = find_driver_transaction_problems(parse_driver_simulation(simulation_lines(said), there), one)
         assert reason.startswith("apt cannot resolve it: Version '595.58.03-1'")

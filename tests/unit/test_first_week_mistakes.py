@@ -72,7 +72,7 @@ KEYS = [
         ("gpu", "cards"), ("GPUs", "cards"), ("devices", "cards"), ("api_key", "api_key_file"),
         ("memory", "memory_max"), ("prot", "port"), ("varaint", "variant"),
     )),
-    (with_instance(host="0.0.0.0"), "rig1.instances.chat.host: unknown key; an instance listens on the loopback inter"),
+    (with_instance(host="0.0.0.0"), "rig1.instances.chat.host: unknown key; an instance listens only on the loopback"),
     (with_instance(name="x"), "rig1.instances.chat.name: unknown key; the name of an instance is the key of its table"),
     *((with_host(**{key: value}), f'rig1.{key}: unknown key; did you mean "{right}"?') for key, value, right in (
         ("host", "192.0.2.7", "ssh_hostname"), ("ansible_host", "192.0.2.7", "ssh_hostname"),

@@ -68,21 +68,21 @@ def test_what_is_no_name_or_one_of_ours_is_refused(text: object) -> None:
 
 REFUSED = {
     "no such unit": (replace(UNIT, unit=("vllm.service", "not-found", "inactive", "")), "there is no unit vllm"),
-    "an alias": (replace(UNIT, unit=("other.service", *LOADED[1:])), "another name of other.service: name that"),
-    "masked": (replace(UNIT, unit=("vllm.service", "masked", "active", "masked")), "is masked: it cannot be"),
+    "an alias": (replace(UNIT, unit=("other.service", *LOADED[1:])), "an alias of other.service: use that name"),
+    "masked": (replace(UNIT, unit=("vllm.service", "masked", "active", "masked")), "is masked: Rigwright cannot"),
     "generated": (replace(UNIT, unit=(*LOADED[:3], "generated")), "is generated: Rigwright cannot disable"),
     "transient": (replace(UNIT, unit=(*LOADED[:3], "transient")), "is transient: Rigwright cannot disable"),
-    "started by a socket": (replace(UNIT, triggers=("vllm.socket",)), "is started by vllm.socket: stop and"),
+    "started by a socket": (replace(UNIT, triggers=("vllm.socket",)), "vllm.socket starts vllm.service: stop and"),
     "ours by its file": (replace(UNIT, ours=True), "vllm.service is Rigwright's own"),
     "at rest": (replace(UNIT, unit=("vllm.service", "loaded", "inactive", "enabled")), "does not run"),
     "elsewhere": (
         replace(UNIT, ports=frozenset()),
         "does not listen on any of the ports 8020: it blocks no deploy and does not stop",
     ),
-    "no such container": (replace(BOX, containers=()), "neither Docker nor podman has a container vllm; a unit is"),
+    "no such container": (replace(BOX, containers=()), "neither Docker nor podman has a container vllm; name a unit"),
     "two": (replace(BOX, containers=(ONE, replace(ONE, program="podman"))), "name docker:vllm or podman:vllm"),
     "--rm": (replace(BOX, containers=(replace(ONE, removed=True),)), "disappears when it stops (--rm)"),
-    "run by a unit": (replace(BOX, containers=(replace(ONE, unit="v.service"),)), "is run by v.service, which"),
+    "run by a unit": (replace(BOX, containers=(replace(ONE, unit="v.service"),)), "v.service runs vllm"),
     "fixed": (replace(BOX, fixed=True), "this docker cannot change the restart policy of vllm (always)"),
 }
 
