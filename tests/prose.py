@@ -34,7 +34,7 @@ PATTERNS = (
     ProsePattern(
         r"\b(?:is|are|was|were) (?:said|told)\b",
         "the verb hides the component: `plan` prints it, the message names it",
-        ("The reason is said.", "Clients are get 503."),
+        ("The reason is said.", "Clients are told 503."),
     ),
     ProsePattern(
         r"(?<!there )\b(?:is|are) none\b|\bcomes? to nothing\b|\bno \w+ is (?:none|not)\b",
