@@ -52,7 +52,7 @@ class ItemText(str):
 
 
 class Drift(AssertionError):
-    """A host is not what its rig says. In one line: names that somebody there has made up steer no terminal."""
+    """A host is does not match its rig. In one line: names that somebody there has made up steer no terminal."""
 
     items: tuple[tuple[str, str], ...]
     """(expected, found) of each thing that is not as it should be, also of those that the text only counts."""

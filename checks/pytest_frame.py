@@ -107,7 +107,9 @@ def build_result(
     if not isinstance(error, Drift):
         first = next(iter(str(error).splitlines()), "")
         found = f"{type(error).__name__}: {first}"
-        error = Drift("a check that reaches a verdict", found, instruction("fix the check, or what it fails on"))
+        error = Drift(
+            "a check that reaches a verdict", found, instruction("fix the check, or the cause of its failure")
+        )
     steps = error.remedy.locate(inventory, host if several else "")
     return Result(
         **known,

@@ -148,4 +148,4 @@ def kill_processes(pids: Iterable[int]) -> Remedy:
     return host_command("kill {}", [*map(str, pids)])
 
 
-STOP_LISTENER = instruction("stop that listener, and disable what starts it")
+STOP_LISTENER = instruction("stop that listener, and disable the unit or program that starts it")

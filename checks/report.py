@@ -194,7 +194,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             if (kinds := self.left_out[target]) and self.verbosity >= 1:
                 listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
                 self._tw.line(self._wrap_text(f"{target}: do not apply: {listed}", "  "))
-            verdict = "not what its rig says" if bad else "conforms"
+            verdict = "does not match its rig" if bad else "conforms"
             unaccepted = f", {changes} change{' is' if changes == 1 else 's are'} not accepted" if changes else ""
             changed = f"{counted['changed']} changed, " if counted["changed"] else ""
             counts = f"({counted['ok']} ok, {bad} failed, {changed}{counted['skip']} skipped)"
@@ -210,7 +210,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
                 what = f"published advisories: {states} (`rigwright show advisories` lists them)"
                 self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
         for target, why in self.frame.unleft.items():
-            self._tw.line(f"{target}: who watches it is not told of this: {strip_control_characters(why)}")
+            self._tw.line(f"{target}: monitoring did not get this result: {strip_control_characters(why)}")
 
     def print_acceptance(self, target: str, changes: int) -> None:
         """Print the command that accepts changes, or that begins with it on a host that was never reviewed."""

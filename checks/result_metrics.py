@@ -38,7 +38,7 @@ def write_check_metrics(seen: SurveyedHost, report: HostReport, finished: float)
         answer = root_shell.run_command(seen.target, f"set -- {shlex.quote(path)}; {WRITE}", text, LIMIT, whole=LIMIT)
     except root_shell.ConnectionGone as error:
         return str(error)
-    return "" if answer.status == 0 else answer.complaint or "nothing was deployed that reads them"
+    return "" if answer.status == 0 else answer.complaint or "no deployed program reads them"
 
 
 def count_advisories(rig: Rig) -> dict[str, int]:

@@ -46,7 +46,7 @@ def pytest_arguments(inventory: str, *options: str) -> list[str]:
     own = Path(inventory).absolute().parent / OWN
     if own.is_dir() and own.resolve() != HERE.resolve():
         if (own / "__init__.py").exists():
-            raise ValueError(f"{own}/__init__.py is refused: must not be there, for the package {OWN} is ours")
+            raise ValueError(f"{own}/__init__.py is refused: remove it, because the package {OWN} is Rigwright's")
         words.append(str(own))
     else:
         # what has an assert say more is compiled anew where Python may keep nothing, and ours have none

@@ -54,8 +54,8 @@ def test_numbers(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     cure = instruction("delete the account or group that is not Rigwright's, or give it another GID")
     expect(format_first_lines(groups) or "no others", "no others", cure)
     expect(
-        format_first_lines([*odd.values()]) or "a system user in a group of its own",
-        "a system user in a group of its own",
+        format_first_lines([*odd.values()]) or "a system user in its own group",
+        "a system user in its own group",
         host_command("systemctl stop 'rigwright*'; for user in {}; do userdel --force $user; done", [*odd]) + DEPLOY,
     )
 
@@ -121,7 +121,7 @@ def test_home(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     accounts = survey.read(ACCOUNTS)
     homes = {user.home for name in service_users if (user := accounts.user(name))}
     expect(
-        f"something at {', '.join(sorted(homes))}" if accounts.home else "nothing",
+        f"an entry at {', '.join(sorted(homes))}" if accounts.home else "nothing",
         "nothing",
         remove_paths(HOME),
     )

@@ -27,7 +27,7 @@ def describe_answer(found: SurveyAnswer) -> str:
     "S04",
     "only systemd holds the instance's port, on the loopback interface",
     severity="critical",
-    why="the API has no TLS and a single key: anything else that holds the port is sent that key",
+    why="the API has no TLS and one key: clients send that key to any other program at the port",
 )
 def test_listens_on_loopback(survey: SurveyAnswers, instance: Instance) -> None:
     service, socket = listener_units(instance.port)

@@ -14,7 +14,7 @@ from rigwright.plan.preflight import HOME
     "B01",
     "each service has a user that cannot log in",
     severity="high",
-    why="a service account with a login shell is a way in",
+    why="a service account with a login shell allows logins",
 )
 def test_users(survey: SurveyAnswers, service_users: tuple[str, ...]) -> None:
     accounts = survey.read(ACCOUNTS)

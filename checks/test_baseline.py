@@ -52,10 +52,11 @@ def now_there(
 
 @check(
     "J01",
-    "it was not slower than what was accepted when it was measured last",
+    "the last measurement was not slower than the accepted baseline",
     severity="low",
-    why="a box that is slower than it was has lost lanes, power, cooling or a setting without a message",
-    blind="how fast it is now: it reads what `rigwright bench speed` has kept beside the inventory, and loads nothing",
+    why="a slower box has lost lanes, power, cooling or a setting without an error",
+    blind="the present speed: it reads the runs that `rigwright bench speed` stored next to the inventory, and "
+    "causes no load",
 )
 def test_speed(
     survey: SurveyAnswers,
@@ -73,30 +74,31 @@ def test_speed(
             instance.name
         )
     except speed_baselines.UnreadableHistory as error:
-        raise Drift("a book of runs that can be read", error, instruction("restore that file, or remove it")) from None
+        raise Drift("a readable file of runs", error, instruction("restore that file, or remove it")) from None
     last = page.last_run
     if last is None:
         pytest.skip(f"no speed was measured: {MEASURE}")
     told = f"measured {age(last, time.time())}"
     before, changes = speed_baselines.find_reference(page, last)
     if before is None:
-        pytest.skip(f"{told}, and nothing was accepted: `rigwright bench speed --accept`")
+        pytest.skip(f"{told}, and no baseline is accepted: `rigwright bench speed --accept`")
     if since := list(
         now_there(survey, declared_cards, lock_digest, desired, facts, instance).describe_changes(last.fingerprint)
     ):
         pytest.skip(f"{told}, before this changed: {'; '.join(since)}; {MEASURE} again")
     rows = compare_rates(last, before.runs)
     slower = [row.description for row in rows if row.verdict == "slower"]
-    named = f"; since what was accepted this changed: {'; '.join(changes)}" if changes else ""
+    named = f"; changed since the accepted baseline: {'; '.join(changes)}" if changes else ""
     if slower:
         raise Drift(
-            "rates that are not more than 5 % below what was accepted, nor below what starts differ by",
+            "rates at most 5 %, or the deviation of starts, below the accepted baseline",
             f"{'; '.join(slower)}; {told}{named}",
             instruction(
-                "compare power, temperatures and lanes (N07, N21, N27), then measure again; --accept takes it as it is"
+                "compare power, temperatures and lanes (N07, N21, N27), then measure again; --accept makes it the "
+                "baseline"
             ),
         )
     unjudged = [row for row in rows if row.verdict == "unjudged"]
     if unjudged or not rows:
-        pytest.skip(f"{told}; what was accepted is of one start of the engine: accept a run of another, too")
+        pytest.skip(f"{told}; the accepted baseline has one start of the engine: accept a run of another start, too")
     record_property("how", f"{told}{named}")

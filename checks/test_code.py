@@ -40,8 +40,8 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
     "S21",
     "running code matches the files on disk, which come from a package or the engine",
     severity="critical",
-    why="a library that was replaced, deleted or injected changes what is computed",
-    blind="code in the form of libffi's closures: what they hold is plausible at one moment, not proven",
+    why="a replaced, deleted or injected library changes the computed answers",
+    blind="code in the form of libffi's closures: its contents are plausible at one moment, not proven",
 )
 def test_code(
     survey: SurveyAnswers,
@@ -68,11 +68,11 @@ def test_code(
             ):
                 continue
             if what == "unnamed":
-                wrong.append((one.name, f"{who} runs code that is in no file{f' ({path})' if path else ''}"))
+                wrong.append((one.name, f"{who} runs code without a file{f' ({path})' if path else ''}"))
             elif what == "closures":
                 plausible.append(f"{who} ({path})")
             elif what == "unjudged":
-                wrong.append((one.name, f"{who} is not judged: {path}"))
+                wrong.append((one.name, f"{who} cannot be checked: {path}"))
             elif what != "file":
                 wrong.append((one.name, f"{who} runs {path}, which was {what}"))
             elif path in judged:
@@ -104,7 +104,7 @@ def _interpreted(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProce
     "S25",
     "services other than instances run with their units' arguments and environment",
     severity="critical",
-    why="another configuration, or a variable set for all services, lets others in",
+    why="another configuration, or a variable set for all services, can give access to others",
 )
 def test_words(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
     services = running_services(survey, scope)

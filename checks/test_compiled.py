@@ -15,13 +15,13 @@ from rigwright.model.instance import WARM, Instance
     "S15",
     "only the instance can write to its compile cache",
     severity="critical",
-    why="the engine runs that code: a file written there runs as the service",
+    why="the engine runs the cached code: a file written there runs as the service",
 )
 def test_compiled_is_its_own(
     survey: SurveyAnswers, service_accounts: ServiceAccounts, instance: Instance, service: ServiceSpec
 ) -> None:
     if not service.cache:
-        pytest.skip("this kind of engine compiles nothing")
+        pytest.skip("engines of this kind have no compile cache")
     found, user = survey.read(COMPILED), service_accounts.of_instance(instance)
     own = found.own[service.cache]
     cure = host_command("systemctl stop {}; rm -rf -- {} {}", instance.unit, instance.cache_folder, WARM) + DEPLOY

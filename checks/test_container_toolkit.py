@@ -73,9 +73,9 @@ def test_archives(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
 
 @check(
     "K06",
-    "no other apt source duplicates ours",
+    "no other apt source duplicates Rigwright's",
     severity="high",
-    why="two sources with different keys for one archive make apt read no lists at all: no more updates",
+    why="with two keys for one archive apt reads no package lists: no more updates",
 )
 def test_leftovers(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     expect_no_items(
@@ -131,7 +131,7 @@ def test_replaced(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
     "K09",
     "stored container packages are the locked ones",
     severity="high",
-    why="they are reinstalled from once the archive has dropped them",
+    why="a deploy reinstalls from them after the archive has removed them",
 )
 def test_kept(survey: SurveyAnswers, roots: Roots, container_supply: ContainerSupply, containers: object) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""

@@ -82,7 +82,7 @@ def _version(survey: SurveyAnswers) -> str:
     "C02",
     "Docker's daemon.json has the declared options",
     severity="high",
-    why="options missing there are lost at the daemon's next start, and with them containers that need cards",
+    why="missing options are lost at the daemon's next start, and containers that need cards with them",
 )
 def test_options(
     survey: SurveyAnswers,
@@ -120,7 +120,7 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
     "C03",
     "the Docker daemon runs with the declared options",
     severity="high",
-    why="options written after the daemon's start wait for its next one, which comes at a bad time",
+    why="options written after the daemon's start take effect at its next start, which may come at a bad time",
     blind="options that the daemon does not report: GET /info lists some of them",
 )
 def test_in_force(
@@ -160,7 +160,7 @@ def _means(option: str, wanted: Any, said: Any) -> bool:
     "C05",
     "the CDI spec matches the cards and the driver",
     severity="critical",
-    why="a spec of the previous driver names libraries that are gone: no container with cards starts",
+    why="a spec of the previous driver names deleted libraries: no container with cards starts",
 )
 def test_spec(survey: SurveyAnswers, declared_cards: tuple[Card, ...], containers: object) -> None:
     skip_without_container_cards(declared_cards)
@@ -220,7 +220,7 @@ def test_units(survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, 
         wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
     if f"argv[]=/bin/sh {spec_program_path(roots)} ;" not in runs or runs.count("argv[]=") != 1:
-        wrong.append(f"{REFRESH_UNIT} runs something else")
+        wrong.append(f"{REFRESH_UNIT} runs another program")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")
     expect_no_items(

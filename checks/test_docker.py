@@ -55,7 +55,7 @@ def test_reached(survey: SurveyAnswers, containers_entry: ContainersEntry | None
     "C08",
     "running containers get their cards through CDI",
     severity="low",
-    why="any other way loses them at the next `systemctl daemon-reload`, which any upgrade may do, until a restart",
+    why="other methods lose the cards at the next `systemctl daemon-reload`, such as by an upgrade, until a restart",
 )
 def test_carded(
     survey: SurveyAnswers,

@@ -22,7 +22,7 @@ from rigwright.model.roots import Roots
     "L01",
     "the engine was built from the locked inputs with the declared options",
     severity="critical",
-    why="another source or option is another program",
+    why="another source or option makes another program",
 )
 def test_build_record(survey: SurveyAnswers, roots: Roots, installation: Installation) -> None:
     marker = survey.read(TREES).tree(roots.installation_path(installation.folder)).marker
@@ -60,7 +60,7 @@ def test_files_are_unchanged(
 
 
 @check(
-    "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows up here first"
+    "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows here first"
 )
 def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
     command, wanted = find_installer(rig.instances, installation).version(rig, installation)
@@ -81,7 +81,7 @@ def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) 
 def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installation) -> None:
     command, wanted = find_installer(rig.instances, installation).machine_code(rig, installation)
     if not command:
-        pytest.skip("nothing in it is compiled for the rig's cards")
+        pytest.skip("it has no machine code for the rig's cards")
     said = survey.read(PROGRAMS)[machine_code_question(installation.name)]
     cure = describe_engine_reinstall(rig.roots, installation)
     expect(said.text.strip()[-200:], "a list of its GPU architectures", cure, holds=said.status == 0)

@@ -24,9 +24,9 @@ CLOCK = 2.0
 
 @check(
     "V01",
-    "the environment has exactly the locked packages",
+    "the environment contains exactly the locked packages",
     severity="critical",
-    why="an extra package, or another version, is other code in the same process",
+    why="an extra package, or another version, runs other code in the same process",
 )
 def test_distributions(survey: SurveyAnswers, roots: Roots, environment: Environment) -> None:
     described = survey.read(TREES).distributions[prefix_folder(roots.installation_path(environment.folder))]
@@ -40,12 +40,12 @@ def test_distributions(survey: SurveyAnswers, roots: Roots, environment: Environ
     "V02",
     "the driver supports the environment's CUDA version",
     severity="critical",
-    why="a CUDA newer than the driver supports fails at the first call, whatever is compiled for the cards",
+    why="a CUDA version that the driver does not support fails at the first call",
 )
 def test_cuda(survey: SurveyAnswers, declared_cards: tuple[Card, ...], environment: Environment) -> None:
     least = environment.least_driver
     if not least:
-        pytest.skip("nothing in it needs CUDA")
+        pytest.skip("no part of it needs CUDA")
     found = sorted({one.driver for one in gpus(survey, declared_cards) if int(one.driver.partition(".")[0]) < least})
     expect(found, [], instruction(f"install a driver of branch {least} or newer"))
 
@@ -70,16 +70,16 @@ def test_machine_code(declared_cards: tuple[Card, ...], environment: Environment
 
 @check(
     "V04",
-    "patched files are as declared, and processes began later and import them",
+    "patched files are as declared, and processes started later and import them",
     severity="critical",
-    why="a patch that was lost, or that no process has loaded, has no effect: the bug that it fixes is back",
+    why="a lost patch, or one that no process has loaded, has no effect: the bug that it fixes is back",
     blind="sys.path as a program of the environment itself changes it, and of processes that hide their words",
 )
 def test_patches(
     survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...], environment: Environment
 ) -> None:
     if not environment.patches:
-        pytest.skip("nothing in it is patched")
+        pytest.skip("it has no patches")
     found, wanted_ = survey.read(PATCHED), patched_file_digests(roots, environment)
     cure = describe_env_reinstall(roots, environment)
     for path, digest in wanted_.items():
@@ -87,7 +87,7 @@ def test_patches(
     stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
     expect(", ".join(stale[:SHOWN]), "no bytecode of another file", cure, holds=not stale)
     instead = [f"{path}: {name}" for path in wanted_ for name in found.files[path].shadowed]
-    expect(", ".join(instead[:SHOWN]), "nothing that shadows it", cure, holds=not instead)
+    expect(", ".join(instead[:SHOWN]), "no file that shadows it", cure, holds=not instead)
     written = max(found.files[path].written for path in wanted_)
     units = [one.unit for one in declared_instances if one.installed_as == environment.name]
     early = [
@@ -99,7 +99,7 @@ def test_patches(
     ]
     expect(
         ", ".join(other[:SHOWN]),
-        "imports from the environment alone",
+        "imports only from the environment",
         instruction("remove that") + cure,
         holds=not other,
     )

@@ -59,7 +59,7 @@ SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key", 
     "D01",
     "only systemd holds the listener's port, and only on the declared addresses",
     severity="critical",
-    why="anything else that holds it is sent the keys; on another network, the models are open to everyone",
+    why="clients send keys to any other program at the port; on another network, the models are open to everyone",
 )
 def test_listens_where_it_is_declared(survey: SurveyAnswers, gateway_entry: Gateway | None, listener: Listener) -> None:
     port = listener[1].port
@@ -118,7 +118,7 @@ def _of(said: str, key: str) -> str:
     "D03",
     "the gateway's exposure level is within budget",
     severity="high",
-    why="a hole in the gateway is a hole in the box",
+    why="a flaw in the gateway exposes the box",
 )
 def test_exposure(survey: SurveyAnswers, gateway_entry: Gateway | None, gateway: tuple[str, Gateway]) -> None:
     for unit in (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(gateway_entry)):
@@ -225,7 +225,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
         expect("the one of cert_file" if shown == own else "another", "the one of cert_file", step)
         return
     if not (beside / FOLDER / CERTIFICATE).exists():
-        pytest.skip(f"{FOLDER}/{CERTIFICATE} is not beside the inventory here")
+        pytest.skip(f"{FOLDER}/{CERTIFICATE} is missing next to the inventory")
     above = x509.load_pem_x509_certificate((beside / FOLDER / CERTIFICATE).read_bytes())
     try:
         shown.verify_directly_issued_by(above)
@@ -239,7 +239,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     "D07",
     "the listener answers for every model name that it offers",
     severity="high",
-    why="clients are told that there is no such model",
+    why="clients get the error that the model does not exist",
 )
 def test_names_resolve(
     survey: SurveyAnswers,
@@ -277,7 +277,7 @@ def test_instances_are_in(survey: SurveyAnswers, offered: Instance) -> None:
     expect("left out" if offered.name in gates.out else "in", "in", restart + LOG)
 
 
-@check("D09", "only the gateway can read its files", severity="critical", why="they hold the engines' keys")
+@check("D09", "only the gateway can read its files", severity="critical", why="the files contain the engines' keys")
 def test_secrets(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
     loose = survey.read(GATES).loose
     keys = [path for path in loose if path.endswith((".key", ".json"))]
@@ -291,7 +291,7 @@ def test_secrets(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
     "D10",
     "the gateway's log is rotated daily",
     severity="low",
-    why="it grows until the disk is full, for everything else on it too",
+    why="the log grows until the disk is full, also for other programs",
 )
 def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts, gateway: tuple[str, Gateway]) -> None:
     gates = survey.read(GATES)
@@ -321,7 +321,7 @@ def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts
     "D11",
     "the gateway accepts exactly the keys in its keys file",
     severity="critical",
-    why="an unknown key is accepted, and a revoked one still works",
+    why="the gateway accepts unknown or revoked keys",
 )
 def test_keys_in_force(survey: SurveyAnswers, inventory_file: str, gateway: tuple[str, Gateway]) -> None:
     wanted, described = _declared_keys(inventory_file, gateway[1])[1:]
@@ -362,7 +362,7 @@ def _declared_keys(inventory_file: str, declared: Gateway) -> tuple[keyring.Clie
     "D12",
     "nginx workers date from the gateway's last start or reload by systemd",
     severity="high",
-    why="settings given to nginx by hand are in no file",
+    why="no file contains settings given to nginx by hand",
 )
 def test_workers_are_known(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
     later = survey.read(GATES).unit_state(GATEWAY_UNIT).later

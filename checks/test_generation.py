@@ -28,7 +28,7 @@ from rigwright.weights.weight_server import config_path
     "G01",
     "the current generation is the declared one, unmodified",
     severity="high",
-    why="the next start or boot serves something other than the inventory says",
+    why="the next start or boot serves another configuration than the inventory's",
 )
 def test_current(survey: SurveyAnswers, target_generation: Generation) -> None:
     found = survey.read(GENERATIONS)
@@ -49,7 +49,7 @@ def test_current(survey: SurveyAnswers, target_generation: Generation) -> None:
     "G02",
     "systemd has loaded the current generation",
     severity="high",
-    why="after a crash, systemd starts what it has loaded",
+    why="after a crash, systemd starts the units that it has loaded",
 )
 def test_systemd_has_read_it(survey: SurveyAnswers, target_generation: Generation) -> None:
     units = survey.read(UNITS)
@@ -92,14 +92,14 @@ def test_way_back_leads_somewhere(survey: SurveyAnswers, roots: Roots, target_ge
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
     folders = [f"{roots.generations}/{number}" for number in broken]
-    expect(f"no {', '.join(lost[:3])}", "what they refer to", remove_paths(*folders) + DEPLOY, holds=not lost)
+    expect(f"no {', '.join(lost[:3])}", "their referenced files", remove_paths(*folders) + DEPLOY, holds=not lost)
 
 
 @check(
     "G05",
-    "the configuration directory holds nothing unknown",
+    "the configuration directory contains no unknown files",
     severity="low",
-    why="no lock or inventory lists it, and no deploy maintains or removes it",
+    why="no lock or inventory lists an unknown file, and no deploy maintains or removes it",
 )
 def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...]) -> None:
     found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(roots)]

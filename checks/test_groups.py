@@ -55,7 +55,7 @@ WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
 
 @check(
     "S20",
-    "processes are in their units' cgroups, and nothing else limits those",
+    "processes are in their units' cgroups, without further limits",
     severity="critical",
     why="a frozen or limited cgroup answers late or not at all",
     blind="hosts without cgroup v2 controllers, where only freezing is seen",

@@ -19,10 +19,10 @@ LISTED = 8
 
 @check(
     ACCEPTANCE_CHECK,
-    "the accepted entries beside the inventory are those that the host knows",
+    "the accepted entries next to the inventory are those that the host has recorded",
     severity="high",
-    why="with older entries, a change that was undone since passes for an accepted one",
-    blind="a host whose root forges what it knows of accepted entries",
+    why="with older entries, a change that was revoked since counts as accepted",
+    blind="a host whose root forges its record of accepted entries",
 )
 def test_acceptance(host_review: HostReview) -> None:
     if host_review.problem:
@@ -31,7 +31,7 @@ def test_acceptance(host_review: HostReview) -> None:
     changes = host_review.of_class(ACCEPTANCE)
     if host_review.state == "unreviewed":
         if not host_review.strict:
-            pytest.skip("nothing was accepted yet")
+            pytest.skip("no entry is accepted yet")
         text = describe_unreviewed(host_review.number)
         changes = (HostChange(ACCEPTANCE, ACCEPTANCE, "new", now=text),)
     if changes:
@@ -40,9 +40,10 @@ def test_acceptance(host_review: HostReview) -> None:
 
 @check(
     "X02",
-    "no entry is of a kind that is never accepted",
+    "the host has no entry of a never-accepted kind",
     severity="critical",
-    why="a second root, a preloaded library, an unsigned archive or a program that others can write gives the box away",
+    why="a second root, a preloaded library, an unsigned archive or a root program that others can write gives away "
+    "the box",
 )
 def test_unacceptable(host_review: HostReview) -> None:
     if found := [f"{one.key}: {one.problem}" for one in host_review.unacceptable]:

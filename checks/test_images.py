@@ -80,7 +80,7 @@ def _inside(process: KernelProcess, found: RunningContainer) -> bool:
     "I01",
     "the container runs the locked image",
     severity="critical",
-    why="another image under the same name is another program",
+    why="another image of the same name contains another program",
 )
 def test_image(container_unit: RunningContainer, restart: Remedy) -> None:
     expect_none([] if container_unit.locked else ["image not in the store"], "the locked image", DEPLOY)
@@ -98,7 +98,7 @@ def test_image(container_unit: RunningContainer, restart: Remedy) -> None:
     "I02",
     "the container runs the declared command with the declared environment",
     severity="critical",
-    why="an added option or variable changes what is served",
+    why="an added option or variable changes the service",
 )
 def test_command(
     declared: ContainerSpec, container_unit: RunningContainer, within: list[KernelProcess], restart: Remedy
@@ -123,8 +123,8 @@ def test_command(
     "I03",
     "the container runs as the service user, without privileges",
     severity="critical",
-    why="a service that is root, or can become root, compromises the box when it is taken over",
-    blind="which system calls the seccomp filter blocks: the kernel only says that there is one",
+    why="a service that is root, or can become root, endangers the box when it is compromised",
+    blind="which system calls the seccomp filter blocks: the kernel reports only that a filter exists",
 )
 def test_privileges(
     survey: SurveyAnswers,
@@ -159,14 +159,14 @@ def _privileged(process: KernelProcess, uid: int, gid: int) -> Iterable[str]:
     "I04",
     "the container has the declared mounts, and writes only to its own",
     severity="critical",
-    why="a directory of the host's is a way out, and other weights are another model",
+    why="a host directory is a way out of the container, and other weights are another model",
     blind="which driver files CDI has mounted into a container with cards",
 )
 def test_mounts(declared: ContainerSpec, container_unit: RunningContainer, restart: Remedy) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
     there = {one.target: one for one in container_unit.mounts}
-    wrong = [f"something other than the host's at {place}" for place in container_unit.elsewhere]
-    wrong += [f"nothing mounted at {place}" for place in wanted if place not in there]
+    wrong = [f"another file than the host's at {place}" for place in container_unit.elsewhere]
+    wrong += [f"no mount at {place}" for place in wanted if place not in there]
     wrong += [said for one in container_unit.mounts for said in _strange(one, wanted, bool(declared.devices))]
     expect_none(wrong, "the declared mounts, writable only where they are its own", restart)
 
@@ -193,7 +193,7 @@ def _strange(one: ObservedMount, wanted: dict[str, bool], cards: bool) -> Iterab
     "I05",
     "the container has no network, and its own namespaces",
     severity="critical",
-    why="in the host's network it listens and sends; in the host's other namespaces it sees its neighbours",
+    why="in the host's network the container listens and sends; in the host's other namespaces it sees its neighbours",
 )
 def test_namespaces(
     survey: SurveyAnswers, container_unit: RunningContainer, within: list[KernelProcess], restart: Remedy
@@ -213,7 +213,7 @@ def test_namespaces(
     "I06",
     "the container has the device files of its cards, and no others",
     severity="critical",
-    why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
+    why="without them it computes on the CPU or fails; with others it can use another instance's card, or a disk",
 )
 def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     cards = [one for index, one in enumerate(survey.read(KERNEL).cards) if index in contained.cards]
@@ -235,7 +235,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     "I07",
     "conmon and podman, which run the container, are the distribution's",
     severity="critical",
-    why="both run as root: a replaced one owns the box",
+    why="both run as root: a replaced one controls the box",
 )
 def test_conmon(survey: SurveyAnswers, contained: Instance, container_unit: RunningContainer, restart: Remedy) -> None:
     processes = survey.read(PROCESSES)

@@ -32,9 +32,9 @@ ELSEWHERE = re.compile(
 
 @check(
     "M01",
-    "what root and the services run is as packaged",
+    "programs that root and the services run are as packaged",
     severity="critical",
-    why="a replaced system program or library owns the box",
+    why="a replaced system program or library controls the box",
 )
 def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
@@ -45,7 +45,7 @@ def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> No
     paths = {one.path for one in found}
     cure = sum((remove_diversion(path) for path, to, _ in files.moved if paths & {path, to}), Remedy(()))
     cure = sum((remove_override(path) for path in files.overridden if path in paths), cure)
-    cure += reinstall_packages(*names) if names else instruction("restore them, and find out what changed them")
+    cure += reinstall_packages(*names) if names else instruction("restore them, and find the cause of the change")
     expect_no_items(
         "programs and libraries as packaged",
         [f"{one.path} {one.what}" for one in found],
@@ -57,7 +57,7 @@ def test_programs(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> No
     "M05",
     "the file systems under Rigwright's directories are mounted at boot",
     severity="critical",
-    why="a disk mounted by hand is gone after a boot, and with it weights, engines or records",
+    why="a disk mounted by hand is missing after a boot, with its weights, engines or records",
 )
 def test_mounts(survey: SurveyAnswers, roots: Roots) -> None:
     ways = survey.read(WAYS)
@@ -77,9 +77,9 @@ def test_mounts(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "M06",
-    "no missing disk holds up the next boot",
+    "no missing disk delays the next boot",
     severity="critical",
-    why="systemd waits 90 seconds for it, and then asks for root's password on the console",
+    why="systemd waits 90 seconds for the disk, then asks for root's password on the console",
 )
 def test_table(survey: SurveyAnswers) -> None:
     expect_no_items(
@@ -104,7 +104,7 @@ def test_shutdown(survey: SurveyAnswers) -> None:
     "M08",
     "SSH and the network come up at boot",
     severity="high",
-    why="a box out of reach can be neither checked nor repaired",
+    why="a box without SSH cannot be checked or repaired",
 )
 def test_way_in(survey: SurveyAnswers) -> None:
     settings = survey.read(SETTINGS)
@@ -115,7 +115,7 @@ def test_way_in(survey: SurveyAnswers) -> None:
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
         raise Drift("sshd to start at boot", said, host_command("systemctl unmask {0}; systemctl enable {0}", "ssh"))
     expect_no_items(
-        "a valid sshd configuration", settings.sshd, instruction("correct it, until `sshd -t` prints nothing")
+        "a valid sshd configuration", settings.sshd, instruction("correct it until `sshd -t` prints no error")
     )
     off = [name for name in NETWORK if settings.unit_property(name, "ActiveState") == "active" and _off(settings, name)]
     expect_no_items(

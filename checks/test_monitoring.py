@@ -34,9 +34,9 @@ def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) 
 
 @check(
     "Q02",
-    "it was started from the declared settings",
+    "monitoring was started from the declared settings",
     severity="high",
-    why="alerts that were changed, by hand or by an interrupted run, are not sent",
+    why="alerts changed by hand or by an interrupted run are not sent",
 )
 def test_process_is_current(
     survey: SurveyAnswers,
@@ -52,7 +52,12 @@ def test_process_is_current(
     expect("another program" if one.replaced else "the same", "the same", restart)
 
 
-@check("Q03", "its exposure is within the budget", severity="high", why="what reads all boxes is a way to all boxes")
+@check(
+    "Q03",
+    "monitoring's exposure level is within budget",
+    severity="high",
+    why="a program that reads all boxes gives access to all boxes",
+)
 def test_exposure(survey: SurveyAnswers, watching: MonitoringService) -> None:
     level = survey.read(GATES).unit_state(watching.unit_name).exposure or "10"
     expect(level, f"at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
@@ -60,9 +65,9 @@ def test_exposure(survey: SurveyAnswers, watching: MonitoringService) -> None:
 
 @check(
     "Q04",
-    "it listens on the declared address and port alone",
+    "monitoring listens only on the declared address and port",
     severity="critical",
-    why="metrics, silences and probes are for the declared readers alone",
+    why="only the declared readers may use metrics, silences and probes",
 )
 def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: MonitoringService) -> None:
     listeners, unit = survey.read(REACH).listeners, watching.unit_name
@@ -75,7 +80,7 @@ def test_listens_where_it_is_declared(survey: SurveyAnswers, watching: Monitorin
 
 @check(
     "Q05",
-    "it asks the boxes of the inventory, and what they serve",
+    "Prometheus scrapes the inventory's boxes and their instances",
     severity="high",
     why="no alert reports the loss of a box that is not scraped",
 )
@@ -90,9 +95,9 @@ def test_asks_all(survey: SurveyAnswers, roots: Roots, scrape_targets: tuple[Scr
 
 @check(
     "Q06",
-    "it hears of all that it asks",
+    "every scrape target answers",
     severity="high",
-    why="a target without an answer is down, or its exporter is",
+    why="a target without an answer, or its exporter, is down",
 )
 def test_hears_of_all(survey: SurveyAnswers, scrape_targets: tuple[ScrapeTarget, ...]) -> None:
     if not scrape_targets:

@@ -35,7 +35,7 @@ AGAINST = re.compile(
     "N30",
     "the loaded modules are the ones on disk",
     severity="high",
-    why="a module loaded from elsewhere, or replaced on disk since, means another driver after the next boot",
+    why="after the next boot, a module that differs from the loaded one is another driver",
 )
 def test_loaded_is_on_disk(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     skip_without_cards(declared_cards)
@@ -113,7 +113,7 @@ def test_modules_closed(survey: SurveyAnswers, declared_cards: tuple[Card, ...])
     "N32",
     "DKMS builds the driver from its packaged source",
     severity="high",
-    why="the next kernel's module is built from any other source that it finds",
+    why="DKMS builds the next kernel's module from any other source that it finds",
 )
 def test_dkms_source(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     skip_without_cards(declared_cards)
@@ -157,7 +157,7 @@ def test_headers(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver
     "N35",
     "the next boot's initramfs has the same modules and modprobe settings as the disk",
     severity="critical",
-    why="the initramfs comes before the disk's files: nouveau takes the cards, or other options apply",
+    why="the initramfs precedes the disk's files: nouveau takes the cards, or other options apply",
 )
 def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     """Modules of the driver's, scripts and files for modprobe are compared; other programs in it are not."""
@@ -178,7 +178,7 @@ def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None
     "N37",
     "the cards' device files are real, and services may open them",
     severity="critical",
-    why="services do not run as root: without these they find no card, and fall back to the CPU or fail",
+    why="services do not run as root: without device files they find no card, and fall back to the CPU or fail",
 )
 def test_device_modes(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
     skip_without_cards(declared_cards)
@@ -206,7 +206,7 @@ def test_device_modes(survey: SurveyAnswers, declared_cards: tuple[Card, ...], d
     "N39",
     "the kernel command line leaves the cards to the driver",
     severity="critical",
-    why="a module that is blacklisted there is never loaded, whatever the files say",
+    why="a module that is blacklisted there is never loaded, regardless of configuration files",
 )
 def test_command_line(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     skip_without_cards(declared_cards)

@@ -37,7 +37,7 @@ def answering(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> Mappin
     "N21",
     "each card's power limit is the declared one",
     severity="high",
-    why="cards that draw more than the box was built for trip its power supply under load",
+    why="cards that draw more power than planned trip the box's power supply under load",
 )
 def test_power(
     survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
@@ -137,7 +137,7 @@ def test_kernel_log(survey: SurveyAnswers, declared_cards: tuple[Card, ...], fac
     "N27",
     "no card is overheating, and each has the same VBIOS as before",
     severity="low",
-    why="a hot card is a slow one; another VBIOS means another card, or other limits",
+    why="a hot card is slow; another VBIOS means another card, or other limits",
 )
 def test_vitals(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
     seen = answering(survey, declared_cards)

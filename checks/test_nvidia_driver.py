@@ -85,7 +85,7 @@ def test_device_files(survey: SurveyAnswers, declared_cards: tuple[Card, ...], f
     "N04",
     "nothing else uses the declared cards",
     severity="high",
-    why="memory that others hold is missing when a model is loaded, and shared cards are slow at odd times",
+    why="memory that other programs use is missing when a model loads, and shared cards are slow at times",
 )
 def test_cards_are_ours(
     survey: SurveyAnswers,

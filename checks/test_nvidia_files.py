@@ -88,7 +88,7 @@ def test_files(
     "N40",
     "kernel, headers, DKMS and initramfs tools are as packaged",
     severity="high",
-    why="a modified kernel or header only shows at a boot or an upgrade, when the box is needed",
+    why="a modified kernel or header shows only at a boot or an upgrade",
 )
 def test_boot_files(
     survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry
@@ -107,7 +107,7 @@ def test_boot_files(
     "N41",
     "no dpkg diversion or override affects the driver's files",
     severity="high",
-    why="dpkg honours them at each upgrade: the driver's file goes elsewhere, and another one runs in its place",
+    why="dpkg applies them at each upgrade: the driver's file goes elsewhere, and another one runs instead",
 )
 def test_diversions(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None:
     skip_without_cards(declared_cards)
@@ -127,7 +127,7 @@ def test_diversions(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> 
     "N42",
     "no library shadows one of the driver's",
     severity="critical",
-    why="every program that uses a card runs the library that the loader finds first, whatever the packages have",
+    why="every program that uses a card loads the first library that the loader finds, also an unpackaged one",
 )
 def test_loader(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
     skip_unless_managed(declared_cards, driver_entry)
@@ -145,7 +145,7 @@ def test_loader(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_
     "N44",
     "stored driver packages are the locked ones",
     severity="high",
-    why="the driver is repaired and rolled back from them once the archive has dropped it",
+    why="repairs and rollbacks use them after the archive has removed the version",
 )
 def test_kept(
     survey: SurveyAnswers,
@@ -213,7 +213,7 @@ def _fits(pattern: str, name: str) -> bool:
     "N46",
     "the directory of the program that sets up the cards holds only its own files",
     severity="high",
-    why="root runs that program at each boot: a file named like one of its modules would run in its place",
+    why="root runs that program at each boot: a file named like one of its modules would run instead",
 )
 def test_program(
     survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry

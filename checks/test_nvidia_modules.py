@@ -92,7 +92,7 @@ def test_signed(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: 
     "N12",
     "module options and sysctl settings are the declared ones",
     severity="low",
-    why="an option that is not in force has no effect, without a message",
+    why="an option that is not in effect causes no message",
 )
 def test_settings(survey: SurveyAnswers, driver_entry: DriverEntry) -> None:
     if not driver_entry.module_options and not driver_entry.sysctl:

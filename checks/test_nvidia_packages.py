@@ -42,7 +42,7 @@ from rigwright.nvidia.packages.locked_driver import find_locked_driver
     "N13",
     "the driver's packages have one version and one packager",
     severity="high",
-    why="libraries that differ from the module's version break every program on a card; a name alone is no driver",
+    why="libraries of another version than the module's break every program on a card",
 )
 def test_one_piece(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
     skip_without_cards(declared_cards)
@@ -56,7 +56,7 @@ def test_one_piece(survey: SurveyAnswers, declared_cards: tuple[Card, ...], fact
     "N14",
     "the driver is the locked version",
     severity="high",
-    why="a box has to run what it was tested with, and can be rebuilt with",
+    why="only the locked version is tested, and can be installed again",
 )
 def test_locked(
     survey: SurveyAnswers,
@@ -178,7 +178,7 @@ def test_security(
     "N20",
     "kernel and driver are those of the last deploy",
     severity="low",
-    why="a change beneath the services is the first thing to know when they are slow or wrong",
+    why="a changed kernel or driver is the first suspect when services are slow or wrong",
 )
 def test_drift(
     survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry, facts: HostFacts
@@ -196,7 +196,7 @@ def test_drift(
     "N28",
     "the driver's configuration files are as deployed, and its units start at boot",
     severity="high",
-    why="a missing pin, limit or blacklist only shows weeks later, at an upgrade or a boot",
+    why="a missing pin, limit or blacklist shows only weeks later, at an upgrade or a boot",
 )
 def test_settings_files(
     survey: SurveyAnswers,

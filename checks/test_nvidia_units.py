@@ -41,7 +41,7 @@ def effective(settings: BootSettings, unit: str, fragments: set[str], drop_ins: 
     "N47",
     "the unit that sets power limits and clocks is as declared, and has run",
     severity="high",
-    why="the unit as systemd has merged it sets up the cards at the next boot, whatever one file says",
+    why="the merged unit sets up the cards at the next boot, and a drop-in can change it",
 )
 def test_power_unit(
     survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, ...], driver_entry: DriverEntry
@@ -67,7 +67,7 @@ def test_power_unit(
     "N48",
     "the persistence daemon runs as declared",
     severity="high",
-    why="without it idle cards forget their limits",
+    why="without the daemon, idle cards lose their limits",
 )
 def test_persistence_unit(survey: SurveyAnswers, declared_cards: tuple[Card, ...], driver_entry: DriverEntry) -> None:
     skip_unless_managed(declared_cards, driver_entry)

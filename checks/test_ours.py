@@ -48,7 +48,7 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
     "O01",
     "Rigwright's directories are root's, with the right modes",
     severity="high",
-    why="a service that cannot enter a directory does not start again, and exposed credentials are stolen ones",
+    why="a service that cannot enter a directory does not restart, and readable credentials can be stolen",
 )
 def test_folders(survey: SurveyAnswers, roots: Roots) -> None:
     wanted = declared_folders(roots)
@@ -66,7 +66,7 @@ def test_folders(survey: SurveyAnswers, roots: Roots) -> None:
     "O02",
     "the ledger exists, and lists all that Rigwright created",
     severity="high",
-    why="what it does not list stays behind when the rig is removed, and until then counts as unmanaged",
+    why="`remove` leaves entries that the ledger lacks, and until then they count as unmanaged",
 )
 def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, ...]) -> None:
     ledger = survey.read(OURS).ledger
@@ -99,9 +99,9 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
 
 @check(
     "O03",
-    "the ledger lists nothing that is unmanaged",
+    "the ledger lists no unmanaged entries",
     severity="critical",
-    why="a deploy removes users listed there that it does not need, and removing the rig deletes all of it",
+    why="a deploy removes listed users that it does not need, and `remove` deletes all listed entries",
 )
 def test_ledger_of_others(survey: SurveyAnswers, roots: Roots, service_accounts: ServiceAccounts) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, roots, service_accounts)]
@@ -136,7 +136,7 @@ def _may(line: str, roots: Roots, service_accounts: ServiceAccounts) -> bool:
     "O04",
     "secrets are readable by root only, and none are left over",
     severity="critical",
-    why="a key opens the engine in its owner's name; an unused key may be an attacker's",
+    why="a key gives access to the engine in its owner's name; an unused key may be an attacker's",
 )
 def test_secrets(
     survey: SurveyAnswers,
@@ -172,9 +172,9 @@ def test_secrets(
 
 @check(
     "O05",
-    "the configuration directory holds only what the rig declares",
+    "the configuration directory contains only declared files",
     severity="low",
-    why="what lies there is in force; a file that no deploy has written was put there by hand",
+    why="files there are in effect; a file that no deploy has written was put there by hand",
 )
 def test_config(
     survey: SurveyAnswers,
@@ -218,7 +218,7 @@ def test_authorities(survey: SurveyAnswers, roots: Roots, download_network: Down
     "O07",
     "none of Rigwright's files is dated in the future",
     severity="low",
-    why="the clock was wrong when it was written: what is due days after it is never due",
+    why="the clock was wrong at the time: actions that are due days later are never due",
 )
 def test_times(survey: SurveyAnswers) -> None:
     ahead = survey.read(OURS).ahead
@@ -268,7 +268,7 @@ def test_disks(survey: SurveyAnswers, roots: Roots) -> None:
     "O09",
     "the journal is kept",
     severity="high",
-    why="faults of cards, disks and services only show in the journal: without it, silence is not health",
+    why="faults of cards, disks and services show only in the journal; without it, they go unnoticed",
 )
 def test_journal(survey: SurveyAnswers) -> None:
     journal = survey.read(GROUND).journal
@@ -292,7 +292,7 @@ def test_journal(survey: SurveyAnswers) -> None:
     "O11",
     "only Rigwright's own runs hold its locks",
     severity="high",
-    why="a lock that is never released lets no weights be fetched or hashed, and nothing fails",
+    why="a lock that is never released blocks downloads and hashes of weights, without an error",
 )
 def test_locks(survey: SurveyAnswers) -> None:
     found = {

@@ -10,7 +10,7 @@ from rigwright.plan.preflight import find_refusals
 
 @check(
     "P01",
-    "nothing stands in the way of a deploy",
+    "a deploy is possible",
     severity="high",
     why="a distribution upgrade, missing card, full disk or foreign listener breaks the next deploy or boot",
 )

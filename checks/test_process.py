@@ -63,7 +63,7 @@ HINTS = 0x1FF8
     "S16",
     "processes have their units' limits",
     severity="high",
-    why="a process that may open no more files turns clients away",
+    why="a process that cannot open more files rejects clients",
 )
 def test_limits(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
@@ -110,7 +110,7 @@ def _limited(right: ExpectedProperties, first: KernelProcess, process: KernelPro
     "S17",
     "processes have their share of the host's CPUs and disks",
     severity="high",
-    why="a service at the lowest priority, or confined to one CPU, answers late without a message",
+    why="a service at the lowest priority, or confined to one CPU, answers late without an error",
     blind="CPU affinity of threads that an engine pins itself",
 )
 def test_scheduling(survey: SurveyAnswers, scope: SurveyScope) -> None:
@@ -151,7 +151,7 @@ def _scheduled(
     "S18",
     "processes run as their service user, without further privileges",
     severity="critical",
-    why="a service that runs as another user, or with a privilege, compromises the box when it is taken over",
+    why="a service that runs as another user, or with a privilege, endangers the box when it is compromised",
 )
 def test_privileges(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
@@ -251,9 +251,9 @@ def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
 
 @check(
     "S24",
-    "nothing else runs as a service user, or in a service's sandbox",
+    "no other process runs as a service user, or in a service's sandbox",
     severity="critical",
-    why="it can read the service's memory and impersonate it",
+    why="such a process can read the service's memory and impersonate it",
 )
 def test_others(survey: SurveyAnswers) -> None:
     found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]

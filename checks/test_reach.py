@@ -19,7 +19,7 @@ OTHERS = 0o007
 
 @check(
     "R01",
-    "only the declared listeners lead to the rig's models",
+    "only the declared listeners forward to the rig's models",
     severity="critical",
     why="another listener's clients count as local: no key, no TLS and no limit applies to them",
 )
@@ -31,7 +31,7 @@ def test_no_other_listener(survey: SurveyAnswers) -> None:
                 Drift(
                     "no other listener that leads to the models",
                     f"{one.program} on {one.at}: {one.how}",
-                    instruction("stop it, and disable what starts it"),
+                    instruction("stop it, and disable the unit or program that starts it"),
                 )
                 for one in leads
             ]
@@ -42,21 +42,21 @@ def test_no_other_listener(survey: SurveyAnswers) -> None:
     "R04",
     "no program tunnels the rig's connections",
     severity="critical",
-    why="a tunnel makes a port of the loopback interface a port of another host",
+    why="a tunnel exposes a loopback port on another host",
 )
 def test_no_tunnel(survey: SurveyAnswers) -> None:
     reach = survey.read(REACH)
     # of what listens here, too, the check before tells
     listening = " ".join(f"{one.program} {one.how}" for one in reach.leads)
     found = [f"{one.program}: {one.words}" for one in reach.tunnels if one.program not in listening]
-    expect("; ".join(found) or "none", "none", instruction("stop it, and disable what starts it"))
+    expect("; ".join(found) or "none", "none", instruction("stop it, and disable the unit or program that starts it"))
 
 
 @check(
     "R05",
     "only the instance's port and the gateway can open its socket",
     severity="critical",
-    why="an open socket needs only the key; a replaced one receives that key",
+    why="clients of an open socket need only the key; a replaced socket receives that key",
 )
 def test_socket(
     survey: SurveyAnswers,
@@ -79,7 +79,7 @@ def test_socket(
     "R06",
     "only root and the gateway can open the gateway's internal sockets",
     severity="critical",
-    why="write access to them decides which keys are revoked, and where requests go",
+    why="write access to the sockets allows control of revoked keys and of request routing",
 )
 def test_gateway_sockets(
     survey: SurveyAnswers,
@@ -138,7 +138,7 @@ def _socket(
     "R07",
     "no interface routes loopback addresses",
     severity="critical",
-    why="neighbours on such a network reach ports that only this host should reach",
+    why="neighbours on such a network can connect to ports meant for this host only",
 )
 def test_loopback_is_loopback(survey: SurveyAnswers) -> None:
     found = survey.read(REACH).routed
@@ -151,7 +151,7 @@ def test_loopback_is_loopback(survey: SurveyAnswers) -> None:
     "R08",
     "the host has the addresses that the rig listens on",
     severity="high",
-    why="clients of an address that the host has lost reach no host, or another one",
+    why="at an address that the host has lost, clients reach no host, or another one",
 )
 def test_addresses(
     survey: SurveyAnswers,
@@ -180,7 +180,7 @@ def _local(address: str) -> bool:
     "R09",
     "replies to clients are routed",
     severity="high",
-    why="clients wait for answers that never leave this host",
+    why="clients wait for replies that never leave this host",
 )
 def test_answers_are_routed(survey: SurveyAnswers) -> None:
     lost = survey.read(CLIENT_ROUTES).unrouted

@@ -25,7 +25,7 @@ def done(survey: SurveyAnswers, instance: Instance, service: ServiceSpec) -> Esc
     "E01",
     "the instance reaches no other process",
     severity="critical",
-    why="a service that is taken over takes its neighbours along",
+    why="a compromised service compromises its neighbours",
 )
 def test_processes(done: EscapeResult) -> None:
     expect_none(done.processes, "no reachable process", DEPLOY)
@@ -33,9 +33,9 @@ def test_processes(done: EscapeResult) -> None:
 
 @check(
     "E02",
-    "the instance reaches nothing but its own socket",
+    "the instance reaches only its own socket",
     severity="critical",
-    why="a service that is taken over could send out what it is asked",
+    why="a compromised service could send out its clients' requests",
 )
 def test_network(done: EscapeResult) -> None:
     expect_none(done.network, "nothing reachable", DEPLOY)
@@ -43,9 +43,9 @@ def test_network(done: EscapeResult) -> None:
 
 @check(
     "E03",
-    "the instance reads no secret, holds no lock and writes nothing of others",
+    "the instance reads no secret, holds no lock and writes no foreign file",
     severity="critical",
-    why="a service that is taken over could survive its restart, or keep deploys away",
+    why="a compromised service could survive its restart, or block deploys",
 )
 def test_files(done: EscapeResult) -> None:
     expect_none(done.files, "no reachable files of others", DEPLOY)
@@ -55,14 +55,17 @@ def test_files(done: EscapeResult) -> None:
     "E04",
     "the instance opens no device but cards",
     severity="critical",
-    why="disks and memory can be read without going through files",
+    why="device files give access to disks and memory without file permissions",
 )
 def test_devices(done: EscapeResult) -> None:
     expect_none(done.devices, "no reachable device", DEPLOY)
 
 
 @check(
-    "E05", "the instance cannot gain privileges", severity="critical", why="a hole in the kernel is a hole in the box"
+    "E05",
+    "the instance cannot gain privileges",
+    severity="critical",
+    why="a process with privileges can exploit the kernel and control the box",
 )
 def test_privileges(done: EscapeResult) -> None:
     expect_none(done.privileges, "no privileges to gain", DEPLOY)

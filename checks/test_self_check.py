@@ -16,9 +16,9 @@ from rigwright.monitoring.self_check import SERVICE, STALE_MINUTES, STARTERS
 
 @check(
     "Y01",
-    "the box's own check runs, and agrees with this one",
+    "the box's self-check runs, and agrees with this check",
     severity="low",
-    why="a box that no longer checks itself reports no fault between two checks from here",
+    why="a box without self-checks reports no fault between two checks from the controller",
     blind="failures of the box's own check that are younger than six minutes",
 )
 def test_result(survey: SurveyAnswers, verdicts: Mapping[str, str]) -> None:
@@ -42,9 +42,9 @@ def test_result(survey: SurveyAnswers, verdicts: Mapping[str, str]) -> None:
 
 @check(
     "Y02",
-    "the program of the box's own check and its declaration are as deployed",
+    "the program and the declaration of the self-check are as deployed",
     severity="high",
-    why="a changed one reports that all holds, whatever the box is",
+    why="a changed self-check can report success on a faulty box",
 )
 def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
     found, wanted = survey.read(SELF_CHECK).files, expected_files(scope)

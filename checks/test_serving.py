@@ -61,7 +61,7 @@ def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation,
     "S02",
     "the running process was started from the declared unit",
     severity="high",
-    why="a unit changed by hand or by an interrupted deploy serves something else, now or after the next restart",
+    why="a unit changed by hand or by an interrupted deploy serves another configuration, now or after a restart",
 )
 def test_process_is_current(survey: SurveyAnswers, target_generation: Generation, instance: Instance) -> None:
     found = survey.read(SERVING).started
@@ -80,7 +80,7 @@ def test_process_is_current(survey: SurveyAnswers, target_generation: Generation
     "S03",
     "the instance's exposure level is within budget",
     severity="high",
-    why="a hole in the server is a hole in the box",
+    why="a flaw in the server exposes the box",
 )
 def test_exposure(survey: SurveyAnswers, instance: Instance, service: ServiceSpec) -> None:
     if service.container:
@@ -93,7 +93,7 @@ def test_exposure(survey: SurveyAnswers, instance: Instance, service: ServiceSpe
 
 @check(
     "S07",
-    "the instance's key is readable by root only, and in no argument or environment",
+    "only root can read the instance's key, which is in no argument or environment",
     severity="critical",
     why="others could read the key",
 )
@@ -102,7 +102,7 @@ def test_key_is_secret(survey: SurveyAnswers, instance: Instance) -> None:
     if key is None or not key.mode:
         raise Drift("a file with its key", "none", DEPLOY)
     expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
-    expect_none(key.leaks, "the key only in its file", instruction("change the key, and find out what put it there"))
+    expect_none(key.leaks, "the key only in its file", instruction("change the key, and find the cause"))
 
 
 @check(
@@ -125,7 +125,7 @@ def test_sees_its_cards(survey: SurveyAnswers, facts: HostFacts, instance: Insta
     "S09",
     "stopping the instance leaves no process or shared memory behind",
     severity="high",
-    why="a worker that outlives its service keeps its memory, and so does what lies in /dev/shm",
+    why="a worker that outlives its service keeps its memory, and so do its files in /dev/shm",
 )
 def test_stop_takes_all(survey: SurveyAnswers, instance: Instance) -> None:
     expect(survey.read(UNITS).property_value(instance.unit, "KillMode"), "control-group", DEPLOY)
@@ -134,14 +134,14 @@ def test_stop_takes_all(survey: SurveyAnswers, instance: Instance) -> None:
     expect_none(told, "only engines run by this rig's units", kill_processes(one.pid for one in stray))
     # no instance of this rig sees the host's /dev/shm
     left = instruction("remove it from /dev/shm")
-    expect_none(survey.read(PROCESSES).shared, "nothing of a service user's in the host's /dev/shm", left)
+    expect_none(survey.read(PROCESSES).shared, "no file of a service user in the host's /dev/shm", left)
 
 
 @check(
     "S10",
     "every rigwright unit is declared",
     severity="high",
-    why="an undeclared unit holds memory, a port and a key",
+    why="an undeclared unit occupies memory, a port and a key",
 )
 def test_nothing_undeclared(survey: SurveyAnswers, scope: SurveyScope) -> None:
     units, wanted = survey.read(UNITS), expected_units(scope)
@@ -182,7 +182,7 @@ def test_limits(survey: SurveyAnswers, facts: HostFacts, instance: Instance) -> 
     "S12",
     "the instance runs its unit's command, as its own user, in its own network",
     severity="critical",
-    why="a variable set for all services, or another program of that name, serves something else",
+    why="a variable set for all services, or another program of that name, changes the service",
 )
 def test_process_is_the_declared_one(
     survey: SurveyAnswers,
@@ -225,13 +225,13 @@ def test_process_is_the_declared_one(
     "S14",
     "the instance runs as it did at its first start with these settings",
     severity="high",
-    why="after a driver upgrade an engine may use another backend, or fit half the tokens, and only its log says so",
+    why="after a driver upgrade an engine may use another backend, or fit half the tokens; only its log shows it",
 )
 def test_runs_as_at_first(survey: SurveyAnswers, instance: Instance) -> None:
     started = survey.read(SERVING).started[instance.unit]
     first = _first(started)
     if not first:
-        pytest.skip("its log says nothing about it")
+        pytest.skip("its log does not report it")
     now, then = kind_of(instance).parse_startup(started.said), kind_of(instance).parse_startup(first)
     expect(now, then, show_log(instance.unit) + instruction("its log names the backends"), holds=now.is_like(then))
 

@@ -56,7 +56,7 @@ def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEnt
     "H03",
     "the weights share's exposure level is within budget",
     severity="high",
-    why="a hole in the server is a hole in the box",
+    why="a flaw in the server exposes the box",
 )
 def test_exposure(survey: SurveyAnswers, share: ShareEntry) -> None:
     level = survey.read(GATES).unit_state(SHARE_UNIT).exposure or "10"
@@ -105,7 +105,7 @@ def test_a_weight_is_given(survey: SurveyAnswers, declared_instances: tuple[Inst
     "H06",
     "the weights share serves only complete files, and accepts none",
     severity="critical",
-    why="half a file would be fetched as a whole one, and a link leads anywhere",
+    why="other boxes would download partial files, and a link can lead to any file",
 )
 def test_nothing_else_is_given(survey: SurveyAnswers, share: ShareEntry) -> None:
     requests = survey.read(REQUESTS)
@@ -133,9 +133,9 @@ def test_strangers_are_refused(survey: SurveyAnswers, share: ShareEntry) -> None
 
 @check(
     "H08",
-    "the weights share cannot write to what it serves",
+    "the weights share cannot write to its files",
     severity="critical",
-    why="a hole in the server would change weights",
+    why="a flaw in the server could change weights",
 )
 def test_it_cannot_write(survey: SurveyAnswers, share: ShareEntry) -> None:
     gates = survey.read(GATES)

@@ -64,7 +64,7 @@ PATHS = frozenset({"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin",
     "U05",
     "systemd's own settings leave the rig's services as declared",
     severity="high",
-    why="a variable or limit that the manager sets for all services is in every process that starts next",
+    why="the manager's variables and limits for all services apply to every process that starts next",
 )
 def test_manager(survey: SurveyAnswers, facts: HostFacts) -> None:
     units = survey.read(UNITS)
@@ -106,7 +106,7 @@ def _defaults(units: UnitSurvey) -> Iterable[str]:
     "U06",
     "no other unit stops, delays or alters the rig's",
     severity="high",
-    why="a unit that conflicts with the rig's, or that they wait for, decides whether anybody is served",
+    why="a unit that conflicts with the rig's units, or that they wait for, can stop the service",
 )
 def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
@@ -114,7 +114,7 @@ def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
     expect_none(
         wrong,
         "no other units that act on the rig's",
-        instruction("remove that from the unit that says so") + host_command("systemctl daemon-reload"),
+        instruction("remove that setting from the unit that contains it") + host_command("systemctl daemon-reload"),
     )
 
 

@@ -43,7 +43,7 @@ def test_the_way_is_roots(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "F02",
-    "services can access what they run and read",
+    "services can access the files that they run and read",
     severity="critical",
     why="the next start fails before the first line of its log",
 )
@@ -57,9 +57,9 @@ def test_the_way_is_open(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "F03",
-    "nothing is mounted over Rigwright's files",
+    "no mount covers Rigwright's files",
     severity="critical",
-    why="services see what is mounted, while records and deploys go by what was there at other times",
+    why="services see the mounted files, while records and deploys describe the files below them",
 )
 def test_nothing_is_mounted(survey: SurveyAnswers, roots: Roots) -> None:
     inside = (roots.software, roots.config, roots.state, CACHES)
@@ -77,9 +77,9 @@ def test_nothing_is_mounted(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "F05",
-    "nothing will be mounted over Rigwright's files at the next boot",
+    "no mount will cover Rigwright's files at the next boot",
     severity="critical",
-    why="after a boot services see what is mounted there",
+    why="after a boot services see the mounted files",
 )
 def test_nothing_waits(survey: SurveyAnswers) -> None:
     waiting = survey.read(WAYS).waiting
@@ -103,9 +103,9 @@ def test_programs_can_be_run(survey: SurveyAnswers, roots: Roots) -> None:
 
 @check(
     "F07",
-    "nothing was added to what is installed",
+    "installed trees have no added files",
     severity="critical",
-    why="programs load what lies beside them: a library, module, .pth or sitecustomize is code in the service",
+    why="programs load files next to them: a library, module, .pth or sitecustomize is code in the service",
 )
 def test_nothing_was_added(survey: SurveyAnswers) -> None:
     _expect_no_changes_of(survey, ADDED)
@@ -123,9 +123,9 @@ def test_owner_and_modes(survey: SurveyAnswers) -> None:
 
 @check(
     "F09",
-    "what earlier generations depend on is unmodified",
+    "files of earlier generations are unmodified",
     severity="high",
-    why="a rollback would run it",
+    why="a rollback would run changed files",
 )
 def test_earlier_trees(survey: SurveyAnswers, roots: Roots, desired: TargetState) -> None:
     for tree in _others(survey.read(TREES), roots, desired):
@@ -136,9 +136,9 @@ def test_earlier_trees(survey: SurveyAnswers, roots: Roots, desired: TargetState
 
 @check(
     "F10",
-    "the installation directories hold nothing unknown",
+    "the installation directories contain no unknown files",
     severity="low",
-    why="no lock or inventory lists it, and no deploy maintains or removes it",
+    why="no lock or inventory lists an unknown file, and no deploy maintains or removes it",
 )
 def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: TargetState) -> None:
     found, ledger = survey.read(TREES), survey.read(OURS).ledger
@@ -158,7 +158,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: Targe
     "F11",
     "the programs that manage weights are unmodified",
     severity="critical",
-    why="root runs them",
+    why="root runs these programs",
 )
 def test_programs_for_weights(survey: SurveyAnswers, roots: Roots, declared_instances: tuple[Instance, ...]) -> None:
     if loaded_weights(declared_instances):

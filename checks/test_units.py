@@ -21,7 +21,7 @@ from rigwright.plan.plan_inputs import TargetState
     "U01",
     "systemd loads each of the rig's units from its declared file",
     severity="critical",
-    why="a masked, shadowed or changed unit starts something else, or nothing, after a boot",
+    why="a masked, shadowed or changed unit starts another program, or none, after a boot",
 )
 def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
@@ -47,7 +47,7 @@ def _misread(units: UnitSurvey, one: ExpectedUnit) -> Iterable[str]:
     "U02",
     "the rig's units have no drop-ins",
     severity="critical",
-    why="a drop-in, in whichever directory, changes what is started, as whom and with which limits",
+    why="a drop-in in any directory changes the program, its user and its limits",
 )
 def test_additions(survey: SurveyAnswers, scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
@@ -62,9 +62,9 @@ def test_additions(survey: SurveyAnswers, scope: SurveyScope) -> None:
 
 @check(
     "U03",
-    "what systemd has in force for each unit is what its file says",
+    "systemd's settings in effect for each unit are those of its file",
     severity="critical",
-    why="systemd starts and limits what it has in memory, whatever the files say now",
+    why="systemd uses the settings that it has in memory, regardless of changed files",
     blind="conditions and credentials, which systemd does not report",
 )
 def test_in_force(survey: SurveyAnswers, scope: SurveyScope, desired: TargetState) -> None:
@@ -81,7 +81,7 @@ def test_in_force(survey: SurveyAnswers, scope: SurveyScope, desired: TargetStat
 
 @check(
     "U04",
-    "everything on this rig starts at boot",
+    "all of the rig's units start at boot",
     severity="critical",
     why="a unit that no target pulls in is not started at the next boot",
 )
@@ -122,7 +122,7 @@ def _boot(units: UnitSurvey) -> Iterable[str]:
         if state != "loaded":
             yield f"{name} is {state}"
         if name != "default.target" and units.property_value(name, "ConditionResult") == "no":
-            yield f"{name} has a condition that does not hold"
+            yield f"{name} has a condition that is false"
         for action in ("JobTimeoutAction", "FailureAction", "SuccessAction"):
             if (does := units.property_value(name, action)) not in ("", "none"):
                 yield f"{name} with {action}={does}"
@@ -142,7 +142,7 @@ def _boot(units: UnitSurvey) -> Iterable[str]:
     "U09",
     "the rig's sockets, slices and targets are active",
     severity="critical",
-    why="an inactive socket leaves a port to any other program, and a frozen slice gives no answer",
+    why="any other program can take the port of an inactive socket, and a frozen slice gives no answer",
 )
 def test_up(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)

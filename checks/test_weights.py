@@ -126,7 +126,7 @@ def _opening(place: WeightFolder) -> Remedy:
     "W04",
     "the service can reach the weight file, and only root can replace it",
     severity="high",
-    why="write access to a directory allows to replace every file in it, whatever their modes",
+    why="write access to a directory allows replacing every file in it, regardless of modes",
 )
 def test_folders(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     above = {str(path) for path in PurePosixPath(roots.weight_path(weight)).parents}
@@ -143,7 +143,7 @@ def test_folders(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     "W05",
     "weights are re-hashed weekly",
     severity="high",
-    why="without it, lost bytes of a disk stay undetected",
+    why="without re-hashing, lost bytes of a disk stay undetected",
 )
 def test_timer(declared_instances: tuple[Instance, ...], survey: SurveyAnswers) -> None:
     if not loaded_weights(declared_instances):
@@ -176,7 +176,7 @@ def test_timer(declared_instances: tuple[Instance, ...], survey: SurveyAnswers) 
     "W06",
     "the weight file has the record of a verified file",
     severity="high",
-    why="without one, the next deploy reads all of it first, and nothing re-hashes it in between",
+    why="without a record, the next deploy reads the whole file first, and nothing re-hashes it until then",
 )
 def test_record(
     roots: Roots, survey: SurveyAnswers, weight: Artefact, record_property: Callable[[str, object], None]
@@ -191,7 +191,7 @@ def test_record(
 
 @check(
     "W07",
-    "weight directories hold no extra files that an engine would load",
+    "weight directories contain no extra files that an engine would load",
     severity="high",
     why="engines read a model's whole directory: another file there is another template, or code",
 )
@@ -213,9 +213,9 @@ def test_beside(roots: Roots, declared_instances: tuple[Instance, ...], lock: Lo
 
 @check(
     "W08",
-    "nothing is mounted over the weight file",
+    "no mount covers the weight file",
     severity="critical",
-    why="services read what is mounted there, whatever was verified below it, and after a boot something else",
+    why="services read the mounted file instead of the verified one, and another one after a boot",
 )
 def test_mounts(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     path = roots.weight_path(weight)

@@ -116,8 +116,8 @@ def render_pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
     """Every page with a table, and its text with the tables as they should be.
 
     Raises:
-        KeyError: a page asks for a table that there is not.
-        MissingDescription: the model of a table has a key that nobody described.
+        KeyError: a page names an unknown table.
+        MissingDescription: a key in the model of a table has no description.
     """
     for path in sorted(folder.rglob("*.md")):
         text = path.read_text()
@@ -150,7 +150,7 @@ def _render_checks() -> str:
     for one in check_catalogue.list_checks():
         looks = ", ".join(f"`{section.name}`" for section in one.sections)
         parts.setdefault(one.file, []).append((one.id, one.severity, one.title, one.why, looks))
-    titles = ("Id", "Severity", "What holds", "What goes wrong where it does not", "Decided from")
+    titles = ("Id", "Severity", "Assertion", "Consequence of a failure", "Survey parts")
     return "\n".join(
         f"**{file.replace('_', ' ')}**\n\n{_render_markdown_table(titles, rows)}" for file, rows in parts.items()
     )
@@ -162,11 +162,11 @@ def _render_sections() -> str:
     from checks.survey.sections import list_sections
 
     rows = ((f"`{one.name}`", check_catalogue.describe_section(one), one.blind) for one in list_sections())
-    return _render_markdown_table(("Part", "What it looks at", "What it cannot see"), rows)
+    return _render_markdown_table(("Part", "Content", "Limits"), rows)
 
 
 def _render_symptoms() -> str:
-    """What engines' logs betray: a table of what every one may say, then one of each kind's own."""
+    """Log causes: a table for all engines, then one for each engine kind."""
     parts: dict[str, tuple[Cause, ...]] = {
         "Any engine": COMMON_CAUSES,
         "The kernel and systemd": kernel_messages.CAUSES,
@@ -176,7 +176,7 @@ def _render_symptoms() -> str:
         # what another kind's engine logs is that kind's
         if not kind.container_engine and kind.log_marker:
             parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
-    titles = ("The log says", "Likely cause, and what helps", "Check")
+    titles = ("Log line", "Likely cause and remedy", "Check")
     rows = {
         title: ((_render_pattern(one.pattern), _describe_cause(one), one.check) for one in causes)
         for title, causes in parts.items()
@@ -197,14 +197,14 @@ def _describe_cause(cause: Cause) -> str:
 
 
 def _render_clients() -> str:
-    """What each client is told of one model at one gateway."""
+    """The configuration of each client for one model at one gateway."""
     way = ClientEndpoint("box1", "qwen3.6-27b", "http://192.0.2.7:8000/v1", keyed=True, listener="lan")
     parts = (f"**{name}**: {one.where}\n\n```\n{one.made(way)}```\n" for name, one in CLIENTS.items())
     return "\n".join(parts)
 
 
 def _render_alerts() -> str:
-    """What somebody is told of, where every limit is declared."""
+    """The alerts, with every threshold declared."""
     from rigwright.model.monitoring_schema import AlertThresholds
     from rigwright.monitoring.alert_rules import build_alerts
 
@@ -214,7 +214,7 @@ def _render_alerts() -> str:
         says = re.sub(r"\{\{ \$value[^}]*\}\}", "N", says)
         says = re.sub(r"\{\{ if [^}]*\}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}", r"\1, or \2", says)
         rows.append((one.name, one.severity, says, f"{one.minutes} min" if one.minutes else "at once"))
-    return _render_markdown_table(("Alert", "Severity", "Says", "After"), rows)
+    return _render_markdown_table(("Alert", "Severity", "Text", "After"), rows)
 
 
 def _render_request_fields() -> str:
@@ -227,15 +227,17 @@ def _render_request_fields() -> str:
         paths = f" (on {', '.join(f'`/v1/{path}`' for path in one.paths)})" if one.paths else ""
         demand = re.sub(r"([*_<>])", r"\\\1", one.demand)
         rows.append((f"`{one.name}`", places + paths, demand, one.reason, ", ".join(one.source)))
-    return _render_markdown_table(("Rule", "Fields", "What it demands", "Why", "Source"), rows)
+    return _render_markdown_table(("Rule", "Fields", "Requirement", "Reason", "Source"), rows)
 
 
 def _render_root_programs() -> str:
-    """What root starts on hosts."""
+    """Programs that root starts on hosts."""
     from rigwright.supply.root_programs import PROGRAMS, WHERE
 
     rows = [(", ".join(f"`{name}`" for name in one.names), WHERE[one.origin], one.source, one.note) for one in PROGRAMS]
-    return _render_markdown_table(("Programs", "Their bytes", "Package, group or source", "How"), rows)
+    return _render_markdown_table(
+        ("Programs", "Origin of their bytes", "Package, group or source", "Use by root"), rows
+    )
 
 
 def _render_metrics() -> str:
@@ -273,7 +275,7 @@ def _union_models(of: Any) -> list[type[BaseModel]]:
 
 
 def _model_tag(model: type[BaseModel]) -> str:
-    """What says that it is this one of several: the keys that allow one value, and have to be there."""
+    """The required keys with one allowed value, which select this model of a union."""
     fixed = {key: get_args(field.annotation) for key, field in model.model_fields.items() if field.is_required()}
     return ", ".join(
         f"`{key} = {_render_literal(values[0])}`"
@@ -303,7 +305,7 @@ def _render_markdown_table(titles: tuple[str, ...], rows: Iterable[tuple[str, ..
 
 
 def _describe_allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> str:
-    """What a key may be, in the words that refuse all else."""
+    """Allowed values of a key, in the words of its refusal."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _describe_allowed(inner[0], (*inner[1:], *rules), python)

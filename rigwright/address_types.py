@@ -67,7 +67,7 @@ def _ssh_host(value: str) -> str:
         beside = [f"ssh_user = {user!r}"] if user else []
         beside += [f"ssh_port = {port}"] if port else []
         also = f" with {' and '.join(beside)}" if beside else ""
-        raise ValueError(f"{HOST} alone; did you mean {bare!r}{also}?") from None
+        raise ValueError(f"{HOST} only; did you mean {bare!r}{also}?") from None
     return value
 
 

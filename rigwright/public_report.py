@@ -178,11 +178,11 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
             [(one.id, one.severity, shipped.checks[one.id]) for one in named],
         )
     if others := len(box.red) - len(named):
-        yield f"{others} of {OPERATORS_OWN} do not hold."
+        yield f"{others} of {OPERATORS_OWN} fail."
     signs = [one for one in box.causes if one.id in shipped.signs]
     if signs:
         yield ""
-        yield "What `doctor` finds, the likeliest first:"
+        yield "Findings of `doctor`, the likeliest first:"
         yield ""
         for sign in signs:
             where = f"instance {int(sign.instance)}" if sign.instance is not None else "the box"

@@ -222,7 +222,7 @@ def load_history(file: Path) -> BaselineHistory:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         said = printable(f"{where}: {first['msg']}")
-        raise UnreadableHistory(f"{file}: {said}: give it back as it was, or remove it") from None
+        raise UnreadableHistory(f"{file}: {said}: restore it, or remove it") from None
 
 
 def save_history(file: Path, book: BaselineHistory) -> None:

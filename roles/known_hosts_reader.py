@@ -111,8 +111,9 @@ class KnownHosts(paramiko.HostKeys):
         """
         if self.unreadable_revocations:
             raise paramiko.SSHException(
-                f"{self.unreadable_revocations[0]} revokes a host key and cannot be read: correct or remove that line. "
-                "Nothing was sent"
+                f"{self.unreadable_revocations[0]} revokes a host key and is not readable: correct or remove that "
+                f"line. "
+                "Rigwright has sent no data"
             )
 
     def lookup(self, hostname: str) -> Any:

@@ -60,10 +60,10 @@ def describe_rollback_refusal(found: ObservedServing, number: int | None, reserv
     """
     there = ", ".join(str(kept.number) for kept in found.generations) or "none"
     if number is None:
-        return f"there is no generation before the current one (available: {there})"
+        return f"the current generation has no predecessor (available: {there})"
     kept = next((one for one in found.generations if one.number == number), None)
     if kept is None:
-        return f"there is no generation {number}; available: {there}"
+        return f"generation {number} does not exist; available: {there}"
     if not kept.is_intact:
         return f"the files of generation {number} were changed since they were written"
     unknown = [

@@ -64,7 +64,7 @@ class TransferAllowance:
         took = time.monotonic() - self.began
         if self.whole is not None:
             if took > self.whole:
-                raise HostTooSlow(f"an answer without end, given up after {took:.0f} s")
+                raise HostTooSlow(f"an endless answer, abandoned after {took:.0f} s")
         elif took > self.limit + self.size / LEAST:
             raise HostTooSlow(f"slower than {LEAST} bytes/s: {self.size} bytes in {took:.0f} s, given up")
 

@@ -52,9 +52,9 @@ class HostKeyRejected(paramiko.SSHException):
             else f"is unknown: neither the inventory nor known_hosts has its host key, {found.fingerprint}"
         )
         super().__init__(
-            f"{hostname} {known} ({found.kind}). Nothing was sent there. `{found.comparison_command}` on the "
-            f"box's own console "
-            f"prints its key's fingerprint; if it is the one found, `{accept}` prints what to declare"
+            f"{hostname} {known} ({found.kind}). Rigwright has sent no data. `{found.comparison_command}` on "
+            f"the box's own console prints its key's fingerprint; if that is equal, `{accept}` prints the line to "
+            f"declare"
         )
 
 
@@ -136,7 +136,8 @@ def _refuse_revoked(client: SSHClient, hostname: str, key: paramiko.PKey) -> Non
     if hosts.is_revoked(key):
         found = as_host_key(key)
         raise paramiko.SSHException(
-            f"{hostname} has host key {found.fingerprint} ({found.kind}), which known_hosts revokes: nothing was sent"
+            f"{hostname} has host key {found.fingerprint} ({found.kind}), which known_hosts revokes; Rigwright has "
+            f"sent no data"
         )
 
 
@@ -148,9 +149,8 @@ def _ask_host_key(self: AskPolicy, client: SSHClient, hostname: str, key: parami
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         client.close()
         raise paramiko.SSHException(
-            f"{unknown}. Nothing was sent there. `{found.comparison_command}` on its own console must print "
-            f"the same: then add "
-            f"it with `ssh {hostname}`"
+            f"{unknown}. Rigwright has sent no data. If `{found.comparison_command}` on its own console "
+            f"prints the same, add the key with `ssh {hostname}`"
         )
     question = f"{unknown}.\n`{found.comparison_command}` on its own console must print the same. Does it? [y/N] "
     if input(question).lower() != "y":

@@ -43,7 +43,7 @@ def read_existing_service(rig: Rig, named: ExistingService) -> ExistingServiceFa
         ExistingServiceFact, script=render_takeover_query(rig.roots, rig.instances, rig.gateway, named)
     )
     if found is None:
-        raise FactUnavailable(f"{host.name}: what {named.name} is, is not known")
+        raise FactUnavailable(f"{host.name}: the state of {named.name} is unknown")
     return found
 
 

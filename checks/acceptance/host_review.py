@@ -81,13 +81,13 @@ def review_host(accepted: HostAcceptance | None, found: HostFingerprint, file: P
     if accepted is None:
         if not known:
             return make("unreviewed")
-        return make("refused", f"the host knows accepted entries {known}; there is no file {place}")
+        return make("refused", f"the host has recorded accepted entries {known}; the file {place} is missing")
     if known > accepted.serial:
-        return make("refused", f"the host knows accepted entries {known}; {place} has {accepted.serial}")
+        return make("refused", f"the host has recorded accepted entries {known}; {place} has {accepted.serial}")
     if known == accepted.serial and found.accepted_digest != accepted.digest:
         return make("refused", f"the host knows other accepted entries {known} than {place} has")
     if not known:
-        text = f"none on the host, {accepted.serial} in {place}: a rebuilt host has a new key and is reviewed anew"
+        text = f"none on the host, {accepted.serial} in {place}: a rebuilt host has a new key and needs a new review"
         # contents cannot be compared under another key; all else can: a key that is gone hides no new entry
         shown = (
             one for one in compare_entries(accepted, found) if describe_value(one.before) != describe_value(one.now)

@@ -72,7 +72,7 @@ def find_card_faults(
                 Drift(
                     f"recovery action None of card {number} at {gpu.address}",
                     action,
-                    LOG + instruction("do what the recovery action says"),
+                    LOG + instruction("follow the recovery action"),
                 )
             )
     numbers = {address.rpartition(".")[0]: number for number, _, address in cards_on_bus(cards, facts)}

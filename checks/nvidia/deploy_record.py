@@ -28,7 +28,7 @@ def find_driver_drift(there: DriverRecord | None, kernel: str, module: str, pack
         module: Version of the loaded module.
         packages: Each installed package of the driver, with its version.
     """
-    step = instruction("/var/log/apt/history.log may name what changed it") + DEPLOY
+    step = instruction("/var/log/apt/history.log may name the change") + DEPLOY
     if there is None:
         return [Drift("a record of the driver by the last deploy", "none", DEPLOY)]
     changed = [

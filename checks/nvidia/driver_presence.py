@@ -205,7 +205,9 @@ def find_holder_differences(
             where = f"card {number} at {address}"
             found.append(
                 Drift(
-                    f"nothing of this rig on {where}, which is reserved" if reserved else f"only this rig on {where}",
+                    f"no process of this rig on {where}, which is reserved"
+                    if reserved
+                    else f"only this rig on {where}",
                     f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
                     f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
                     DEPLOY

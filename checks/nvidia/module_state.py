@@ -135,7 +135,7 @@ def find_dkms_differences(state: KernelFacts) -> list[Drift]:
         if wanted not in {one.version for one in whole}:
             said = ", ".join(f"{one.version} {one.state} {one.remark}".strip() for one in rows)
             if whole and not wanted:
-                said += f", but there is no module below /lib/modules/{release}"
+                said += f", but /lib/modules/{release} has no module"
             found.append(
                 Drift(
                     f"DKMS to have {f'nvidia {wanted}' if wanted else 'nvidia'} installed for kernel {release}",

@@ -187,7 +187,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
             Drift(
                 "a signature by the locked key",
                 bad[0],
-                instruction("check that the archive is the one for this system; nothing is installed from it") + DEPLOY,
+                instruction("check that the archive is for this system; no package comes from it") + DEPLOY,
             )
         ]
     away = [line for line in lines if UNREACHABLE.search(line)]
@@ -254,7 +254,7 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
             Drift(
                 "a metapackage for security updates",
                 f"none for {state.running}, which was built {state.kernel_days} days ago",
-                later + instruction("install the metapackage of its kernel, which brings the next ones"),
+                later + instruction("install the metapackage of its kernel, which installs later kernels"),
             )
         )
     return found

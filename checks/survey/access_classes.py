@@ -164,7 +164,7 @@ STARTED: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "systemd_programs",
-        "systemd's own programs, generators and what it runs at shutdown and sleep",
+        "systemd's own programs and generators, and programs that it runs at shutdown and sleep",
         words(
             """
             /usr/lib/systemd/** /etc/systemd/system-shutdown/** /etc/systemd/system-sleep/**
@@ -311,7 +311,7 @@ STARTED: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "cloud_init",
-        "what cloud-init runs and applies at a boot",
+        "programs and settings that cloud-init applies at a boot",
         words(
             """
             /etc/cloud/** /var/lib/cloud/scripts/** /var/lib/cloud/seed/** /var/lib/cloud/handlers/**
@@ -389,7 +389,7 @@ STARTED: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "slice_processes",
-        "processes in Rigwright's slices that no unit of it runs, and those that hold its lock or have cards open",
+        "processes in Rigwright's slices outside its units, and processes that hold its lock or have cards open",
         readers=("slice_processes", "held_locks", "open_devices"),
     ),
 )

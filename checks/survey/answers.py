@@ -52,5 +52,5 @@ class SurveyAnswers:
             where = ".".join(map(str, first["loc"]))
             raise Drift(f"an answer about {section.name}", f"{where}: {first['msg']}", cure) from None
         except ValueError:  # of which ValidationError is one
-            raise Drift(f"an answer about {section.name}", "a number that is none", cure) from None
+            raise Drift(f"an answer about {section.name}", "an invalid number", cure) from None
         return judged

@@ -134,7 +134,7 @@ CONTAINERS: Section[ContainerSurvey] = Section(
     ContainerSurvey,
     container_questions,
     limit=60.0,
-    blind="what a container does with a card that it was given",
+    blind="a container's use of its card",
     start_order=13,
 )
 CONTAINER_ARCHIVES: Section[ContainerArchives] = Section(

@@ -33,7 +33,7 @@ CHURN: tuple[ChurnRule, ...] = (
             )
             for ending in ("", ".d/*")
         ),
-        "transient units of sessions, containers and commands: gone when these end",
+        "transient units of sessions, containers and commands: they end with these",
     ),
     ChurnRule("units", ("/etc/systemd/system/snap-*.mount", "/etc/systemd/system/*.wants/snap-*.mount"), "snap mounts"),
     ChurnRule("mounts", ("mount /run/user/**",), "folders of users that are logged in"),
@@ -150,7 +150,7 @@ CHURN: tuple[ChurnRule, ...] = (
                 "/root/.ansible_async*",
             ),
         ),
-        "what programs remember of their use",
+        "state that programs keep of their use",
     ),
     ChurnRule(
         "shell_start",

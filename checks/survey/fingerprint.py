@@ -130,7 +130,8 @@ FINGERPRINT: Section[HostFingerprint] = Section(
     HostFingerprint,
     lambda scene: collection_question(scene) if scene.compares_entries else None,
     lambda scene: float(DEEP_S) if scene.deep else 60.0,
-    blind="what root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in firmware",
+    blind="anything that root hides or forges: dpkg's database, the cache of digests, the kernel's answers; code in "
+    "firmware",
     start_order=0,
 )
 
@@ -163,6 +164,11 @@ def acceptance_question(
 
 
 ACCEPTED_COPIES: Section[StoredCopies] = Section(
-    "accepted_copies", StoredCopies, lambda scene: None, 120.0, phase="separate", blind="what root replaces afterwards"
+    "accepted_copies",
+    StoredCopies,
+    lambda scene: None,
+    120.0,
+    phase="separate",
+    blind="files that root replaces afterwards",
 )
 """Its question is `acceptance_question`: an acceptance alone asks it."""

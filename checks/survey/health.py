@@ -23,7 +23,7 @@ HEALTH: Section[instance_health.HealthFacts] = Section(
     instance_health.HealthFacts,
     lambda scene: instance_health.health_request(scene.rig, evidence=False),
     limit=LIMIT,
-    blind="what an instance did before",
+    blind="earlier behaviour of an instance",
     start_order=2,
 )
 

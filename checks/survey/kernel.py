@@ -117,7 +117,7 @@ KERNEL: Section[Kernels] = Section(
     "kernel",
     Kernels,
     lambda scene: {"modules": list(MODULE_NAMES), "sysctl": sorted(scene.rig.driver.sysctl)},
-    blind="a kernel or module that lies: only what it reports is seen",
+    blind="a kernel or module that reports false values",
     start_order=10,
 )
 
@@ -171,6 +171,6 @@ BOOT: Section[NextBoot] = Section(
     "boot",
     NextBoot,
     lambda scene: {},
-    blind="the firmware and what it starts instead; options typed at the boot loader's prompt",
+    blind="the firmware, and other systems that it starts; options typed at the boot loader's prompt",
     start_order=17,
 )

@@ -174,7 +174,7 @@ FILES: Section[PackageFiles] = Section(
         "deep": scene.deep,
     },
     limit=60.0,
-    blind="packaged configuration files, where nothing of Rigwright's depends on them",
+    blind="packaged configuration files on which Rigwright does not depend",
     start_order=8,
 )
 ARCHIVE: Section[NvidiaArchiveUpdate] = Section(

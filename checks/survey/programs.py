@@ -57,7 +57,7 @@ PROGRAMS: Section[dict[str, ProgramOutput]] = Section(
     dict[str, ProgramOutput],
     _program_questions,
     limit=30.0,
-    blind="what a program would report to another user than nobody",
+    blind="reports that differ for users other than `nobody`",
     phase="probed",
     start_order=3,
 )
@@ -96,7 +96,7 @@ COMPILED: Section[CompileCaches] = Section(
     "compile_caches",
     CompileCaches,
     _compilation_questions,
-    blind="what an engine has compiled in memory only",
+    blind="code that an engine has compiled in memory only",
     phase="probed",
     start_order=10,
 )

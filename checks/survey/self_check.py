@@ -103,6 +103,6 @@ SELF_CHECK: Section[SelfCheckSurvey] = Section(
     "self_check",
     SelfCheckSurvey,
     _asks,
-    blind="what a result on the host says, root there can forge",
+    blind="a result that root on the host has forged",
     phase="probed",
 )

@@ -133,6 +133,6 @@ REACH: Section[ReachSurvey] = Section(
     "service_exposure",
     ReachSurvey,
     _questions,
-    blind="what leads here from other machines, another network on this one (a container's), or only after a boot",
+    blind="forwarders on other machines, in another network of this one (a container's), or active only after a boot",
     start_order=9,
 )

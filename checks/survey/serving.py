@@ -64,7 +64,12 @@ def _asks(scene: SurveyScope) -> object:
 
 
 SERVING: Section[ServingSurvey] = Section(
-    "serving", ServingSurvey, _asks, blind="what an instance did between two checks", phase="probed", start_order=9
+    "serving",
+    ServingSurvey,
+    _asks,
+    blind="the behaviour of an instance between two checks",
+    phase="probed",
+    start_order=9,
 )
 
 

@@ -257,7 +257,7 @@ ORDINARY: tuple[EntryClass, ...] = (
     ),
     EntryClass(
         "top_folder",
-        "what lies in the file system's top folder",
+        "entries of the file system's top folder",
         words(
             """
             /* /srv/* /mnt/* /media/*

@@ -240,7 +240,7 @@ PATCHED: Section[PatchSurvey] = Section(
     "patched_files",
     PatchSurvey,
     _patch_questions,
-    blind="what a process has really loaded: only its start time and what it was meant to load are seen",
+    blind="code that a process has loaded: only its start time and its files are visible",
     phase="probed",
     start_order=11,
 )

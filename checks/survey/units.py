@@ -151,7 +151,7 @@ UNITS: Section[UnitSurvey] = Section(
     "units",
     UnitSurvey,
     _asks,
-    blind="what a unit's program does once it runs; programs that act on units without a unit",
+    blind="actions of a unit's running program; programs that act on units and have no unit",
     phase="probed",
     start_order=5,
 )

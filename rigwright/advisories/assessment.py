@@ -213,7 +213,7 @@ def _paths(scene: PredicateScene, component: Component, keys: AdvisoryKeys) -> I
         yield PathState("local processes that open the cards' device files", "open", "no option closes it")
         return
     if not component.instances:
-        yield PathState("", "unknown", f"no instance runs it: nothing says who reaches {component.place}")
+        yield PathState("", "unknown", f"no instance runs it: the reachability of {component.place} is unknown")
         return
     for instance in component.instances:
         if keys.reached_by == "weights":
@@ -238,7 +238,7 @@ def _state(scene: PredicateScene, path: AccessPath, keys: AdvisoryKeys, name: st
             doubts += [one.reason for one in answers if one.holds is None]
     if doubts:
         return PathState(name, "unknown", "; ".join(dict.fromkeys(doubts)))
-    return PathState(name, "open", "; ".join(dict.fromkeys(why_open)) or "nothing here closes it")
+    return PathState(name, "open", "; ".join(dict.fromkeys(why_open)) or "no setting or feature closes it")
 
 
 def _find_exported(

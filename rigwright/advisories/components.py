@@ -162,9 +162,7 @@ def _engines(
                 if build := getattr(engine, "build", None):
                     yield Component("GIT", REPOSITORY, f"b{build}", f"engine {name}", users)
                     yield Component("", LLAMA_CPP, f"b{build}", f"engine {name}", users)
-                gaps.append(
-                    Gap(f"{row.name} of engine {name}, except llama.cpp", "no data list what is linked into it")
-                )
+                gaps.append(Gap(f"{row.name} of engine {name}, except llama.cpp", "no data list its linked libraries"))
             elif row.kind in ("source", "wheel"):
                 gaps.append(Gap(f"engine {name}", "it is not locked"))
         if serves := getattr(engine, "serves", None):

@@ -260,10 +260,10 @@ def _accepts(
     if has(model.config):
         return PredicateAnswer(False, f"the model accepts {what}")
     if options is None or any(name in options for name in OTHER_CONFIG):
-        return PredicateAnswer(None, "the engine may be told another architecture than config.json names")
+        return PredicateAnswer(None, "the engine may get another architecture than config.json names")
     names = ", ".join(model.architectures) or "none"
     if not model.architectures or not {*model.architectures} <= TEXT_ONLY:
-        return PredicateAnswer(None, f"the model's architecture, {names}, is not known to accept text alone")
+        return PredicateAnswer(None, f"the model's architecture, {names}, may accept more than text")
     return PredicateAnswer(True, f"the model's architecture, {names}, accepts no {what}")
 
 

@@ -298,7 +298,9 @@ def _daemon(
         )
     if why and ends and not (containers and containers.restart):
         what = (
-            f"{', '.join(facts.containers)} are running" if facts.containers else "it does not report what is running"
+            f"{', '.join(facts.containers)} are running"
+            if facts.containers
+            else "it does not report its running containers"
         )
         refuse.append(
             f"the Docker daemon needs a restart ({why}), and {what}: stop them, declare containers.restart, or "

@@ -53,7 +53,7 @@ def _is_same_file(one: str | None, other: str) -> bool:
 
 def _syntax_hint(error: SyntaxError) -> str:
     if isinstance(error, TabError | IndentationError):
-        return "; indent with spaces alone, the same number in each line of a table"
+        return "; indent with spaces only, the same number in each line of a table"
     if "unterminated string" in error.msg:
         return "; a text ends with the quote that it begins with"
     if "closing parenthesis" in error.msg or "was never closed" in error.msg:

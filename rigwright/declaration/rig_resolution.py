@@ -33,7 +33,7 @@ def refuse_inventory_locks(draft: RigDraft, features: Sequence[Feature]) -> None
         if f"{TABLE}{group}" in allowed:
             continue
         shipped = group in LOCKED_GROUPS
-        why = "root runs what they install" if shipped else "root installs these packages and runs their scripts"
+        why = "root runs their programs" if shipped else "root installs these packages and runs their scripts"
         instead = "; or remove those rows to use the shipped ones" if shipped else ""
         draft.refuse(
             "allow",
@@ -49,7 +49,7 @@ def refuse_inventory_locks(draft: RigDraft, features: Sequence[Feature]) -> None
         if key.startswith(TABLE) and key not in known and not key.startswith(prefixes):
             draft.refuse(
                 f"allow[{index}]",
-                f'"{key}" is no group whose programs root runs: one of {", ".join(known)}, '
+                f'"{key}" is not a group with programs that root runs: one of {", ".join(known)}, '
                 f"{' and '.join(of_releases)}{suggestion(key, known)}",
             )
 

@@ -181,7 +181,8 @@ def edit_inventory(file: str, content: bytes, rig: str, switch: VariantSwitch, o
         where = f"{rig}.instances.{instance}.{key}"
         raise Invalid([Problem(file, where, f"line {error.lineno}: {error.msg}")]) from None
     except _NotALiteral as error:
-        said = f"line {error.line} {error}, so nothing was edited: set {by_hand} there by hand, or switch with --once"
+        said = f"line {error.line} {error}, so the file is unchanged: set {by_hand} there by hand, or switch with "
+        "--once"
         raise Invalid([Problem(file, f"{rig}.instances.{instance}.{key}", said)]) from None
     for start, end, text in sorted(replaced, reverse=True):
         content = content[:start] + text + content[end:]

@@ -13,7 +13,7 @@ BUILDS = (
         r"failed to open libnvrtc|lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
         r"|nvJitLink)[\w-]{0,80}\.so[.0-9]{0,80}: cannot open shared object file|Could not load library "
         r"\\?\"?lib(?:cudnn|nvrtc)",
-        "CUDA's library of the version in the name is not where the loader looks: install the build of the engine and "
+        "the loader does not find CUDA's library of the version in the name: install the build of the engine and "
         "torch for the CUDA version that is installed, or that version's libraries (LD_LIBRARY_PATH)",
         names=r"(lib[\w-]{1,80}\.so[.0-9]{0,80})",
     ),
@@ -25,7 +25,8 @@ BUILDS = (
     Cause(
         "missing-library",
         r"cannot open shared object file: No such file or directory",
-        "a shared library is not where the loader looks: install what has it, use another build or image, or set "
+        "the loader does not find a shared library: install the package that contains it, use another build or "
+        "image, or set "
         "LD_LIBRARY_PATH to its folder",
         names=r"(?<![\w+.-])([\w+.-]{1,60}\.so[\w.]{0,80}): cannot open",
     ),
@@ -33,7 +34,7 @@ BUILDS = (
         "undefined-symbol",
         r"undefined symbol: |symbol lookup error",
         "a compiled library was built for another version of one that it loads, usually torch, CUDA or NCCL: install "
-        "the versions that belong together",
+        "matching versions",
         names=r"(?<![\w+.-])([\w+.-]{1,60}\.so[\w.]{0,80}): undefined symbol|symbol: (\w{1,60})",
     ),
     Cause(
@@ -78,15 +79,15 @@ BUILDS = (
     Cause(
         "nvcc-headers",
         r"CUDA compiler and CUDA toolkit headers are incompatible",
-        "nvcc and the CUDA headers that it reads have different versions, as of pip's packages that do not belong "
-        "together: install both in one version, or use prebuilt kernels or another backend",
+        "nvcc and the CUDA headers that it reads have different versions, for example from mismatched pip "
+        "packages: install both in one version, or use prebuilt kernels or another backend",
         check="K01",
     ),
     Cause(
         "nvcc-missing",
         r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
         r"such file or directory: '[^']{0,200}nvcc'",
-        "a kernel has to be compiled at run time and nvcc is missing: install the CUDA toolkit (CUDA_HOME names it), "
+        "a kernel must be compiled at run time and nvcc is missing: install the CUDA toolkit (CUDA_HOME names it), "
         "or "
         "use prebuilt kernels or another backend",
         check="K01",
@@ -109,14 +110,14 @@ BUILDS = (
     Cause(
         "c-compiler",
         r"Failed to find C compiler|g\+\+: (command )?not found|No such file or directory: '(gcc|g\+\+|cc|c\+\+)'",
-        "a kernel has to be compiled at run time and there is no C compiler: install gcc (or set CC)",
+        "a kernel must be compiled at run time and the C compiler is missing: install gcc (or set CC)",
     ),
     Cause(
         "kernel-source",
         r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d{1,20}\)|:\d{1,20}(?::\d{1,20})?): (?:fatal )?error(?: #\d{1,20}|:)"
         r"|static_assert|nvcc fatal|nvlink (?:fatal|error)|ptxas (?:fatal|error)|undefined reference to|cannot find "
         r"-l\w{1,80}",
-        "a kernel cannot be compiled at run time, since compiler and sources do not fit: use the CUDA toolkit of "
+        "a kernel cannot be compiled at run time, because compiler and sources do not match: use the CUDA toolkit of "
         "torch's version, or prebuilt kernels (flashinfer-cubin, flashinfer-jit-cache), or another backend "
         "(VLLM_USE_FLASHINFER_SAMPLER=0)",
         check="K01",
@@ -126,7 +127,7 @@ BUILDS = (
         "extension-build",
         r"Error building extension '|[Kk]ernel compil\w{1,80} failed|Error compiling objects for extension|ninja: "
         r"build stopped|Ninja build failed|CalledProcessError: .{0,100}(?:ninja|nvcc|ptxas|gcc|g\+\+|/cc\b)",
-        "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
+        "a kernel could not be compiled at run time: the compiler's own message is above; prebuilt kernels "
         "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
         check="K01",
         broad=True,
@@ -181,14 +182,14 @@ MODEL_FILES = (
         "gated",
         r"Access to model .{0,200} is restricted|GatedRepoError|gated repo|401 Client Error|403 Client Error"
         r"|RepositoryNotFoundError|Invalid user token|(?:status:?|HTTP) 40[13]\b",
-        "the hub refuses the model: it is gated, private or misspelt, or the token is missing: accept its terms and "
+        "the hub refuses the model: it is gated, private or misspelled, or the token is missing: accept its terms and "
         "set HF_TOKEN",
         names=r"Access to model ([\w./-]{1,80})|url: \S{0,80}?/([\w.-]{1,80}/[\w.-]{1,80})/",
     ),
     Cause(
         "hub-offline",
         r"couldn't connect to '?https://huggingface\.co|OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE",
-        "the engine wants a file that was not fetched: add it to the model's files and redeploy",
+        "the engine needs a file that was not downloaded: add it to the model's files and redeploy",
         check="W06",
     ),
 )

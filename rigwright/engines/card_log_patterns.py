@@ -48,7 +48,7 @@ CUDA = (
         r"CUDA error: operation (?:failed due to a previous error during capture|would make the legacy stream|not "
         r"permitted "
         r"when stream is capturing)|CUDA_ERROR_STREAM_CAPTURE_\w{1,80}",
-        "an operation is not allowed while a CUDA graph is captured: set enforce_eager = true (vLLM) or "
+        "an operation is not allowed during the capture of a CUDA graph: set enforce_eager = true (vLLM) or "
         "GGML_CUDA_DISABLE_GRAPHS=1 (llama.cpp), or use another backend or version",
     ),
     Cause(
@@ -69,7 +69,7 @@ CUDA = (
         r"CUDA error: (?:driver shutting down|context is destroyed|invalid resource "
         r"handle.{0,40}exit)|CUDA_ERROR_DEINITIALIZED"
         r"|CUDA_ERROR_CONTEXT_IS_DESTROYED",
-        "the process was ending already: the first error above has the reason",
+        "the process was already ending: the first error above is the cause",
         general=True,
     ),
 )
@@ -154,9 +154,8 @@ CARD_FAULTS = (
     Cause(
         "torch-allocator",
         r"INTERNAL ASSERT FAILED at .{0,120}(?:CUDACachingAllocator|CUDAAllocator)|NVML_SUCCESS == r",
-        "torch's memory allocator failed, most often since the card's memory is full, else since NVML does not "
-        "answer in the "
-        "container: lower the memory that the engine takes, and check `nvidia-smi` inside it",
+        "torch's memory allocator failed, most often because the card's memory is full, else because NVML does "
+        "not answer in the container: lower the engine's memory use, and check `nvidia-smi` inside it",
     ),
     Cause(
         "rocm-access",
@@ -231,7 +230,7 @@ CARD_FAULTS = (
     Cause(
         "cuda-other",
         r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]{1,80}|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]{1,80}",
-        f"{UNKNOWN_CAUSE}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows which; "
+        f"{UNKNOWN_CAUSE}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows the failing call; "
         f"{INSPECT_CARD}",
         broad=True,
         names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",

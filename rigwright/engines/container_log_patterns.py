@@ -25,7 +25,7 @@ CONTAINERS = (
         r"device information .{0,60}/dev/nvidia",
         "a device file of the driver does not exist: load its modules (`nvidia-modprobe -u -c=0`, `modprobe "
         "nvidia_uvm`), and "
-        "generate the CDI spec anew after a change of the driver or cards",
+        "regenerate the CDI spec after a change of the driver or cards",
         check="N03",
         names=r"(/dev/nvidia[\w-]{0,80})",
     ),
@@ -53,21 +53,23 @@ CONTAINERS = (
         "container-device",
         r"nvidia-container-cli: device error|unknown device|unresolvable CDI devices|[Ff]ailed to inject CDI devices"
         r"|CDI device injection failed|failed to stat CDI host device|cannot stat .?/dev/nvidia",
-        "a card that the container asks for does not exist by that name: compare with `nvidia-smi -L`, generate the "
-        "CDI spec anew after a change of driver or cards",
+        "a card that the container asks for does not exist by that name: compare with `nvidia-smi -L`, regenerate "
+        "the CDI spec after a change of driver or cards",
         names=r"devices? (nvidia\.com/gpu=[\w-]{1,80})|device error: (\S{1,60}):",
     ),
     Cause(
         "container-cgroup",
         r"nvidia-container-cli: .{0,200}(?:cgroup|device rules|bpf)|cgroups?: .{0,100}(?:not found|no such file"
         r"|permission denied)|cgroup .{0,60}does not exist|bpf_prog_query\(BPF_CGROUP_DEVICE\) failed",
-        "the container toolkit cannot set the cgroup's device rules, as in a rootless or nested container: set "
+        "the container toolkit cannot set the cgroup's device rules, for example in a rootless or nested container: "
+        "set "
         "no-cgroups = true for it, or use CDI",
     ),
     Cause(
         "container-toolkit-mount",
         r"nvidia-container-cli: (?:mount|ldcache|container|detection) error",
-        "the container toolkit cannot mount the driver into the container: the line has the file; update the toolkit, "
+        "the container toolkit cannot mount the driver into the container: the line names the file; update the "
+        "toolkit, "
         "and check that the image's file system is writable",
         names=r"error: (.{1,80})",
     ),
@@ -75,7 +77,7 @@ CONTAINERS = (
         "docker-daemon",
         r"[Cc]annot connect to the Docker daemon|permission denied while trying to connect to the [Dd]ocker"
         r"|Is the docker daemon running",
-        "the Docker daemon does not run, or the user may not use it: `systemctl status docker`, group docker",
+        "the Docker daemon does not run, or the user has no access to it: `systemctl status docker`, group docker",
     ),
     Cause(
         "image-missing",
@@ -95,7 +97,7 @@ CONTAINERS = (
         r"\bexec /\S{1,80}: no such file|executable file (?:`[^`]{1,80}` )?not found in \$PATH|exec: "
         r"\"[^\"]{1,80}\": (?:stat .{0,100}: )?no such "
         r"file",
-        "the image has no such program: its entry point already starts the engine, so pass the arguments alone",
+        "the image has no such program: its entry point already starts the engine, so pass only the arguments",
         names=r"exec: \"([^\"]{1,80})\"|file `([^`]{1,80})`",
     ),
     Cause(
@@ -114,13 +116,13 @@ CONTAINERS = (
         r"OCI runtime create failed|failed to create (?:shim task|task for container)|docker: Error response from "
         r"daemon"
         r"|OCI runtime error",
-        "the container engine could not start the container: the end of the line has the reason",
+        "the container engine could not start the container: the end of the line states the reason",
         broad=True,
     ),
     Cause(
         "unit-program",
         r"status=203/EXEC|Failed at step EXEC|Failed to execute .{0,200}No such file",
-        "the unit's program does not exist or may not be executed: check ExecStart and its permissions",
+        "the unit's program does not exist or is not executable: check ExecStart and its permissions",
     ),
     Cause(
         "unit-user",
@@ -153,7 +155,8 @@ CONTAINERS = (
         r"code=killed, (?:signal|status)=(?:9/)?KILL|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-9"
         r"|137)\b"
         r"|\bSIGKILL\b|^\s{0,20}(?:\S{1,80}: line \d{1,20}: {1,20}\d{1,20} {1,20})?Killed\b|signal: killed|OOMKilled",
-        "the process was killed, most often because the host's memory ran out: see `journalctl -k --grep oom`, raise "
+        "the kernel or a user killed the process, most often because the host's memory ran out: see `journalctl -k "
+        "--grep oom`, raise "
         "its memory limit, or load less into RAM",
     ),
 )

@@ -189,7 +189,7 @@ def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str],
     for index, key in enumerate(allowed):
         # groups of locks: rigwright.declaration.rig_resolution
         if key not in found and not key.startswith("locks."):
-            refuse(f"allow[{index}]", f'"{key}" is not needed by anything that the rig serves{suggestion(key, found)}')
+            refuse(f"allow[{index}]", f'"{key}" is not used by any variant of the rig{suggestion(key, found)}')
 
 
 def _declared_value(instance: Instance, key: str) -> object:

@@ -32,8 +32,7 @@ MEMORY = (
     Cause(
         "no-space",
         r"[Nn]o space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded",
-        "the disk (or /dev/shm) that has the path in the line is full: see `df -h`, remove old models, images and "
-        "caches",
+        "the disk (or /dev/shm) with the path in the line is full: see `df -h`, remove old models, images and caches",
         names=r"device:? '([^']{2,80})'|write (/[^:]{2,80}):",
     ),
     Cause(
@@ -150,7 +149,7 @@ DRIVER = (
         r"CUDA error: (?:operation not supported|mapping of buffer object failed|peer access)"
         r"|cudaIpc.{0,100}(?:fail|error)"
         r"|CUDA_ERROR_NOT_SUPPORTED|cuMem.{0,100}operation not supported",
-        "cards or processes cannot share memory, as in WSL, virtual machines and some containers: set "
+        "cards or processes cannot share memory, for example in WSL, virtual machines and some containers: set "
         "disable_custom_all_reduce, NCCL_P2P_DISABLE=1 and NCCL_CUMEM_ENABLE=0",
     ),
     Cause(
@@ -191,7 +190,7 @@ PROCESSES = (
         "aborted",
         r"\bAborted\b|\bSIGABRT\b|status=6/ABRT|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-6|134)\b"
         r"|terminate called",
-        "the program stopped itself: the lines before it have the reason",
+        "the program aborted: the lines before it contain the reason",
         general=True,
     ),
     Cause(
@@ -199,7 +198,7 @@ PROCESSES = (
         r"Main process exited, code=exited, status=(?:1|[3-9]|[1-9]\d)/|exited with (?:exit )?(?:code|status) "
         r"(?:1|2|3)\b|Failed with "
         r"result 'exit-code'|Start request repeated too quickly",
-        "the program ended by an error: the lines before it have the reason",
+        "the program ended with an error: the lines before it contain the reason",
         general=True,
     ),
     Cause(
@@ -217,7 +216,7 @@ PROCESSES = (
     Cause(
         "module-taint",
         r"module verification failed: signature and/or required key missing",
-        "the kernel loads a module without a signature and marks itself so",
+        "the kernel loads an unsigned module and marks itself as tainted",
         harmless=True,
     ),
     Cause(
@@ -231,19 +230,20 @@ PROCESSES = (
         "numa-permission",
         r"(?:get_mempolicy|set_mempolicy|mbind|move_pages|sched_setaffinity|pthread_setaffinity).{0,60}(?:not "
         r"permitted|EPERM)",
-        "the container withholds the capability SYS_NICE: memory and threads are not bound, and serving goes on",
+        "the container withholds the capability SYS_NICE: memory and threads are not bound, and the engine "
+        "continues to serve",
         harmless=True,
     ),
     Cause(
         "threads",
         r"can't start new thread|[Rr]esource temporarily unavailable|pthread_create failed|Thread creation failed",
-        "the process may start no further thread: raise the limit of tasks (TasksMax, ulimit -u, `--pids-limit` of a "
+        "the process cannot start more threads: raise the limit of tasks (TasksMax, ulimit -u, `--pids-limit` of a "
         "container), or lower OMP_NUM_THREADS; with an old container engine its seccomp profile forbids the call",
     ),
     Cause(
         "permission",
         r"[Pp]ermission denied|\[Errno 13\]|Operation not permitted|\[Errno 1\] ",
-        "the system forbids it to the process: give its user access to the path in the line; without a path, the "
+        "the system denies access to the process: give its user access to the path in the line; without a path, the "
         "container or unit withholds a capability (or seccomp or a mount option forbids it)",
         names=r"denied: [`'\"]([^`'\"]{1,80})|'(/[^']{1,80})'|(?<!\w)(/[\w./-]{2,80})",
     ),
@@ -251,8 +251,7 @@ PROCESSES = (
         "illegal-instruction",
         r"Illegal instruction|signal SIGILL|status=4/ILL"
         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-4|132)\b",
-        "the build uses instructions that this CPU lacks: use a build for this CPU, as one that is compiled on this "
-        "host",
+        "the build uses instructions that this CPU lacks: use a build for this CPU, such as one compiled on this host",
     ),
     Cause(
         "segfault",

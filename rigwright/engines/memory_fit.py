@@ -82,7 +82,7 @@ def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tupl
         if not one.cards or found is None or found.weights <= room:
             return ""
         return (
-            f"its weights alone need {_format_gib(found.weights)} of {_format_gib(room)} GiB: use more "
+            f"its weights need {_format_gib(found.weights)} of {_format_gib(room)} GiB: use more "
             f"cards, or a smaller model"
         )
 

@@ -54,13 +54,14 @@ TRANSPORT = (
         "nccl-hang",
         r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out"
         r"|NCCL WARN .{0,200}(?:timed out|timeout)|Timeout at NCCL work",
-        "a collective between cards did not end: one rank failed or waits; look for the first error of another rank "
+        "a collective operation between cards did not end: one rank failed or waits; look for the first error of "
+        "another rank "
         "and an Xid, then try NCCL_P2P_DISABLE=1",
     ),
     Cause(
         "nccl-remote",
         r"ncclRemoteError|NCCL WARN .{0,200}(?:Connection (?:refused|reset|closed)|socketProgress|Call to connect)",
-        "another rank ended or cannot be reached: its own first error is the cause; between hosts check the firewall",
+        "another rank ended or is unreachable: its own first error is the cause; between hosts check the firewall",
     ),
     Cause(
         "rendezvous",
@@ -84,7 +85,7 @@ TRANSPORT = (
     Cause(
         "ray-worker-lost",
         r"ray\.exceptions\.\w{1,80}|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
-        "a worker of Ray ended or does not answer: its own error stands above, or in its log",
+        "a worker of Ray ended or does not answer: its own error is above, or in its log",
         general=True,
     ),
     Cause(
@@ -124,13 +125,14 @@ TRANSPORT = (
         r"error|common_download_file\w{0,80}: .{0,100}failed"
         r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error"
         r"|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
-        "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",
+        "a download of the model was interrupted: check network, proxy and disk space, delete the partial file, try "
+        "again",
         names=_MODEL_NAME,
     ),
     Cause(
         "nccl-warning",
         r"NCCL WARN ",
-        f"{UNKNOWN_CAUSE}NCCL reports a fault of the cards, their links or the network: its line has the step",
+        f"{UNKNOWN_CAUSE}NCCL reports a fault of the cards, their links or the network: its line names the step",
         broad=True,
     ),
 )

@@ -43,8 +43,8 @@ PACKAGES = (
     Cause(
         "module-moved",
         r"No module named '\w{1,80}\.[\w.]{1,80}'",
-        "an installed package has no such module: what imports it was made for another version of that package: "
-        "install versions that belong together (those that the engine pins), or update the importing program",
+        "an installed package has no such module: the importing program needs another version of that package: "
+        "install matching versions (those that the engine pins), or update the program",
         names=r"No module named '([\w.]{1,80})'",
     ),
     Cause(
@@ -93,7 +93,7 @@ PACKAGES = (
         r".{0,20}\w{0,80}(?:Processor|Cache|Mixin)'?(?: object)? has no attribute|operator \S{1,40}::\w{1,80} does "
         r"not exist|VersionConflict|is required for a normal functioning of this module|[Rr]equires "
         r"\w{1,80}[<>=]=[\d.]{1,80}",
-        "two packages (or the engine and a plugin) have versions that do not fit together, often transformers and the "
+        "two packages (or the engine and a plugin) have incompatible versions, often transformers and the "
         "engine: "
         "install the versions that the engine pins",
         names=r"cannot import name '([\w.]{1,60})'|attribute '?([\w.]{1,60})|argument '([\w.]{1,60})'",
@@ -106,8 +106,7 @@ PACKAGES = (
         r"(?:must|should|missing|required|unknown|field)|[Kk]eys? in `rope|(?:Unknown|Unrecognized) RoPE scaling type"
         r"|KeyError: 'rope_\w{1,80}'|AttributeError: '\w{1,80}Config' object has no attribute",
         "the model's config.json does not fit this version of transformers and the engine (too old or too new): use "
-        "the "
-        "versions that the model's page names or that the engine pins, or correct config.json",
+        "the versions that the model's page lists or the engine pins, or correct config.json",
         names=r"Unrecognized model in ([\w./-]{1,80})|attribute '([\w.]{1,60})|type:? '?([\w.-]{1,40})'?$",
     ),
     Cause(
@@ -119,7 +118,7 @@ PACKAGES = (
         r"|is not a local folder and is not|[Nn]o (?:config\.json|model weights|safetensors).{0,40} found"
         r"|[Cc]annot find any safetensors|Error no file named",
         "the model's folder or name is wrong, or files of it are missing: check the path as the engine's process "
-        "sees it (mounts of a container), and fetch the files anew",
+        "sees it (mounts of a container), and download the files again",
         check="W06",
         names=r"OSError: ([\w./-]{2,80}) is not|file named (\S{1,80}?)[.,]?(?: |$)|for '([^']{1,80})'|id "
         r"'([^']{1,80})'|identifier.{0,20}'([^']{1,80})'",
@@ -136,15 +135,14 @@ PACKAGES = (
         r"\b400\b.{0,60}(?:Unterminated string|Expecting |Extra data|Invalid control|Invalid \\)|(?:arguments|JSON "
         r"body|request body|tool_calls).{0,60}(?:Unterminated|Expecting |Extra data|JSONDecodeError|not valid JSON)"
         r"|json_invalid|JSON decode error",
-        "a client's request has malformed JSON, often the arguments of a tool call that it sends back: correct the "
-        "client",
+        "a client's request contains malformed JSON, often the arguments of a returned tool call: correct the client",
         request=True,
     ),
     Cause(
         "json-option",
         r"argument --.{0,200}(?:<function loads|[Ii]nvalid JSON|JSON|[Ee]xpecting )|cannot be converted to <function "
         r"loads",
-        "the value of an option is no valid JSON: check its quotes",
+        "the value of an option is not valid JSON: check its quotes",
         names=r"argument (--[\w/-]{1,60})",
     ),
     Cause(
@@ -152,9 +150,8 @@ PACKAGES = (
         r"JSONDecodeError|Expecting (?:property name|value|',' delimiter|':' delimiter)|Unterminated string starting at"
         r"|Invalid control character at|Invalid JSON(?! (?:grammar|schema))|json\.exception\.parse_error"
         r"|error parsing JSON|Failed to parse JSON",
-        f"{UNKNOWN_CAUSE}a JSON text is malformed: of a request (the arguments of a tool call), of an "
-        f"option's value or of a "
-        "file of the model; the frames of the traceback have which",
+        f"{UNKNOWN_CAUSE}a JSON text is malformed, in a request (the arguments of a tool call), an "
+        f"option or a file of the model; the frames of the traceback show which",
         names=r"(line \d{1,20} column \d{1,20})",
     ),
     Cause(
@@ -166,8 +163,8 @@ PACKAGES = (
         r"input format|Expected size for first two dimensions|inconsistent tensor size|self must be a matrix"
         r"|[Ss]hape mismatch|AssertionError: torch\.Size\(|output with shape .{0,80}doesn't match|expected \w{1,80} "
         r"to have (?:size|shape)",
-        "tensors do not fit together inside the model's code, a fault of this version of the engine, or of the "
-        "checkpoint, with this model: use another version, drop drafting (MTP), adapters and options of caches one by "
+        "tensor shapes do not match inside the model's code, a fault of this engine version or of the "
+        "checkpoint: use another version, drop drafting (MTP), adapters and options of caches one by "
         "one, or use another export of the model",
         names=r"Error: (.{3,80})",
     ),
@@ -211,9 +208,8 @@ FORMS = (
         "call-arguments",
         r"TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d{1,20} required (?:positional|keyword)"
         r"|takes \d{1,20} positional arguments?|got multiple values for)",
-        f"{UNKNOWN_CAUSE}a function was called with arguments that it does not take: packages of versions "
-        f"that do not belong "
-        "together (often transformers and the engine), or a fault of this version with this model",
+        f"{UNKNOWN_CAUSE}a function was called with arguments that it does not take: packages with "
+        f"mismatched versions (often transformers and the engine), or a fault of this version with this model",
         broad=True,
     ),
     Cause(
@@ -225,7 +221,7 @@ FORMS = (
         r"supported)",
         f"{UNKNOWN_CAUSE}the engine, or a library of it, does not support something that this model, option or request "
         f"needs: the "
-        "line has its words",
+        "line contains its message",
         broad=True,
     ),
     Cause(
@@ -239,14 +235,14 @@ FORMS = (
         r" both|[Pp]lease (?:specify|set|provide)|only be set|not found in|greater than|less than|smaller than"
         r"|[Ee]xpected )",
         f"{UNKNOWN_CAUSE}the engine refuses a value (of an option, of the model's files, or of a request): "
-        f"the line has its "
-        f"words",
+        f"the line contains "
+        f"its message",
         broad=True,
     ),
     Cause(
         "file-missing",
         r"FileNotFoundError|NotADirectoryError|IsADirectoryError|No such file or directory",
-        f"{UNKNOWN_CAUSE}a file, folder or program that the process opens does not exist, as it sees the paths",
+        f"{UNKNOWN_CAUSE}a file, folder or program that the process opens does not exist, under the paths that it sees",
         broad=True,
         names=r"No such file or directory: [`'\"]([^`'\"]{1,80})|[`'\"](/[^`'\"]{1,80})[`'\"]",
     ),

@@ -17,7 +17,7 @@ FILE = Path(__file__).resolve().parents[2] / "catalog/gateway/fields.toml"
 _BOUNDED = {"scalars", "entries", "prompts", "number", "size", "regex", "patterns", "counts", "stamp"}
 _MODEST = (
     "with counts of at most 2000, at most 10000 characters and at most 64 times * + ? or {m,n} when all counts are "
-    "multiplied out, and without * or + on what may be empty"
+    "multiplied out, and without * or + after an expression that can be empty"
 )
 _NAMING = {"scalars", "words", "schemes", "stamp"}
 
@@ -84,7 +84,7 @@ class RequestRule(BaseModel):
             "regex": f"may be at most {self.maximum} bytes, {_MODEST}",
             "patterns": f"may have patterns of at most {self.maximum} bytes each and {4 * self.maximum} together, "
             f"{_MODEST}",
-            "counts": f"may have minItems, maxItems and counts of the like of at most {self.maximum} each and "
+            "counts": f"may have minItems, maxItems and similar counts of at most {self.maximum} each and "
             f"{4 * self.maximum} together, and minLength and maxLength of at most 1000000",
             "references": "must not have a $ref that leads to itself without a property or an item in between, and a "
             "schema that is a text must be JSON",

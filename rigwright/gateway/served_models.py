@@ -92,7 +92,7 @@ def refuse_gateway(
         refuse: Is told a key of the rig and what is wrong with it.
     """
     if not declared:
-        refuse("gateway", "the rig declares no instances: there is nothing to serve")
+        refuse("gateway", "the rig declares no instances")
         return
     found = {one.name: one for one in instances}
     _refuse_fields(gateway, refuse)
@@ -163,7 +163,8 @@ def _refuse_isolation(gateway: Gateway, instances: Sequence[Instance], refuse: C
             if not kind_of(instance).salts_prompts:
                 refuse(
                     key,
-                    f"{name} is served by {kind_of(instance).name}, whose prompt cache cannot be kept apart by key: "
+                    f"{name} is served by {kind_of(instance).name}, whose prompt cache does not support isolation "
+                    f"by key: "
                     'set cache_isolation = "" for this model, or an instance for each client',
                 )
         if not gateway.needs_keys:
@@ -249,7 +250,7 @@ def _describe_listener(
 ) -> str:
     offered = [one.name for one in offers_of(instances, gateway_entry) if gateway.has_model(entry, one.name)]
     address = ip_address(entry.address)
-    where = "only this host" if address.is_loopback else "everyone who reaches this host over the network"
+    where = "only this host" if address.is_loopback else "all clients that reach this host over the network"
     who = f"{where}, with a key" if entry.keys else f"{where}, without a key"
     how = "TLS" if entry.tls else "plain HTTP"
     if not entry.tls and not address.is_loopback:

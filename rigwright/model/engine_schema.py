@@ -76,8 +76,8 @@ class PublishedEvidence(FrozenModel):
 
     kind: Literal["published"] = Field(description="Kind.")
     source: Text = Field(description="Where.")
-    condition: Text = Field(description="What it ran on there: cards, engine and version, power limit.")
-    figures: Text | None = Field(default=None, description="What was reported there.")
+    condition: Text = Field(description="The conditions there: cards, engine and version, power limit.")
+    figures: Text | None = Field(default=None, description="The figures reported there.")
 
     @property
     def description(self) -> str:
@@ -87,12 +87,10 @@ class PublishedEvidence(FrozenModel):
 
 
 class DerivedEvidence(FrozenModel):
-    """Derived from what was booted or published, and booted nowhere as it is."""
+    """Derived from a booted or published variant, and not booted itself."""
 
     kind: Literal["derived"] = Field(description="Kind.")
-    origin: Text = Field(
-        description="What it derives from: a variant of the catalogue (`engine/name`), or a publication."
-    )
+    origin: Text = Field(description="Its origin: a variant of the catalogue (`engine/name`), or a publication.")
     change: Text = Field(description="What differs.")
 
     @property
@@ -102,7 +100,7 @@ class DerivedEvidence(FrozenModel):
 
 
 class ParsedEvidence(FrozenModel):
-    """Nothing but the judgement of its options: a plan and a deploy warn."""
+    """Only its options were validated: `plan` and `deploy` warn."""
 
     kind: Literal["parsed"] = Field(description="Kind.")
 

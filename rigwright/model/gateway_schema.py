@@ -90,13 +90,13 @@ class ListenerEntry(InventoryModel):
         default=False,
         strict=True,
         description="Whether to use TLS, with a certificate of your own CA (`rigwright key ca`) or `cert_file`; "
-        "otherwise everything, keys included, is sent in the clear.",
+        "otherwise all data, including keys, are sent in the clear.",
     )
     keys: bool = Field(
         default=True,
         strict=True,
-        description="Whether clients need a key (`rigwright key`). Otherwise everyone who reaches it is served, and "
-        "keys are ignored.",
+        description="Whether clients need a key (`rigwright key`). Otherwise the listener serves every client and "
+        "ignores keys.",
     )
     models: tuple[ServedName, ...] = Field(
         default=(),
@@ -105,9 +105,8 @@ class ListenerEntry(InventoryModel):
     )
     names: tuple[HostName, ...] = Field(
         default=(),
-        description="Host names for its certificate, in addition to its address. Without `keys`, requests for another "
-        "name are refused, which keeps out pages whose name was made to lead here (DNS rebinding); addresses and "
-        "`localhost` are always taken.",
+        description="Host names for its certificate, in addition to its address. Without `keys`, the gateway refuses "
+        "requests for other names, which prevents DNS rebinding; addresses and `localhost` are always valid.",
     )
     cert_file: LocalPath | None = Field(
         default=None,
@@ -116,7 +115,8 @@ class ListenerEntry(InventoryModel):
     )
     key_file: SecretEntry | None = Field(
         default=None,
-        description="The certificate's private key, likewise, without a passphrase; or a command that prints it.",
+        description="A file on your machine with the certificate's private key, without a passphrase; or a command "
+        "that prints it.",
     )
 
     @property
@@ -156,7 +156,7 @@ class Gateway(InventoryModel):
     listeners: dict[Name, ListenerEntry] = Field(
         min_length=1,
         examples=['{"lan": {"address": "192.0.2.7", "port": 8443}}'],
-        description="Where clients reach it.",
+        description="Addresses and ports for clients.",
     )
     models: dict[ServedName, ModelEntry] = Field(
         default_factory=dict,
@@ -177,14 +177,14 @@ class Gateway(InventoryModel):
     )
     allow_fields: tuple[str, ...] = Field(
         default=(),
-        description="Rules for request fields that are not applied, by name (table below). Fields that such a rule "
-        "refuses reach the engine, which they may crash.",
+        description="Names of request field rules to switch off. Fields that these rules refuse then reach the "
+        "engine and may crash it.",
     )
     cache_isolation: CacheIsolation = Field(
         default="",
-        description="`key` keeps the prefix caches of vLLM apart by client key, so that no client can learn from the "
-        "time to the first token what others have sent; prompts that several keys share are computed for each of them. "
-        "Default: one cache for all clients of an instance.",
+        description="`key` separates the prefix caches of vLLM by client key, so that clients cannot infer the "
+        "prompts of others from the time to the first token; the engine computes prompts that several keys share "
+        "once per key. Default: one cache for all clients of an instance.",
     )
     origins: tuple[CorsOrigin, ...] = Field(
         default=(),
@@ -198,8 +198,8 @@ class Gateway(InventoryModel):
     )
     drain: DrainSeconds = Field(
         default=DRAIN,
-        description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
-        "elsewhere or get 503 with `Retry-After`; longer streams end with an error event.",
+        description="Seconds in which running requests can finish before their instance stops; new requests go to "
+        "other instances or get 503 with `Retry-After`, and longer streams end with an error event.",
     )
     keys_file: LocalPath = Field(
         default="gateway-keys.toml",

@@ -63,7 +63,7 @@ class InstanceEntry(InventoryModel):
         **dict.fromkeys(("memory", "memorylimit", "ram", "mem"), "memory_max"),
         **dict.fromkeys(
             ("host", "listen", "address", "bind", "tls", "ssl", "public"),
-            'an instance listens on the loopback interface alone: a "gateway" of the rig serves the network',
+            'an instance listens only on the loopback interface: a "gateway" of the rig serves the network',
         ),
         "name": "the name of an instance is the key of its table",
         **dict.fromkeys(("apikey", "key", "token"), "api_key_file"),
@@ -146,7 +146,7 @@ class DriverEntry(InventoryModel):
         default=False,
         strict=True,
         description="Run open modules also where a declared card is known to fail with them (`module` is `proprietary` "
-        "in its description), such as a 2080 Ti with exchanged memory beside a 5090. The card may be lost.",
+        "in its description), such as a 2080 Ti with replaced memory next to a 5090. The card may fail.",
     )
     reboot: bool = Field(
         default=False,
@@ -269,7 +269,7 @@ class RigEntry(InventoryModel):
     driver: DriverEntry = Field(default=DriverEntry(), description="The NVIDIA driver of a rig with cards.")
     containers: ContainersEntry | None = Field(
         default=None,
-        description="Container engines, also for your own containers; without it Rigwright leaves them alone.",
+        description="Container engines, also for your own containers; without it Rigwright does not change them.",
     )
     instances: dict[Name, InstanceEntry] = Field(
         default_factory=dict,
@@ -284,8 +284,8 @@ class RigEntry(InventoryModel):
     allow: tuple[ReservedKey, ...] = Field(
         default=(),
         description="Catalogue settings allowed on this rig although they name a program, file, folder, server or "
-        "listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`, and groups of `locks/` beside the "
-        "inventory whose programs root runs, such as `locks.hub-client`; a refusal states the name.",
+        "listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`, and groups of `locks/` next to the "
+        "inventory with programs that root runs, such as `locks.hub-client`; a refusal states the name.",
     )
     roots: Roots = Field(default=Roots(), description="Directories on the host.")
     service_user: UserName = Field(
@@ -364,6 +364,6 @@ class RigEntry(InventoryModel):
     bundle: LocalPath | None = Field(
         default=None,
         description="A folder on your machine, relative to the inventory, made by `rigwright bundle`: "
-        "missing files are "
-        "sent from it over SSH, and the host downloads nothing.",
+        "deploys send "
+        "missing files from it over SSH, and the host downloads nothing.",
     )

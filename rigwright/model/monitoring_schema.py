@@ -31,7 +31,7 @@ class GatewayEndpoint(FrozenModel):
 
     @property
     def scheme(self) -> str:
-        """What it speaks."""
+        """The URL scheme of the endpoint."""
         return "https" if self.tls else "http"
 
 
@@ -45,7 +45,7 @@ class ScrapedInstance(FrozenModel):
 
 
 class ScrapeTarget(FrozenModel):
-    """A box that tells."""
+    """A box with exporters."""
 
     name: Name
     address: Address
@@ -72,17 +72,17 @@ class AlertReceiver(InventoryModel):
     """A receiver of alerts: a webhook in Alertmanager's format."""
 
     url: HttpUrlWithQuery | None = Field(
-        default=None, description="Where alerts are posted to; every user of the monitoring server can read it."
+        default=None, description="URL to post alerts to; every user of the monitoring server can read it."
     )
     url_file: SecretEntry | None = Field(
         default=None,
-        description="In its place, for an address that is a secret itself: a file on the operator's machine, from the "
-        "inventory's folder, with it on its only line, or a command that prints it. Not on Debian 12.",
+        description="Instead of `url`, for an address that is itself a secret: a file on your machine, relative to the "
+        "inventory, with the address on its only line, or a command that prints it. Not on Debian 12.",
     )
     token_file: SecretEntry | None = Field(
         default=None,
-        description="A file on the operator's machine, from the inventory's folder, with a token on its only line, or "
-        "a command that prints it: it is sent as `Authorization: Bearer`.",
+        description="A file on your machine, relative to the inventory, with a token on its only line, or a command "
+        "that prints it; sent as `Authorization: Bearer`.",
     )
 
     @model_validator(mode="after")
@@ -99,16 +99,18 @@ class AlertThresholds(InventoryModel):
 
     ttft_p99_s: Seconds | None = Field(
         default=None,
-        description="Seconds until the first token of 99 of 100 requests, over 10 minutes; no alert if unset. "
-        "Of engines that tell such times: vLLM.",
+        description="Time to first token in seconds, 99th percentile over 10 minutes; no alert if unset. Only "
+        "for vLLM, which reports it.",
     )
-    queue: Positive = Field(default=16, description="Requests that wait before an instance, for 5 minutes.")
-    kv_percent: Percent = Field(default=95, description="Of an instance's KV cache, for 5 minutes. Of vLLM.")
+    queue: Positive = Field(default=16, description="Waiting requests of an instance, for 5 minutes.")
+    kv_percent: Percent = Field(
+        default=95, description="Percent of an instance's KV cache in use, for 5 minutes. Only for vLLM."
+    )
     temperature_c: Annotated[int, Field(ge=40, le=110, strict=True)] = Field(
-        default=88, description="Degrees of a card, for 5 minutes."
+        default=88, description="Temperature of a card in degrees Celsius, for 5 minutes."
     )
-    disk_percent: Percent = Field(default=10, description="Of a file system that is still free.")
-    certificate_days: Positive = Field(default=14, description="Days until a gateway's certificate ends.")
+    disk_percent: Percent = Field(default=10, description="Percent of a file system that is free.")
+    certificate_days: Positive = Field(default=14, description="Days until a gateway's certificate expires.")
     check_hours: Positive = Field(default=26, description="Hours since the last `rigwright check` of a box.")
 
 
@@ -121,16 +123,17 @@ class MonitoringServer(InventoryModel):
     alertmanager_port: Port = Field(default=9093, description="Alertmanager's, on the loopback interface.")
     blackbox_port: Port = Field(default=9115, description="Port of the prober of gateways, on the loopback interface.")
     allow: tuple[Cidr, ...] = Field(
-        default=(), description="Networks that may ask Prometheus, such as a Grafana's; the box itself always may."
+        default=(),
+        description="Networks that may query Prometheus, such as a Grafana server's; the box itself always may.",
     )
     interval_s: Annotated[int, Field(ge=5, le=60, strict=True)] = Field(
-        default=15, description="Seconds between two looks at everything."
+        default=15, description="Seconds between two scrapes of a target."
     )
     retention_days: Annotated[int, Field(ge=1, le=3650, strict=True)] = Field(
-        default=30, description="Days for which samples are kept."
+        default=30, description="Days to keep samples."
     )
     size_gb: Annotated[int, Field(ge=1, le=10_000, strict=True)] = Field(
-        default=10, description="GB that it may take, below `roots.state`; the oldest goes first."
+        default=10, description="Maximum size of the samples in GB, below `roots.state`; the oldest are deleted first."
     )
     receivers: dict[Name, AlertReceiver] = Field(
         default_factory=dict, description="Receivers of alerts; without any, only Prometheus shows alerts."
@@ -146,7 +149,8 @@ class MonitoringServer(InventoryModel):
     def _check_consistent(self) -> MonitoringServer:
         if self.heartbeat_receiver is not None and self.heartbeat_receiver not in self.receivers:
             raise ValueError(
-                f"heartbeat_receiver one of its receivers: {', '.join(sorted(self.receivers)) or 'there is none'}"
+                f"heartbeat_receiver must name one of its receivers: "
+                f"{', '.join(sorted(self.receivers)) or 'it has none'}"
             )
         return self
 
@@ -154,21 +158,23 @@ class MonitoringServer(InventoryModel):
 class Monitoring(InventoryModel):
     """Exporters of a box, and the networks that may scrape them."""
 
-    address: Address = Field(description="The host's own address at which it is asked.")
-    node_port: Port = Field(default=9100, description="The TCP port at which the host's own figures are.")
-    gpu_port: Port = Field(default=9400, description="The one at which those of its cards are, where it declares any.")
+    address: Address = Field(description="The host's own address on which its exporters listen.")
+    node_port: Port = Field(default=9100, description="TCP port of the host's exporter.")
+    gpu_port: Port = Field(default=9400, description="TCP port of the cards' exporter, if the rig declares cards.")
     scrapers: tuple[Cidr, ...] = Field(
         default=(),
-        description="Networks that may ask, here and at the gateway's `/metrics` and `/metrics/INSTANCE`; the box "
+        description="Networks that may scrape the exporters and the gateway's `/metrics` and `/metrics/INSTANCE`; "
+        "the box "
         "itself always may.",
     )
     server: MonitoringServer | None = Field(
-        default=None, description="Has this box ask all boxes of the inventory that tell."
+        default=None,
+        description="Makes this box the Prometheus server for all boxes of the inventory that declare `monitoring`.",
     )
 
     @property
     def ports(self) -> dict[str, int]:
-        """All of its ports by the key that gives them."""
+        """Key -> port, for all declared ports."""
         found = {"node_port": self.node_port, "gpu_port": self.gpu_port}
         if self.server:
             keys = ("port", "alertmanager_port", "blackbox_port")
@@ -178,7 +184,7 @@ class Monitoring(InventoryModel):
     @model_validator(mode="after")
     def _refuse_shared_ports(self) -> Monitoring:
         if twice := sorted(port for port, times in Counter(self.ports.values()).items() if times > 1):
-            raise ValueError(f"ports of their own for all that listens: {twice[0]} is given twice")
+            raise ValueError(f"a distinct port for each service: {twice[0]} occurs twice")
         return self
 
 
@@ -198,7 +204,7 @@ def service_users(monitoring: Monitoring | None, prefix: str, *, cards: bool) ->
 
 
 def all_service_users(prefix: str) -> dict[str, str]:
-    """The same of all services that there could be."""
+    """Service -> user, for every service that monitoring can have."""
     # useradd(8) takes 32 characters, and the longest of these has 13
     return {name: f"{prefix[:19]}_{name}" for name in (*EXPORTERS, *CARD_EXPORTERS, *SERVER_PROGRAMS)}
 

@@ -27,7 +27,7 @@ DEPLOYING = "Deploying"
 BOX_GONE = "BoxGone"
 HELD = "critical|warning"
 """Severities that are silent while a deploy of the box runs."""
-# Hours after which a deploy that said that it began, and not that it ended, is taken for one that was cut off.
+# Hours after which a deploy that recorded its start and no end counts as interrupted.
 LONGEST = 6
 # The check that compares the last measurement with the accepted one (checks/test_baseline.py).
 BASELINE = "J01"
@@ -36,7 +36,7 @@ HOUR, DAY = 3600, 86400
 
 @dataclass(frozen=True)
 class RecordingRule:
-    """A figure that is the same of every kind of engine."""
+    """A metric with one name for all engine kinds."""
 
     name: str
     expr: str
@@ -52,7 +52,7 @@ class AlertRule:
     says: str
     """Text of the alert, with labels in Prometheus' template language."""
     minutes: int = 0
-    """Minutes for which the expression must hold."""
+    """Minutes for which the expression must be true."""
 
 
 INSTANCE = "{{ $labels.box }}: {{ $labels.instance }}"
@@ -89,14 +89,14 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
     """
     real = 'fstype!~"tmpfs|ramfs|overlay|squashfs|autofs|fuse.*|nsfs"'
     found = [
-        AlertRule(HEARTBEAT, "vector(1)", "none", "Alerts reach you."),
+        AlertRule(HEARTBEAT, "vector(1)", "none", "Heartbeat: alerts are delivered."),
         AlertRule(
             DEPLOYING,
             # of each box one value: of a host that tells two, the rule would fail for all
             f"max by (box) ({DEPLOY_STARTED}) > time() - {LONGEST * HOUR}"
             f" and max by (box) ({DEPLOY_STARTED}) > max by (box) (node_boot_time_seconds)",
             "none",
-            f"{BOX} is being deployed to.",
+            f"A deploy of {BOX} is running.",
         ),
         AlertRule(BOX_GONE, 'up{job="node"} == 0', "critical", f"{BOX} does not answer.", 2),
         AlertRule(
@@ -113,7 +113,7 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "InstanceWedged",
             "rig:running > 0 and rig:steps:increase5m == 0",
             "critical",
-            f"{INSTANCE} has requests under way and makes no step.",
+            f"{INSTANCE} has running requests and makes no progress.",
             5,
         ),
         AlertRule(
@@ -127,7 +127,7 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "KvCacheFull",
             f"vllm:kv_cache_usage_perc * 100 > {thresholds.kv_percent}",
             "warning",
-            f"{INSTANCE}: {{{{ $value | humanize }}}} % of its KV cache is taken.",
+            f"{INSTANCE}: {{{{ $value | humanize }}}} % of its KV cache is in use.",
             5,
         ),
         AlertRule(
@@ -156,23 +156,23 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "CheckRed",
             CHECK_FAILED + '{level=~"critical|high"} > 0',
             "critical",
-            f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold. {{{{ $labels.part }}}}",
+            f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) fails. {{{{ $labels.part }}}}",
         ),
         AlertRule(
             "HostChanged",
             f"sum by (box) ({CHECK_CHANGED}) > 0",
             "warning",
-            f"{BOX} has changes that are not accepted, of accounts, programs or settings around Rigwright: "
-            "{{ $value }}. `rigwright check` names them.",
+            f"{BOX} has unaccepted changes of accounts, programs or settings around Rigwright: {{ $value "
+            "}}. `rigwright check` lists them.",
         ),
         AlertRule(
             "Slower",
             CHECK_FAILED + f'{{check="{BASELINE}"}} > 0',
             "warning",
-            f"{BOX}: {{{{ $labels.part }}}} was slower than its baseline when it was measured last.",
+            f"{BOX}: {{{{ $labels.part }}}} was slower than its baseline in the last measurement.",
         ),
         AlertRule(
-            # those that are open anyway are the operator's decision: the alert is about new ones
+            # only for new advisories: the operator has decided on the others
             "AdvisoriesOpened",
             f'max by (box) ({ADVISORIES}{{state="open"}}) > max by (box) ({ADVISORIES}{{state="open"}} offset 1d)',
             "warning",
@@ -183,23 +183,22 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             f"time() - {CHECK_FINISHED} > {thresholds.check_hours * HOUR}"
             f' or (up{{job="node"}} == 1 unless on (box) {CHECK_FINISHED})',
             "warning",
-            f"{BOX} was not looked at by `rigwright check` for {thresholds.check_hours} hours.",
+            f"{BOX}: `rigwright check` has not run for {thresholds.check_hours} hours.",
             30,
         ),
         AlertRule(
             "SelfCheckRed",
             SELF_CHECK_FAILED + '{level=~"critical|high"} > 0',
             "critical",
-            f"{BOX} itself finds that check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold."
-            " {{ $labels.part }}",
+            f"{BOX}: self-check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) fails. {{ $labels.part }}}}",
         ),
         AlertRule(
             "SelfCheckStale",
             f"time() - {SELF_CHECK_RUN} > {(STALE_MINUTES - 10) * 60}"
             f' or (up{{job="node"}} == 1 unless on (box) {SELF_CHECK_RUN})',
             "warning",
-            f"{BOX} has not checked itself for {STALE_MINUTES} minutes.",
-            # of these: the first metrics come minutes after node exporter
+            f"{BOX}: the self-check has not run for {STALE_MINUTES} minutes.",
+            # includes the minutes between the start of node exporter and the first metrics
             10,
         ),
     ]
@@ -217,14 +216,14 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "CardHot",
             f"DCGM_FI_DEV_GPU_TEMP > {thresholds.temperature_c}",
             "warning",
-            f"{CARD} has {{{{ $value }}}} degrees.",
+            f"{CARD} is at {{{{ $value }}}} degrees Celsius.",
             5,
         ),
         AlertRule(
             "CardThrottled",
             "rigwright_gpu_throttled == 1",
             "warning",
-            f"{CARD} is slowed down: {{{{ $labels.reason }}}}.",
+            f"{CARD} is throttled: {{{{ $labels.reason }}}}.",
             5,
         ),
         AlertRule(
@@ -244,7 +243,7 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "EccUncorrected",
             "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0",
             "critical",
-            f"{CARD}: {{{{ $value }}}} errors of its memory since the driver was loaded.",
+            f"{CARD}: {{{{ $value }}}} uncorrectable memory errors since the driver was loaded.",
         ),
     ]
     if thresholds.ttft_p99_s is not None:
@@ -253,7 +252,7 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
                 "FirstTokenLate",
                 f"rig:ttft_seconds:p99_10m > {thresholds.ttft_p99_s}",
                 "warning",
-                f"{INSTANCE}: one request of a hundred waits {{{{ $value | humanizeDuration }}}} for its first token.",
+                f"{INSTANCE}: 1 % of requests wait {{{{ $value | humanizeDuration }}}} or longer for the first token.",
                 5,
             )
         )

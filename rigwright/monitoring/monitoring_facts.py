@@ -34,10 +34,10 @@ def _describe_pending(now: ServiceState | None, wanted: str) -> str:
     if now.active != "active":
         return f"its unit is {now.active}"
     if now.replaced:
-        return "another version is installed than the one that runs"
+        return "the installed version differs from the running one"
     if now.started_from != wanted:
         return "it was started with other settings"
-    return "it would not start at the next boot" if now.enabled != "enabled" else "systemd has to read its unit"
+    return "it would not start at the next boot" if now.enabled != "enabled" else "systemd must reload its unit"
 
 
 def expected_growth_kib(state: MonitoringFacts, monitoring: Monitoring | None) -> int:
@@ -62,7 +62,7 @@ def find_pending(
         now = state.units.get(name)
         if name not in wanted:
             if now:
-                found[name] = "it is not declared any more; what it has kept goes, too"
+                found[name] = "it is no longer declared; its data are removed, too"
         elif why := _describe_pending(now, wanted[name].digest(secrets)):
             found[name] = why
     if extra := sorted(state.secrets - secrets.keys()):

@@ -253,7 +253,7 @@ def _prometheus_service(
     }
     own = str(ip_network(monitoring.address))
     allow = (*server.allow, own, f"{LOOPBACK}/32", *(str(ip_network(one)) for one in sorted(asked)))
-    about = f"what {len(scrape_targets)} boxes tell, for {server.retention_days} days or {server.size_gb} GB"
+    about = f"metrics of {len(scrape_targets)} boxes, for {server.retention_days} days or {server.size_gb} GB"
     at = (monitoring.address, server.port)
     return _build_service(roots, accounts, "prometheus", about, words, at, files, allow=allow, clients=server.allow)
 

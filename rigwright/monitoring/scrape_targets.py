@@ -64,7 +64,7 @@ def parse_scrape_targets(file: str, name: str, data: object) -> tuple[ScrapeTarg
         Invalid: that is not what an inventory gives.
     """
     if not isinstance(data, (list, tuple)):
-        raise Invalid([Problem(file, f"{name}.watched", "is not what rigwright.inventory.hosts() made")])
+        raise Invalid([Problem(file, f"{name}.watched", "was not made by rigwright.inventory.hosts()")])
     try:
         return tuple(ScrapeTarget.model_validate(one) for one in data)
     except ValidationError as error:

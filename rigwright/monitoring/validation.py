@@ -67,7 +67,7 @@ def find_unreachable_boxes(file: str, rigs: dict[str, Rig]) -> list[Problem]:
         for one in rigs.values():
             let_in = [ip_network(network) for network in allowed_scrapers(one.monitoring)] if one.monitoring else []
             if let_in and not any(ip_address(at) in network for network in let_in):
-                said = f"{asks.name} asks from {at}, and is not let in: add {ip_network(at)}"
+                said = f"{asks.name} scrapes from {at}, which is not allowed: add {ip_network(at)}"
                 found.append(Problem(file, f"{one.name}.monitoring.scrapers", said))
     return found
 

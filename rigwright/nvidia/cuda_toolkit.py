@@ -95,7 +95,8 @@ def _refuse_changed_programs(patches: Sequence[Patch]) -> list[Problem]:
         Problem(
             one.file,
             f"targets.{path}",
-            f"a patch of the {PATCHED_TOOLKIT} may change files below nvidia/*/include/ alone: root runs its programs",
+            f"a patch of the {PATCHED_TOOLKIT} may only change files below nvidia/*/include/, because root runs its "
+            f"programs",
         )
         for one in patches
         for path in one.patched_digests
@@ -174,7 +175,7 @@ def glibc_refusals(toolkit: Toolkit, facts: HostFacts) -> list[str]:
     if not conflicts:
         return []
     return [
-        f"{name} compiles nothing with glibc {facts.glibc}: its {MATH_HEADER} declares {' and '.join(conflicts)} "
+        f"{name} cannot compile with glibc {facts.glibc}: its {MATH_HEADER} declares {' and '.join(conflicts)} "
         f"without the exception specification of glibc: {remediation}"
     ]
 

@@ -171,7 +171,8 @@ def _check_streaming(reply: Reply, seen: AnswerContext) -> str:
     spread = found.times[-1] - found.times[0]
     if len(found.times) > 1 and reply.total_s > AT_ONCE and spread < min(BURST, reply.total_s / 100):
         raise WrongAnswer(
-            f"all {len(found.times)} pieces came at once, after {found.times[0]:.1f} s: something holds it back"
+            f"all {len(found.times)} pieces came at once, after {found.times[0]:.1f} s: a proxy or the engine "
+            f"buffers the stream"
         )
     if len(found.times) < CHUNKS or len(found.content) < CHARACTERS:
         raise WrongAnswer(
@@ -217,7 +218,7 @@ def measure_accept_length(found: ChatMessage, seen: AnswerContext) -> tuple[floa
     if found.drafted is not None and found.accepted is not None and found.tokens:
         steps = max(1, found.tokens - found.accepted)
         return found.tokens / steps, found.drafted / steps
-    raise UnjudgedAnswer("the engine does not say what it guessed: with llama.cpp, flags.metrics = true has it count")
+    raise UnjudgedAnswer("the engine does not report its drafted tokens: with llama.cpp, set flags.metrics = true")
 
 
 def _check_drafting(reply: Reply, seen: AnswerContext) -> str:
@@ -239,7 +240,7 @@ def _check_schema(reply: Reply, seen: AnswerContext) -> str:
         if not fits or isinstance(made["population"], bool) or not isinstance(made["population"], int):
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise WrongAnswer(f"not what its schema says ({found.finish}): {found.content[:80]!r}") from None
+        raise WrongAnswer(f"does not match its schema ({found.finish}): {found.content[:80]!r}") from None
     return found.content.strip()[:60]
 
 
@@ -276,7 +277,7 @@ CHECKS = (
     ),
     AnswerCheck(
         "drafts",
-        "what it guesses ahead is right often enough",
+        "enough drafted tokens are accepted",
         probe_prompts.COUNT,
         120,
         _check_drafting,

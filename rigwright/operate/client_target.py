@@ -124,7 +124,7 @@ def load_key_line(path: str) -> str:
     except (OSError, ValueError, RuntimeError) as error:
         raise NoClientTarget(f"{path}: {getattr(error, 'strerror', None) or 'is not text'}") from None
     if not (found.isascii() and found.isprintable() and found) or len(found) > 512:
-        raise NoClientTarget(f"{path}: must be one line with a key, and nothing else")
+        raise NoClientTarget(f"{path}: must be one line with only a key")
     return found
 
 

@@ -97,10 +97,8 @@ def correlate_evidence(found: HostEvidence, again: Callable[..., str]) -> Iterat
             "cards-silent", "", means, shorten_line(found.cards_say), again("check", "--only", "N01,N02"), 92
         )
     if found.reboot and (found.cards_say or drivers):
-        evidence = "a reboot is pending, and " + (
-            f"{', '.join(drivers)} do not hold" if drivers else "cards are silent"
-        )
-        means = "a driver or kernel that is installed is not loaded yet"
+        evidence = "a reboot is pending, and " + (f"{', '.join(drivers)} fail" if drivers else "cards are silent")
+        means = "the installed driver or kernel is not loaded yet"
         yield Diagnosis("reboot-pending", "", means, evidence, again("deploy", "--reboot"), 93)
     for name, lines in found.logs.items():
         # of a file, the cards of its instance are unknown
@@ -117,7 +115,7 @@ def correlate_evidence(found: HostEvidence, again: Callable[..., str]) -> Iterat
         taken = [card for card in found.uses if card.index in mine and (card.used_mib or 0) > TAKEN]
         if one.state in STANDING and taken and not lent.intersection(mine):
             used = ", ".join(f"GPU {card.index}: {card.used_mib or 0:.0f} MiB" for card in taken)
-            means = f"something else holds memory of the cards of {one.instance}, which does not run"
+            means = f"another program uses memory of the cards of {one.instance}, which does not run"
             cure = again("check", "--only", "N04")
             yield Diagnosis("card-memory-taken", one.instance, means, f"{used} in use", cure, 82)
         if mine and any(PROCESSOR in line for line in found.logs.get(one.instance, ())[-LATEST:]):
@@ -126,7 +124,7 @@ def correlate_evidence(found: HostEvidence, again: Callable[..., str]) -> Iterat
             yield Diagnosis("on-the-processor", one.instance, means, PROCESSOR, cure, 84)
         now = one.metrics
         if (now.waiting or 0) >= 1 and (now.kv_used or 0) >= FULL:
-            means = "requests wait, for its KV cache is full"
+            means = "requests wait because its KV cache is full"
             evidence = f"KV cache {now.kv_used:.0%}, {now.waiting:.0f} waiting"
             cure = "lower max_num_seqs or the context, or give it more KV cache"
             yield Diagnosis("kv-cache-full", one.instance, means, evidence, cure, 36)
@@ -142,7 +140,7 @@ def weigh_by_state(
     for one in made:
         check = checks.get((one.where, one.id), "")
         if red.intersection(check.split(",")):
-            yield replace(one, weight=one.weight + 8, means=f"{one.means} ({check} does not hold, either)")
+            yield replace(one, weight=one.weight + 8, means=f"{one.means} ({check} fails, too)")
         elif (one.where, one.id) in checks and one.where in ready:
             yield replace(one, weight=one.weight - 50, means=f"{one.means} (it serves now)")
         else:

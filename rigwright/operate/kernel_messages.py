@@ -29,7 +29,7 @@ CAUSES = (
     Cause(
         "nvswitch",
         r"nvidia-nvswitch\d{1,20}: SXid",
-        "an NVSwitch or an NVLink behind it fails: look its SXid up, reseat, or replace the baseboard",
+        "an NVSwitch or one of its NVLinks fails: look up its SXid, reseat, or replace the baseboard",
     ),
     Cause(
         "card-off-the-bus",
@@ -60,7 +60,7 @@ CAUSES = (
     Cause(
         "card-does-not-start",
         r"RmInitAdapter failed|rm_init_adapter failed",
-        "the driver cannot start a card: reboot; if it comes back: Above 4G Decoding and Resizable BAR in the BIOS "
+        "the driver cannot start a card: reboot; if this recurs: Above 4G Decoding and Resizable BAR in the BIOS "
         "setup, the "
         "open kernel module for new cards, then power cables, seat and another driver",
         check="N02,N09",
@@ -68,7 +68,7 @@ CAUSES = (
     Cause(
         "driver-mismatch",
         r"NVRM: API mismatch|this kernel module has the version",
-        "the loaded driver is another than the installed one: stop what runs and reboot",
+        "the loaded driver differs from the installed one: stop the programs that use it and reboot",
     ),
     Cause(
         "card-bound-elsewhere",
@@ -88,21 +88,20 @@ CAUSES = (
         r"|unresponsive)|_kgspLogXid119|_issueRpcAndWait: .{0,80}(?:fail|timed ?out)|rpcRmApi\w{1,80}: .{0,80}GSP-RM "
         r"(?:failed|is not)|_kgspRpcGspEventFecsError|GSP (?:crashed|task|is not responding)",
         "the card's GSP firmware does not answer: reboot (power off and on if that does not help); if "
-        "it "
-        "comes back under load, use another driver version, and lower the card's power limit or clocks",
+        "this recurs under load, use another driver version, and lower the card's power limit or clocks",
     ),
     Cause(
         "card-locked",
         r"GPU is probably locked|krcWatchdog\w{0,80}: .{0,80}(?:locked|[Tt]imeout)|RC watchdog",
-        "the card no longer processes a program's work: end the program, else reboot; if it comes back under load, "
+        "the card no longer processes a program's work: end the program, else reboot; if this recurs under load, "
         "use another "
         "driver version and lower the power limit or clocks",
     ),
     Cause(
         "gpu-address-space",
         r"can't alloc VA space|dmaAllocMapping\w{0,80}: .{0,60}VA space",
-        "the driver has no virtual addresses of a card left, most often a leak of the driver after a long time, no "
-        "lack of memory: reboot; if it comes back, use another driver version",
+        "the driver has no virtual addresses of a card left, most often a leak of the driver after a long time, not "
+        "a lack of memory: reboot; if this recurs, use another driver version",
     ),
     Cause(
         "driver-memory",
@@ -117,7 +116,7 @@ CAUSES = (
         r"WPR2|Cannot initialize GSP firmware|kfsp\w{1,80}: .{0,80}(?:[Ff]ail|[Tt]ime)|_kgspBoot\w{0,80}"
         r"|_kgsp\w{1,80}: .{0,80}(timed out|failed)|Failed to boot GSP|failed to load firmware .{0,200}gsp|GSP "
         r"firmware image.{0,200}(not found|failed)|Direct firmware load for nvidia/.{0,200} failed",
-        "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
+        "the card's GSP firmware did not start: power the machine off and on; if this recurs, "
         "reinstall the driver's firmware package, or use another driver or BIOS version",
     ),
     Cause(
@@ -145,7 +144,7 @@ CAUSES = (
         r"|build).{0,80}failed|make\[\d{1,20}\]: \*\*\* .{0,80}nvidia|Compiler version check failed",
         "the driver's module does not compile for this kernel: see make.log of dkms; upgrade the driver, install the "
         "kernel's own gcc, or "
-        "boot the kernel before",
+        "boot the previous kernel",
         names=r"on kernel: (\S{1,40})|kernel (\d\S{1,40})",
     ),
     Cause(
@@ -160,7 +159,7 @@ CAUSES = (
         r"\S{1,80} failed|NVRM: None of the NVIDIA devices were initialized",
         "the module found no card that it can start: another driver holds it, the card is too old or new for this "
         "driver, or it does not "
-        "answer; the NVRM lines before have the reason",
+        "answer; the NVRM lines before it state the reason",
         check="N01",
     ),
     Cause(
@@ -185,8 +184,8 @@ CAUSES = (
     Cause(
         "io-page-fault",
         r"IO_PAGE_FAULT|DMAR:.{0,200}fault",
-        "the IOMMU refuses what a device reaches for: add iommu=pt to the kernel's command line "
-        "where the device is a card",
+        "the IOMMU refuses a device's memory access: if the device is a card, add iommu=pt to "
+        "the kernel's command line",
     ),
     Cause(
         "pcie-error",
@@ -204,12 +203,13 @@ CAUSES = (
         "unit-out-of-memory",
         r"Failed with result 'oom-kill'|A process of this unit has been killed by the OOM killer"
         r"|systemd-oomd\b.{0,200}[Kk]illed|Killed /.{0,200} due to memory (used|pressure)",
-        "the service was ended because memory ran out: raise memory_max of its instance, or serve a smaller context",
+        "the kernel or systemd ended the service because memory ran out: raise memory_max of its instance, or serve "
+        "a smaller context",
     ),
     Cause(
         "hung-task",
         r"blocked for more than \d{1,20} seconds|hung_task|soft lockup|hard LOCKUP|rcu.{0,200}detected stalls",
-        "the kernel waits for a device or a lock: look at the disk and the cards; reboot if it stays",
+        "the kernel waits for a device or a lock: look at the disk and the cards; reboot if it continues",
     ),
     Cause(
         "machine-check",
@@ -239,21 +239,19 @@ CAUSES = (
     Cause(
         "uvm-fault",
         r"nvidia-uvm: .{0,100}(?:[Ff]atal|[Ee]rror|[Ff]ail)|uvm_\w{1,80}: .{0,80}(?:fatal|ERROR)",
-        "the module of unified memory met a fatal fault of a card: stop what runs, reload nvidia_uvm or reboot; the "
-        "Xid "
-        "before it has the reason",
+        "the unified memory module reports a fatal fault of a card: stop the programs that use it, reload nvidia_uvm "
+        "or reboot; the Xid before it is the cause",
     ),
     Cause(
         "no-devices",
         r"^No devices were found|nvidia-smi: No devices were found",
-        "the driver runs and no card started: the kernel's lines with NVRM have the reason (`journalctl -k --grep "
-        "NVRM`)",
+        "the driver runs and no card started: the kernel's NVRM lines state the reason (`journalctl -k --grep NVRM`)",
         check="N01",
     ),
     Cause(
         "kernel-oops",
         r"kernel BUG at|Oops: |general protection fault|Kernel panic",
-        "the kernel crashed: boot the kernel before, and look at what was upgraded",
+        "the kernel crashed: boot the previous kernel, and review recent upgrades",
     ),
 )
 

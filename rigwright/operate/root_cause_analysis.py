@@ -236,7 +236,7 @@ def _diagnose_xid(card: str, code: int, said: Sequence[str], driver: str) -> Dia
         return one
     if suspect == "program":
         means += "; a program's mistake" + (
-            f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
+            f", but {len(said)} times since boot: suspect the card if other programs do not have this fault" * again
         )
     # the driver asks for a reset as a consequence of another error of the card
     weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[suspect] + 10 * again
@@ -287,7 +287,7 @@ def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
         yield Diagnosis("preemptions", one.instance, means, evidence, cure, 35)
     length = now.accept_length()
     if length is not None and (now.drafts or 0) > 20 and length < 1.05:
-        means = "what is guessed ahead is never right: its head is not loaded, or a patch is not in it"
+        means = "no drafted token is accepted: the draft head is not loaded, or a patch is missing"
         cure = again("check", "--only", "V04")
         yield Diagnosis("accept-length", one.instance, means, f"accept length {length:.2f}", cure, 65)
 

@@ -27,7 +27,7 @@ LLAMA_CPP = "llama.cpp"
 
 def _path(path: str) -> str:
     if wrong := path_refusal(path):
-        raise ValueError(f"a relative path inside what it changes: it {wrong}")
+        raise ValueError(f"a relative path inside its target: it {wrong}")
     return path
 
 
@@ -79,7 +79,7 @@ class PatchKeys(FrozenModel):
         "must contain it; `included`: these versions already have it; `impossible`: it cannot be done. The "
         "last three have no files.",
     )
-    purpose: Paragraph = Field(description="Purpose of the patch, or the reason why there is none.")
+    purpose: Paragraph = Field(description="Purpose of the patch, or the reason for its absence.")
     source: Text = Field(description="Source.")
     licence: Text = Field(description="Licence of the change, such as Apache-2.0.")
     obsolete_when: Text = Field(description="When it can be dropped, in words.")
@@ -290,7 +290,7 @@ def _compare_targets(targets: Iterable[PatchTarget], hunks: Mapping[str, tuple[H
     by_diff = {one.path for one in targets if one.file is None}
     whole = {one.path for one in targets if one.file}
     for path in sorted(whole & hunks.keys()):
-        refuse(f"targets.{path}", "the diff changes it, but a whole file is given too")
+        refuse(f"targets.{path}", "the diff changes it, but it has a replacement file, too")
     without = sorted(hunks.keys() - by_diff - whole)
     for path in without[:MOST]:
         refuse("targets", f"the diff changes {path}: it needs a table with SHA-256 before and after")

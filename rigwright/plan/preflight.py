@@ -230,15 +230,15 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
 def _roots(facts: HostFacts) -> list[str]:
     """Roots that were there before us stay as they are, so they must be fit to be one."""
     found = [
-        f"{path} is {owner}'s with mode {mode:o}: users other than root can change what is in it; name a "
-        "subdirectory of its own in roots"
+        f"{path} is {owner}'s with mode {mode:o}: users other than root can change its contents; name a "
+        "dedicated subdirectory in roots"
         for path, owner, mode in facts.foreign_roots
         if owner != "root" or mode & 0o022
     ]
     if facts.covered:
         found.append(
-            f"mounted over Rigwright's files: {', '.join(facts.covered)}: a deploy would go by what is in there, and "
-            f"the next boot by what is below: umount --lazy {' '.join(reversed(facts.covered))}, and remove it from "
+            f"mounted over Rigwright's files: {', '.join(facts.covered)}: a deploy would use the mounted files, and "
+            f"the next boot the files below: umount --lazy {' '.join(reversed(facts.covered))}, and remove it from "
             "/etc/fstab and the mount units"
         )
     if facts.elsewhere:

@@ -303,7 +303,9 @@ def _driver_steps(
     driver_entry: DriverEntry, driver_supply: DriverSupply, facts: DriverFacts, made: DriverPlan
 ) -> list[DeployStep]:
     one = plan_driver_target(made, facts, find_locked_driver(driver_supply, facts.system))
-    missing = find_missing_driver_parts(one, facts) or ([] if facts.recorded else ["what is installed is not recorded"])
+    missing = find_missing_driver_parts(one, facts) or (
+        [] if facts.recorded else ["the installed version is not recorded"]
+    )
     there = find_installed_driver(driver_supply, facts)
     steps = []
     if missing:

@@ -85,7 +85,7 @@ class PluginKeys(FrozenModel):
     commands: tuple[Command, ...] = Field(default=(), description="All programs that it installs.")
     launcher: Command | None = Field(
         default=None,
-        description="The one of them to run instead of `vllm serve`, with the same arguments.",
+        description="The command to run instead of `vllm serve`, with the same arguments.",
     )
     owned_flags: dict[Flag, Text] = Field(
         default_factory=dict, description="Options that its launcher sets and no variant may, each with the reason."

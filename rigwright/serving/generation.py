@@ -190,7 +190,7 @@ def parse_manifest(text: str, started_from: Mapping[str, str]) -> ManifestFacts:
     try:
         made = _Manifest.model_validate_json(text)
     except ValidationError as error:
-        raise ValueError(f"a manifest that is none: {error.errors()[0]['msg']}") from None
+        raise ValueError(f"an invalid manifest: {error.errors()[0]['msg']}") from None
     unit_states = [
         unit_state for name, one in made.instances.items() for unit_state in _instance_states(name, one, started_from)
     ]

@@ -82,16 +82,16 @@ def describe_standby_refusal(rig: Rig, instance: Instance, room: FreeMemory, *, 
         renamed: Whether the gateway gets other settings, and may ask for a model by another name.
     """
     if not rig.gateway:
-        return "no gateway is there to move clients from one to the other"
+        return "the rig has no gateway to move clients to the new instance"
     if kind_of(instance).container_engine:
         return "it runs in a container"
     if renamed and kind_of(instance).validates_model_name:
-        return "the gateway gets other settings, and its engine refuses requests by another model's name"
+        return "the gateway's settings change, and its engine refuses requests for another model name"
     if crowded := kind_of(instance).contention(instance):
         return crowded
     needed = _memory_needs(rig.cards, rig.instances, rig.envs, rig.toolkit, instance)
     if not needed:
-        return "its lock does not say what memory it needs"
+        return "its lock has no memory figures"
     if not instance.cards:
         return _describe_shortage("RAM", 2 * needed[0], room.memory)
     for index, bytes_ in zip(instance.cards, needed, strict=True):
@@ -111,7 +111,7 @@ def is_gateway_changed(way: Activation) -> bool:
 def _describe_shortage(what: str, needed: int, free: int) -> str:
     if needed <= free:
         return ""
-    return f"{needed / GIB:.1f} GiB of {what} would be needed, {free / GIB:.1f} are free"
+    return f"{needed / GIB:.1f} GiB of {what} are needed, {free / GIB:.1f} are free"
 
 
 def _memory_needs(
@@ -217,19 +217,19 @@ def describe_downtime(
         refused: Why the new one cannot be started beside it (`rigwright.serving.standby.describe_standby_refusal`);
         empty where it can.
     """
-    drained = f"what is under way has {gateway.drain} s to end before that (gateway.drain)" if gateway else ""
+    drained = f"running requests have {gateway.drain} s to end before that (gateway.drain)" if gateway else ""
     if not refused:
-        yield f"{instance.name}: one more is started beside it, and asked once it has answered: nobody is kept waiting"
-        yield f"then the old one is stopped: {drained}"
-        yield f"its own port, {instance.port}, answers nobody from then until the new one does"
+        yield f"{instance.name}: a second process starts and takes over once it answers; no downtime"
+        yield f"then the old process stops: {drained}"
+        yield f"its own port, {instance.port}, does not answer from then until the new process does"
         return
-    last = "nobody knows how long its start takes"
+    last = "unknown, because it has no recorded start time"
     if start_seconds is not None:
-        last = f"about {start_seconds:.0f} s, as long as what it serves now took to its first answer"
-    yield f"{instance.name} answers nobody from the end of the old process to the new one's first answer: {last}"
-    yield f"for both do not run at once: {refused}"
+        last = f"about {start_seconds:.0f} s, the start time of the present variant"
+    yield f"downtime of {instance.name}, from the end of the old process to the new one's first answer: {last}"
+    yield f"both cannot run at once: {refused}"
     if gateway:
         yield drained
-        yield "clients of the gateway are told 503 meanwhile, and when to come again"
+        yield "clients of the gateway get 503 with `Retry-After` until then"
     else:
-        yield f"clients of port {instance.port} wait, and what is under way ends: without a gateway nobody tells them"
+        yield f"clients of port {instance.port} wait, and running requests are cut off, because the rig has no gateway"

@@ -103,7 +103,7 @@ def parse_outcome(output: Iterable[str]) -> LifecycleOutcome:
     refusals += [f"{name} is at work" for name in told.all("busy")]
     refusals += [f"{_instance_name(name)} is not there yet: deploy first" for name in told.all("missing")]
     refusals += [
-        f"systemctl stop failed ({reason}): nothing that was compiled is removed, and nothing is restarted"
+        f"systemctl stop failed ({reason}): compiled kernels stay, and no instance restarts"
         for reason in told.all("unstopped")
     ]
     states = {_instance_name(name): (state, detail) for name, state, detail in told.many("state")}

@@ -211,7 +211,7 @@ def parse_existing_facts(output: Iterable[str]) -> ExistingServiceFacts:
     told = script_output.parse_output(output, SCHEMA)
     named = parse_existing_service(told.one("named"))
     if named is None:
-        raise ValueError("the host reported something that was not asked for")
+        raise ValueError("the host reported an unrequested service")
     return ExistingServiceFacts(
         named=named,
         recorded=told.one("recorded"),
@@ -246,11 +246,11 @@ def find_takeover_refusals(
     if reasons or found.recorded:
         return reasons
     if not found.is_running:
-        return [f"{name} does not run: there is nothing to take over; a deploy is enough"]
+        return [f"{name} does not run: a deploy without --from is enough"]
     if not (found.ports or found.cards & {*instance.cards} or found.client):
         have = f"any of the ports {', '.join(map(str, declared_ports(instances, gateway)))}"
         cards = f", nor computes on a card of {instance.name}" if instance.cards else ""
-        return [f"{name} does not listen on {have}{cards}: it is not in the way, and is left alone"]
+        return [f"{name} does not listen on {have}{cards}: it blocks no deploy and does not stop"]
     return []
 
 
@@ -260,27 +260,27 @@ def _find_unit_refusals(found: ExistingServiceFacts) -> Iterator[str]:
     if loaded == "not-found":
         yield f"there is no unit {name}"
     elif own != name:
-        yield f"{name} is another name of {own}: name that"
+        yield f"{name} is an alias of {own}: use that name"
     elif loaded != "loaded" or state not in HELD:
         yield (
-            f"the unit file of {name} is {state or loaded}: it cannot be disabled, and put back as it was; "
-            "stop it yourself, then deploy"
+            f"the unit file of {name} is {state or loaded}: Rigwright cannot disable and restore it; stop "
+            "it yourself, then deploy"
         )
     for one in found.triggers:
-        yield f"{name} is started by {one}: stop and disable that first"
+        yield f"{one} starts {name}: stop and disable it first"
 
 
 def _find_container_refusals(found: ExistingServiceFacts) -> Iterator[str]:
     name = found.named.name
     if not found.containers:
-        yield f"neither Docker nor podman has a container {name}; a unit is named with its ending, {name}.service"
+        yield f"neither Docker nor podman has a container {name}; name a unit with its suffix, {name}.service"
     elif len(found.containers) > 1:
         yield f"Docker and podman have a container {name} each: name docker:{name} or podman:{name}"
     for one in found.containers[:1]:
         if one.removed:
-            yield f"{name} is removed when it ends (--rm), and could not come back: stop it yourself, then deploy"
+            yield f"{name} disappears when it stops (--rm), so it cannot be restored: stop it yourself, then deploy"
         if one.unit:
-            yield f"{name} is run by {one.unit}, which would start it again: name that"
+            yield f"{one.unit} runs {name} and would start it again: name that unit"
         if found.fixed and one.restart not in ("", "no"):
             yield f"this {one.program} cannot change the restart policy of {name} ({one.restart}): stop it yourself"
 
@@ -303,20 +303,17 @@ def describe_takeover(
     """
     name = found.named.name
     if found.recorded and not found.is_running:
-        yield f"{name} was stopped already when it was taken over: this goes on from there"
+        yield f"an earlier takeover has already stopped {name}: this run continues it"
         return
     holds = [f"port {one}" for one in sorted(found.ports)]
     holds += [f"card {one}" for one in sorted(found.cards & {*instance.cards})]
-    what = " and ".join(holds) or f"what its {found.client} runs"
-    yield f"{name} has {what}: it is stopped, and {instance.name} comes in its place; both cannot have that at once"
-    yield (
-        f"before that its connections have {drain_seconds(gateway)} s to end; it goes on taking new ones until "
-        f"it is stopped"
-    )
+    what = " and ".join(holds) or f"the processes of its {found.client}"
+    yield f"{name} uses {what}: it stops, and {instance.name} replaces it; both cannot use that at once"
+    yield (f"before that its connections have {drain_seconds(gateway)} s to end; it accepts new ones until it stops")
     how = "disabled" if found.named.is_unit else "kept from starting again (restart policy no)"
-    yield f"it is {how}, and started again as it was found if {instance.name} does not serve"
-    last = "nobody knows how long its start takes" if start_seconds is None else f"about {start_seconds:.0f} s"
-    yield f"nobody answers from its stop to the first answer of {instance.name}: {last}"
+    yield f"it is {how}, and restored if {instance.name} does not serve"
+    last = "unknown, because it has no recorded start time" if start_seconds is None else f"about {start_seconds:.0f} s"
+    yield f"downtime, from its stop to the first answer of {instance.name}: {last}"
 
 
 def render_records_query(roots: Roots) -> str:
@@ -331,6 +328,6 @@ def parse_takeover_records(output: Iterable[str]) -> list[str]:
         ValueError: it told something else.
     """
     return [
-        f"{name} was taken over: `{how}` brings it back"
+        f"{name} was taken over: `{how}` restores it"
         for name, how in script_output.parse_output(output, RECORDS_SCHEMA).many("record")
     ]

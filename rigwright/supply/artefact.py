@@ -41,7 +41,7 @@ class KvCacheSize(FrozenModel):
     """
 
     keys: Amount = Field(description="Numbers in the keys of a token, over all full-attention layers.")
-    values: Amount = Field(description="Numbers in its values, likewise.")
+    values: Amount = Field(description="Numbers in the values of a token, over the same layers.")
     window: Amount = Field(default=0, description="Sliding window of the other layers, tokens; 0 if there are none.")
     window_keys: Amount = Field(default=0, description="Numbers in the keys of a token in those.")
     window_values: Amount = Field(default=0, description="Numbers in its values in those.")
@@ -101,7 +101,7 @@ class Artefact(FrozenModel):
     )
     group: CatalogName | None = Field(
         default=None,
-        description="What it belongs to: the environment of a wheel or conda package, the driver of a package, the "
+        description="Its group: the environment of a wheel or conda package, the driver of a package, the "
         "model of a file, the image of a blob.",
     )
     marker: Marker | None = Field(default=None, description="Wheels: the hosts that it is for, as in PEP 508.")

@@ -63,7 +63,7 @@ def refuse_image_input(wanted: InputKeys) -> None:
         ValueError: with what it must be.
     """
     if not wanted.version or not wanted.sources or wanted.model_fields_set - {"kind", "version", "sources"}:
-        raise ValueError("an image: version, which is its tag, and sources, nothing else")
+        raise ValueError("an image: only version, which is its tag, and sources")
     if not _TAG.fullmatch(wanted.version):
         raise ValueError(f"tagged with letters, digits, dots and dashes, not {wanted.version}")
     for source in wanted.sources:

@@ -34,7 +34,7 @@ class InputKeys(FrozenModel):
     """What an input may say."""
 
     kind: ArtefactKind = Field(
-        description="Kind; `wheel` and `conda` stand for a whole environment, `deb` for an NVIDIA driver, the "
+        description="Kind; `wheel` and `conda` are for a complete environment, `deb` for an NVIDIA driver, the "
         "container toolkit or Docker with all its packages, `image` for a container image with its layers."
     )
     version: Revision | None = Field(

@@ -99,7 +99,7 @@ class Input(InputKeys):
     def _check_packages(self) -> Input:
         wrong = []
         if self.requirements or self.file or not self.version or not self.sources:
-            wrong.append("packages of an archive: version and sources, nothing else")
+            wrong.append("packages of an archive: only version and sources")
         others = bool(self.sources) and self.sources[0].startswith(_OTHERS)
         if self.version and not (_UPSTREAM if others else _DRIVER).fullmatch(self.version):
             whose = (

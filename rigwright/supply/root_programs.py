@@ -1,4 +1,4 @@
-"""Every program that root starts on a host, and where its bytes come from: the one list.
+"""Every program that root starts on a host, and the origin of its bytes.
 
 `docs/design/security.md` has its table from here, a unit test finds each program that scripts, units and roles start,
 and `is_run_as_root` decides from it which groups of a lock an inventory may not replace unless it says so.
@@ -18,10 +18,10 @@ WHERE: dict[Origin, str] = {
     "archive": "a vendor's archive, signed by the locked key",
     "lock": "Rigwright's own lock, by SHA-256",
     "rigwright": "Rigwright's own files",
-    "build": "made on the host from a locked source",
+    "build": "compiled on the host from a locked source",
     "operator": "the operator",
 }
-"""Origin -> where the bytes come from, as the documentation says it."""
+"""Origin -> its description in the documentation."""
 
 TOOLS = "tools"
 CUDA = "cuda"
@@ -29,7 +29,7 @@ CUDA = "cuda"
 HUB_CLIENT = "hub-client"
 # The exporter of card metrics.
 GPU_EXPORTER = "gpu-exporter"
-# What puts environments together: uv and py-rattler.
+# Builders of environments: uv and py-rattler.
 INSTALLERS = "installers"
 
 
@@ -43,7 +43,7 @@ class RootPrograms:
     source: str
     """Package, group of the lock, or folder."""
     note: str = ""
-    """How root starts them, where that is not plain."""
+    """How root uses them, if that is limited."""
 
 
 DISTRIBUTION = {
@@ -80,7 +80,9 @@ DISTRIBUTION = {
 
 PROGRAMS: tuple[RootPrograms, ...] = (
     *(RootPrograms(tuple(names.split()), "distribution", package) for package, names in DISTRIBUTION.items()),
-    RootPrograms(("nvidia-smi", "nvidia-modprobe"), "archive", "the NVIDIA driver", "or the operator's own driver"),
+    RootPrograms(
+        ("nvidia-smi", "nvidia-modprobe"), "archive", "the NVIDIA driver", "or from the operator's own driver"
+    ),
     RootPrograms(("nvidia-ctk",), "archive", "the container toolkit"),
     RootPrograms(("docker", "dockerd"), "archive", "Docker", "or the distribution's own"),
     RootPrograms(
@@ -89,20 +91,24 @@ PROGRAMS: tuple[RootPrograms, ...] = (
         "templates/ and roles/",
         "by the distribution's sh and python3; a deploy sends them",
     ),
-    RootPrograms(("bin/llama-server",), "build", "llama.cpp", "as nobody to prove it, then as the instance's user"),
+    RootPrograms(
+        ("bin/llama-server",), "build", "llama.cpp", "not as root: a test as `nobody`, then the instance's user"
+    ),
     RootPrograms(
         ("bin/llama-server",),
         "rigwright",
         "rigwright/engines/llama_cpp_wheel",
-        "as nobody to prove the wheel that it imports, then as the instance's user",
+        "not as root: a test of its wheel as `nobody`, then the instance's user",
     ),
-    RootPrograms(("bin/pip",), "lock", TOOLS, "the distribution's pip, with the group's modules installed beside it"),
-    RootPrograms(("bin/python",), "lock", HUB_CLIENT, "only to install it; it runs as a user of its own"),
-    RootPrograms(("bin/python", "bin/uv"), "lock", INSTALLERS, "asks for the host's index; else as nobody"),
+    RootPrograms(("bin/pip",), "lock", TOOLS, "the distribution's pip, with the group's modules next to it"),
+    RootPrograms(("bin/python",), "lock", HUB_CLIENT, "only at installation; the client runs as its own user"),
+    RootPrograms(
+        ("bin/python", "bin/uv"), "lock", INSTALLERS, "queries the host's package index; otherwise runs as `nobody`"
+    ),
     RootPrograms(("bin/python",), "lock", GPU_EXPORTER, "only `import pynvml`, after it is installed"),
-    RootPrograms(("bin/nvcc",), "lock", CUDA, "only `--version`; it compiles as nobody"),
-    RootPrograms(("bin/cuobjdump",), "lock", CUDA, "by a check"),
-    RootPrograms(("bin/nvcc", "bin/cuobjdump"), "operator", "`cuda_root`", "in place of the locked ones"),
+    RootPrograms(("bin/nvcc",), "lock", CUDA, "only `--version`; compiles as `nobody`"),
+    RootPrograms(("bin/cuobjdump",), "lock", CUDA, "read-only, for a check"),
+    RootPrograms(("bin/nvcc", "bin/cuobjdump"), "operator", "`cuda_root`", "instead of the locked ones"),
 )
 
 LOCKED_GROUPS = frozenset(one.source for one in PROGRAMS if one.origin == "lock")

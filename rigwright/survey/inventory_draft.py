@@ -43,7 +43,7 @@ def render_inventory(survey: BoxSurvey, answers: OperatorAnswers, catalog: Catal
         port = answers.port or suggest_port(survey)
         cards = '"cards": [0], ' if survey.cards else ""
         example = f'"instances": {{"{INSTANCE}": {{"variant": "ENGINE/NAME", {cards}"port": {port}}}}},'
-        lines += _render_comment(["Nothing is served yet; to serve a variant of the catalogue, add", example], 12)
+        lines += _render_comment(["No instance is declared yet; to serve a variant of the catalogue, add", example], 12)
     lines += ["        },", "    }", ")"]
     if missing := render_missing_cards(survey, catalog):
         lines += ["", *_render_comment(missing)]
@@ -143,7 +143,8 @@ def _describe_cards(survey: BoxSurvey, catalog: Catalog) -> list[str]:
         found.append(f"  {describe_card(number, card)}{doubt if name and not card.vram_mib else ''}")
     declared = len(card_names(survey, catalog))
     if declared < len(survey.cards):
-        reason = "cannot be declared" if declared == 16 else "cannot be declared yet: the end of this file says why"
+        reason = "cannot be declared" if declared == 16 else "cannot be declared yet: the end of this file has the "
+        "reason"
         found.append(f"From card {declared} on they {reason}.")
     return found
 

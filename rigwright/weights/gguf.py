@@ -60,7 +60,7 @@ class _HeaderReader:
         """Go on behind so many bytes; returns where they begin."""
         start = self.at
         if start + count > self.size:
-            raise BrokenSafetensors(f"is truncated: its header alone exceeds its {self.size} bytes")
+            raise BrokenSafetensors(f"is truncated: its header exceeds its {self.size} bytes")
         if start + count > LONGEST:
             raise BrokenSafetensors(f"has a header of more than {LONGEST} bytes")
         if start + count > len(self.beginning):

@@ -40,7 +40,7 @@ def header_end(beginning: bytes, size: int) -> int:
     if length > LONGEST:
         raise BrokenSafetensors("has no safetensors header")
     if LENGTH + length > size:
-        raise BrokenSafetensors(f"is truncated: its header alone is {LENGTH + length} bytes long, but it has {size}")
+        raise BrokenSafetensors(f"is truncated: its header has {LENGTH + length} bytes, but the file has {size}")
     return LENGTH + length
 
 

@@ -156,12 +156,12 @@ class HostClient:
             threading.Thread(target=self._read_messages, args=(self._channel,), daemon=True).start()
             root_shell.send_bytes(self._channel, text + b"\n", root_shell.TransferAllowance(BEGIN))
         except root_shell.BROKEN as error:
-            raise ClientJobLost(free_text(str(error)) or "the connection is gone") from None
+            raise ClientJobLost(free_text(str(error)) or "the connection was lost") from None
         try:
             with closing(self._receive_messages(0, BEGIN)) as answers:
                 next(answers)
         except (StopIteration, ClientJobLost, ClientJobFailed) as error:
-            why = self._lost or free_text(str(error)) or "the job has said nothing"
+            why = self._lost or free_text(str(error)) or "the job has sent no output"
             self.close()
             raise ClientJobLost(why) from None
         return self
@@ -201,7 +201,7 @@ class HostClient:
         with closing(self.run_module("single_request", asked, Reply, limit)) as answers:
             reply: Reply | None = next(answers, None)
         if reply is None:
-            raise ClientJobFailed("the job said nothing to what it was asked for")
+            raise ClientJobFailed("the job did not answer the request")
         return reply
 
     def run_module(
@@ -226,10 +226,10 @@ class HostClient:
             line = json.dumps({"id": number, "work": work, "asked": asked}).encode() + b"\n"
             try:
                 if self._lost or self._channel is None:
-                    raise ClientJobLost(self._lost or "there is no job")
+                    raise ClientJobLost(self._lost or "the job does not run")
                 root_shell.send_bytes(self._channel, line, root_shell.TransferAllowance(BEGIN))
             except root_shell.BROKEN as error:
-                raise ClientJobLost(self._lost or free_text(str(error)) or "the connection is gone") from None
+                raise ClientJobLost(self._lost or free_text(str(error)) or "the connection was lost") from None
         with closing(self._receive_messages(number, limit + BEGIN)) as answers:
             for value in answers:
                 try:
@@ -249,7 +249,7 @@ class HostClient:
                     self._kept -= found.size
                 yield found.value
         except Empty:
-            raise ClientJobLost(f"the job has said nothing for {limit:.0f} s") from None
+            raise ClientJobLost(f"the job has been silent for {limit:.0f} s") from None
         finally:
             self._orders.pop(number, None)
         if found.why:
@@ -264,14 +264,14 @@ class HostClient:
             while line := source.readline(LINE):
                 taken += len(line)
                 if not line.endswith(b"\n") or taken > WHOLE:
-                    raise ValueError("the job says more than it may")
+                    raise ValueError("the job sent more output than allowed")
                 self._dispatch_message(json.loads(line), len(line))
             complaint = channel.makefile_stderr("rb").read(PIECE).decode(errors="replace").split("\n")
             why = next((line for line in reversed(complaint) if line.strip()), "") or "the job has ended"
         except root_shell.BROKEN as error:
-            why = str(error) or "the connection is gone"
+            why = str(error) or "the connection was lost"
         except (ValueError, RecursionError, TypeError, KeyError) as error:
-            why = f"the job said something that is none of its lines: {error}"
+            why = f"the job sent an invalid line: {error}"
         self._lost = self._lost or free_text(why)
         with self._writing:
             for queue in tuple(self._orders.values()):

@@ -59,8 +59,8 @@ def check_patches(
         return ProbeFinding(*PATCHES, "n/a", "it declares none")
     process = found.processes.get(wanted.unit)
     if process and process.is_running_from(wanted):
-        return ProbeFinding(*PATCHES, "ok", f"runs from what was made with {', '.join(patches)}")
-    return ProbeFinding(*PATCHES, "fail", f"{wanted.unit} was not started from what has {', '.join(patches)}: deploy")
+        return ProbeFinding(*PATCHES, "ok", f"runs with {', '.join(patches)}")
+    return ProbeFinding(*PATCHES, "fail", f"{wanted.unit} was started without {', '.join(patches)}: deploy")
 
 
 def verify_instance(
@@ -93,7 +93,7 @@ def verify_instance(
     why = f"not asked: {first.detail}" if first.verdict != "ok" else ""
     failed = first.verdict == "fail"
     if not why:
-        say("its first answer, which counts for nothing")
+        say("its first answer (warm-up, not measured)")
         warm = client.send_request(ONE_TOKEN, WARM, again=BUSY)
         why = "" if warm.status == 200 and not warm.error else f"not asked: no answer to one token: {warm.description}"
     for check in CHECKS[1:]:
@@ -163,7 +163,7 @@ class StressTarget:
         self.began = collect_metrics(self.client, self.instance, self.service)
         if self.began and self.began.is_busy:
             running, waiting = self.began.running or 0, self.began.waiting or 0
-            return f"{running:.0f} requests of somebody else run there, and {waiting:.0f} wait"
+            return f"{running:.0f} requests of other clients run there, and {waiting:.0f} wait"
         return ""
 
     @property

@@ -347,7 +347,7 @@ def _load_driver(one: _DriverRun) -> bool:
             if describe_pending_reboot(one.wanted.plan.options, facts.params) == still:
                 return one.report_error(f"after the reboot, {still}: remove it from driver.module_options")
             newest = f"kernel {facts.kernel} came up, and {facts.newest_kernel} is the newest one"
-            return one.report_error(f"after the reboot, {still} ({newest}): check what the boot loader starts")
+            return one.report_error(f"after the reboot, {still} ({newest}): check the boot loader's default kernel")
     if not facts.module or not facts.devices:
         one.shell.run(render("nvidia_driver/load.sh.j2"))
         facts = one.read_facts()

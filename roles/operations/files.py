@@ -88,7 +88,7 @@ class PathEntriesFact(ChannelFact[dict[str, PathEntry]]):
         for path, mode, user, group in told.many("there"):
             kind = "directory" if stat.S_ISDIR(mode) else "file"
             if kind == "file" and path not in sums:
-                raise ValueError(f"the host did not report what is in {path}")
+                raise ValueError(f"the host did not report the contents of {path}")
             there[path] = PathEntry(kind, f"{stat.S_IMODE(mode):o}", user, group, sums.get(path, ""))
         return {path: PathEntry(kind) for path, kind in told.many("none")} | links | there
 

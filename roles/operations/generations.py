@@ -109,7 +109,7 @@ def read_serving_state(rig: Rig) -> ObservedServing:
         ledger=rig.roots.ledger,
     )
     if found is None:
-        raise FactUnavailable(f"{host.name}: what it serves is not known")
+        raise FactUnavailable(f"{host.name}: its serving state is unknown")
     return found
 
 
@@ -259,10 +259,10 @@ def _has_room(rig: Rig, found: ObservedServing, way: Activation, unit: str) -> b
     why = (
         describe_standby_refusal(rig, instance, room, renamed=is_gateway_changed(way))
         if room
-        else "what room there is, is not known"
+        else "the free memory is unknown"
     )
     if why:
-        logger.info(f"{host.print_prefix}{instance.name} is stopped before the one in its place starts: {why}")
+        logger.info(f"{host.print_prefix}{instance.name} stops before the new process starts: {why}")
     return not why
 
 

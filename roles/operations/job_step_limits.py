@@ -33,7 +33,7 @@ CGROUPS = "/sys/fs/cgroup"
 # Where systemd's private ones lie. The job has its own in place of them; process 1 sees the host's.
 TEMPORARY = ("/proc/1/root/tmp", "/proc/1/root/var/tmp")
 CAUSES = {
-    "timeout": "it ran longer than its unit may (RuntimeMaxSec): see above what does not end",
+    "timeout": "it exceeded its unit's time limit (RuntimeMaxSec): see above for the step that does not end",
     "oom-kill": "it needed more memory than its unit may have (MemoryMax), or than the host has: free memory, or stop "
     "other services for the time of the build",
 }

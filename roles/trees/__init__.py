@@ -96,7 +96,7 @@ def describe_changed_trees(rig: Rig) -> list[str]:
     """
     cure = "remove that folder, which is installed again then"
     return [
-        f"{one.tree}: {script_output.free_text(one.where)} is not what was installed: {cure}"
+        f"{one.tree}: {script_output.free_text(one.where)} differs from the installed file: {cure}"
         for one in read_trees(rig).pending
         if one.what == "changed"
     ]

@@ -131,7 +131,7 @@ def test_nobody_loses_an_answer_while_one_card_gets_another_variant(
         switched = run_rigwright("switch", str(inventory), "left", "llamacpp/metal-eight", "--unverified")
     assert switched.returncode == 0, switched.stdout + switched.stderr
     print(
-        f"\n{len(clients.answered)} answered, {len(clients.told)} told 503, longest silence {clients.longest_gap:.2f} s"
+        f"\n{len(clients.answered)} answered, {len(clients.told)} get 503, longest silence {clients.longest_gap:.2f} s"
     )
     assert (clients.wrong, clients.told) == ([], [])
     assert served_variants(pair) == {"left": "llamacpp/metal-eight", "right": ONE}

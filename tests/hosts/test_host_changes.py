@@ -58,8 +58,8 @@ def test_changes_are_told_until_they_are_accepted(converged: LabHost, inventory:
 
     file.write_text(first)
     ran = check(inventory, status=1)
-    assert "FAIL box X01 the accepted entries beside the inventory are those that the host knows" in ran
-    assert "the host knows accepted entries 2; accepted/" in ran
-    assert "refused: the host knows accepted entries 2" in check(inventory, "--accept", "--yes", status=1)
+    assert "FAIL box X01 the accepted entries next to the inventory are those that the host has recorded" in ran
+    assert "the host has recorded accepted entries 2; accepted/" in ran
+    assert "refused: the host has recorded accepted entries 2" in check(inventory, "--accept", "--yes", status=1)
     file.unlink()
     assert "there is no file accepted/" in check(inventory, status=1)

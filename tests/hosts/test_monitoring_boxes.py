@@ -225,7 +225,7 @@ def test_one_box_asks_two_others_and_tells_of_each_fault(room: MonitoredBoxes) -
         requests.get(f"http://{vllm.address}:9100/metrics", timeout=3)
     assert requests.get(f"http://{vllm.address}:8000/metrics/chat", timeout=10).status_code == 403
 
-    # a drift, seen by a check
+    # a drift, seen read-only, for a check
     vllm.run("systemctl -q disable rigwright_node")
     assert run_rigwright("check", str(every), "--limit", VLLM).returncode == 1
     room.firing("CheckRed", box=VLLM, check="Q01", part="node")

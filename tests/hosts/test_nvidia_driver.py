@@ -62,7 +62,7 @@ def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven:
     box.lock(NEW[box.system])
     said = box.run_rig("deploy", "--upgrade-driver", "--reboot", status=1)
     assert older in said
-    assert "check what the boot loader starts" in said
+    assert "check the boot loader's default kernel" in said
     card_faults.boot_with(box.host, None)
     box.run_rig("deploy", "--upgrade-driver", "--reboot")
     assert box.red_checks() == set()

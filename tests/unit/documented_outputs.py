@@ -150,7 +150,7 @@ def _render_check() -> str:
         for cause in group_failures(facts, down(), CAUSE_RULES):
             reporter.print_cause("box1", cause)
         reporter.print_failure("box1", result)
-        reporter._tw.line("box1: not what its rig says (138 ok, 14 failed, 65 skipped)")
+        reporter._tw.line("box1: does not match its rig (138 ok, 14 failed, 65 skipped)")
         return printed()
 
 

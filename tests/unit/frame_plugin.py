@@ -40,7 +40,7 @@ def make_survey(
         wait(["requests", "weights"])
         assert WAITED.wait(60)
     if f"{target.name} meanwhile" in os.environ["GONE"]:
-        raise root_shell.ConnectionGone("the connection is gone")
+        raise root_shell.ConnectionGone("the connection was lost")
     if f"{target.name} later" in os.environ["GONE"] and not JUDGED.wait(20):
         raise root_shell.ConnectionGone("nothing was judged before")
     answers = {"host_summary": {"told": ABOUT}, "accounts": {"failed": "it died"}}

@@ -94,8 +94,8 @@ def test_a_slower_one_is_red_with_figures_age_and_what_changed(box: Any) -> None
     with pytest.raises(Drift) as red:
         check_notes(box, two(print_of(box, driver="580.95.05")), [run(now, 80, boot="c")])
     assert red.value.found == (
-        "narrative decode: 80.0 tokens/s, -20.4 % of 100.5 (noise \N{PLUS-MINUS SIGN}1.4); measured 3 days ago; since "
-        "what was accepted this changed: driver: 580.95.05 \N{RIGHTWARDS ARROW} none"
+        "narrative decode: 80.0 tokens/s, -20.4 % of 100.5 (noise \N{PLUS-MINUS SIGN}1.4); measured 3 days ago; "
+        "changed since the accepted baseline: driver: 580.95.05 \N{RIGHTWARDS ARROW} none"
     )
 
 
@@ -109,8 +109,8 @@ def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
     now = print_of(box)
     for accepted, last, words in (
         ([], [], "no speed was measured: `rigwright bench speed`"),
-        ([], [run(now, 50)], "measured 3 days ago, and nothing was accepted"),
-        ([run(now, 100)], [run(now, 50, boot="b")], "what was accepted is of one start of the engine"),
+        ([], [run(now, 50)], "measured 3 days ago, and no baseline is accepted"),
+        ([run(now, 100)], [run(now, 50, boot="b")], "the accepted baseline has one start of the engine"),
         (two(now), [run(print_of(box, variant="llamacpp/other"), 50)], "before this changed: variant: llamacpp/other"),
     ):
         with pytest.raises(pytest.skip.Exception, match=re.escape(words)):

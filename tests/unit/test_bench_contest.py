@@ -84,10 +84,10 @@ def test_the_way_back_is_there_before_anything_is_stopped(host: ContestHost) -> 
     assert started < stopped
 
 
-@pytest.mark.parametrize("error", [RootCommandFailed("it crashed"), OSError("the connection is gone")])
+@pytest.mark.parametrize("error", [RootCommandFailed("it crashed"), OSError("the connection was lost")])
 def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: ContestHost, error: Exception) -> None:
     with (
-        pytest.raises(MeasurementFailed, match=r"(it crashed|is gone)\nnot back: .*; the host starts what is missing"),
+        pytest.raises(MeasurementFailed, match=r"(it crashed|was lost)\nnot back: .*; the host starts what is missing"),
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None),
     ):
         host.fails[f"systemctl start {CHAT.unit} ||"] = error

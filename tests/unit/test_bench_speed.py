@@ -352,7 +352,7 @@ def test_what_ends_it_midway_leaves_what_came_until_then(timing, tmp_path, monke
     ("error", "status", "said"),
     [
         (InvalidConditions("does not run: deploy it first"), 2, "box1: does not run"),
-        (ConnectionGone("the connection is gone"), 3, "box1: the connection is gone"),
+        (ConnectionGone("the connection was lost"), 3, "box1: the connection was lost"),
     ],
 )
 def test_a_second_start_that_is_not_measured_leaves_the_first_one_in_the_file(

@@ -120,7 +120,7 @@ def test_an_older_file_is_refused_and_a_missing_one_is_a_review_anew(hosts: Fake
     ran = run(hosts, "--yes")
     if has_file:
         assert (ran.exit_code, hosts.stored, hosts.load("box1")) == (1, {}, first)
-        assert "box1: refused: the host knows accepted entries 2; accepted/box1.json has 1: fetch" in ran.output
+        assert "box1: refused: the host has recorded accepted entries 2; accepted/box1.json has 1: fetch" in ran.output
     else:
         assert (ran.exit_code, hosts.stored["box1"].serial) == (0, 3)
         assert "there is no file accepted/box1.json: all entries need a new review" in ran.output

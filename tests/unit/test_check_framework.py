@@ -156,7 +156,7 @@ def test_each_check_has_its_lines_of_eighty_columns_and_no_traceback(box: CheckR
     assert [line for line in lines if "S01" in line and line.startswith("  ok")] == []
     # those that hold are counted, as those that do not apply are
     assert [line for line in lines if line.startswith(("  ok", "  skip"))] == []
-    assert lines[-1] == "box: not what its rig says (1 ok, 3 failed, 2 skipped)"
+    assert lines[-1] == "box: does not match its rig (1 ok, 3 failed, 2 skipped)"
     assert "do not apply" not in ran.out
 
 
@@ -187,7 +187,7 @@ def test_failures_of_a_cause_are_counted_below_it_and_others_stay(box: CheckRunF
     )
     # the operator's own checks are about more than a deploy
     assert [line.split()[2] for line in lines if line.startswith("  FAIL")] == ["Z03", "Z05"]
-    assert lines[-1] == "box: not what its rig says (0 ok, 5 failed, 0 skipped)"
+    assert lines[-1] == "box: does not match its rig (0 ok, 5 failed, 0 skipped)"
     told = box.check("--only=B01,S01,Z03,Z05", "-v", generation="").out
     assert "    FAIL  box  S01  chat: the instance is running" in told
     assert "          expected  an answer about " in told
@@ -311,7 +311,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_judged(box, options, o
 
 def test_a_package_of_own_checks_is_refused_for_it_would_be_taken_for_ours(box: CheckRunFolder) -> None:
     box.write_own_checks("", "__init__.py")
-    with pytest.raises(ValueError, match="must not be there"):
+    with pytest.raises(ValueError, match="is refused: remove it"):
         runner.pytest_arguments(str(box.folder / "rig.py"))
 
 

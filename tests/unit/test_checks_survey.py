@@ -281,8 +281,8 @@ def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: 
 
 
 def test_a_host_that_was_not_asked_conforms_to_nothing() -> None:
-    with pytest.raises(Drift, match="found the connection is gone"):
-        SurveyAnswers({}, "the connection is gone").read(TOLD)
+    with pytest.raises(Drift, match="found the connection was lost"):
+        SurveyAnswers({}, "the connection was lost").read(TOLD)
 
 
 @pytest.mark.parametrize("output", [b"", b"Traceback\n", b"AAAA\n", base64.b64encode(zlib.compress(b"{")), b"\xff\xfe"])

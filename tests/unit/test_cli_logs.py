@@ -95,7 +95,7 @@ def test_what_a_line_betrays_is_said_once_beside_the_lines(box: OperatorFolder, 
     done = logs(box)
     assert done.stdout.decode().splitlines() == [f"box  {line}"] * 2 + ["box  all slots are idle"]
     said = (
-        "box  ==> likely cause: this llama-server has no such option, as of another version or misspelt: "
+        "box  ==> likely cause: this llama-server has no such option (another version, or a misspelling): "
         "remove or rename it\n"
     )
     assert done.stderr.decode() == said

@@ -195,7 +195,7 @@ def test_what_cannot_be_is_refused_before_a_host_is_touched(operator, words, sai
 
 
 def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(operator, monkeypatch):
-    words = "its weights alone need 9.9 of 1.0 GiB"
+    words = "its weights need 9.9 of 1.0 GiB"
     rule = KnownIssue(lambda one: words if one.instance.variant_name == "llamacpp/wide" else "", "-", refused=True)
     monkeypatch.setattr(LlamaCpp, "rules", lambda self: (rule,))
     done = operator.switch("chat", "llamacpp/wide", *ONE)
@@ -214,10 +214,8 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Swi
     assert (ran.inventory, ran.limit, ran.dry) == (str(operator.box.inventory), "one", False)
     assert ran.pyinfra_data == {"switch": "chat:llamacpp/wide"}
     assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
-    assert (
-        "chat answers nobody from the end of the old process to the new one's first answer: about 12 s" in done.output
-    )
-    assert "one: for both do not run at once: no gateway is there" in done.output
+    assert "downtime of chat, from the end of the old process to the new one's first answer: about 12 s" in done.output
+    assert "one: both cannot run at once: the rig has no gateway" in done.output
 
 
 def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(operator, monkeypatch):

@@ -56,8 +56,8 @@ def test_it_takes_the_place_of_what_serves_once_that_is_said_and_granted(operato
     assert ran.pyinfra_data == {"switch": "chat:llamacpp/cpu", "existing_service": "vllm.service"}
     assert operator.text == before
     said = done.output
-    assert "one: vllm.service has port 9 and port 8020: it is stopped, and chat comes in its place" in said
-    assert said.index("nobody answers from its stop to the first answer of chat: about 12 s") < said.index(
+    assert "one: vllm.service uses port 9 and port 8020: it stops, and chat replaces it" in said
+    assert said.index("downtime, from its stop to the first answer of chat: about 12 s") < said.index(
         "Stop vllm.service on one for good, and have chat come in its place? [y/N]"
     )
 
@@ -100,7 +100,7 @@ def test_a_name_that_is_none_is_refused_before_a_host_is_touched(operator, words
 def test_what_the_host_says_of_it_can_refuse_it(operator: TakeoverOperator) -> None:
     operator.found = replace(UNIT, triggers=("vllm.socket",))
     done = operator.take("--yes")
-    assert "one: refused: vllm.service is started by vllm.socket: stop and disable that first" in done.output
+    assert "one: refused: vllm.socket starts vllm.service: stop and disable it first" in done.output
     assert (done.exit_code, operator.ran) == (2, [])
 
 

@@ -123,7 +123,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
 
 @pytest.fixture
 def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], HostClient]:
-    """A client whose host runs something else than it was told to; it has read the program, the place and an order."""
+    """A client whose host runs another program than it was told to; it has read the program, the place and an order."""
 
     def made(script: str) -> HostClient:
         (tmp_path / "host" / "bin" / "systemd-run").write_text(f"#!/bin/sh\n{script}\n")
@@ -137,9 +137,9 @@ ORDERED = f"echo '{READY}'; read -r a; read -r b; read -r c; "
 
 def test_a_host_that_says_nothing_is_not_waited_for(lying, monkeypatch):
     monkeypatch.setattr(client, "BEGIN", 0.3)
-    with pytest.raises(ClientJobLost, match="has said nothing for"), lying("cat >/dev/null"):
+    with pytest.raises(ClientJobLost, match="has been silent for"), lying("cat >/dev/null"):
         pass
-    with lying(f"{ORDERED} cat") as one, pytest.raises(ClientJobLost, match="has said nothing for"):
+    with lying(f"{ORDERED} cat") as one, pytest.raises(ClientJobLost, match="has been silent for"):
         one.send_request(ONE_TOKEN, 0.1)
 
 

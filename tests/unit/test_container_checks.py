@@ -240,7 +240,7 @@ def set_(*path: Any) -> Change:
         (
             set_("units", "nvidia-cdi-refresh.service", "ExecStart", "{ argv[]=/bin/true ; }"),
             {"C07"},
-            "runs something else",
+            "runs another program",
         ),
         (set_("units", "nvidia-cdi-refresh.service", "ExecCondition", "{ x }"), {"C07"}, "has an added condition"),
         (set_("units", "nvidia-cdi-refresh.path", "ActiveState", "inactive"), {"C07"}, "is not watching"),

@@ -194,7 +194,7 @@ def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], ste
     ("keys", "facts", "refused"),
     [
         ({}, {"containers": ("web", "db")}, "web, db are running"),
-        ({}, {"asked": False}, "it does not report what is running"),
+        ({}, {"asked": False}, "it does not report its running containers"),
         ({}, {}, ""),
         ({"restart": True}, {"containers": ("web",)}, ""),
         # kept by the daemon that ends, and not by the one that starts

@@ -223,7 +223,7 @@ LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
         (
             OPERATORS,
             sample_facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
-            "nvcc 13.0.88 at /opt/cuda compiles nothing",
+            "nvcc 13.0.88 at /opt/cuda cannot compile",
         ),
         (
             OPERATORS,
@@ -240,7 +240,7 @@ LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
         (OPERATORS, sample_facts(glibc="2.43"), ""),
         # another C library has no such version
         (OPERATORS, sample_facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
-        (LOCKED, sample_facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
+        (LOCKED, sample_facts(glibc="2.43"), "the lock's nvcc 13.0.88 cannot compile with glibc 2.43"),
         (LOCKED, sample_facts(glibc="2.41"), ""),
         (replace(LOCKED, nvcc="13.1.115"), sample_facts(glibc="2.43"), "declares rsqrt without"),
         (replace(LOCKED, nvcc="12.9.86"), sample_facts(glibc="2.41"), "declares sinpi without"),
@@ -264,10 +264,10 @@ def test_it_is_refused_before_anything_is_fetched_and_a_check_finds_it_later() -
     cards = (("0000:01:00.0", "10de:2204"),)
     host = sample_facts(nvcc="13.0.88", glibc="2.43", bare_functions=frozenset({"rsqrt"}), pci_cards=cards)
     (line,) = find_refusals(build_target_state(one, host), NOW)
-    assert line.startswith("nvcc 13.0.88 at /opt/cuda compiles nothing with glibc 2.43: its crt/math_functions.h")
+    assert line.startswith("nvcc 13.0.88 at /opt/cuda cannot compile with glibc 2.43: its crt/math_functions.h")
     said = "Cuda compilation tools, release 13.0, V13.0.88\n"
     survey = SurveyAnswers({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
-    with pytest.raises(Drift, match="compiles nothing with glibc"):
+    with pytest.raises(Drift, match="cannot compile with glibc"):
         test_cuda_toolkit.test_compiler(survey, one.cards, one.toolkit, build_target_state(one, host))
 
 

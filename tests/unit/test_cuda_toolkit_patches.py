@@ -78,9 +78,8 @@ def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(tmp_path, of, 
         targets=[target],
     )
     done = CliRunner().invoke(main, ["show", "patches", str(tmp_path / "rig.py")])
-    said = (
-        f"{tmp_path}/patches/fast-nvcc/patch.toml: targets.{path}: a patch of the CUDA toolkit may change files below"
-    )
+    file = f"{tmp_path}/patches/fast-nvcc/patch.toml"
+    said = f"{file}: targets.{path}: a patch of the CUDA toolkit may only change files below"
     assert (said in " ".join(done.output.split())) == (done.exit_code == 2) == refused, done.output
 
 

@@ -137,7 +137,7 @@ def test_a_programs_xid_is_the_programs_until_it_comes_again_and_again() -> None
     once, often = kernel(XID.format(card="65", code=31)), kernel(*[XID.format(card="65", code=31)] * 3)
     assert "a program's mistake" in once[0].means
     assert "suspect" not in once[0].means
-    assert "but 3 times since boot: the card is suspect" in often[0].means
+    assert "but 3 times since boot: suspect the card" in often[0].means
     assert once[0].weight < often[0].weight < kernel(XID.format(card="65", code=79))[0].weight
     # of two cards, each has its own
     assert len(kernel(XID.format(card="65", code=31), XID.format(card="b1", code=31))) == 2
@@ -250,7 +250,7 @@ def test_a_log_is_judged_by_what_is_so_now() -> None:
     alone, doubly, past = first(healths=[TORN]), first(healths=[TORN], red=[N02]), first(healths=[WELL])
     assert {one.id for one in (alone, doubly, past)} == {"libcuda-so-1-cannot-open-shared-object-file"}
     assert past.weight < alone.weight < doubly.weight
-    assert "N02 does not hold, either" in doubly.means
+    assert "N02 fails, too" in doubly.means
     assert "it serves now" in past.means
 
 

@@ -12,9 +12,9 @@ GATE = Gateway.model_validate({"listeners": {"lan": {"address": "0.0.0.0", "port
 @pytest.mark.parametrize(
     ("gateway", "seconds", "refused", "said", "never"),
     [
-        (GATE, 40.0, "", ["nobody is kept waiting", "has 12 s to end", "its own port, 8020,"], "503"),
-        (GATE, 40.2, "no room", ["about 40 s, as long as", "do not run at once: no room", "12 s", "503"], "wait"),
-        (GATE, None, "no room", ["nobody knows how long its start takes"], "about"),
+        (GATE, 40.0, "", ["no downtime", "have 12 s to end", "its own port, 8020,"], "503"),
+        (GATE, 40.2, "no room", ["about 40 s, the start time", "cannot run at once: no room", "12 s", "503"], "wait"),
+        (GATE, None, "no room", ["unknown, because it has no recorded start time"], "about"),
         (None, 3.0, "no gateway", ["about 3 s", "clients of port 8020 wait", "no gateway"], "503"),
     ],
 )

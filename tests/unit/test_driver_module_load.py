@@ -69,7 +69,7 @@ def test_a_reboot_that_does_not_help_is_said_and_not_repeated(output_lines, rebo
     assert len(reboots) == 1
     assert output_lines == [
         f"[box] after the reboot, the running kernel {KERNEL} has no module {NEW} (kernel {KERNEL} came up, and {NEXT} "
-        "is the newest one): check what the boot loader starts"
+        "is the newest one): check the boot loader's default kernel"
     ]
 
 

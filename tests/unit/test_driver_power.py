@@ -158,7 +158,7 @@ def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anoth
     status, lines = three(host, (110, 120, 130))
     assert (status, host.smi_settings) == (1, [])
     assert lines == [
-        "the bus has 2 of 3 cards, their limits differ, and it is not recorded which one is missing: nothing is set"
+        "the bus has 2 of 3 cards, their limits differ, and no record shows which one is missing: no limit is set"
     ]
     # what every card has of itself it gets
     assert three(host, (110, 120, 130), "reset")[0] == 1

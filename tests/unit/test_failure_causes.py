@@ -48,7 +48,7 @@ def test_what_is_of_another_subject_stays_a_failure(name: str, tmp_path: Path) -
         failure("S12", "--n-gpu-layers 99 for 0", "the arguments of its unit", "chat"),
         failure("S02", "5f5f5f5f5f5f", "9f64006e5cac", "chat"),
         failure("S21", f"{UNIT}'s process 7 runs /tmp/evil.so, which was deleted", "the declared programs"),
-        failure("S21", f"{UNIT}'s process 8283 runs code that is in no file", "the declared programs"),
+        failure("S21", f"{UNIT}'s process 8283 runs code without a file", "the declared programs"),
         failure("U01", "/etc/systemd/system/rigwright-chat.service has different contents"),
         failure("U03", "rigwright-other.service has MemoryMax 1, not 2"),
         failure("U09", "rigwright-other.service has failed"),

@@ -72,7 +72,7 @@ KEYS = [
         ("gpu", "cards"), ("GPUs", "cards"), ("devices", "cards"), ("api_key", "api_key_file"),
         ("memory", "memory_max"), ("prot", "port"), ("varaint", "variant"),
     )),
-    (with_instance(host="0.0.0.0"), "rig1.instances.chat.host: unknown key; an instance listens on the loopback inter"),
+    (with_instance(host="0.0.0.0"), "rig1.instances.chat.host: unknown key; an instance listens only on the loopback"),
     (with_instance(name="x"), "rig1.instances.chat.name: unknown key; the name of an instance is the key of its table"),
     *((with_host(**{key: value}), f'rig1.{key}: unknown key; did you mean "{right}"?') for key, value, right in (
         ("host", "192.0.2.7", "ssh_hostname"), ("ansible_host", "192.0.2.7", "ssh_hostname"),
@@ -122,7 +122,7 @@ VALUES = [
     (with_host(instances={name: {"variant": "llamacpp/cpu", "port": 8020} for name in ("a", "b")}),
      "rig1.instances.b.port: 8020 is already the port of a"),
     (with_host(instances=None, gateway={"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}),
-     "rig1.gateway: the rig declares no instances: there is nothing to serve"),
+     "rig1.gateway: the rig declares no instances"),
     (with_host(gateway=True), 'must be a table of keys, such as {"listeners": {"lan": {"address": "192.0.2.7"'),
     (with_host(gateway={}), 'rig1.gateway.listeners: missing, such as {"lan": {"address": "192.0.2.7"'),
 ]  # fmt: skip
@@ -133,7 +133,7 @@ PROGRAMS = [
     (f"{HEAD}rigs = hosts({{\n  'rig1': {{\n    'ssh_hostname': '192.0.2.7,\n  }},\n}})\n", "a text ends with the quo"),
     (f"{HEAD}rigs = hosts({{'rig1': {{ssh_hostname: '192.0.2.7'}}}})\n", 'text needs quotes: "ssh_hostname"'),
     (f"{HEAD}rigs = hosts({{'rig1': {{'_sudo': true}}}})\n", "line 3: NameError: name 'true' is not defined; Python h"),
-    (f"{HEAD}rigs = hosts({{'rig1': {TABLE}}})\n\tx = 1\n", "; indent with spaces alone"),
+    (f"{HEAD}rigs = hosts({{'rig1': {TABLE}}})\n\tx = 1\n", "; indent with spaces only"),
     (f"{HEAD}rigs = hosts({{'rig1': {TABLE})\n", "; each {, [ and ( needs its }, ] and )"),
     (f"rigs = hosts({{'rig1': {TABLE}}})\n", "; the first line must be: from rigwright.inventory import hosts"),
     (f"from rigwright import hosts\nrigs = hosts({{'a': {TABLE}}})\n", "; the first line must be: from rigwright.inve"),
@@ -213,7 +213,7 @@ MINE = '[variants."llamacpp/mine"]\nengine = "plain"\nmodel = "small"\n'
 FILES: list[tuple[Callable[[OperatorFolder], None], str]] = [
     (swap_certificates, "rig1.gateway.listeners.lan.cert_file: net.pem contains no PEM certificate"),
     (misspell_model_of_key, 'gateway-keys.toml: keys.alice.models: there is no model "smal"; did you mean "small"?'),
-    (outgrow_cards, "llamacpp/two: its weights alone need 36.0 of 35.0 GiB: use more cards, or a smaller model"),
+    (outgrow_cards, "llamacpp/two: its weights need 36.0 of 35.0 GiB: use more cards, or a smaller model"),
     (misspell_catalogue(f"{MINE}ctx_size = 4096\n"), 'llamacpp/mine.ctx_size: unknown key; did you mean "context"?'),
     (misspell_catalogue(f'{MINE}context = "4096"\n'), "'4096' is refused: must be a whole number: 4096, without quote"),
     (

@@ -177,7 +177,7 @@ def test_a_flag_that_names_a_folder_is_refused_and_the_inventory_can_allow_it(bo
 def test_what_is_allowed_for_nothing_is_refused_with_the_nearest_name(box: OperatorFolder) -> None:
     write_catalogue(box, "context = 4096\n", CACHE)
     first, second = sorted(box.refusal_lines(instances=chat_instances(), allow=["flags.slot-save-pth"]))
-    assert 'allow[0]: "flags.slot-save-pth" is not needed by anything' in first
+    assert 'allow[0]: "flags.slot-save-pth" is not used by any variant' in first
     assert 'did you mean "flags.slot-save-path"?' in first
     assert "instances.chat.variant" in second
 

@@ -183,7 +183,8 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         ({"listeners": LAN, "cache_isolation": "keys"}, "gateway.cache_isolation: 'keys' is refused: must be"),
         (
             {"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
-            "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "
+            "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache does not support isolation "
+            "by key: "
             'set cache_isolation = "" for this model, or an instance for each client',
         ),
         ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
@@ -228,7 +229,7 @@ def test_two_variants_of_a_model_are_not_one_name(box: OperatorFolder) -> None:
 
 def test_a_gateway_without_instances_is_refused(box: OperatorFolder) -> None:
     (line,) = box.refusal_lines(instances={}, gateway={"listeners": LAN})
-    assert line == f"{box.inventory}: box.gateway: the rig declares no instances: there is nothing to serve"
+    assert line == f"{box.inventory}: box.gateway: the rig declares no instances"
 
 
 def test_shared_weights_keep_their_port(box: OperatorFolder) -> None:
@@ -249,12 +250,12 @@ def test_all_of_ipv6_is_all_there_is() -> None:
     [
         (
             {"address": "0.0.0.0", "keys": False},
-            "everyone who reaches this host over the network, without a key, may use model; "
+            "all clients that reach this host over the network, without a key, may use model; "
             "plain HTTP: prompts and answers are sent in the clear",
         ),
         (
             {"address": "192.0.2.7"},
-            "everyone who reaches this host over the network, with a key, may use model; "
+            "all clients that reach this host over the network, with a key, may use model; "
             "plain HTTP: prompts and answers are sent in the clear, including keys",
         ),
         ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
@@ -291,7 +292,7 @@ def test_caches_are_kept_apart_where_engine_and_listener_can() -> None:
     assert key == "gateway.cache_isolation" and why.startswith("no listener needs keys")
     mixed = {"a": {"instances": ["chat"]}, "b": {"instances": [salting.name]}}
     ((key, why),) = refusals_of_isolation({"listeners": keyed, "models": mixed}, sample_instance(), salting)
-    assert key == "gateway.cache_isolation" and why.startswith("a is served by llama.cpp, whose prompt cache cannot")
+    assert key == "gateway.cache_isolation" and why.startswith("a is served by llama.cpp, whose prompt cache does not")
     mixed["a"]["cache_isolation"] = ""
     assert refusals_of_isolation({"listeners": keyed, "models": mixed}, sample_instance(), salting) == []
 

@@ -168,8 +168,13 @@ FIRST = accept(SUDO)
     [
         (None, make_answer(SUDO), "unreviewed", ""),
         (FIRST, store(FIRST, SUDO), "reviewed", ""),
-        (None, store(FIRST, SUDO), "refused", "the host knows accepted entries 1; there is no file accepted/box1.json"),
-        (FIRST, store(LATER, SUDO), "refused", "the host knows accepted entries 2; accepted/box1.json has 1"),
+        (
+            None,
+            store(FIRST, SUDO),
+            "refused",
+            "the host has recorded accepted entries 1; the file accepted/box1.json is missing",
+        ),
+        (FIRST, store(LATER, SUDO), "refused", "the host has recorded accepted entries 2; accepted/box1.json has 1"),
         (
             replace(FIRST, digest="0" * 64),
             store(FIRST, SUDO),

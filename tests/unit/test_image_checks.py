@@ -200,14 +200,14 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "other weights": (
         lambda: image_red_checks(replace(FOUND, elsewhere=["/srv/m"])),
         "I04",
-        "something other than the host's at /srv/m",
+        "another file than the host's at /srv/m",
     ),
     "weights away": (
         lambda: image_red_checks(
             replace(FOUND, mounts=[one for one in FOUND.mounts if "/srv/models" not in one.target])
         ),
         "I04",
-        "nothing mounted at /srv/models",
+        "no mount at /srv/models",
     ),
     "weights that it may write to": (
         lambda: image_red_checks(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])),

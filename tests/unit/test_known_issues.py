@@ -75,7 +75,7 @@ FITS: dict[str, tuple[PlacedInstance, tuple[list[str], list[str]]]] = {
     ),
     "not its weights": (
         llama((card(24),), 26 * GIB, KEPT),
-        ([f"its weights alone need 25.0 of 24.0 GiB: use more cards, or a smaller model {ONLY}"], []),
+        ([f"its weights need 25.0 of 24.0 GiB: use more cards, or a smaller model {ONLY}"], []),
     ),
     "on two cards": (llama((card(24), card(24)), 26 * GIB, KEPT), ([], [])),
     "on the CPU": (llama((), 26 * GIB, KEPT), ([], [])),
@@ -109,7 +109,7 @@ FITS: dict[str, tuple[PlacedInstance, tuple[list[str], list[str]]]] = {
     "in eight bits": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="fp8_e5m2"), ([], [])),
     "twice, one beside the other": (
         vllm((card(24), card(24)), 25 * GIB, HYBRID, data_parallel_size=2),
-        ([f"its weights alone need 50.0 of 48.0 GiB: use more cards, or a smaller model {ONLY}"], []),
+        ([f"its weights need 50.0 of 48.0 GiB: use more cards, or a smaller model {ONLY}"], []),
     ),
     "made smaller while it is loaded": (vllm((card(24),), 30 * GIB, HYBRID, quantization="fp8"), ([], [])),
     "a type of cache of another size": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="turboquant"), ([], [])),

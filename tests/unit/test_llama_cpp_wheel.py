@@ -193,7 +193,10 @@ def test_a_template_is_read_from_its_file_and_the_key_is_no_setting() -> None:
     [
         ({"cards": (0,)}, "wheel is built for the CPU and cannot use cards; an engine of kind"),
         ({"build": 11550}, "declares build 11550, but its wheel is xllamacpp 2026.10.11549"),
-        ({"wheels": (WHEEL, sample_wheel("numpy"))}, "its wheel needs others, which nothing installs: numpy"),
+        (
+            {"wheels": (WHEEL, sample_wheel("numpy"))},
+            "its wheel requires packages that Rigwright does not install: numpy",
+        ),
         ({"parts": sample_parts(spec_draft_model=sample_artefact(name="d"))}, "wheel loads no draft model"),
         ({"flags": {"spec-draft-n-max": "4"}}, "flags.spec-draft-n-max sets no field of xllamacpp's server"),
         (

@@ -45,5 +45,5 @@ def test_weights_that_do_not_fit_are_refused_before_a_host_is_asked(box: Operato
     lock_sized_weights(box, 36 * GIB)
     told = CliRunner().invoke(main, [verb, str(box.inventory)])
     assert told.exit_code == 2
-    said = "box.instances.chat.variant: llamacpp/two: its weights alone need 36.0 of 35.0 GiB"
+    said = "box.instances.chat.variant: llamacpp/two: its weights need 36.0 of 35.0 GiB"
     assert said in told.output

@@ -56,8 +56,11 @@ def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
         ({"node_port": 8443}, "node_port: 8443 is already the port of the gateway's listener office: choose another"),
         ({"scrapers": ["192.0.2.9/24"]}, "scrapers[0]: '192.0.2.9/24' is refused: must be a network, 192.0.2.0/24"),
         ({"scraper": []}, 'scraper: unknown key; did you mean "scrapers"?'),
-        ({"server": {"port": 9100}}, "must be ports of their own for all that listens: 9100 is given twice"),
-        ({"server": {"heartbeat_receiver": "ops"}}, "must be heartbeat_receiver one of its receivers: there is none"),
+        ({"server": {"port": 9100}}, "must be a distinct port for each service: 9100 occurs twice"),
+        (
+            {"server": {"heartbeat_receiver": "ops"}},
+            "must be heartbeat_receiver must name one of its receivers: it has none",
+        ),
         ({"server": {"retention_days": 0}}, "server.retention_days: 0 is refused"),
         ({"server": {"receivers": {"ops": {"url": "ftp://x"}}}}, "server.receivers.ops.url: 'ftp://x' is refused"),
         ({"server": {"receivers": {"ops": {}}}}, "must be either url or url_file"),
@@ -121,7 +124,7 @@ def test_a_box_that_does_not_let_in_the_one_that_asks_is_refused(box: OperatorFo
     (said,) = entry_problems(
         box, box=exporter_entry(monitoring={"address": AT, "scrapers": ["192.0.2.10/32"]}), watch=server_entry()
     )
-    assert said == f"box.monitoring.scrapers: watch asks from {ASKS}, and is not let in: add {ASKS}/32"
+    assert said == f"box.monitoring.scrapers: watch scrapes from {ASKS}, which is not allowed: add {ASKS}/32"
 
 
 def test_one_box_of_an_inventory_asks_all(box: OperatorFolder) -> None:

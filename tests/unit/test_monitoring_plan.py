@@ -75,9 +75,9 @@ NODE = f"run node, on {AT}:9100"
         (NO_MONITORING, "it is not there yet"),
         (changed(declares(TELLS), active="failed"), "its unit is failed"),
         (changed(declares(TELLS), started_from="x"), "it was started with other settings"),
-        (changed(declares(TELLS), replaced=True), "another version is installed than the one that runs"),
+        (changed(declares(TELLS), replaced=True), "the installed version differs from the running one"),
         (changed(declares(TELLS), enabled="disabled"), "it would not start at the next boot"),
-        (changed(declares(TELLS), reload_needed=True), "systemd has to read its unit"),
+        (changed(declares(TELLS), reload_needed=True), "systemd must reload its unit"),
     ],
     ids=["settled", "blank", "failed", "other settings", "upgraded", "disabled", "unread"],
 )
@@ -86,7 +86,7 @@ def test_a_plan_says_what_is_run_and_why(state: MonitoringFacts, why: str | None
 
 
 def test_what_is_not_declared_any_more_goes_with_what_it_has_kept() -> None:
-    gone = "it is not declared any more; what it has kept goes, too"
+    gone = "it is no longer declared; its data are removed, too"
     names = ("node", "prometheus", "alertmanager", "blackbox")
     assert steps(RIG, declared_units(declares(ASKS))) == [(f"remove {name}", gone) for name in names]
     assert steps(declares(TELLS), declared_units(declares(ASKS))) != []

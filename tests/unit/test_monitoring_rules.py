@@ -64,14 +64,14 @@ CASES = [
     AlertCase(
         "InstanceWedged",
         {f"vllm:num_requests_running{{{ON}}}": "2x120", f"vllm:iteration_tokens_total_count{{{ON}}}": "7x120"},
-        "b: chat has requests under way and makes no step.",
+        "b: chat has running requests and makes no progress.",
         {f"vllm:num_requests_running{{{ON}}}": "2x120", f"vllm:iteration_tokens_total_count{{{ON}}}": GROWING},
         TOLD,
     ),
     AlertCase(
         "InstanceWedged",
         {f"llamacpp:requests_processing{{{ON}}}": "1x120", f"llamacpp:n_decode_total{{{ON}}}": "7x120"},
-        "b: chat has requests under way and makes no step.",
+        "b: chat has running requests and makes no progress.",
         {f"llamacpp:requests_processing{{{ON}}}": "0x120", f"llamacpp:n_decode_total{{{ON}}}": "7x120"},
         TOLD,
     ),
@@ -85,7 +85,7 @@ CASES = [
     AlertCase(
         "KvCacheFull",
         {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.96x120"},
-        "b: chat: 96 % of its KV cache is taken.",
+        "b: chat: 96 % of its KV cache is in use.",
         {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.94x120"},
         TOLD,
     ),
@@ -156,7 +156,7 @@ CASES = [
     AlertCase(
         "VerdictStale",
         {NODE: "1x2000"},
-        "b was not looked at by `rigwright check` for 26 hours.",
+        "b: `rigwright check` has not run for 26 hours.",
         {NODE: "1x2000", 'rigwright_check_finished_seconds{box="b"}': "3600x2000"},
         {"box": "b", "job": "node"},
         "27h",
@@ -164,7 +164,7 @@ CASES = [
     AlertCase(
         "VerdictStale",
         {NODE: "1x2000", 'rigwright_check_finished_seconds{box="b"}': "60x2000"},
-        "b was not looked at by `rigwright check` for 26 hours.",
+        "b: `rigwright check` has not run for 26 hours.",
         {NODE: "1x2000", 'rigwright_check_finished_seconds{box="b"}': "60000x2000"},
         {"box": "b"},
         "27h",
@@ -179,14 +179,14 @@ CASES = [
     AlertCase(
         "SelfCheckStale",
         {NODE: "1x120", 'rigwright_self_check_run_seconds{box="b"}': "60x120"},
-        "b has not checked itself for 20 minutes.",
+        "b: the self-check has not run for 20 minutes.",
         {NODE: "1x120", 'rigwright_self_check_run_seconds{box="b"}': "2000x120"},
         {"box": "b"},
     ),
     AlertCase(
         "SelfCheckStale",
         {NODE: "1x120"},
-        "b has not checked itself for 20 minutes.",
+        "b: the self-check has not run for 20 minutes.",
         {NODE: "1x120", 'rigwright_self_check_run_seconds{box="b"}': "2000x120"},
         {"box": "b", "job": "node"},
     ),

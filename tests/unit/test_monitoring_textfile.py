@@ -90,5 +90,5 @@ def test_verdicts_take_the_place_of_earlier_ones_and_others_may_read_them(
 
 
 def test_a_box_that_was_not_deployed_to_yet_gets_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert left(monkeypatch, tmp_path / "none") == "nothing was deployed that reads them"
+    assert left(monkeypatch, tmp_path / "none") == "no deployed program reads them"
     assert list(tmp_path.iterdir()) == []

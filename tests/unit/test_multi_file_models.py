@@ -71,7 +71,7 @@ REFUSED = {
     "a path with a mistake": (["q4.gguf"], {"file": "qwen:q5.gguf"}, ['"q5.gguf"', 'did you mean "q4.gguf"']),
     "a part that is missing": ([SPLIT[0], SPLIT[2]], {}, [SPLIT[1], "is not locked", "one of 3 parts"]),
     "an input with a mistake": (["q4.gguf"], {"file": "qwem"}, ['"qwem"', 'did you mean "qwen"']),
-    "what is no GGUF": (["q4.bin", "x.jinja"], {"file": "qwen:q4.bin"}, ["q4.bin is not named like a GGUF file"]),
+    "what is no GGUF": (["q4.bin", "x.jinja"], {"file": "qwen:q4.bin"}, ["q4.bin has no GGUF file name"]),
     "two at once": (["q4.gguf"], {"file": "qwem", "draft": "qwen:x.gguf"}, ['"qwem"', '"x.gguf"']),
 }
 

@@ -130,7 +130,7 @@ def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> No
         ),
         (
             ("variant", "vllm/mine", "--like", "vllm/qwen3-30b-a3b-awq-tp2", "--cards", "3"),
-            "tensor, pipeline and data parallel sizes that make 3 cards",
+            "tensor, pipeline and data parallel sizes with the product 3",
         ),
     ],
 )

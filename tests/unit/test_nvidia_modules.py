@@ -252,7 +252,7 @@ def test_a_kernel_without_any_module_of_dkms_is_said_too() -> None:
 def test_a_module_that_is_gone_is_said_where_dkms_says_that_it_is_installed() -> None:
     gone = "(WARNING! Diff between built and installed module!)"  # the words of 3.0.10, Debian 12's
     bare = replace(STATE, kernels=(HERE, replace(THERE, version="")), dkms=(BUILT[0], replace(BUILT[1], remark=gone)))
-    said = f"{VERSION} installed {gone}, but there is no module below /lib/modules/{NEXT}"
+    said = f"{VERSION} installed {gone}, but /lib/modules/{NEXT} has no module"
     assert difference_pairs(find_dkms_differences(bare)) == [(f"DKMS to have nvidia installed for kernel {NEXT}", said)]
 
 

@@ -75,5 +75,7 @@ def test_rows_that_no_root_runs_need_no_permission(box: OperatorFolder) -> None:
 
 def test_a_group_that_root_runs_nothing_of_cannot_be_allowed(box: OperatorFolder) -> None:
     (line,) = box.refusal_lines(allow=["locks.hub-cleint"])
-    assert line.startswith(f'{box.inventory}: box.allow[0]: "locks.hub-cleint" is no group whose programs root runs')
+    assert line.startswith(
+        f'{box.inventory}: box.allow[0]: "locks.hub-cleint" is not a group with programs that root runs'
+    )
     assert 'did you mean "locks.hub-client"?' in line

@@ -96,7 +96,7 @@ TARGET = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_
         ({"targets": [TARGET | {"path": "demo/others.py"}]}, {}, "does not change it; it changes demo/words.py"),
         ({"targets": [TARGET, WHOLE]}, {"new.py": "x = 2\n"}, f"has SHA-256 {text_sha256('x = 2' + chr(10))}"),
         ({"targets": [TARGET, WHOLE]}, {}, "new.py is not there"),
-        ({"targets": [TARGET | {"file": "new.py"}, {**WHOLE, "file": None}]}, {"new.py": AFTER}, "whole file is given"),
+        ({"targets": [TARGET | {"file": "new.py"}, {**WHOLE, "file": None}]}, {"new.py": AFTER}, "replacement file"),
         ({"diff": "../change.diff"}, {}, "a file name"),
         ({"diff": "other.diff"}, {}, "other.diff is not there"),
         ({}, {"change.diff": DIFF.replace("\n", "\r\n")}, "CRLF line endings"),

@@ -339,7 +339,7 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
     "one that nobody has written down": (
         replace(DRIVEN, recorded=()),
         {},
-        [(f"complete driver 580 {FROM_UBUNTU}", "what is installed is not recorded")],
+        [(f"complete driver 580 {FROM_UBUNTU}", "the installed version is not recorded")],
     ),
     "one that does not run": (
         replace(DRIVEN, module="580.105.08"),

@@ -200,7 +200,7 @@ def test_a_service_is_restarted_for_code_that_a_start_replaces_and_not_for_chang
     assert repairs(changed) == set()
     for stale in (
         f"{unit}'s process 7 runs {library}, which was deleted",
-        f"{unit}'s process 7 runs code that is in no file (/memfd:x)",
+        f"{unit}'s process 7 runs code without a file (/memfd:x)",
         f"{unit}'s worker process 8 runs /tmp/x, not /usr/bin/python3",
     ):
         assert repairs(stale, changed) == {Repair("restart", unit)}

@@ -121,7 +121,7 @@ def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
         LENT.cards, LENT.reserved_gpus, LENT.instances, FACTS, (ONE, TWO), apps, processes
     )
     assert (found.expected, found.found) == (
-        f"nothing of this rig on card 1 at {SECOND}, which is reserved",
+        f"no process of this rig on card 1 at {SECOND}, which is reserved",
         f"pid 493 (llama-server) with 900 MiB in {GROUP}",
     )
 

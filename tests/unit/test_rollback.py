@@ -41,13 +41,13 @@ def test_the_one_before_is_the_newest_unchanged_one_below_the_current(
     [
         (THREE, 1, ""),
         (THREE, 10, ""),
-        (THREE, 3, "there is no generation 3; available: 1, 2, 10"),
-        ((), 3, "there is no generation 3; available: none"),
+        (THREE, 3, "generation 3 does not exist; available: 1, 2, 10"),
+        ((), 3, "generation 3 does not exist; available: none"),
         (DAMAGED, 2, "the files of generation 2 were changed since they were written"),
         (UNKNOWN, 2, "the manifest of generation 2 does not describe rigwright-chat.service"),
         (KNOWN, 2, ""),
-        (THREE, None, "there is no generation before the current one (available: 1, 2, 10)"),
-        ((), None, "there is no generation before the current one (available: none)"),
+        (THREE, None, "the current generation has no predecessor (available: 1, 2, 10)"),
+        ((), None, "the current generation has no predecessor (available: none)"),
     ],
 )
 def test_a_host_goes_back_only_to_an_unchanged_generation_that_is_there(

@@ -36,7 +36,7 @@ HEADLESS = "has no safetensors header"
 NOWHERE = "has a header without valid tensor offsets"
 BROKEN: dict[str, tuple[bytes, str]] = {
     "cut in its tensors": (headed({"a": ONE})[:-1], "is truncated: its header implies 77 bytes, but it has 76"),
-    "cut in its header": (headed({"a": ONE})[:20], "is truncated: its header alone is 69 bytes long, but it has 20"),
+    "cut in its header": (headed({"a": ONE})[:20], "is truncated: its header has 69 bytes, but the file has 20"),
     "cut in its length": (b"\x01\0", "has no safetensors header: it ends after 2 bytes"),
     "longer": (headed({"a": ONE}, 9), "is longer than it should be: its header implies 77 bytes, but it has 78"),
     "something else": (b"<!doctype html><html>", HEADLESS),

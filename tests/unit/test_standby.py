@@ -54,31 +54,31 @@ def box(one: Instance, **changes: Any) -> Rig:
 
 CASES: dict[str, tuple[Instance, FreeMemory, str]] = {
     "both fit into RAM": (sized_instance(), FreeMemory(2 * ONE), ""),
-    "a byte is lacking": (sized_instance(), FreeMemory(2 * ONE - 1), "15.0 GiB of RAM would be needed, 15.0 are free"),
+    "a byte is lacking": (sized_instance(), FreeMemory(2 * ONE - 1), "15.0 GiB of RAM are needed, 15.0 are free"),
     "both fit on the card": (sized_instance(0), FreeMemory(0, {0: (ONE, ONE)}), ""),
     "another instance's card is not looked at": (sized_instance(1), FreeMemory(0, {0: (0, 0), 1: (2 * ONE, 0)}), ""),
     "beside the old one there is none": (
         sized_instance(0),
         FreeMemory(0, {0: (ONE - 1, 9 * ONE)}),
-        "7.5 GiB of card 0 would be needed",
+        "7.5 GiB of card 0 are needed",
     ),
     "twice it does not fit": (
         sized_instance(0),
         FreeMemory(0, {0: (ONE, ONE - 1)}),
-        "15.0 GiB of card 0 would be needed, 15.0 are free",
+        "15.0 GiB of card 0 are needed, 15.0 are free",
     ),
     "of two cards one is full": (
         sized_instance(0, 1),
         FreeMemory(0, {0: (ONE, ONE), 1: (GIB, 0)}),
-        "4.5 GiB of card 1 would be needed, 1.0 are free",
+        "4.5 GiB of card 1 are needed, 1.0 are free",
     ),
-    "a card that does not answer": (sized_instance(0), FreeMemory(ONE * 9), "card 0 would be needed, 0.0 are free"),
+    "a card that does not answer": (sized_instance(0), FreeMemory(ONE * 9), "card 0 are needed, 0.0 are free"),
     "it takes all processors": (sized_instance(flags={}), FreeMemory(99 * ONE), "no flags.threads is set"),
     "on a card it takes none of them": (sized_instance(0, flags={}), FreeMemory(0, {0: (ONE, ONE)}), ""),
     "nothing is known of it": (
         sized_instance(header=False),
         FreeMemory(99 * ONE),
-        "its lock does not say what memory it needs",
+        "its lock has no memory figures",
     ),
 }
 
@@ -100,7 +100,7 @@ def test_an_engine_that_judges_names_is_not_asked_by_another_one(monkeypatch: py
     assert Vllm.validates_model_name
     monkeypatch.setattr(type(kind_of(sized_instance())), "validates_model_name", True)
     assert describe_standby_refusal(box(sized_instance()), sized_instance(), FreeMemory(2 * ONE), renamed=False) == ""
-    assert "another model's name" in describe_standby_refusal(
+    assert "another model name" in describe_standby_refusal(
         box(sized_instance()), sized_instance(), FreeMemory(2 * ONE), renamed=True
     )
 

@@ -206,7 +206,7 @@ def test_requests_of_others_keep_it_out_and_are_counted(stressing: Stressing, tm
     host = make_client_host(tmp_path / "host", monkeypatch)
     with run_model_server(model, tmp_path / "s"), HostClient(host, place) as client:
         one = StressTarget(client, capable_instance(), SERVICE, 4096, lambda: None, lambda what: None)
-        assert one.check_idle() == "2 requests of somebody else run there, and 0 wait"
+        assert one.check_idle() == "2 requests of other clients run there, and 0 wait"
         one.calibrate()
         assert one.foreign_tokens == 0
         model.count_metric("generation_tokens_total", 500)

@@ -68,18 +68,21 @@ def test_what_is_no_name_or_one_of_ours_is_refused(text: object) -> None:
 
 REFUSED = {
     "no such unit": (replace(UNIT, unit=("vllm.service", "not-found", "inactive", "")), "there is no unit vllm"),
-    "an alias": (replace(UNIT, unit=("other.service", *LOADED[1:])), "another name of other.service: name that"),
-    "masked": (replace(UNIT, unit=("vllm.service", "masked", "active", "masked")), "is masked: it cannot be"),
-    "generated": (replace(UNIT, unit=(*LOADED[:3], "generated")), "is generated: it cannot be disabled"),
-    "transient": (replace(UNIT, unit=(*LOADED[:3], "transient")), "is transient: it cannot be disabled"),
-    "started by a socket": (replace(UNIT, triggers=("vllm.socket",)), "is started by vllm.socket: stop and"),
+    "an alias": (replace(UNIT, unit=("other.service", *LOADED[1:])), "an alias of other.service: use that name"),
+    "masked": (replace(UNIT, unit=("vllm.service", "masked", "active", "masked")), "is masked: Rigwright cannot"),
+    "generated": (replace(UNIT, unit=(*LOADED[:3], "generated")), "is generated: Rigwright cannot disable"),
+    "transient": (replace(UNIT, unit=(*LOADED[:3], "transient")), "is transient: Rigwright cannot disable"),
+    "started by a socket": (replace(UNIT, triggers=("vllm.socket",)), "vllm.socket starts vllm.service: stop and"),
     "ours by its file": (replace(UNIT, ours=True), "vllm.service is Rigwright's own"),
     "at rest": (replace(UNIT, unit=("vllm.service", "loaded", "inactive", "enabled")), "does not run"),
-    "elsewhere": (replace(UNIT, ports=frozenset()), "does not listen on any of the ports 8020: it is not in the way"),
-    "no such container": (replace(BOX, containers=()), "neither Docker nor podman has a container vllm; a unit is"),
+    "elsewhere": (
+        replace(UNIT, ports=frozenset()),
+        "does not listen on any of the ports 8020: it blocks no deploy and does not stop",
+    ),
+    "no such container": (replace(BOX, containers=()), "neither Docker nor podman has a container vllm; name a unit"),
     "two": (replace(BOX, containers=(ONE, replace(ONE, program="podman"))), "name docker:vllm or podman:vllm"),
-    "--rm": (replace(BOX, containers=(replace(ONE, removed=True),)), "is removed when it ends (--rm)"),
-    "run by a unit": (replace(BOX, containers=(replace(ONE, unit="v.service"),)), "is run by v.service, which"),
+    "--rm": (replace(BOX, containers=(replace(ONE, removed=True),)), "disappears when it stops (--rm)"),
+    "run by a unit": (replace(BOX, containers=(replace(ONE, unit="v.service"),)), "v.service runs vllm"),
     "fixed": (replace(BOX, fixed=True), "this docker cannot change the restart policy of vllm (always)"),
 }
 
@@ -120,9 +123,9 @@ def test_only_its_own_ports_count_as_free() -> None:
 def test_what_becomes_of_it_is_said_with_the_time_and_the_reason() -> None:
     made = rig()
     said = list(describe_takeover(made.gateway, made.instances[0], UNIT, 12.4))
-    assert said[0].startswith("vllm.service has port 8020: it is stopped, and chat comes in its place")
+    assert said[0].startswith("vllm.service uses port 8020: it stops, and chat replaces it")
     assert "have 30 s to end" in said[1]
-    assert said[-1] == "nobody answers from its stop to the first answer of chat: about 12 s"
+    assert said[-1] == "downtime, from its stop to the first answer of chat: about 12 s"
     assert "restart policy no" in list(describe_takeover(made.gateway, made.instances[0], BOX, None))[2]
 
 
@@ -153,7 +156,7 @@ def test_a_host_that_tells_something_else_is_not_believed(odd: tuple[str, ...]) 
 def test_what_was_taken_over_is_told_with_what_brings_it_back() -> None:
     row = ("record", "vllm.service", "systemctl enable --now vllm.service")
     assert parse_takeover_records(channel_lines(row)) == [
-        "vllm.service was taken over: `systemctl enable --now vllm.service` brings it back"
+        "vllm.service was taken over: `systemctl enable --now vllm.service` restores it"
     ]
 
 

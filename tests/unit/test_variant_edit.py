@@ -79,7 +79,7 @@ def test_the_cards_are_replaced_with_it(written: str, cards: tuple[int, ...]) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (BOX, "box.instances.chat.cards: line 3 has no cards in chat, so nothing was edited: set [1] there by hand"),
+        (BOX, "box.instances.chat.cards: line 3 has no cards in chat, so the file is unchanged: set [1] there by hand"),
         (ON_CARDS.replace("[0, 1]", "list(range(2))"), "chat.cards: line 3 is not a plain literal"),
         (ON_CARDS.replace("[0, 1]", "[0, # the near one\n1]"), "chat.cards: line 3 is not a plain literal"),
         (ON_CARDS.replace('"llamacpp/old"', "SERVED"), "chat.variant: line 3 has SERVED for it"),

@@ -66,7 +66,7 @@ def test_a_working_instance_passes_all_that_it_declares_in_less_than_a_minute(ve
         ("no call", {"tool-call", "streamed-tool"}, "no tool call"),
         ("no thought", {"thinking"}, "a thought of 0 characters"),
         ("wrong city", {"completion"}, "no Paris: 'Lyon it is.'"),
-        ("not json", {"json-schema"}, "not what its schema says"),
+        ("not json", {"json-schema"}, "does not match its schema"),
         ("garbage", {"completion"}, "an answer of another shape: 200: <html>"),
     ],
 )

@@ -30,12 +30,14 @@ _DAMAGED = "the model's file is damaged or incomplete"
 
 # What causes that any engine's log can show come to here: their remedies are options of vLLM or packages of Python.
 _MEANINGS = {
-    "cuda-capture": "an operation is not allowed while a CUDA graph is captured: set GGML_CUDA_DISABLE_GRAPHS=1, or "
+    "cuda-capture": "an operation is not allowed during the capture of a CUDA graph: set "
+    "GGML_CUDA_DISABLE_GRAPHS=1, or "
     "use another version",
     "cuda-peer-fault": "a card cannot reach another card's memory: NVLink or PCI peer access fails: turn the IOMMU's "
     f"ACS off; {INSPECT_CARD}",
     "cuda-initialisation": "CUDA does not start in this process: the container lacks /dev/nvidia-uvm",
-    "cards-not-shared": "cards cannot share memory or map it, as in WSL, virtual machines and some containers: use one "
+    "cards-not-shared": "cards cannot share memory or map it, for example in WSL, virtual machines and some "
+    "containers: use one "
     "card, or a build with GGML_CUDA_NO_VMM",
     "launch-sizes": f"{UNKNOWN_CAUSE}CUDA refuses the arguments of a call, most often a fault of this build "
     "with this model "
@@ -47,7 +49,7 @@ _MEANINGS = {
     f"it failed: {INSPECT_CARD}",
     "rocm-card": "the ROCm libraries have no kernels for this AMD card: hide it (HIP_VISIBLE_DEVICES), or use a build "
     "for its architecture",
-    "libcudart": "CUDA's library of the version in the name is not where the loader looks: install the build of the "
+    "libcudart": "the loader does not find CUDA's library of the version in the name: install the build of the "
     "engine for the CUDA version that is installed, or that version's libraries (LD_LIBRARY_PATH)",
     "undefined-symbol": "a compiled library was built for another version of one that it loads: keep the libraries of "
     "one build together (LD_LIBRARY_PATH)",
@@ -84,7 +86,7 @@ CAUSES = (
     Cause(
         "memory-query",
         r"CUDA error: out of memory",
-        "not even the query of the card's memory succeeds: another process, or this server before it slept, holds "
+        "the query of the card's memory fails: another process, or this server before it slept, holds "
         "nearly all of it: free the card or restart the server, and turn off its sleep when idle",
         context=r"cudaMemGetInfo\(",
     ),
@@ -161,22 +163,21 @@ CAUSES = (
         r"shape|not found)|done_getting_tensors"
         r"|duplicated tensor"
         r"|check_tensor_dims|tensor .{0,80}has offset",
-        "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
+        "the file does not match this llama.cpp: use another version or another conversion of the model",
         names=r"tensor '([^']{1,80})'|(expected \d{1,20}, got \d{1,20})",
     ),
     Cause(
         "missing-key",
         r"key not found in model: |missing key \S{1,80} in GGUF|found array for key|is not a string/float32|error "
         r"loading model hyperparameters|wrong type .{0,60}for key|key \S{1,80} has wrong (type|array)",
-        "the file lacks a value that this llama.cpp needs: convert it anew, or use another build",
+        "the file lacks a value that this llama.cpp needs: convert it again, or use another build",
         names=r"in model: (\S{1,80})",
     ),
     Cause(
         "unknown-model-architecture",
         r"unknown (?:model )?architecture|unsupported model architecture",
-        "this llama.cpp does not know the model's architecture: use a newer engine; an empty name or one of pictures "
-        "or sound "
-        "(as of diffusion models) is no language model and needs another program",
+        "this llama.cpp does not know the model's architecture: use a newer engine; an empty name, or one for images "
+        "or sound (such as of a diffusion model), is not a language model and needs another program",
         names=r"architecture: '([^']{1,80})'",
     ),
     Cause(
@@ -185,7 +186,7 @@ CAUSES = (
         r"|vocab)|tokenizer .{0,40}"
         r"not found",
         "this llama.cpp does not know the model's tokenizer, or the file lacks it: use a newer engine, or convert "
-        "the file anew",
+        "the file again",
         names=r"(?:type|tokenizer): '([^']{1,60})'",
     ),
     Cause(
@@ -197,7 +198,7 @@ CAUSES = (
     Cause(
         "error-invalid-argument",
         r"(?<!CUDA )(?<!HIP )error: (invalid|unknown) argument:?|unrecognized (argument|option)",
-        "this llama-server has no such option, as of another version or misspelt: remove or rename it",
+        "this llama-server has no such option (another version, or a misspelling): remove or rename it",
         names=r"argument:? \"?(-[\w-]{1,60})",
     ),
     Cause(
@@ -249,7 +250,7 @@ CAUSES = (
         r"unknown projector type: {0,20}(?:\(null\)|''|\"\")?\s{0,20}$|missing projector "
         r"type|projector_type.{0,40}(?:missing|not "
         r"found)|legacy .{0,20}(?:clip|mmproj)",
-        "the projector (mmproj) names no type, as of an old conversion: use one that is converted for current "
+        "the projector (mmproj) names no type, as in old conversions: use one that is converted for current "
         "llama.cpp, or "
         "start without mmproj",
     ),
@@ -273,7 +274,7 @@ CAUSES = (
         "adapter",
         r"failed to (?:load|apply) (?:lora|LoRA) adapter|LoRA tensor|llama_adapter_lora\w{0,80}: .{0,100}(?:fail|error"
         r"|not)|control vector.{0,60}fail",
-        "the adapter does not fit the model: it is of another base model, or its file is damaged",
+        "the adapter does not fit the model: it was made for another base model, or its file is damaged",
         names=r"adapter '?([^'\s]{1,80})",
     ),
     Cause(
@@ -289,7 +290,7 @@ CAUSES = (
     Cause(
         "backend-entry",
         r"failed to find ggml_backend_init in",
-        "the library of the backend is of an older form, and is loaded all the same",
+        "the library of the backend is of an older form, and is loaded anyway",
         harmless=True,
     ),
     Cause(
@@ -327,7 +328,7 @@ CAUSES = (
         r"|unable to (load|create) (model|llama context)|error while trying to fit params|failed to create_context"
         r"|common_init_result: failed|failed to initialize the context: {0,20}$|instance name=\S{1,80} exited|prev != "
         r"ggml_uncaught_exception",
-        "the model could not be loaded: the reason stands above in the log",
+        "the model could not be loaded: the reason is above in the log",
         general=True,
     ),
     *_adapt_causes(FORMS),

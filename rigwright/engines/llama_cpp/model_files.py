@@ -39,7 +39,7 @@ def find_gguf_parts(model: ModelKeys, selection: ModelSelection) -> tuple[ModelP
                 continue
             # what is locked by such a name was held against its header
             if key != "chat_template" and not selection.lenient and not chosen[0].path.endswith(GGUF):
-                wrong.append(f"{key}: {chosen[0].path} is not named like a GGUF file, and llama.cpp loads nothing else")
+                wrong.append(f"{key}: {chosen[0].path} has no GGUF file name, and llama.cpp loads only GGUF files")
             found.append(ModelPart(option, chosen))
     if wrong:
         raise MissingModelFile("\n".join(wrong))

@@ -56,7 +56,7 @@ OPTIONS = (
     Cause(
         "split-mode-tensor-options",
         r"SPLIT_MODE_TENSOR requires|simultaneous use of SPLIT_MODE_TENSOR",
-        'split_mode = "tensor" does not go with another option: turn flash attention on and use an f16 KV cache, or '
+        'split_mode = "tensor" excludes another option: turn flash attention on and use an f16 KV cache, or '
         'use split_mode = "layer"',
     ),
     Cause(
@@ -64,7 +64,7 @@ OPTIONS = (
         r"n_batch and n_ubatch cannot both be zero|n_ctx and .{0,60}cannot both be zero|n_seq_max must be|n_ubatch "
         r"must be|pooling "
         r"type .{0,60}not",
-        "values of context, batch or parallel requests do not fit each other: set them as the line says",
+        "values of context, batch or parallel requests contradict each other: set them as the line says",
     ),
     Cause(
         "batch-assertion",
@@ -92,7 +92,7 @@ DRAFT = (
     Cause(
         "draft-head",
         r"borrow_shared_tensor: .{0,100}draft head",
-        "the draft head borrows tensors of the main model and fails where they do not fit together: use the head "
+        "the draft head borrows tensors of the main model and fails if they do not match: use the head "
         "made for "
         f"this model, or {_TURN_OFF_DRAFTING}",
         context=r"GGML_ASSERT|GGML_ABORT|[Aa]ssert",
@@ -107,7 +107,7 @@ DRAFT = (
     Cause(
         "grammar-start",
         r"Failed to initialize samplers|error initializing grammar sampler|common_sampler_init: .{0,80}grammar",
-        "the grammar or JSON schema of a request cannot start: it refuses the text that stands before the answer (an "
+        "the grammar or JSON schema of a request cannot start: it refuses the text before the answer (an "
         "assistant message to continue, the template's thinking block), or is invalid: send no such message together "
         "with "
         "a schema, turn thinking off, use a newer build, else simplify the schema",
@@ -142,7 +142,7 @@ ASSERTIONS = (
         "token-range",
         r"GGML_ASSERT\(i01 >= 0 && i01 < ne01\)|invalid token ?(?:\[|id)|token id .{0,40}out of range"
         r"|GGML_ASSERT\(.{0,40}n_vocab",
-        "a token is beyond the model's vocabulary: the draft model, projector or saved state is of another model",
+        "a token is beyond the model's vocabulary: the draft model, projector or saved state belongs to another model",
     ),
     Cause(
         "rope-positions",
@@ -178,24 +178,22 @@ ASSERTIONS = (
     Cause(
         "media-in-prompt",
         r"GGML_ASSERT\(.{0,40}has_mtmd",
-        "a prompt with pictures or sound meets a feature that works on text only (context shift, reuse of the cache, "
-        "drafting): turn that off, or use a newer build",
+        "a prompt with images or sound needs a feature that supports text only (context shift, reuse of the cache, "
+        "drafting): turn the feature off, or use a newer build",
     ),
     Cause(
         "sequence-assertion",
         r"GGML_ASSERT\(.{0,60}seq_(?:id|pos|tokens)|GGML_ASSERT\(.{0,30}n_seq",
-        "requests in parallel meet a model's memory that does not take them (recurrent layers, unified KV cache), a "
-        "fault of "
-        "this build: use one slot (-np 1), leave --kv-unified and drafting out, or use a newer build",
+        "the model's memory (recurrent layers, unified KV cache) does not support parallel requests, a fault of this "
+        "build: use one slot (-np 1), leave --kv-unified and drafting out, or use a newer build",
         names=_ASSERTION,
     ),
     Cause(
         "shape-assertion",
         r"GGML_ASSERT\((?:ggml_can_(?:repeat|mul_mat)|ggml_are_same_shape|ggml_nelements|\w{1,80}->ne\["
         r"|ggml_is_contiguous)",
-        "tensors of the graph have shapes that do not fit, since the file (or draft model, adapter, projector) does "
-        "not fit "
-        "this build's code for the architecture: use a newer build, or a file converted for it",
+        "tensors of the graph have wrong shapes, because the file (or draft model, adapter, projector) does not "
+        "match this build's code for the architecture: use a newer build, or a file converted for it",
         names=_ASSERTION,
     ),
     Cause(
@@ -240,14 +238,14 @@ REQUESTS = (
     Cause(
         "output-format",
         r"Failed to parse input at pos|does not match the expected|Failed to parse tool call arguments",
-        "the model's output does not have the form of tool calls that its template declares: use a newer build, the "
+        "the model's output does not match the tool call format of its template: use a newer build, the "
         "model's corrected template, or a less quantised model",
         request=True,
     ),
     Cause(
         "prompt-recomputed",
         r"forcing full prompt re-processing",
-        "the prompt is computed anew, as the model's memory (sliding window or recurrent) cannot go back: raise "
+        "the prompt is computed again, because the model's memory (sliding window or recurrent) cannot go back: raise "
         "--ctx-checkpoints, or use --swa-full",
         request=True,
     ),
@@ -270,7 +268,7 @@ REQUESTS = (
         r"|not supported by "
         r"multimodal|failed to (?:process|decode|encode) .{0,12}mtmd|file:// URLs are not allowed|mtmd_helper\w{0,80}: "
         r".{0,60}fail",
-        "the request has a picture, sound or video that the model cannot take: give the projector (mmproj) of this "
+        "the request has an image, sound or video that the model does not accept: give the projector (mmproj) of this "
         "model, or "
         "use a multimodal model",
         request=True,
@@ -301,7 +299,7 @@ REQUESTS = (
     Cause(
         "client-key",
         r"Invalid API Key",
-        "a client sends no or a wrong API key",
+        "a client sends no API key or a wrong one",
         request=True,
     ),
     Cause(
@@ -364,7 +362,7 @@ DEVICES = (
         r"Remote RPC server crashed|RPC .{0,60}(?:failed|mismatch|not supported)|failed to find RPC|Failed to "
         r"connect to \S{1,80}:\d{1,20}|RPC "
         r"server .{0,60}(?:version|fail)",
-        "a remote RPC server does not answer, crashed, or is of another version: run the same build on all hosts",
+        "a remote RPC server does not answer, crashed, or has another version: run the same build on all hosts",
         names=r"connect to (\S{1,60})",
     ),
     Cause(

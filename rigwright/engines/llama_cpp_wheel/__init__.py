@@ -68,7 +68,8 @@ class LlamaCppWheel(LlamaCpp):
         if len(instance.artefacts) != 1:
             others = ", ".join(sorted(one.name for one in instance.artefacts[1:]))
             found.append(
-                f"{instance.engine_name} cannot be installed: its wheel needs others, which nothing installs: {others}"
+                f"{instance.engine_name} cannot be installed: its wheel requires packages that Rigwright does not "
+                f"install: {others}"
             )
         # a wheel that is not locked yet has no version
         if not is_stand_in([wheel]) and wheel.version.rpartition(".")[2] != str(engine.build):

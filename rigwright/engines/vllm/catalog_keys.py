@@ -129,7 +129,7 @@ class VllmVariant(VariantKeys):
         product = sizes[0] * sizes[1] * sizes[2]
         if self.cards and product != self.cards:
             said = " x ".join(map(str, sizes))
-            raise ValueError(f"tensor, pipeline and data parallel sizes that make {self.cards} cards, not {said}")
+            raise ValueError(f"tensor, pipeline and data parallel sizes with the product {self.cards}, not {said}")
         return self
 
     @field_validator("shm_size")

@@ -94,7 +94,7 @@ TEXT_VARIABLES: Mapping[str, str] = {
 RESERVED_VARIABLES: Mapping[str, str] = {
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "makes vLLM unpickle messages",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "lets clients name folders to load",
-    "VLLM_SERVER_DEV_MODE": "opens control endpoints to everyone who reaches the server",
+    "VLLM_SERVER_DEV_MODE": "opens control endpoints to all clients",
     "VLLM_USE_MODELSCOPE": _SERVERS,
     "VLLM_CI_USE_S3": _SERVERS,
     "VLLM_MEDIA_URL_ALLOW_REDIRECTS": _SERVERS,

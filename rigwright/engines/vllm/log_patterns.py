@@ -28,7 +28,7 @@ CAUSES = (
     Cause(
         "is-less-than-desired-gpu-memory-utilization",
         r"is less than desired GPU memory utilization|Free memory on device .{0,60}on startup",
-        "something else uses the card's memory: see nvidia-smi, or lower gpu_memory_utilization",
+        "another program uses the card's memory: see nvidia-smi, or lower gpu_memory_utilization",
         check="N04",
         names=r"on device (\S{1,20} \([\d./ ]{3,20}GiB\))",
     ),
@@ -42,7 +42,7 @@ CAUSES = (
     Cause(
         "fallback",
         r"^[^\n]{0,80}\b(?:WARNING|INFO)\b.{0,300}(?:[Ff]alling back to|will be disabled)",
-        "vLLM uses another part in place of one that does not fit",
+        "vLLM replaces an unsuitable component",
         harmless=True,
         plain=True,
     ),
@@ -105,7 +105,8 @@ CAUSES = (
     Cause(
         "reasoning-parser",
         r"(?:parser|Parser).{0,40}could not locate|tokenizer did not include <",
-        "the reasoning_parser or tool_call_parser is another model's, as the tokenizer lacks its marks: use the one "
+        "the reasoning_parser or tool_call_parser belongs to another model, because the tokenizer lacks its "
+        "markers: use the one "
         "that "
         "the model's page names, or none",
         names=r"\b(\w{1,80}) (?:reasoning|[Tt]ool) ?[Pp]arser|\b(\w{1,80}Parser)",
@@ -115,7 +116,7 @@ CAUSES = (
         r"module '?cutlass[\w.]{0,80}'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute"
         r"|dsl)\S{0,80} "
         r".{0,60}(?:[Ee]rror|attribute)|No module named 'cutlass",
-        "nvidia-cutlass-dsl is of another version than the engine expects: install the version that it pins",
+        "nvidia-cutlass-dsl has another version than the engine expects: install the version that it pins",
     ),
     Cause(
         "heads-not-divisible",
@@ -172,7 +173,7 @@ CAUSES = (
     Cause(
         "unrecognized-arguments",
         r"unrecognized arguments:",
-        "this vLLM has no such option, as of another version or misspelt: remove or rename it",
+        "this vLLM has no such option (another version, or a misspelling): remove or rename it",
         names=r"arguments: (\S{1,80})",
     ),
     Cause(
@@ -218,9 +219,9 @@ CAUSES = (
     Cause(
         "no-attention-backend",
         r"No valid attention backend|No suitable attention backend",
-        "no attention backend of this build can serve this model with these options on this card: the reasons stand "
-        "in the "
-        "line or after it; remove options that all of them name (kv_cache_dtype, block_size, attention_backend); where "
+        "no attention backend of this build can serve this model with these options on this card: the line or the "
+        "next lines contain the reasons; remove options that all of them name (kv_cache_dtype, block_size, "
+        "attention_backend); where "
         "they name sparse, MLA or the compute capability, only another card, a build with a backend for it, or another "
         "model helps",
         names=r"(head_size=\d{1,20}, ?dtype=[\w.]{1,80}(?:, ?kv_cache_dtype=\w{1,80})?)|(head_size=\d{1,20})",
@@ -265,7 +266,7 @@ CAUSES = (
         r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|unhandled (?:cuda"
         r"|system) "
         r"error|NCCL WARN Cuda failure(?!.{0,30}(?:out of memory|invalid device))|peer access is not supported",
-        'NCCL failed, most often since the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container '
+        'NCCL failed, most often because the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container '
         "also needs `--ipc=host`; NCCL_DEBUG=INFO shows the step",
     ),
     Cause(
@@ -274,7 +275,7 @@ CAUSES = (
         r"|VllmWorker-?\S{1,80} died|Worker failed with error|Worker \S{1,80} failed to initialize|RayWorkerProc "
         r".{0,40}(?:failed|died)|Executor failed|Process \S{1,80} .{0,20}died with exit code|Error in inspecting "
         r"model|failed to be inspected",
-        "a worker process ended: its own error stands above in the log",
+        "a worker process ended: its own error is above in the log",
         general=True,
     ),
     Cause(
@@ -312,7 +313,7 @@ CAUSES = (
     Cause(
         "cannot-find-any-model-weights-with",
         r"Cannot find any (?:\w{1,80} )?model weights with|No model weights found in|Cannot find any safetensors",
-        "files of the model are missing",
+        "model files are missing",
         check="W06",
     ),
     Cause(

@@ -35,7 +35,8 @@ MEMORY = (
     Cause(
         "memory-profile",
         r"Error in memory profiling|Initial free memory .{0,120}current free memory",
-        "another process freed or took card memory while vLLM measured it: start when nothing else changes on the card",
+        "another process freed or took card memory while vLLM measured it: start when no other program changes its "
+        "use of the card",
         check="N04",
     ),
     Cause(
@@ -75,7 +76,7 @@ MEMORY = (
         r"exceeds the (?:pre-allocated )?encoder cache|encoder (?:cache|compute) (?:size|budget)|Chunked MM input|to "
         r"be (?:smaller|less) than .{0,60}multimodal|max_tokens_per_mm_item|profil\w{1,80} .{0,60}multi-?modal "
         r".{0,60}fail",
-        "one image, video or sound needs more tokens than a batch has: raise max_num_batched_tokens, or lower "
+        "one image, video or sound needs more tokens than a batch holds: raise max_num_batched_tokens, or lower "
         "limit_mm_per_prompt",
     ),
 )
@@ -122,7 +123,7 @@ PARALLEL = (
         r"|only|requires)|enable_expert_parallel must|[Ee]lastic EP (?:is|requires)",
         "expert parallelism does not fit this model or the other options: remove enable_expert_parallel and "
         "enable_eplb, "
-        "or set what the line names",
+        "or set the options that the line names",
     ),
     Cause(
         "context-parallel",
@@ -133,15 +134,16 @@ PARALLEL = (
         "data-parallel",
         r"data[_ ]parallel\w{0,80}.{0,120}(?:must|only|can't|cannot|not )|DP Coordinator process failed|DP master node"
         r"|Configuration mismatch detected for engine|external_lb|hybrid_lb",
-        "the data-parallel options do not fit each other, the model or another option, or differ between the "
+        "the data-parallel options contradict each other, the model or another option, or differ between the "
         "processes: the "
-        "line has which",
+        "line names it",
     ),
     Cause(
         "engine-start-timeout",
         r"Timed out waiting for (?:new )?engine core processes|Did not receive response from front-end process"
         r"|Timeout waiting for .{0,60}(?:engine|worker)|Worker .{0,30}failed to initialize within",
-        "the engine's processes took longer to start than the limit, as with slow disks or many kernels to compile: "
+        "the engine's processes took longer to start than the limit, for example with slow disks or many kernels to "
+        "compile: "
         "raise VLLM_ENGINE_READY_TIMEOUT_S, and look for an error of a process",
     ),
     Cause(
@@ -166,9 +168,9 @@ PARALLEL = (
         r"|[Kk]v_transfer)"
         r".{0,200}(?:not (?:available|installed|registered|support)|fail|error|mismatch|must|specify|only|invalid"
         r"|set to)|Unsupported connector type|[Kk][Vv] ?[Cc]onnector .{0,100}(?:not found|unknown|failed)",
-        "the transfer of KV caches (kv_transfer_config) does not work: its library is missing or of another version, "
+        "the transfer of KV caches (kv_transfer_config) does not work: its library is missing or has another version, "
         "or "
-        "its options differ between the engines; the line has which",
+        "its options differ between the engines; the line names it",
         names=r"Connector '?(\w{1,60})'?|(\w{2,60}Connector)|(NIXL|LMCache|Mooncake|MoRIIO|FlexKV)|type: (\w{2,60})",
     ),
     Cause(
@@ -232,14 +234,14 @@ DRAFT = (
         r"|speculative_(?:max_model_len|draft_tensor)|prompt_lookup_m\w{1,80}|required by spec-decode|speculative "
         r"decoding settings"
         r"|A speculative model was provided|decreasing num_speculative_tokens|suffix_decoding_|arctic-inference",
-        "values of speculative_config do not fit each other or the model: set num_speculative_tokens and the method as "
+        "values of speculative_config contradict each other or the model: set num_speculative_tokens and the method as "
         "the line says",
         names=r"'(\w{1,40})' is not a valid",
     ),
     Cause(
         "async-scheduling",
         r"[Aa]sync[ _-]scheduling.{0,120}(?:not|only)|does not support async scheduling",
-        "async scheduling does not go with the other options: set async_scheduling = false",
+        "async scheduling excludes other options: set async_scheduling = false",
     ),
     Cause(
         "model-runner",
@@ -255,7 +257,7 @@ QUANTISATION = (
         r"|hidden_size).{0,120}(?:not "
         r"divisible by|not aligned with|must be divisible by).{0,120}|is not divisible by (?:weight quantization )?"
         r"(?:block_[nk]|min_thread|group_size)|Consider reducing tensor_parallel_size",
-        "the quantised weights cannot be split over this number of cards, as their groups would be cut: lower "
+        "the quantised weights cannot be split over this number of cards, because that would cut their groups: lower "
         "tensor_parallel_size (or use pipeline_parallel_size, or expert parallelism)",
     ),
     Cause(
@@ -278,7 +280,7 @@ QUANTISATION = (
         r"of fused",
         "the checkpoint quantises parts of a fused layer differently, which vLLM cannot load: use another "
         "checkpoint, or "
-        "convert it anew with these layers alike",
+        "convert it again with equal quantisation of these layers",
         names=r"(?:shards of|schemes for|fused layer) (\S{1,80})",
     ),
     Cause(
@@ -324,7 +326,7 @@ ADAPTERS = (
         r"|DoRA|[Ll]o[Rr][Aa]\w{0,80} .{0,60}(?:bias|not found|vocab)",
         "the LoRA adapter cannot be loaded: its path or files are wrong, or it has modules, DoRA, bias or vocabulary "
         "that "
-        "this version does not take for this model; the line has which",
+        "this version does not support for this model; the line names it",
         names=r"adapter found for (\S{1,80})|oading lora (\S{1,80})|modules in (.{1,60})",
     ),
 )
@@ -335,7 +337,7 @@ ENGINE = (
         r"does not support `--runner|Unsupported task:|does not support any pooling tasks|API is not supported by "
         r"this model"
         r"|is only supported for (?:generative|pooling) models|does not support (?:the )?[\w ()]{2,40} API",
-        "the model is not made for this kind of request (text, embeddings, scores): set runner and convert for it, or "
+        "the model does not support this kind of request (text, embeddings, scores): set runner and convert for it, or "
         "call the endpoint that fits the model",
         names=r"support (?:the )?([\w ()]{2,40} API)|`(--runner \w{1,80})",
     ),
@@ -366,9 +368,9 @@ ENGINE = (
         "dtype-mix",
         r"expected (?:m1 and m2|mat1 and mat2|scalar type|query, key)|must have the same dtype|Query dtype mismatch"
         r"|self and mat2 must have the same dtype|Input dtype .{0,40}(?:must|not)|expected dtype|[Dd]type mismatch",
-        "tensors of different data types meet, a fault of this version with this model, quantisation, adapter or "
+        "tensors have different data types, a fault of this version with this model, quantisation, adapter or "
         "draft: "
-        "set dtype to what the model's page names, or use another version or quantisation",
+        "set dtype to the model page's value, or use another version or quantisation",
     ),
     Cause(
         "sleep-mode",

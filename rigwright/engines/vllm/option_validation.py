@@ -33,7 +33,7 @@ REMOVED = {
     "ngram-prompt-lookup-min": ("speculative-config = {prompt_lookup_min = ...}", _CLI),
     "log-level": ("the variable VLLM_LOGGING_LEVEL, and uvicorn-log-level", _CLI),
     "enable-reasoning": ("reasoning-parser alone", _CLI),
-    "disable-log-requests": ("nothing: requests are not logged unless enable-log-requests is given", _CLI),
+    "disable-log-requests": ("nothing: requests are only logged with enable-log-requests", _CLI),
     "guided-decoding-backend": ("structured-outputs-config = {backend = ...}", _CLI),
     "swap-space": ("nothing: sequences are always recomputed", _CLI),
     "num-scheduler-steps": ("nothing: there is only one step", _CLI),

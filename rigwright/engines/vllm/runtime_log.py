@@ -137,9 +137,9 @@ REQUEST_CAUSES = (
         r"start token|pop from empty list|partial_json_parser|Error in extracting (?:tool call|reasoning)|[Ee]rror "
         r"(?:trying "
         r"to handle|extracting|in \w{0,80} ?streaming) tool call|MalformedJSON|Unknown role: |channel marker",
-        "the parser of the model's output (tool_call_parser, reasoning_parser, Harmony of gpt-oss) fails at what the "
-        "model "
-        "wrote, a fault of this version or a parser of another model: use the parser for this model and a newer "
+        "the parser of the model's output (tool_call_parser, reasoning_parser, Harmony of gpt-oss) fails on the "
+        "model's output, a fault of this version or a parser of another model: use the parser for this model and a "
+        "newer "
         "version; "
         "the request may succeed again, or without streaming, a forced tool_choice or changes of strict tool calling",
         request=True,

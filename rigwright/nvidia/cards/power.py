@@ -80,7 +80,7 @@ def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | No
     if len(set(limits)) > 1 and len(box.places) < box.declared and not box.recorded:
         seen = f"the bus has {len(box.places)} of {box.declared} cards"
         return Orders(
-            refused=(f"{seen}, their limits differ, and it is not recorded which one is missing: nothing is set",)
+            refused=(f"{seen}, their limits differ, and no record shows which one is missing: no limit is set",)
         )
     given, refused, away = [], [], []
     for gpu_index, watts in enumerate(limits):

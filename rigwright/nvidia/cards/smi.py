@@ -187,7 +187,7 @@ def _text(stdout: str) -> str:
         ValueError: it has a NUL in it.
     """
     if "\0" in stdout:
-        raise ValueError("nvidia-smi reports what is no text")
+        raise ValueError("nvidia-smi prints invalid text")
     return stdout
 
 

@@ -303,7 +303,7 @@ def _describe_unlocked(facts: DriverFacts, known: DriverTables, chosen: list[tup
 def _describe_remedy(fitting: bool, asked: bool) -> str:
     if fitting and asked:
         return "remove driver.branch or driver.source from the inventory, or choose one of those that fit"
-    return "install another release of the distribution, or remove the cards that need something else"
+    return "install another release of the distribution, or remove the cards that need another driver"
 
 
 def _number(one: tuple[int, ArchiveBranches]) -> int:
@@ -326,7 +326,7 @@ def _branch_reason(
 def _warnings(
     facts: DriverFacts, known: DriverTables, cards: tuple[DriverCard, ...], branch: int, *, dkms: bool
 ) -> tuple[str, ...]:
-    found = [f"{one}: it is left as it is" for one in describe_skipped_cards(facts, known)]
+    found = [f"{one}: left unchanged" for one in describe_skipped_cards(facts, known)]
     if dkms and facts.secure_boot == "unknown":
         found.append("the state of Secure Boot cannot be read: if it is on, enrol DKMS's key first")
     # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1153

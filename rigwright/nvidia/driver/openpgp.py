@@ -47,7 +47,7 @@ def parse_openpgp_key(text: str) -> OpenpgpKey:
         raise ValueError("is not a complete OpenPGP key") from None
     keys = [one for one in packets if one.tag == Tag.PublicKey]
     if len(keys) != 1:
-        raise ValueError(f"holds {len(keys)} keys, not one")
+        raise ValueError(f"contains {len(keys)} keys, not one")
     (key,) = keys
     if key.body[:1] != b"\x04":
         version = key.body[0] if key.body else "unknown"
