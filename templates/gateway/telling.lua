@@ -30,6 +30,19 @@ local function quoted(value)
   return value and value ~= "" and cjson.encode(value) or "null"
 end
 
+-- What a request used, once an instance has answered it. An answer that ended early, or names no tokens, is unknown;
+-- what it has named until then counts all the same.
+local function count_usage(request, status, prompt)
+  if not request.instance or status < 200 or status > 299 or not protocols.computes() then return end
+  local output = request.completion or 0
+  local input = prompt or (not request.completion and request.total) or 0
+  local known = request.ended and input + output > 0
+  usage.count(request.name or "", request.model, {
+    requests = 1, input = input, output = output, unknown = known and 0 or 1,
+    cached = math.min(input, math.max(request.reused or 0, request.cached or 0)),
+  }, input + math.max(output, known and 0 or request.events or 0))
+end
+
 -- After each request, however it ended: take back what it held, and say a line of it.
 function telling.log()
   local var = ngx.var
@@ -55,19 +68,6 @@ function telling.log()
       counts.count("first_count " .. request.instance)
     end
   end
-end
-
--- What a request used, once an instance has answered it. An answer that ended early, or names no tokens, is unknown;
--- what it has named until then counts all the same.
-local function count_usage(request, status, prompt)
-  if not request.instance or status < 200 or status > 299 or not protocols.computes() then return end
-  local output = request.completion or 0
-  local input = prompt or (not request.completion and request.total) or 0
-  local known = request.ended and input + output > 0
-  usage.count(request.name or "", request.model, {
-    requests = 1, input = input, output = output, unknown = known and 0 or 1,
-    cached = math.min(input, math.max(request.reused or 0, request.cached or 0)),
-  }, input + math.max(output, known and 0 or request.events or 0))
 end
 
 local function labelled(value)
