@@ -13,7 +13,7 @@ from operator import add
 import click
 
 from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
-from cli.exit_codes import exit_if_unreached
+from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.option_types import JSON_OPTION
 from cli.shell_completion import LIMIT_OPTION
@@ -67,7 +67,8 @@ def usage(inventory: str, limit: str | None, by: str, since: str | None, as_json
     hosts = dict(zip((box.name for box in boxes), map_hosts(boxes, read), strict=True))
     sums = sum_usage((row for one in hosts.values() for row in one.rows), by)
     if as_json:
-        click.echo(json.dumps([{by: name, **asdict(one)} for name, one in sums.items()], indent=2))
+        rows: list[dict[str, object]] = [{by: name, **asdict(one)} for name, one in sums.items()]
+        click.echo(json.dumps([*rows, *unreached_rows(gone)], indent=2))
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow((by, *COLUMNS))

@@ -1,5 +1,6 @@
 """Tokens that the gateway's Lua counts, keeps in a file and limits, and the reports that are made of them."""
 
+import json
 import random
 import re
 from collections.abc import Iterable
@@ -8,12 +9,17 @@ from pathlib import Path
 import pytest
 
 from rigwright.gateway.token_usage import HostUsage, TokenCounts, UsageRow, parse_usage_file, sum_usage
+from roles.gateway.host.router.body import read
+from roles.gateway.host.router.routing import _usage_edit
 from tests.unit.nginx_lua import NginxLua
 
 NOON = 1795953600
 DAY = "2026-11-29"
 CHUNK = 'data: {"choices":[{"delta":{"content":"a \\n\\n \\"usage\\":{\\"prompt_tokens\\":9999}"}}],"usage":null}\n\n'
-USAGE = 'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}}\n\n'
+USAGE = (
+    'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,'
+    '"prompt_tokens_details":{"cached_tokens":4}}}\n\n'
+)
 DONE = "data: [DONE]\n\n"
 
 
@@ -221,3 +227,33 @@ def test_hosts_are_summed_by_key_model_or_day() -> None:
     assert sum_usage(every, "key") == {"-": TokenCounts(1, 1, 1, 0, 0), "alice": TokenCounts(3, 17, 8, 4, 1)}
     assert [*sum_usage(every, "model")] == ["big", "tiny"]
     assert sum_usage(every, "day")["2026-11-28"] == TokenCounts(1, 1, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ({"stream": True}, {"include_usage": True}),
+        ({"stream": True, "stream_options": None}, {"include_usage": True}),
+        ({"stream": True, "stream_options": {}}, {"include_usage": True}),
+        (
+            {"stream": True, "stream_options": {"include_usage": False, "continuous_usage_stats": True, "x": "y"}},
+            {"include_usage": True, "continuous_usage_stats": True},
+        ),
+        ({"stream": True, "stream_options": {"include_usage": True, "x": 1}}, None),
+        # not a stream, or nothing that an engine takes
+        ({"stream": False}, None),
+        ({"stream": True, "stream_options": "all"}, None),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_stream_is_asked_for_its_tokens(body: dict[str, object], changed: object, *, first: bool) -> None:
+    asked = {"model": "é", **body} if first else {**body, "model": "é"}
+    text = json.dumps(asked, ensure_ascii=False).encode()
+    edit = dict(_usage_edit(read(text)))
+    if changed is None:
+        assert edit == {}
+        return
+    start, end = map(int, edit["X-Rw-Edit"].split("-"))
+    made = text[:start] + json.loads(edit["X-Rw-Edit-Text"]).encode() + text[end:]
+    assert json.loads(made) == {**asked, "stream_options": changed}
+    assert made.count(b"stream_options") == 1
