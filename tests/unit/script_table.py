@@ -19,6 +19,7 @@ from rigwright.gateway import deployed_keys, secrets_distribution
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
 from rigwright.gateway.keys_file_version import version_for
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
+from rigwright.gateway.token_usage import render_usage_query
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK, LOCKS
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER, UnitState
 from rigwright.model.installation import InstallJob
@@ -285,6 +286,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
+    "usage": lambda: render_usage_query("rw gateway", "2026-11-01"),
     "packages of ours": lambda: render("look/ledger.sh.j2", ledger=f"{STATE}/owned"),
     "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
