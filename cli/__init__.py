@@ -16,7 +16,7 @@ from cli.prog_name import NAME, prog_name, with_prog_name, with_typed_inventory
 COMMAND_SECTIONS = {
     "Build": ("init", "new", "lock", "bundle", "validate", "plan", "deploy", "switch", "rollback", "remove"),
     "Inspect": ("status", "check", "doctor", "logs", "show"),
-    "Serve": ("chat", "key", "bench"),
+    "Serve": ("chat", "key", "usage", "bench"),
     "Operate": ("start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),
 }

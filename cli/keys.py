@@ -52,6 +52,9 @@ NO_HOSTS_OPTION = click.option(
 @click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
 @click.option("--requests-per-minute", type=WholeNumber(1, keyring.MOST), help="Requests per minute.")
 @click.option("--streams", type=WholeNumber(1, keyring.MOST), help="Concurrent requests.")
+@click.option("--tokens-per-minute", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens in any minute.")
+@click.option("--tokens-per-day", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens per day (UTC).")
+@click.option("--tokens-per-month", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens per month (UTC).")
 @NO_HOSTS_OPTION
 def make(
     inventory: str,
@@ -60,6 +63,9 @@ def make(
     models: str | None,
     requests_per_minute: int | None,
     streams: int | None,
+    tokens_per_minute: int | None,
+    tokens_per_day: int | None,
+    tokens_per_month: int | None,
     no_hosts: bool,
 ) -> None:
     """Make a client's key, and print it once.
@@ -85,6 +91,9 @@ def make(
             models=opened,
             requests_per_minute=requests_per_minute,
             streams=streams,
+            tokens_per_minute=tokens_per_minute,
+            tokens_per_day=tokens_per_day,
+            tokens_per_month=tokens_per_month,
             made=_current_time().date().isoformat(),
         )
         return there.with_key(name, key)
@@ -237,6 +246,8 @@ def _has_same_keys(one: DeployedKeys, ring: ClientKeyring) -> bool:
 def _describe_limits(key: ClientKey) -> str:
     parts = [f"{key.requests_per_minute}/min"] if key.requests_per_minute else []
     parts += [format_count(key.streams, "stream")] if key.streams else []
+    for limit in keyring.TOKEN_LIMITS:
+        parts += [f"{getattr(key, limit)} tokens/{limit.rpartition('_')[2]}"] if getattr(key, limit) else []
     return ", ".join(parts) or "none"
 
 

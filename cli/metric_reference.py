@@ -43,6 +43,16 @@ METRICS = (
         "rigwright_gateway_first_content_seconds_sum", "instance", "Sum of the times to the first content"
     ),
     MetricDescription("rigwright_gateway_first_content_seconds_count", "instance", "Number of those times"),
+    MetricDescription(
+        "rigwright_gateway_key_tokens_total",
+        "key, model, kind",
+        "Tokens of a key since the gateway's start: `input`, `output`, and `cached` of the input",
+    ),
+    MetricDescription(
+        "rigwright_gateway_key_unknown_total",
+        "key, model",
+        "Answered requests whose tokens are unknown, or not all known",
+    ),
     MetricDescription("rigwright_gateway_under_way", "instance", "Requests under way"),
     MetricDescription("rigwright_gateway_ready", "instance", "1 if the instance accepts requests"),
 )

@@ -35,6 +35,7 @@ NUMBERS = (
     "ITL P99 ms",
     *("req/s", "QPS", "failed", "running", "waiting", "KV %"),
     *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
+    *("requests", "input", "output", "cached", "unknown"),
     *("CV %", "runs", "TTFT ms", "accepted", "change %"),
 )
 MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken

@@ -101,6 +101,8 @@ class Kind(ABC):
     """Whether it refuses requests for another model than the one that it serves."""
     salts_prompts: ClassVar[bool] = False
     """Whether requests may have a `cache_salt`, by which its prefix cache keeps them apart from all others."""
+    has_stream_usage: ClassVar[bool] = False
+    """Whether its streams name their tokens if a request has `stream_options.include_usage`."""
     unsalted_paths: ClassVar[tuple[str, ...]] = ()
     """Those of its paths that ignore a `cache_salt`."""
     causes: ClassVar[tuple[Cause, ...]] = ()

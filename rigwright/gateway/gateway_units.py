@@ -36,6 +36,8 @@ ADMIN = f"{RUNTIME}/admin.sock"
 SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
 LOGS = "/var/log/rigwright_gateway"
 LOG = f"{LOGS}/access.log"
+# Tokens by key and model: this and a day (UTC).
+USAGE = f"{LOGS}/usage-"
 # By which logrotate, once a day, begins another one.
 ROTATION = f"/etc/logrotate.d/{secrets_distribution.GATEWAY}"
 # Seconds between looks at an instance that is silent, and until one that has not answered a probe is left out. Answers
@@ -95,6 +97,7 @@ def router_settings(
                 "sticky": one.sticky,
                 "allow_fields": list(one.allow_fields),
                 "salted": one.cache_isolation == "key",
+                "usage_on_request": one.usage_on_request,
             }
             for one in offers_of(instances, gateway_entry)
         },
@@ -105,6 +108,7 @@ def router_settings(
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
         "admin": ADMIN,
+        "usage": USAGE,
     }
     text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(nginx_conf.load_lua_modules()), sort_keys=True)
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}

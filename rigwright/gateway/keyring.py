@@ -33,7 +33,9 @@ MAXIMUM = 4 * 1024 * 1024  # bytes: some 20,000 keys
 SHOWN = 16  # digits of a SHA-256 that a key goes by between nginx and router
 RANDOM = 32  # bytes
 LISTED = 6  # versions on a line of the file
-MOST = 1_000_000  # of whatever is limited
+MOST = 1_000_000  # of whatever is limited, but tokens
+MOST_TOKENS = 10**12
+TOKEN_LIMITS = ("tokens_per_minute", "tokens_per_day", "tokens_per_month")
 PATIENCE = 30.0  # seconds for which another process that changes the file is waited for
 
 
@@ -52,6 +54,7 @@ def _moment(value: object) -> datetime:
 ModelName = Annotated[str, AfterValidator(_model)]
 Moment = Annotated[datetime, PlainValidator(_moment), PlainSerializer(datetime.isoformat)]
 Limit = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+TokenLimit = Annotated[int, Field(ge=1, le=MOST_TOKENS, strict=True)]
 
 
 class RotatedKey(FrozenModel):
@@ -70,6 +73,9 @@ class ClientKey(FrozenModel):
     )
     requests_per_minute: Limit | None = Field(default=None, description="Requests per minute.")
     streams: Limit | None = Field(default=None, description="Concurrent requests.")
+    tokens_per_minute: TokenLimit | None = Field(default=None, description="Input and output tokens in any minute.")
+    tokens_per_day: TokenLimit | None = Field(default=None, description="Input and output tokens per day (UTC).")
+    tokens_per_month: TokenLimit | None = Field(default=None, description="Input and output tokens per month (UTC).")
     made: Day = Field(description="Creation date (UTC).")
     old: RotatedKey | None = Field(default=None, description="The previous key, while it is still valid.")
 
@@ -214,6 +220,7 @@ def _render_table(name: str, key: ClientKey) -> str:
         "models": json.dumps(list(key.models)) if key.models else "",
         "requests_per_minute": str(key.requests_per_minute or ""),
         "streams": str(key.streams or ""),
+        **{limit: str(getattr(key, limit) or "") for limit in TOKEN_LIMITS},
         "made": key.made,
         "old": f'{{sha256 = "{key.old.sha256}", until = {key.old.until:%Y-%m-%dT%H:%M:%SZ}}}' if key.old else "",
     }
@@ -297,6 +304,8 @@ def _row(name: str, key: ClientKey, sha256: str) -> dict[str, object]:
         "models": list(key.models) if key.models else None,
         "requests_per_minute": key.requests_per_minute,
         "streams": key.streams,
+        # only where it has one: other keys stay the version that they are
+        **{limit: getattr(key, limit) for limit in TOKEN_LIMITS if getattr(key, limit)},
     }
 
 

@@ -151,4 +151,5 @@ def _is_stronger(one: Mapping[str, object], other: Mapping[str, object] | None) 
 
 
 def _rights(one: Mapping[str, object]) -> tuple[object, ...]:
-    return tuple(str(one.get(field)) for field in ("models", "requests_per_minute", "streams"))
+    fields = ("models", "requests_per_minute", "streams", "tokens_per_minute", "tokens_per_day", "tokens_per_month")
+    return tuple(str(one.get(field)) for field in fields)

@@ -21,6 +21,8 @@ PATHS = (*COMPLETIONS, "embeddings", "rerank", *MESSAGES)
 CONNECTIONS = 4096
 # What is counted: some 100 bytes for each instance, key and kind of answer. A reload that changes it loses the counts.
 MEMORY = "4m"
+# Tokens by key, model and day: some 1,300 bytes for each key and model that is used on a day, and as much again.
+USAGE_MEMORY = "8m"
 # What nginx answers by itself.
 ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 500, 501, 502, 503, 504, 505, 507)
 
@@ -98,6 +100,7 @@ def render_nginx_conf(door: NginxSettings, owned: str) -> str:
         modules=MODULES,
         connections=CONNECTIONS,
         memory=MEMORY,
+        usage_memory=USAGE_MEMORY,
         errors=ERRORS,
         paths=PATHS,
     )

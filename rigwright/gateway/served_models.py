@@ -38,6 +38,11 @@ class GatewayModel:
         return min((one.variant.capacity or (SLOTS, 0))[0] for one in self.instances)
 
     @property
+    def usage_on_request(self) -> bool:
+        """Whether streams of all its instances name their tokens if the request asks for that."""
+        return all(kind_of(one).has_stream_usage for one in self.instances)
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Those after `/v1/` that all of its instances have, and where caches are kept apart none that ignores that."""
         first, *others = (kind_of(one).paths(one) for one in self.instances)

@@ -153,6 +153,9 @@ function answers.headers()
     request.untranslated, request.left = {}, MOST_ERROR
     header["Content-Type"], header["Content-Length"] = "application/json", nil
   end
+  local streamed = requests.current()
+  -- the event that is left out was counted
+  if streamed and streamed.hides_usage then header["Content-Length"] = nil end
   local kind = header["Content-Type"]
   if type(kind) == "string" and kind:find("^text/event%-stream") then
     -- for an nginx of the operator's on the way

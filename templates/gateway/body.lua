@@ -23,10 +23,8 @@ local function copy(file, bytes)
   end
 end
 
--- Put a text, as JSON, where these bytes are, and after it the member that salts the prompt, if any; where it ends then.
-function body.replace(first, last, name, salt)
-  local text = cjson.encode(name)
-  if salt then text = text .. ',"cache_salt":' .. cjson.encode(salt) end
+-- Put a text where these bytes are; where it ends then.
+function body.splice(first, last, text)
   local data = ngx.req.get_body_data()
   if data then
     ngx.req.set_body_data(data:sub(1, first) .. text .. data:sub(last + 1))
@@ -42,6 +40,13 @@ function body.replace(first, last, name, salt)
   ngx.req.finish_body()
   file:close()
   return first + #text
+end
+
+-- Put a text, as JSON, where these bytes are, and after it the member that salts the prompt, if any; where it ends then.
+function body.replace(first, last, name, salt)
+  local text = cjson.encode(name)
+  if salt then text = text .. ',"cache_salt":' .. cjson.encode(salt) end
+  return body.splice(first, last, text)
 end
 
 return body

@@ -10,6 +10,7 @@ local requests = require("requests")
 local settings = require("settings")
 local telling = require("telling")
 local upload = require("upload")
+local usage = require("usage")
 local watching = require("watching")
 
 local fail = answers.fail
@@ -28,6 +29,7 @@ local SINGLE = {
 }
 
 local gateway = {
+  finish = usage.flush,
   failed = answers.failed, headers = answers.headers, page = answers.page,
   watch = function() return watching.watch() or answers.translate() end,
   log = telling.log,
@@ -44,11 +46,13 @@ function gateway.init(path, posts, of_process)
   callers.init()
   connections.init(of_process)
   paths.init(posts)
+  usage.init()
 end
 
 function gateway.begin()
   counts.begin()
   connections.begin()
+  usage.begin()
 end
 
 local function preflight(headers)
@@ -133,9 +137,9 @@ function gateway.check()
   if wanted == "POST" and not (length and length <= LIGHT) then return ngx.exec("@heavy") end
 end
 
-local function later(request, status, message, seconds)
+local function later(request, status, message, seconds, code)
   counts.give(request)
-  return fail(status, message, { retry = seconds })
+  return fail(status, message, { retry = seconds, code = code })
 end
 
 -- The body of who may ask. Its bytes are taken until the request is answered.
@@ -160,6 +164,18 @@ local function place(request)
   end
 end
 
+-- Have a stream name its tokens at its end, as the router says where in the body. The client did not ask for that event.
+local function ask_for_usage(request, span, quoted)
+  local places, text = body.span(span, quoted)
+  if not places or not text or not request.span then return end
+  body.splice(places[1], places[2], text)
+  if places[1] < request.span[1] then
+    local longer = #text - (places[2] - places[1])
+    request.span[1], request.span[2] = request.span[1] + longer, request.span[2] + longer
+  end
+  request.hides_usage = true
+end
+
 -- After the router has let a request through: limits, and an instance.
 function gateway.serve()
   local var, request = ngx.var, requests.current()
@@ -178,12 +194,15 @@ function gateway.serve()
     if limit and streams > limit then
       return later(request, 429, "this key may have " .. limit .. " requests under way at once", SOON)
     end
+    local used, seconds = usage.refusal(request.name, var.rw_tokens)
+    if used then return later(request, 429, used, seconds, "rate_limit_exceeded") end
   end
   local ready = #instances.ready(model)
   if ready == 0 then return later(request, 503, "no instance of this model answers now", LATER) end
   if counts.take(request, "model " .. request.model) > model.slots * ready + model.queue then
     return later(request, 429, "too many requests are waiting for this model", SOON)
   end
+  ask_for_usage(request, var.upstream_http_x_rw_edit, var.upstream_http_x_rw_edit_text)
   return place(request)
 end
 

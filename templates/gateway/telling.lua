@@ -5,6 +5,8 @@ local counts = require("counts")
 local instances = require("instances")
 local requests = require("requests")
 local settings = require("settings")
+local protocols = require("protocols")
+local usage = require("usage")
 
 local telling = {}
 
@@ -28,6 +30,19 @@ local function quoted(value)
   return value and value ~= "" and cjson.encode(value) or "null"
 end
 
+-- What a request used, once an instance has answered it. An answer that ended early, or names no tokens, is unknown;
+-- what it has named until then counts all the same.
+local function count_usage(request, status, prompt)
+  if not request.instance or status < 200 or status > 299 or not protocols.computes() then return end
+  local output = request.completion or 0
+  local input = prompt or (not request.completion and request.total) or 0
+  local known = request.ended and input + output > 0
+  usage.count(request.name or "", request.model, {
+    requests = 1, input = input, output = output, unknown = known and 0 or 1,
+    cached = math.min(input, math.max(request.reused or 0, request.cached or 0)),
+  }, input + math.max(output, known and 0 or request.events or 0))
+end
+
 -- After each request, however it ended: take back what it held, and say a line of it.
 function telling.log()
   local var = ngx.var
@@ -44,6 +59,7 @@ function telling.log()
     )
   end
   counts.count(("requests %d %s %s"):format(status, request.instance or "", request.model or ""))
+  count_usage(request, status, prompt)
   if request.instance then
     counts.count("prompt_tokens " .. request.instance, prompt or 0)
     counts.count("completion_tokens " .. request.instance, request.completion or 0)
@@ -100,6 +116,20 @@ function telling.metrics()
     -- from nothing on: a rate does not see the first of a series that begins with it
     for name in pairs(settings.instances) do found[name] = found[name] or 0 end
     for _, name in ipairs(sorted(found)) do sample(lines, one[2], "instance=" .. labelled(name), found[name]) end
+  end
+  totals(lines, "key_tokens_total", "counter")
+  local used = usage.totals()
+  for _, one in ipairs(used) do
+    local key, model, numbers = unpack(one)
+    for _, kind in ipairs({ "input", "output", "cached" }) do
+      local labels = ("key=%s,model=%s,kind=%s"):format(labelled(key), labelled(model), labelled(kind))
+      sample(lines, "key_tokens_total", labels, ("%d"):format(numbers[kind] or 0))
+    end
+  end
+  totals(lines, "key_unknown_total", "counter")
+  for _, one in ipairs(used) do
+    local labels = ("key=%s,model=%s"):format(labelled(one[1]), labelled(one[2]))
+    sample(lines, "key_unknown_total", labels, ("%d"):format(one[3].unknown or 0))
   end
   totals(lines, "under_way", "gauge")
   totals(lines, "ready", "gauge")

@@ -136,7 +136,7 @@ OLDER = (
     *("metrics_are_for_those_who_are_declared", "nobody_gets_a_tunnel", "no_lua_is_compiled_as_it_runs"),
     *("slow_bodies_take_nothing_and_end", "broken_chunks_end_no_process", "refusals_write_no_line_each_to_the_journal"),
     *("anthropics_clients_are_answered_with_a_key_in_either_header", "errors_of_engines_get_its_shape"),
-    "refusals_have_its_shape",
+    *("refusals_have_its_shape", "tokens_are_counted_by_key_and_outlive_nginx", "a_key_has_its_tokens_and_no_more"),
 )
 
 

@@ -60,7 +60,15 @@ def key_entry(clear: str, name: str, **limits: object) -> dict[str, object]:
 
 def model_entry(*instances: str, **more: object) -> dict[str, object]:
     """An entry of the settings' models."""
-    usual = {"paths": [CHAT, "completions"], "queue": 64, "sticky": "", "slots": 4, "allow_fields": [], "salted": False}
+    usual = {
+        "paths": [CHAT, "completions"],
+        "queue": 64,
+        "sticky": "",
+        "slots": 4,
+        "allow_fields": [],
+        "salted": False,
+        "usage_on_request": False,
+    }
     return {"instances": list(instances), "engine_name": {one: f"{one}.gguf" for one in instances}, **usual, **more}
 
 

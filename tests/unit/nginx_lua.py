@@ -19,7 +19,31 @@ local function without_case(values)
     __newindex = function(_, name, value) values[name:lower()] = value end,
   })
 end
-local kept, sent = {}, {}
+local sent = {}
+local function dictionary(kept)
+  return {
+    get = function(_, name) return kept[name] end,
+    set = function(_, name, value) kept[name] = value end,
+    add = function(_, name, value)
+      if kept[name] ~= nil then return nil, "exists" end
+      kept[name] = value
+      return true
+    end,
+    delete = function(_, name) kept[name] = nil end,
+    safe_add = function(self, name, value) return self:add(name, value) end,
+    incr = function(_, name, by, first)
+      local before = kept[name] or first
+      if not before then return nil, "not found" end
+      kept[name] = before + by
+      return kept[name]
+    end,
+    get_keys = function()
+      local names = {}
+      for name in pairs(kept) do names[#names + 1] = name end
+      return names
+    end,
+  }
+end
 ngx = {
   var = { binary_remote_addr = "\\10\\0\\0\\1", remote_port = "9" }, arg = {}, is_subrequest = false,
   status = 200, header = without_case(sent), HTTP_OK = 200, ALERT = 1,
@@ -28,16 +52,16 @@ ngx = {
     for name, value in pairs(sent) do copy[name] = value end
     return copy
   end },
-  shared = { rigwright = {
-    get = function(_, name) return kept[name] end,
-    set = function(_, name, value) kept[name] = value end,
-    incr = function(_, name, by, first) kept[name] = (kept[name] or first) + by return kept[name] end,
-  } },
-  worker = { pid = function() return 7 end },
+  shared = {},
+  time = function() return ngx.now_is end,
+  now_is = 1795910400,
+  log = function(_, ...) ngx.logged = table.concat({ ... }) end,
+  worker = { pid = function() return 7 end, id = function() return 0 end },
   md5_bin = md5,
   print = function(text) ngx.printed = text end,
   exit = function(status) ngx.exited = status end,
 }
+ngx.shared.rigwright, ngx.shared.rigwright_usage = dictionary({}), dictionary({})
 package.preload["cjson"] = function()
   return { null = json.null, decode = json.decode, encode = function(value)
     if type(value) ~= "table" then return json.encode(value) end

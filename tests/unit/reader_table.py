@@ -15,6 +15,7 @@ from rigwright.declaration.host_groups import rig_entries
 from rigwright.engines import kinds, metrics
 from rigwright.engines.llama_cpp import option_table
 from rigwright.engines.vllm import option_snapshot
+from rigwright.gateway import token_usage
 from rigwright.host import deploy_lock_state
 from rigwright.inventory import RIG_KEYS
 from rigwright.model import download_origins
@@ -261,6 +262,10 @@ READERS: dict[str, ReaderRow] = {
         lambda content, _: safetensors.parse_shards(content),
         (json_bytes({"weight_map": {"a": "a.safetensors"}}),),
         (safetensors.BrokenSafetensors,),
+    ),
+    "rigwright/gateway/token_usage.py": ReaderRow(
+        text_reader(lambda said: token_usage.parse_usage_file("2026-11-01", said)),
+        (b"- tiny 1 7 3 0 0\nalice tiny 12 84 36 4 1\nend\n",),
     ),
     "roles/progress.py": ReaderRow(text_reader(progress.parse_progress_document), (json_bytes(PROGRESS),)),
     "roles/envs/host/lists.py": ReaderRow(

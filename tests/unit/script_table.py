@@ -13,6 +13,7 @@ from rigwright.fetch_job_spec import job_network
 from rigwright.gateway import deployed_keys, secrets_distribution
 from rigwright.gateway.keys_file_version import version_for
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT
+from rigwright.gateway.token_usage import render_usage_query
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.host.systemd import UnitState
 from rigwright.model.inventory_schema import DriverEntry
@@ -165,6 +166,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
+    "usage": lambda: render_usage_query("rw gateway", "2026-11-01"),
     "packages of ours": lambda: render("look/ledger.sh.j2", ledger=f"{STATE}/owned"),
     "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),

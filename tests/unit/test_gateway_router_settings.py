@@ -62,6 +62,7 @@ def changed(where: str, value: object) -> dict[str, Any]:
         ("fields", [{"kind": "harmless"}], "fields/0/kind: must be one of absent"),
         ("models/qwen3/allow_fields", ["chat_templat"], "models/qwen3/allow_fields: there is no rule chat_templat"),
         ("models/qwen3/salted", 1, "models/qwen3/salted: must be true or false"),
+        ("models/qwen3/usage_on_request", None, "models/qwen3/usage_on_request: must be true or false"),
     ],
 )
 def test_settings_that_are_wrong_say_where(tmp_path: Path, where: str, value: object, said: str) -> None:

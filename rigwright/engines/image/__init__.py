@@ -79,6 +79,7 @@ class Image(InstallingKind):
     startup_patterns = IMAGE_VLLM.startup_patterns
     validates_model_name = IMAGE_VLLM.validates_model_name
     salts_prompts = IMAGE_VLLM.salts_prompts
+    has_stream_usage = IMAGE_VLLM.has_stream_usage
     unsalted_paths = IMAGE_VLLM.unsalted_paths
     metric_names = IMAGE_VLLM.metric_names
 

@@ -43,6 +43,7 @@ class LlamaCpp(InstallingKind):
     variant_keys = LlamaVariant
     packages: ClassVar[tuple[str, ...]] = ("cmake", "g++", "ninja-build")
     program = "llama-server"
+    has_stream_usage = True
     artefact_noun = "source"
     causes = log_patterns.CAUSES
     request_log = log_patterns.REQUEST_LOG

@@ -72,6 +72,7 @@ class Vllm(Kind):
     startup_patterns = runtime_log.STARTUP_PATTERNS
     validates_model_name = True
     salts_prompts = True
+    has_stream_usage = True
     # vllm/entrypoints/anthropic/protocol.py: 0.21.0 has no cache_salt; 0.33.0 has one, but not where tokens are counted
     unsalted_paths = MESSAGES
 

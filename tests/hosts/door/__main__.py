@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from door import answering, drain_cases, harmful, hostile, limiting, messages, taken, talking, uploading
+from door import answering, counting, drain_cases, harmful, hostile, limiting, messages, taken, talking, uploading
 from door.world import Case, World, until
 
 RESULTS = "results.json"
@@ -26,7 +26,7 @@ BUSY = {
 # those that wait longest first
 CASES: dict[str, Case] = {
     name: case
-    for module in (uploading, hostile, answering, limiting, drain_cases, talking, harmful, messages, taken)
+    for module in (uploading, hostile, answering, limiting, counting, drain_cases, talking, harmful, messages, taken)
     for name, case in vars(module).items()
     if inspect.iscoroutinefunction(case) and case.__module__ == module.__name__ and name[:1] != "_" and name != "idle"
 }

@@ -19,7 +19,8 @@ from door.engines import Engine
 
 ALICE = "rw-" + "a" * 43
 OFTEN = "rw-" + "b" * 43
-"""Keys: of one who may have eight requests under way, and of one who may ask once a minute."""
+THRIFTY = "rw-" + "c" * 43
+"""Keys: of one who may have eight requests under way, of one who may ask once a minute, and of one with few tokens."""
 # systemd's way to hand sockets over (sd_listen_fds(3)).
 HANDED = """
 import os, sys
@@ -46,6 +47,7 @@ SETTINGS: dict[str, object] = {
             "sticky": "header:x-session-id",
             "allow_fields": [],
             "salted": False,
+            "usage_on_request": False,
         }
     },
     "aliases": {"gpt-4o": "tiny"},
@@ -88,7 +90,8 @@ class World:
         for name in ("router", "links", "out", "engines"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
-        (self.folder / "log").unlink(missing_ok=True)
+        for file in (self.folder / "log", *self.folder.glob("usage-*")):
+            file.unlink(missing_ok=True)
         # of bodies that nginx had not come to take away when the case before was over
         shutil.rmtree(self.folder / "run/body", ignore_errors=True)
         self.asked = 0
@@ -115,6 +118,7 @@ class World:
             for name, key, limits in (
                 ("alice", ALICE, {"requests_per_minute": None, "streams": 8}),
                 ("often", OFTEN, {"requests_per_minute": 1, "streams": None}),
+                ("thrifty", THRIFTY, {"requests_per_minute": None, "streams": None, "tokens_per_day": 25}),
             )
             for one in [hashlib.sha256(key.encode()).hexdigest()]
         ]
@@ -136,6 +140,7 @@ class World:
         """Write the settings."""
         tiny = {**SETTINGS["models"]["tiny"], **changed}  # type: ignore[index]
         own = {"links": f"{self.folder}/links", "out": f"{self.folder}/out", "digest": digest}
+        own["usage"] = f"{self.folder}/usage-"
         own["admin"] = f"{self.folder}/run/admin.sock"
         text = json.dumps({**SETTINGS, **own, "models": {"tiny": tiny}})
         (self.folder / "conf/settings.json").write_text(text)

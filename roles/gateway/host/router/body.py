@@ -68,8 +68,13 @@ class ParsedBody:
     """Where the conversation's value is."""
     members: Mapping[str, Any]
     """The values of the outermost object by name: numbers as floats, texts with a character for each byte."""
-    sizes: Mapping[str, int]
-    """Bytes of each of them as it is written."""
+    spans: Mapping[str, tuple[int, int]]
+    """Where each of them is, as `span` has it."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each member as it is written."""
+        return {key: last - start for key, (start, last) in self.spans.items()}
 
 
 def read(body: bytes | bytearray) -> ParsedBody:
@@ -97,8 +102,7 @@ def read(body: bytes | bytearray) -> ParsedBody:
         raise InvalidBody("the body must name a model", "model")
     first, end = spans["model"]
     talk = next((spans[one] for one in TALKS if one in spans), None)
-    sizes = {key: last - start for key, (start, last) in spans.items()}
-    return ParsedBody(_name(body[first:end]), (first, end), members.get("stream") is True, text, talk, members, sizes)
+    return ParsedBody(_name(body[first:end]), (first, end), members.get("stream") is True, text, talk, members, spans)
 
 
 def beginning(asked: ParsedBody) -> str:

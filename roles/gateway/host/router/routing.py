@@ -18,6 +18,10 @@ from .settings import Listener, Model, Settings
 MOST_LOGGED = 128
 """Characters of a model's name that the log shows."""
 SALT = "rigwright cache salt"
+STREAM_OPTIONS = ("chat/completions", "completions")
+"""Paths whose streams have `stream_options`; those of the others name their tokens unasked."""
+STREAM_MEMBERS = ("continuous_usage_stats", "include_obfuscation")
+"""Of `stream_options`, beside `include_usage`: vLLM's, and OpenAI's."""
 NAMED = 50
 """Models that an error names at most."""
 _PATH = re.compile(r"[a-z][a-z0-9_/-]{0,63}")
@@ -78,7 +82,10 @@ class Router:
             refusal = (("X-Rw-Refusal", "rate"), ("X-Rw-Retry", str(wait)))
             return Answer(403, (*refusal, ("X-Rw-Key", key.id), ("X-Rw-Name", key.name)))
         streams = "" if key.streams is None else str(key.streams)
-        return Answer(204, (("X-Rw-Key", key.id), ("X-Rw-Name", key.name), ("X-Rw-Streams", streams)))
+        limits = (key.tokens_per_minute, key.tokens_per_day, key.tokens_per_month)
+        tokens = " ".join("-" if one is None else str(one) for one in limits)
+        of_key = (("X-Rw-Key", key.id), ("X-Rw-Name", key.name), ("X-Rw-Streams", streams), ("X-Rw-Tokens", tokens))
+        return Answer(204, of_key)
 
     def _rights(self, request: Request) -> list[str] | None:
         """The models that a caller may use; None: the key is not known any more."""
@@ -134,6 +141,7 @@ class Router:
                 ("X-Rw-Salt", salt),
                 ("X-Rw-Sticky", _sticky(request, model, asked)),
                 ("X-Rw-Stream", "1" if asked.stream else "0"),
+                *(_usage_edit(asked) if path in STREAM_OPTIONS and model.usage_on_request else ()),
             ),
         )
 
@@ -163,6 +171,26 @@ def _judge_fields(rules: RuleSet, asked: body.ParsedBody, salted: bool) -> None:
         rules.judge(asked.members, asked.sizes)
     except Violation as violation:
         raise body.InvalidBody(str(violation), violation.place) from None
+
+
+def _usage_edit(asked: body.ParsedBody) -> tuple[tuple[str, str], ...]:
+    """Where and how the body changes, so that its stream names its tokens; nothing if it does so already.
+
+    Members that engines know keep their values. What is no object is the engine's to refuse.
+    """
+    options = asked.members.get("stream_options")
+    if not asked.stream or not (options is None or isinstance(options, dict)):
+        return ()
+    if options and options.get("include_usage") is True:
+        return ()
+    kept = {name: options[name] for name in STREAM_MEMBERS if isinstance(options.get(name), bool)} if options else {}
+    value = json.dumps({"include_usage": True, **kept}, separators=(",", ":"))
+    if "stream_options" in asked.spans:
+        (first, end), text = asked.spans["stream_options"], value
+    else:
+        first = end = asked.span[1]
+        text = f',"stream_options":{value}'
+    return (("X-Rw-Edit", f"{first}-{end}"), ("X-Rw-Edit-Text", json.dumps(text)))
 
 
 def _sticky(request: Request, model: Model, asked: body.ParsedBody) -> str:

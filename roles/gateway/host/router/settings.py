@@ -54,6 +54,8 @@ class Model:
     """What the fields of requests are judged by, for each of `paths`."""
     salted: bool
     """Whether prefix caches of its engines are kept apart by key."""
+    usage_on_request: bool = False
+    """Whether its streams name their tokens if a request has `stream_options.include_usage`."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class Key:
     requests_per_minute: int | None
     streams: int | None
     """At a time."""
+    tokens_per_minute: int | None = None
+    tokens_per_day: int | None = None
+    """UTC."""
+    tokens_per_month: int | None = None
+    """UTC."""
     until: int | None = None
     """Seconds since 1970 from which on it opens nothing; None: it stays."""
 
@@ -158,6 +165,9 @@ def read_keys(path: Path) -> Keys:
             models=one.names("models"),
             requests_per_minute=one.count("requests_per_minute"),
             streams=one.count("streams"),
+            tokens_per_minute=one.count("tokens_per_minute"),
+            tokens_per_day=one.count("tokens_per_day"),
+            tokens_per_month=one.count("tokens_per_month"),
             until=one.take("until", int, "seconds since 1970") if one in ending else None,
         )
         if key.id in by_id or not key.sha256.startswith(key.id):
@@ -200,6 +210,7 @@ def _model(one: _Table, rules: list[FieldRule]) -> Model:
         *(instances, names, paths, one.text("sticky", _STICKY)),
         rules={path: RuleSet([rule for rule in judging if path in rule.paths or not rule.paths]) for path in paths},
         salted=one.take("salted", bool, "true or false"),
+        usage_on_request=one.take("usage_on_request", bool, "true or false"),
     )
 
 
