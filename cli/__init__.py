@@ -17,7 +17,7 @@ COMMAND_SECTIONS = {
     "Build": ("init", "new", "lock", "bundle", "validate", "plan", "deploy", "switch", "rollback", "remove"),
     "Inspect": ("status", "check", "doctor", "logs", "show"),
     "Serve": ("chat", "key", "bench"),
-    "Operate": ("start", "stop", "restart", "ssh"),
+    "Operate": ("rollout", "start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),
 }
 LEFT = ("Build", "Operate")  # sections of the help's left column
