@@ -20,7 +20,7 @@ COMMAND_SECTIONS = {
     "Operate": ("rollout", "start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),
 }
-LEFT = ("Build", "Operate")  # sections of the help's left column
+LEFT = ("Build", "Develop")  # sections of the help's left column
 # modules of several verbs
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "rollback", "remove"), "deploy_verbs"),
