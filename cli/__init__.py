@@ -17,10 +17,10 @@ COMMAND_SECTIONS = {
     "Build": ("init", "new", "lock", "bundle", "validate", "plan", "deploy", "switch", "rollback", "remove"),
     "Inspect": ("status", "check", "doctor", "logs", "show"),
     "Serve": ("chat", "key", "usage", "bench"),
-    "Operate": ("start", "stop", "restart", "ssh"),
+    "Operate": ("rollout", "start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),
 }
-LEFT = ("Build", "Operate")  # sections of the help's left column
+LEFT = ("Build", "Develop")  # sections of the help's left column
 # modules of several verbs
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "rollback", "remove"), "deploy_verbs"),

@@ -147,8 +147,8 @@ def speed(
                 break
             if boot and made[-1][0].ended:
                 continue  # what could not be measured is not restarted to be measured again
-            done = _measure_instance(box, one, effort, interrupt, beside_others, again=boot > 0)
-            made.append((done, _save_run(inventory, done, accept and boot == boots - 1)))
+            done = measure_instance(box, one, effort, interrupt, beside_others, again=boot > 0)
+            made.append((done, save_run(inventory, done, accept and boot == boots - 1)))
     finally:
         # whatever ends it, what came until then is told
         if file:
@@ -191,7 +191,7 @@ def _restart_instance(box: ConnectedHost, instance: Instance) -> None:
         raise NotAsDeclared(f"{box.name}: {instance.unit} does not start again: {printable(answer.complaint)}")
 
 
-def _measure_instance(
+def measure_instance(
     box: ConnectedHost,
     instance: Instance,
     effort: SpeedEffort,
@@ -199,6 +199,12 @@ def _measure_instance(
     beside_others: bool,
     again: bool = False,
 ) -> SpeedMeasurement:
+    """Measure an instance under the deploy lock of its box; with `again`, after a restart.
+
+    Raises:
+        InvalidRequest: others use the box or the instance, or it does not run as declared.
+        HostUnreached: the connection is gone.
+    """
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     with hold_deploy_lock(box, f"bench speed of {instance.name} of {box.rig.inventory}") as lock:
         try:
@@ -255,8 +261,8 @@ def print_changes(changes: Sequence[str]) -> None:
     print_paragraph(f"compared with the baseline from before these changes: {'; '.join(changes)}", hang=4)
 
 
-def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateComparison]:
-    """Tell a run and keep it; returns it beside what was accepted."""
+def save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateComparison]:
+    """Print a run and keep it; returns its comparison with the accepted ones."""
     place = speed_baselines.history_path(inventory, made.host)
     whole = speed_baselines.load_history(place)
     run = made.as_run
@@ -280,6 +286,35 @@ def _save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[Rate
     for name in made.gone:
         print_paragraph(f"{name}: in the baseline, but not measured now", hang=4)
     return rows if run.is_comparable else []
+
+
+class InterruptedMeasurement(Exception):
+    """Ctrl-C has ended a measurement."""
+
+
+def find_speed_fault(inventory: str, box: ConnectedHost, instance: Instance) -> str:
+    """Why an instance with an accepted baseline does not reach it; empty if it does, and without a baseline.
+
+    The run is kept, and not accepted.
+
+    Raises:
+        InvalidRequest: others use the instance, or its history cannot be read.
+        InterruptedMeasurement: Ctrl-C has ended it.
+    """
+    try:
+        history = speed_baselines.load_history(speed_baselines.history_path(inventory, box.name))
+    except speed_baselines.UnreadableHistory as error:
+        raise InvalidRequest(str(error)) from None
+    if not history.for_instance(instance.name).accepted:
+        return ""
+    interrupt = InterruptHandler()
+    made = measure_instance(box, instance, SpeedEffort(), interrupt, beside_others=False)
+    if interrupt.asked:
+        raise InterruptedMeasurement
+    slower = [row.description for row in save_run(inventory, made, accept=False) if row.verdict == "slower"]
+    if made.ended:
+        return f"speed of {instance.name} not measured: {made.said}"
+    return f"{instance.name} is slower than its baseline: {'; '.join(slower)}" if slower else ""
 
 
 def missing_rates(before: speed_baselines.AcceptedRuns | None, run: BaselineRun) -> list[str]:

@@ -71,7 +71,8 @@ def raise_failures(
     if not alone and (command := _render_continuation(bad)):
         text += f"\n  To continue: `{command}`"
     away = any(one.unreached or any(map(is_root_denial, one.errors)) for one in bad.values())
-    raise (HostUnreached if away else NotAsDeclared)(text)
+    causes = {name: _describe_cause(one, wrong) for name, one in bad.items()}
+    raise (HostUnreached if away else NotAsDeclared)(text, causes)
 
 
 def _render_continuation(hosts: Collection[str]) -> str:
@@ -104,7 +105,19 @@ def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool
     if refused and not one.step:
         more = f" (and {len(refused) - 1} more, above)" if refused[1:] else ""
         return f"{refused[0]}{more}. Nothing was changed there{serves}. Fix that, then {RERUN_HINT}"
-    reason = wrong or (one.errors[-1].strip() if one.errors else "the connection is gone")
-    what = f"{one.step}: {reason}" if one.step else reason
+    what = _describe_cause(one, wrong)
     goes_on = f"{RERUN_HINT}: it continues from there" if touched else RERUN_HINT
     return f"{what}{serves}. Fix that, then {goes_on}"
+
+
+def _describe_cause(one: HostProgress, wrong: str) -> str:
+    """The cause alone, without advice."""
+    if one.unreached:
+        return f"cannot be reached: {one.unreached}"
+    if one.remains:
+        return describe_remains(one.remains)
+    refused = [line for line in one.errors if line.startswith("refused: ")]
+    if refused and not one.step:
+        return refused[0]
+    reason = wrong or (one.errors[-1].strip() if one.errors else "the connection is gone")
+    return f"{one.step}: {reason}" if one.step else reason

@@ -263,6 +263,8 @@ def run_deploy(
     finally:
         progress.end_run()
         output.recorded.save()
+        # a further run of this process has its own
+        pyinfra.logger.removeHandler(output)
     for name, result in (agreement.results if agreement else {}).items():
         one = output.hosts[name]
         one.repaired, one.remains, one.checks_passed = result.repaired, result.remains, result.checks_passed

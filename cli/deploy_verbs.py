@@ -163,7 +163,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     try:
         _run_on_hosts(wanted, rigs, some=bool(wanted.limit or gone))
     except NotAsDeclared as error:
-        raise (HostUnreached if gone else NotAsDeclared)(error.message) from None
+        raise (HostUnreached if gone else NotAsDeclared)(error.message, error.causes) from None
     if gone:
         raise HostUnreached(f"not reached, and unchanged: {', '.join(sorted(gone))}")
 

@@ -58,13 +58,21 @@ class InvalidRequest(click.ClickException):
     exit_code = 2
 
 
-class NotAsDeclared(click.ClickException):
+class HostFailure(click.ClickException):
+    """A run failed on hosts; `causes` has the cause for each of them, where the run knows it."""
+
+    def __init__(self, message: str, causes: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.causes = dict(causes or {})
+
+
+class NotAsDeclared(HostFailure):
     """What was asked for is not so."""
 
     exit_code = STATUS["not as declared"]
 
 
-class HostUnreached(click.ClickException):
+class HostUnreached(HostFailure):
     """A host was not reached, whatever the others are."""
 
     exit_code = STATUS["not reached"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import click
 
@@ -25,6 +26,7 @@ from rigwright.nvidia.driver import driver_summary
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
 from rigwright.nvidia.driver.driver_summary import driver_plan_record
+from rigwright.operate.instance_state import AssessedState
 from rigwright.plan import stages
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.plan.preflight import describe_other_cards, describe_variant_evidence, find_refusals, find_warnings
@@ -57,6 +59,10 @@ class HostPlan:
     """The states of instances that are not ready now, a sentence each."""
     unverified: list[str]
     """Parts of what a deploy owns that changed since its checks last passed."""
+    generation: int | None = None
+    """The served one; None for none."""
+    instance_states: Mapping[str, AssessedState] = field(default_factory=dict)
+    """Declared instance -> its state."""
 
 
 def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
@@ -110,6 +116,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         box.read_card_holders().borrowers if box.rig.reserved_gpus else (),
         ended=made.reboots,
     )
+    instance_states = {one.name: observed.assess_state(one) for one in box.rig.instances}
     return HostPlan(
         made,
         refused,
@@ -120,10 +127,12 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         describe_variant_evidence(box.rig.cards, box.rig.instances),
         _describe_changes(box, wanted, made),
         box.rig.digest,
-        [state.describe() for one in box.rig.instances if not (state := observed.assess_state(one)).is_ready],
+        [state.describe() for state in instance_states.values() if not state.is_ready],
         box.read_owned_state().find_changes(declared_digest(box.rig.digest, wanted.generation.digest))
         if found.current
         else [],
+        found.current,
+        instance_states,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,6 +36,7 @@ from rigwright.inventory import layer_folders, load_rig
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
+from rigwright.operate.capability_probes import ProbeFinding
 from rigwright.problems import Invalid, describe_unknown, format_count, format_value
 from rigwright.serving import takeover
 from rigwright.serving.activation import goal_for, plan_activation
@@ -130,7 +131,7 @@ def switch(
     except (NotAsDeclared, HostUnreached) as error:
         print_prose(error.message, err=True)
         _undo_failed_switch(inventory, host, order, content, text)
-    if not unverified and (failed := _verify_switched(_connect_box(inventory, host, wanted), members)):
+    if not unverified and (failed := find_verification_fault(_connect_box(inventory, host, wanted), members)):
         if text != content:
             restore_file(Path(inventory), content, text, f"{host}: {failed}")
         if theirs:
@@ -174,7 +175,15 @@ def _read_existing_service(box: ConnectedHost, order: VariantSwitch, theirs: Exi
     return found
 
 
-def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
+def _print_instance_finding(box: ConnectedHost, instance: Instance, finding: ProbeFinding) -> None:
+    print_finding(box.name, instance.name, finding)
+
+
+def find_verification_fault(
+    box: ConnectedHost,
+    names: Sequence[str],
+    tell: Callable[[ConnectedHost, Instance, ProbeFinding], None] = _print_instance_finding,
+) -> str:
     """Why switched instances are not verified: a check fails, one is not ready, or no check can be judged. Empty where
     all of them are; a check that a model cannot be judged by is a skip.
 
@@ -188,7 +197,7 @@ def _verify_switched(box: ConnectedHost, names: Sequence[str]) -> str:
         instances,
         ClientAccess(),
         InterruptHandler(),
-        lambda box, one, finding: print_finding(box.name, one.name, finding),
+        tell,
         box.rig.inventory,
     ):
         if failed := ", ".join(one.title for one in found.checks if one.verdict == "fail"):

@@ -85,7 +85,7 @@ def describe_exposure(path: str | Path) -> str:
     return f"is readable by others (mode {mode:04o}): chmod 600 {path}" if mode & 0o077 else ""
 
 
-def write_atomically(place: Path, text: str, *, makes_folder: bool = False) -> None:
+def write_atomically(place: Path, text: str, *, makes_folder: bool = False, private: bool = False) -> None:
     """Write a file beside its place, under a name that nobody can know, and put it there: whole, or not at all.
 
     A link of that name is replaced, and what it points at stays as it is. A file keeps its mode and owner.
@@ -94,6 +94,7 @@ def write_atomically(place: Path, text: str, *, makes_folder: bool = False) -> N
         place: The file.
         text: Its content.
         makes_folder: Whether to make the folder that it is in.
+        private: Whether its owner alone may read it, whatever mode a file there has.
 
     Raises:
         OSError: it cannot be written; what was there is as it was.
@@ -106,7 +107,9 @@ def write_atomically(place: Path, text: str, *, makes_folder: bool = False) -> N
     try:
         with open(made, "w", encoding="utf-8") as file:
             file.write(text)
-        if place.is_file() and not place.is_symlink():
+        if private:
+            beside.chmod(0o600)
+        elif place.is_file() and not place.is_symlink():
             there = place.stat()
             with suppress(PermissionError):
                 os.chown(beside, there.st_uid, there.st_gid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -84,6 +84,21 @@ class StepDurations:
             return None
         middle = median(sum(parts.values()) for parts in hosts.values())
         return hosts.get(host) or min(hosts.values(), key=lambda parts: abs(sum(parts.values()) - middle))
+
+    def expected_of_roles(self, roles: Collection[str], host: str) -> float | None:
+        """Seconds of all recorded steps of these roles on a host, or in the middle on others; None without a record.
+
+        An upper bound: a run seldom changes each of them.
+        """
+        own = [step for step, hosts in self.steps.items() if role_of_step(step) in roles and host in hosts]
+        steps = own or [step for step in self.steps if role_of_step(step) in roles]
+        known = [parts for step in steps if (parts := self.expected(step, host))]
+        return sum(sum(parts.values()) for parts in known) if known else None
+
+
+def role_of_step(step: str) -> str:
+    """The role of a step: `nvidia_driver` for `NVIDIA driver: Driver module`."""
+    return step.partition(":")[0].casefold().replace(" ", "_")
 
 
 class RunEstimate:

@@ -63,8 +63,7 @@ def write_locks(inventory: Path | None, from_dir: Path | None, refresh: bool) ->
     """
     folders, resolver, rigs = _load_inputs(inventory, from_dir, refresh)
     for problem in folders.unread:
-        print_prose(f"{problem}
-  `lock` replaces it", err=True)
+        print_prose(f"{problem}\n  `lock` replaces it", err=True)
     with only_public(declared_origins((rig.network for rig in rigs), resolver.index.url)):
         resolved = resolver.resolve_inputs(folders)
         locked = _rows_by_input(folders, resolved.rows)

@@ -26,6 +26,7 @@ from rigwright.operate import chat_reply
 from rigwright.patches import apply
 from rigwright.plugins import verdict
 from rigwright.problems import Invalid
+from rigwright.rollout import state_file
 from rigwright.serving import generation
 from rigwright.supply import apt_release, bundle, cuda_machine_code, image_manifest
 from rigwright.toml import parse_lock_text
@@ -72,6 +73,17 @@ def file_reader(read: Callable[[Path], object]) -> Callable[[bytes, Path], objec
         return read(file)
 
     return written
+
+
+def _read_rollout_state(file: Path) -> object:
+    file.chmod(0o600)
+    return state_file.load_state(file)
+
+
+ROLLOUT_STATE = {
+    **{"started": "2026-11-29T07:00:00Z", "inventory_digest": SHA, "supply_digest": SHA, "phase": "paused"},
+    **{"settings": {"reboot": False, "soak_minutes": 5}, "batches": [["one"]], "boxes": {"one": {"state": "done"}}},
+}
 
 
 def engine_reply(content: bytes) -> chat_reply.Reply:
@@ -135,6 +147,9 @@ def _read_login(file: Path) -> object:
 
 
 READERS: dict[str, ReaderRow] = {
+    "rigwright/rollout/state_file.py": ReaderRow(
+        file_reader(_read_rollout_state), (json_bytes(ROLLOUT_STATE),), (state_file.UnreadableState,)
+    ),
     "rigwright/speed_baselines.py": ReaderRow(
         file_reader(speed_baselines.load_history), (json_bytes({}),), (speed_baselines.UnreadableHistory,)
     ),

@@ -26,6 +26,7 @@ ELSEWHERE = {
     "bench/": "benches: what they started themselves has printed it",
     "cli/bench_speed.py": "what it has written itself",
     "cli/chat.py": "tests/unit/test_operate_hostile.py and test_client_hostile.py: answers of an engine",
+    "cli/rollout_steps.py": "tests/unit/test_rollout_steps.py: the report of our own check",
     "cli/test_durations.py": "the checkout's own file",
     "cli/measurement_refusals.py": "tests/unit/test_baseline.py: what a bench of ours prints",
     "cli/test.py": "the checkout's own file",

@@ -142,8 +142,7 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(
     last = done.output.partition("==> rigwright check b.py --serving\n")[2].splitlines()
     assert last == [
         "",
-        "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key of its own. "
-        "From here:",
+        "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key of its own. From here:",
         f"  ssh -L 8021:127.0.0.1:8021 -p 2222 -i {key} ops@192.0.2.7",
         f"  ssh -p 2222 -i {key} ops@192.0.2.7 sudo cat /etc/rigwright/credentials/chat.api-key   # the key",
         'For clients on your network: --listen, or "gateway" (docs/guides/gateway.md).',

@@ -1,0 +1,131 @@
+"""The plan of a rollout: a look at each box, the batches, and their table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from cli.exit_codes import HostUnreached
+from cli.inventory_loading import MAX_INVENTORY_BYTES
+from cli.plan import HostPlan, plan_box
+from cli.tables import print_table
+from rigwright.gateway.served_models import offers_of
+from rigwright.local_files import read_content
+from rigwright.model.rig import Rig
+from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
+from rigwright.weights.weight_server import share_endpoint
+from roles.connection_failures import describe_unreachable_host
+from roles.step_durations import StepDurations
+
+SERVES = ("ready", "asleep", "other generation")
+ABSENT = ("not deployed", "stopped by hand")
+"""States of an instance that no rollout waits for."""
+
+
+def survey_boxes(inventory: str, targets: Collection[str], *, reboot: bool) -> list[RolloutBox]:
+    """Look at all boxes of an inventory; those outside of the rollout may be out of reach.
+
+    Raises:
+        click.ClickException: a deploy of a target would be refused, or needs a reboot without consent.
+        HostUnreached: a target does not answer.
+    """
+    found, gone = connect_inventory(inventory, None)
+    if missing := {name: why for name, why in gone.items() if name in targets}:
+        lines = [f"{name}: {describe_unreachable_host(why)}" for name, why in missing.items()]
+        raise HostUnreached("\n".join([*lines, "nothing was changed; --limit leaves boxes out"]))
+    plans = dict(zip([box.name for box in found], map_hosts(found, plan_box), strict=True))
+    reasons = [f"{name}: refused: {one}" for name in targets for one in plans[name].refused]
+    reasons += [
+        f"{box.name}: needs a reboot: --reboot consents"
+        for box in found
+        if box.name in targets and plans[box.name].plan.reboots and not (reboot or box.rig.driver.reboot)
+    ]
+    if reasons:
+        raise click.ClickException("\n".join(reasons))
+    rigs = {box.name: box.rig for box in found}
+    durations = StepDurations.load()
+    boxes = [_describe_box(box, plans[box.name], find_sources(box.rig, rigs), durations) for box in found]
+    return boxes + [RolloutBox(name, fault="unreachable") for name in gone]
+
+
+def _describe_box(box: ConnectedHost, plan: HostPlan, sources: frozenset[str], durations: StepDurations) -> RolloutBox:
+    units = {one.name: one.unit for one in box.rig.instances}
+    ready = [name for name, state in plan.instance_states.items() if state.state in SERVES]
+    models = list_models(box.rig)
+    faults = [
+        state.describe()
+        for state in plan.instance_states.values()
+        if plan.generation and state.state not in (*SERVES, "running", *ABSENT)
+    ]
+    roles = {step.role for step in plan.plan.steps}
+    return RolloutBox(
+        box.name,
+        sources,
+        count_ready(models, ready),
+        count_ready(models, [name for name in ready if units[name] in plan.plan.interrupted]),
+        dict(box.rig.gateway.aliases) if box.rig.gateway else {},
+        "; ".join(faults),
+        durations.expected_of_roles(roles, box.name) if roles else 0.0,
+        plan.generation,
+    )
+
+
+def list_models(rig: Rig) -> dict[str, tuple[str, ...]]:
+    """Model -> the instances that serve it: the gateway's names, or the model of each instance."""
+    if rig.gateway:
+        return {one.name: tuple(each.name for each in one.instances) for one in offers_of(rig.instances, rig.gateway)}
+    models: dict[str, tuple[str, ...]] = {}
+    for one in rig.instances:
+        models[one.model_name] = (*models.get(one.model_name, ()), one.name)
+    return models
+
+
+def count_ready(models: Mapping[str, Sequence[str]], ready: Collection[str]) -> dict[str, int]:
+    """Model -> how many of its instances are among these; models without one are absent."""
+    counts = {model: sum(name in ready for name in names) for model, names in models.items()}
+    return {model: count for model, count in counts.items() if count}
+
+
+def find_sources(rig: Rig, rigs: Mapping[str, Rig]) -> frozenset[str]:
+    """The boxes whose shared weights a box fetches first."""
+    peers = {urlsplit(one).netloc for one in rig.network.peers}
+    return frozenset(
+        name for name, one in rigs.items() if one.share and name != rig.name and share_endpoint(one.share) in peers
+    )
+
+
+def print_batches(batches: Sequence[RolloutBatch], soak_minutes: int) -> None:
+    """Print a row for each batch, and the expected duration of all."""
+    rows: list[tuple[str, ...]] = []
+    for number, batch in enumerate(batches, 1):
+        left = ", ".join(f"{model} {now} of {before}" for model, (now, before) in batch.capacity.items())
+        word = " (canary)" if batch.is_canary else ""
+        rows.append((f"{number}{word}", ", ".join(batch.boxes), _format_minutes(batch.seconds, soak_minutes), left))
+    print_table(("batch", "boxes", "minutes", "ready instances meanwhile"), rows)
+    known = [batch.seconds for batch in batches if batch.seconds is not None]
+    unknown = len(batches) - len(known)
+    total = sum(known) / 60 + soak_minutes * len(batches)
+    missing = f"; no record for {unknown} of {len(batches)} batches" if unknown else ""
+    click.echo(f"expected: at most {total:.1f} minutes, gates not counted{missing}")
+
+
+def _format_minutes(seconds: float | None, soak_minutes: int) -> str:
+    return "unknown" if seconds is None else f"{seconds / 60 + soak_minutes:.1f}"
+
+
+def digest_inputs(inventory: str, rigs: Mapping[str, Rig]) -> tuple[str, str]:
+    """SHA-256 of the inventory with the catalogue and patches next to it, and of the locks and bundles of all boxes."""
+    path = Path(inventory).absolute()
+    content = hashlib.sha256()
+    files = [path, *(one for noun in ("catalog", "patches") for one in sorted((path.parent / noun).rglob("*")))]
+    for one in files:
+        if one.is_file():
+            text = read_content(one, MAX_INVENTORY_BYTES)
+            content.update(f"{one.relative_to(path.parent)}\0{len(text)}\0".encode() + text)
+    supply = "\n".join(f"{name} {rig.digest}" for name, rig in sorted(rigs.items()))
+    return content.hexdigest(), hashlib.sha256(supply.encode()).hexdigest()

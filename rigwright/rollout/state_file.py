@@ -1,0 +1,179 @@
+"""The state of a rollout: a file beside the inventory, from which a killed controller's successor continues."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from rigwright.local_files import read_content, write_atomically
+from rigwright.problems import FrozenModel, printable
+from rigwright.validated_types import Digits, Sha256, matching
+
+MOST_BYTES = 4 << 20
+HostName = Annotated[str, matching(r"[^\x00-\x20\x7f/]{1,255}", "a host name")]
+RolloutMoment = Annotated[
+    str,
+    matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z"),
+]
+Reason = Annotated[str, Field(max_length=4000)]
+Generation = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
+Request = Literal["", "pause", "abort"]
+"""What another process asks of the running controller."""
+BoxState = Literal["waiting", "deploying", "checking", "soaking", "done", "restoring", "restored", "failed"]
+
+
+class BoxRecord(FrozenModel):
+    """One box, written before each step that changes it."""
+
+    state: BoxState = "waiting"
+    before: Generation | None = None
+    """The generation that it served before its first deploy; None if it served none."""
+    generation: Generation | None = None
+    """The generation that it served last; None if it served none, or is not known."""
+    boot: Digits | None = None
+    """Its boot before the first deploy: with another one it has rebooted, and does not reboot again."""
+    reason: Reason = ""
+    """Why it failed its gate, or was not restored."""
+
+
+class RolloutSettings(FrozenModel):
+    """Options of a rollout, which `--resume` keeps."""
+
+    reboot: bool = False
+    soak_minutes: Annotated[int, Field(ge=0, le=10_080, strict=True)] = 0
+
+
+class RolloutState(FrozenModel):
+    """One rollout."""
+
+    format: Literal["rigwright rollout"] = "rigwright rollout"
+    version: Literal[1] = 1
+    started: RolloutMoment
+    inventory_digest: Sha256
+    """Of the inventory, and of the catalogue and patches next to it."""
+    supply_digest: Sha256
+    """Of locks and bundles of all boxes."""
+    settings: RolloutSettings
+    phase: Phase = "running"
+    batches: Annotated[tuple[tuple[HostName, ...], ...], Field(min_length=1, max_length=10_000)]
+    boxes: dict[HostName, BoxRecord]
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing is left to resume."""
+        return self.phase in ("aborted", "finished")
+
+    def with_boxes(self, names: Collection[str], **changes: object) -> RolloutState:
+        """The state with these boxes changed."""
+        changed = {name: self.boxes[name].model_copy(update=changes) for name in names}
+        return self.model_copy(update={"boxes": {**self.boxes, **changed}})
+
+    def with_phase(self, phase: Phase) -> RolloutState:
+        """The state in another phase."""
+        return self.model_copy(update={"phase": phase})
+
+    def find_box(self, *states: BoxState) -> tuple[str, ...]:
+        """Names of the boxes in one of these states, in the order of the batches."""
+        return tuple(name for batch in self.batches for name in batch if self.boxes[name].state in states)
+
+
+class UnreadableState(ValueError):
+    """The state file is refused; the text has the file and the reason."""
+
+
+def state_path(inventory: str) -> Path:
+    """The state file of an inventory: `fleet.rollout.json` next to `fleet.py`."""
+    return Path(inventory).absolute().with_suffix(".rollout.json")
+
+
+def lock_path(inventory: str) -> Path:
+    """The lock that the controller of a running rollout holds."""
+    return Path(inventory).absolute().with_suffix(".rollout.lock")
+
+
+def request_path(inventory: str) -> Path:
+    """The file by which `--pause` and `--abort` reach the running controller."""
+    return Path(inventory).absolute().with_suffix(".rollout.request")
+
+
+def load_state(path: Path) -> RolloutState | None:
+    """Read a state file; None if there is none.
+
+    Raises:
+        UnreadableState: it is no state file, or another user owns it or can read or write it.
+    """
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableState(f"{path}: {error.strerror}") from None
+    if not stat.S_ISREG(facts.st_mode):
+        raise UnreadableState(f"{path}: is refused: not a regular file")
+    if facts.st_uid not in (os.geteuid(), path.parent.stat().st_uid):
+        raise UnreadableState(f"{path}: is refused: another user owns it")
+    if facts.st_mode & 0o077:
+        raise UnreadableState(
+            f"{path}: is refused: open to other users (mode {stat.S_IMODE(facts.st_mode):04o}): chmod 600 {path}"
+        )
+    try:
+        state = RolloutState.model_validate_json(read_content(path, MOST_BYTES))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "content"
+        fault = printable(f"{where}: {first['msg']}")
+        raise UnreadableState(f"{path}: is no rollout's state: {fault}") from None
+    except ValueError as error:
+        raise UnreadableState(f"{path}: {error}") from None
+    listed = [name for batch in state.batches for name in batch]
+    if len({*listed}) < len(listed) or {*listed} != state.boxes.keys():
+        raise UnreadableState(f"{path}: is no rollout's state: batches and boxes name different hosts")
+    return state
+
+
+def save_state(path: Path, state: RolloutState) -> None:
+    """Write a state file with mode 0600, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    content = json.dumps(json.loads(state.model_dump_json()), indent=1)
+    write_atomically(path, content + "\n", private=True)
+
+
+def describe_other_inputs(state: RolloutState, inventory_digest: str, supply: str) -> str:
+    """Why the inputs are not those that a rollout began with; empty if they are."""
+    changed = [
+        word
+        for word, before, now in (
+            ("the inventory (or catalog/ or patches/ next to it)", state.inventory_digest, inventory_digest),
+            ("a lock or a bundle", state.supply_digest, supply),
+        )
+        if before != now
+    ]
+    return f"{' and '.join(changed)} changed since the rollout of {state.started} began" if changed else ""
+
+
+def describe_box(name: str, record: BoxRecord) -> str:
+    """One line on a box: its state and its generation."""
+    serves = f"generation {record.generation}" if record.generation else "no generation"
+    words: Mapping[BoxState, str] = {
+        "waiting": "untouched",
+        "deploying": "deploy not finished",
+        "checking": "deployed, gate not finished",
+        "soaking": "passed its gate, soak not finished",
+        "done": "done",
+        "restoring": "failed its gate, rollback not finished",
+        "restored": "failed its gate, rolled back",
+        "failed": "failed its gate, not rolled back",
+    }
+    known = serves if record.generation or record.state != "waiting" else ""
+    reason = f": {record.reason}" if record.reason else ""
+    return f"{name}: {', '.join(part for part in (words[record.state], known) if part)}{reason}"

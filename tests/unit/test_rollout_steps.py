@@ -1,0 +1,44 @@
+"""Reasons of a gate, and the durations that a rollout expects."""
+
+import json
+
+import pytest
+
+from cli.rollout_plan import count_ready
+from cli.rollout_steps import describe_check_fault
+from roles.step_durations import StepDurations
+
+
+def make_report(*verdicts: str, host: str = "not as declared") -> str:
+    rows = [
+        {"id": f"S0{number}", "title": "a title", "verdict": one, "found": "a file", "note": ""}
+        for number, one in enumerate(verdicts)
+    ]
+    return json.dumps({"hosts": [{"verdict": host, "checks": rows}]})
+
+
+def test_a_reason_names_the_first_failing_checks() -> None:
+    assert describe_check_fault(make_report("ok", "fail", "changed")) == "1 check: S01 a title: a file"
+    assert describe_check_fault(make_report("changed")) == "1 check: S00 a title: a file"
+    assert describe_check_fault(make_report(*["fail"] * 5)).endswith("S02 a title: a file; and 2 more")
+    assert describe_check_fault(make_report(host="not reached")) == "cannot be reached"
+
+
+@pytest.mark.parametrize("report", ["", "[]", "{}", '{"hosts": [{}]}', '{"hosts": 1}', make_report("fail")[:-9]])
+def test_a_report_that_cannot_be_read_fails_the_gate(report: str) -> None:
+    assert describe_check_fault(report) == "check: its report cannot be read"
+
+
+def test_expected_seconds_come_from_the_roles_with_pending_steps() -> None:
+    durations = StepDurations(
+        {"Serving: Activate": {"a": {"": 4.0}, "b": {"": 8.0}}, "NVIDIA driver: Driver": {"b": {"": 60.0}}}
+    )
+    assert durations.expected_of_roles({"serving"}, "a") == 4.0
+    assert durations.expected_of_roles({"nvidia_driver"}, "a") == 60.0
+    assert durations.expected_of_roles({"serving", "nvidia_driver"}, "b") == 68.0
+    assert durations.expected_of_roles({"weights"}, "a") is None
+
+
+def test_models_without_a_ready_instance_are_absent() -> None:
+    models = {"chat": ("one", "two"), "code": ("three",)}
+    assert count_ready(models, ["one", "two"]) == {"chat": 2}
