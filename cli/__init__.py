@@ -95,7 +95,7 @@ VERBS = {verb: (VERB_MODULES.get(verb, verb), verb) for section in COMMAND_SECTI
 )
 @click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
-    """Rebuild GPU inference boxes from one lock. Begin with `rigwright demo`; `rigwright VERB --help` has options."""
+    """Rebuild GPU inference boxes. Begin with `rigwright demo`; see VERB --help."""
 
 
 COMMANDS = main.lazy_commands

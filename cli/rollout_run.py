@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from rigwright.problems import printable
 from rigwright.rollout.state_file import Phase, Request, RolloutState, save_state
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak
@@ -125,15 +126,15 @@ class RolloutRun:
             record = self.state.boxes[name]
             reason = reasons.get(name, record.reason)
             self.say(f"{name}: failed its gate: {reason}")
-            self._mark([name], state="restoring", reason=reason[:4000])
+            self._mark([name], state="restoring", reason=_one_line(reason))
             try:
                 served = self.steps.observe(name).generation
             except BoxUnreachable as error:
-                self._mark([name], state="failed", reason=f"{reason}; not rolled back: {error}"[:4000])
+                self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {error}"))
                 continue
             if record.before is None or served == record.before:
                 why = "the deploy activated no other generation" if served == record.before else "it had no generation"
-                self._mark([name], state="failed", generation=served, reason=f"{reason} ({why})"[:4000])
+                self._mark([name], state="failed", generation=served, reason=_one_line(f"{reason} ({why})"))
                 continue
             wrong = self.steps.roll_back(name, record.before)
             note = f"{reason}; not rolled back: {wrong}" if wrong else reason
@@ -141,7 +142,7 @@ class RolloutRun:
                 [name],
                 state="failed" if wrong else "restored",
                 generation=self._read_generation(name),
-                reason=note[:4000],
+                reason=_one_line(note),
             )
 
     def _soak(self, minutes: int) -> Request:
@@ -174,3 +175,8 @@ class RolloutRun:
     def _end(self, phase: Phase) -> Phase:
         self._save(self.state.with_phase(phase))
         return phase
+
+
+def _one_line(text: str) -> str:
+    """A reason as the state has it: one line of at most 4000 characters."""
+    return printable(" ".join(text.split()))[:4000]

@@ -13,15 +13,15 @@ from pydantic import Field, ValidationError
 
 from rigwright.local_files import read_content, write_atomically
 from rigwright.problems import FrozenModel, printable
-from rigwright.validated_types import Digits, Sha256, matching
+from rigwright.validated_types import PLAIN, Digits, Sha256, matching
 
 MOST_BYTES = 4 << 20
-HostName = Annotated[str, matching(r"[^\x00-\x20\x7f/]{1,255}", "a host name")]
+HostName = Annotated[str, matching(r"[A-Za-z0-9_.@:-]{1,255}", "a host name")]
 RolloutMoment = Annotated[
     str,
     matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z"),
 ]
-Reason = Annotated[str, Field(max_length=4000)]
+Reason = Annotated[str, matching(rf"{PLAIN}{{0,4000}}", "text of at most 4000 characters")]
 Generation = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
 Request = Literal["", "pause", "abort"]

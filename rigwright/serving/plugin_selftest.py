@@ -64,7 +64,7 @@ def _plan_selftest(rig: Rig, instance: Instance, made: Installation, keys: Selft
             "title": f"{keys.command} {said}",
             "plan": _render_plan(keys, said, bare=not words),
         }
-        for said, words in (("bare", ()), (f"with the model of {instance.name}", service.asked))
+        for said, words in (("bare", ()), (f"with what {instance.name} serves", service.asked))
     ]
     weights = [artefact.sha256 for artefact in instance.weights]
     cards = [(rig.cards[index].name, rig.cards[index].capability) for index in instance.cards]

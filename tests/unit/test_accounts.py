@@ -118,7 +118,7 @@ DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
     "no need of shadow's": (change_user(1, ""), {"A03"}, f"found {NAME}: empty"),
     "a hash for all to read": (change_user(1, "$6$x$y"), {"A03"}, f"found {NAME}: set"),
     "a group's password": (file("etc/gshadow", f"{NAME}:$6$x$y::\n"), {"A03"}, f"group {NAME}: set"),
-    "a home that is there": (file("home/.ssh/authorized_keys", "x"), {"A04"}, "something at /nonexistent"),
+    "a home that is there": (file("home/.ssh/authorized_keys", "x"), {"A04"}, "an entry at /nonexistent"),
     "a process": (lambda world: world.process(11, "sh", "0::/user.slice"), {"A08"}, "sh (pid 11) in /user.slice"),
     "a process that was it": (
         lambda world: world.process(11, "sh", "0::/x.service", f"0 0 {UID} 0"),

@@ -222,7 +222,7 @@ def test_a_latency_is_of_a_whole_batch(measuring: Measuring, host: OfflineBenchH
 def test_it_is_not_stopped_without_consent(measuring: Measuring, host: OfflineBenchHost) -> None:
     done = measuring("throughput")
     assert (done.exit_code, host.told) == (2, [])
-    assert "chat has to be stopped for it" in done.output
+    assert "chat must stop for it" in done.output
 
 
 def test_what_has_no_room_is_refused_before_anything_is_stopped(measuring: Measuring, host: OfflineBenchHost) -> None:

@@ -123,7 +123,7 @@ def test_an_older_file_is_refused_and_a_missing_one_is_a_review_anew(hosts: Fake
         assert "box1: refused: the host has recorded accepted entries 2; accepted/box1.json has 1: fetch" in ran.output
     else:
         assert (ran.exit_code, hosts.stored["box1"].serial) == (0, 3)
-        assert "there is no file accepted/box1.json: all entries need a new review" in ran.output
+        assert "the file accepted/box1.json is missing: all entries need a new review" in ran.output
 
 
 @pytest.mark.parametrize(

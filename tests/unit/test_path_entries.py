@@ -49,7 +49,7 @@ def test_nothing_that_is_there_is_told_too(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_content_is_not_told_is_refused() -> None:
-    with pytest.raises(ValueError, match="did not report what is in /srv/x"):
+    with pytest.raises(ValueError, match="did not report the contents of /srv/x"):
         PathEntriesFact().read(channel_lines(("there", "/srv/x", "81a4", "root", "root")))
 
 

@@ -275,7 +275,7 @@ def test_closures_of_libffis_are_a_note() -> None:
 def test_a_process_that_is_not_judged_is_red_by_its_name() -> None:
     found = red(with_process(declared_host(), code=["unjudged too many mappings"]))
     assert set(found) == {"S21"}
-    assert f"{CHAT}'s process {MAIN.pid} is not judged: too many mappings" in found["S21"]
+    assert f"{CHAT}'s process {MAIN.pid} cannot be checked: too many mappings" in found["S21"]
 
 
 MAIN = declared_host().units[CHAT].processes[0]
