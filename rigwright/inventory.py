@@ -40,8 +40,9 @@ from rigwright.declaration.connection import (
     parse_host_key,
 )
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.host_data import EARLIER_GROUPS, MADE
+from rigwright.declaration.host_data import EARLIER_GROUPS, MADE, find_foreign_data
 from rigwright.declaration.inventory_source import find_source_problems
+from rigwright.declaration.lock_problems import add_lock_repair, find_unlocked_problems, is_unlocked
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.inventory_feature import LoadPurpose
@@ -288,13 +289,6 @@ def _find_folder_problems(inventory: Path, noun: str) -> list[Problem]:
     return [Problem(str(beside), "", text)]
 
 
-def find_foreign_data(data: Any) -> Problem | None:
-    """What is wrong with host data that `hosts` has not made."""
-    if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}:
-        return None
-    return Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")
-
-
 def load_rig(data: Any) -> Rig:
     """The rig that host data describes; read again where a role is given it, for `--data` may have changed it.
 
@@ -308,6 +302,7 @@ def load_rig(data: Any) -> Rig:
     problems = [fault for noun in ("catalog", "locks", "patches") for fault in _find_folder_problems(inventory, noun)]
     catalog, lock = Catalog(), Lock({})
     flag_problems: list[Problem] = []
+    faulty_lock = False
     try:
         catalog = load_catalog(layer_folders(inventory, "catalog"))
     except InvalidFlags as error:
@@ -321,10 +316,14 @@ def load_rig(data: Any) -> Rig:
     try:
         lock = _load_lock(layer_folders(inventory, "locks"), catalog)
     except Invalid as error:
-        problems += error.problems
+        faulty_lock = not problems
+        problems += add_lock_repair(error.problems, inventory)
+    own = frozenset(KEYS)
+    if faulty_lock:
+        raise Invalid([*problems, *flag_problems, *find_unlocked_problems(inventory, name, entry, catalog, own)])
     if problems:
         # the names of a faulty catalogue are unknown; all else of the entry is judged
-        problems += flag_problems + validate_entry(str(inventory), name, entry, frozenset(KEYS)).problems
+        problems += flag_problems + validate_entry(str(inventory), name, entry, own).problems
         raise Invalid(problems)
     making_ = _MAKING.get()
     if making_ == "lock":
@@ -333,13 +332,14 @@ def load_rig(data: Any) -> Rig:
         # rows that are locked are held against their inputs as ever; stand-ins answer none
         real = {name: one for name, one in catalog.inputs.items() if not is_stand_in(lock.rows(name))}
         catalog, making_ = catalog.model_copy(update={"inputs": real}), "lock"
-    own = frozenset(KEYS)
-    watched = parse_scrape_targets(str(inventory), str(data["name"]), data.get("watched", ()))
-    name, entry = str(data["name"]), data["entry"]
+    watched = parse_scrape_targets(str(inventory), name, data.get("watched", ()))
     try:
         rig = resolve_rig(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
     except Invalid as error:
-        raise Invalid([*flag_problems, *error.problems]) from None
+        # what is not locked hides mistakes that need no lock
+        unlocked = not making_ and is_unlocked(error.problems)
+        others = find_unlocked_problems(inventory, name, entry, catalog, own) if unlocked else []
+        raise Invalid([*flag_problems, *error.problems, *others]) from None
     if flag_problems:
         raise Invalid(flag_problems)
     return rig

@@ -40,11 +40,22 @@ def refuse_files(
             key, now = resolve(one.key_file), certificate_authority.certificate_now()
             try:
                 if is_readable(key):
+                    if faults := certificates.find_unreadable_files(beside(one.cert_file), key):
+                        for fault in faults:
+                            refuse(f"gateway.listeners.{name}.{fault.field}", str(fault))
+                        continue
                     certificates.load_pair(beside(one.cert_file), key, wanted, now)
                 elif not isinstance(key, str):
+                    _refuse_missing_program(f"gateway.listeners.{name}.key_file", key, refuse)
                     certificates.validate_certificates(beside(one.cert_file), wanted, now)
-                    key.find_program()
             except SecretUnavailable as error:
                 refuse(f"gateway.listeners.{name}.key_file", f"{key} {error}")
             except certificates.UnusableCertificate as error:
                 refuse(f"gateway.listeners.{name}.{error.field}", str(error))
+
+
+def _refuse_missing_program(place: str, command: SecretCommand, refuse: Callable[[str, str], None]) -> None:
+    try:
+        command.find_program()
+    except SecretUnavailable as error:
+        refuse(place, f"{command} {error}")

@@ -91,8 +91,8 @@ def refuse_gateway(
         taken: Other ports of the host's that are taken, and what for.
         refuse: Is told a key of the rig and what is wrong with it.
     """
+    _refuse_addresses(gateway, declared, taken, refuse)
     if not declared:
-        refuse("gateway", "the rig declares no instances: there is nothing to serve")
         return
     found = {one.name: one for one in instances}
     _refuse_fields(gateway, refuse)
@@ -119,7 +119,6 @@ def refuse_gateway(
                     f"gateway.listeners.{listener}.models",
                     describe_unknown("model", name, names | gateway.aliases.keys()),
                 )
-    _refuse_addresses(gateway, declared, taken, refuse)
 
 
 def _refuse_model(
@@ -225,8 +224,16 @@ def _resolve_gateway(draft: RigDraft) -> Fields:
     if entry.gateway:
         taken = {entry.share.port: "the port for sharing weights"} if entry.share else {}
         ports = {name: one.port for name, one in entry.instances.items()}
+        # instances with a mistake, in themselves or in the name of their key, have a problem of their own
+        if not ports and not draft.data.get("instances") and not _is_misspelt("instances", draft):
+            draft.refuse("gateway", "the rig declares no instances: there is nothing to serve")
         refuse_gateway(entry.gateway, draft.fields["instances"], ports, taken, draft.refuse)
     return {}
+
+
+def _is_misspelt(key: str, draft: RigDraft) -> bool:
+    """Whether the suggestion for an unknown key of an entry is this one."""
+    return any(f'did you mean "{key}"?' in one.text for one in draft.problems if one.key.count(".") == 1)
 
 
 GATEWAY = Feature("gateway", _validate_gateway, _resolve_gateway)
