@@ -69,7 +69,7 @@ def ssh(
 
     COMMAND runs on all hosts that --limit leaves, each line with its host if there are several. A login, --in and
     --tunnel need one host. One word is a shell line; several words are a program and its arguments. Options go before
-    COMMAND, or put `--` before COMMAND.
+    COMMAND, or put `--` before COMMAND. A login and COMMAND also work if only the connection is valid in INVENTORY.
     Exit status: on one host the command's own. On several: 0, it succeeded on all. 1, it failed on one. 2, the command
     or the inventory is refused. 3, a host was not reached.
     Example: rigwright ssh rig.py --limit box1 nvidia-smi

@@ -143,11 +143,12 @@ def _parse_variant(
         near = difflib.get_close_matches("engine", [key.lower() for key in data], n=1)
         called = next((key for key in data if key.lower() in near), "")
         if called:
-            # its value is the engine's name, which is judged as such
-            problems.append(Problem(str(path), f"variants.{name}.{called}", 'unknown key; did you mean "engine"?'))
+            given = str(data[called])
+            wrong = "" if given in engines else f"; {describe_unknown('engine', given, engines)}"
+            text = f'unknown key; did you mean "engine"?{wrong}'
+            problems.append(Problem(str(path), f"variants.{name}.{called}", text))
         else:
-            such = f', such as "{min(engines)}"' if engines else ""
-            problems.append(Problem(str(path), f"variants.{name}.engine", f"missing{such}"))
+            problems.append(Problem(str(path), f"variants.{name}.engine", "missing" + suggestion("", engines)))
         _validate_table(path, ("variants", name), UncheckedVariant, data | {"engine": "none"}, problems)
         return None
     kind = _find_kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None

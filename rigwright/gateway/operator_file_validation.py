@@ -8,7 +8,7 @@ from pathlib import Path
 from rigwright.gateway import keyring
 from rigwright.local_files import SecretUnavailable
 from rigwright.model.gateway_schema import Gateway
-from rigwright.model.secret_sources import SecretCommand, SecretSource, is_readable
+from rigwright.model.secret_sources import CommandSource, SecretCommand, SecretSource, is_readable
 from rigwright.problems import Invalid
 
 
@@ -54,7 +54,7 @@ def refuse_files(
                 refuse(f"gateway.listeners.{name}.{error.field}", str(error))
 
 
-def _refuse_missing_program(place: str, command: SecretCommand, refuse: Callable[[str, str], None]) -> None:
+def _refuse_missing_program(place: str, command: CommandSource, refuse: Callable[[str, str], None]) -> None:
     try:
         command.find_program()
     except SecretUnavailable as error:

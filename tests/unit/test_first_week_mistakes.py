@@ -253,7 +253,7 @@ FILES: list[tuple[Callable[[OperatorFolder], None], str]] = [
      'variants.llamacpp/mine.modle: unknown key; did you mean "model"?'),
     (misspell_catalogue('[variants."llamacpp/mine"]\nengien = "plain"\nmodel = "small"\n'),
      'variants.llamacpp/mine.engien: unknown key; did you mean "engine"?'),
-    (misspell_catalogue('[variants."llamacpp/mine"]\nmodel = "small"\n'), 'mine.engine: missing, such as "'),
+    (misspell_catalogue('[variants."llamacpp/mine"]\nmodel = "small"\n'), 'mine.engine: missing; allowed: '),
     (swap_certificates, "rig1.gateway.listeners.lan.cert_file: net.pem contains no PEM certificate"),
     (misspell_model_of_key, 'gateway-keys.toml: keys.alice.models: there is no model "smal"; did you mean "small"?'),
     (outgrow_cards, "llamacpp/two: its weights alone need 36.0 of 35.0 GiB: use more cards, or a smaller model"),
