@@ -126,6 +126,8 @@ VALUES = [
      "rig1.instances.b.port: 8020 is already the port of a"),
     (with_host(instances=None, gateway={"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}),
      "rig1.gateway: the rig declares no instances: there is nothing to serve"),
+    # two cards would fit llamacpp/two as well
+    (with_instance(variant="llamacpp/toe"), 'there is no variant "llamacpp/toe"; did you mean "llamacpp/one"?'),
     (with_instance(variant="llamacpp/nosuch"), 'there is no variant "llamacpp/nosuch"; allowed: '),
     (with_host(ssh_host_key="ssh-ed25519 AAAA!"), "is refused: the key is not base64; must be a host's public key: "),
     (with_host(mirrors=None), 'has no address: the lock places it in the mirror store (store:'),
