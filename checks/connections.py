@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.host import deploy_lock_state, script_output
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK, LockHolder
 from rigwright.host.script_output import free_text
-from rigwright.inventory import load_rig
+from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import card_facts
@@ -39,6 +39,7 @@ from rigwright.serving.weight_inventory import WeightInventory
 from roles import root_shell
 
 T = TypeVar("T")
+H = TypeVar("H")
 LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a host a few
 
 # look -> its script for a rig
@@ -214,7 +215,38 @@ def connect_inventory(
     return [ConnectedHost(name, rigs[name], target) for name, target in targets.items() if name not in gone], gone
 
 
-def require_single_host(inventory: str, rigs: RigsByHost) -> None:
+@dataclass(frozen=True)
+class LoginHost:
+    """A connected host of which only the connection is used."""
+
+    name: str
+    target: Any
+
+
+def connect_logins(
+    inventory: str, limit: str | None, judge: Callable[[Collection[str]], object]
+) -> tuple[list[LoginHost], UnreachableHosts]:
+    """Connect to an inventory's hosts, also with a refused declaration; returns them, and those out of reach.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        judge: Is called with their names before any of them is reached, and raises to refuse them.
+
+    Raises:
+        click.ClickException: a connection or the inventory itself is refused, or the limit names nothing.
+    """
+    try:
+        with tolerate_problems():
+            state, targets = load_hosts(inventory, limit)
+    except (UnknownHost, SystemExit) as error:
+        raise click.ClickException(str(error)) from None
+    judge(targets)
+    gone = connect_targets(state, targets)
+    return [LoginHost(name, target) for name, target in targets.items() if name not in gone], gone
+
+
+def require_single_host(inventory: str, rigs: Collection[str]) -> None:
     """Refuse more than one host.
 
     Raises:
@@ -225,7 +257,7 @@ def require_single_host(inventory: str, rigs: RigsByHost) -> None:
         raise click.UsageError(f"{inventory} has {len(rigs)} hosts: name one with --limit: {listed}")
 
 
-def map_hosts(found: list[ConnectedHost], look: Callable[[ConnectedHost], T]) -> list[T]:
+def map_hosts(found: list[H], look: Callable[[H], T]) -> list[T]:
     """Look at all of them at once; returns what was found in their order."""
     with ThreadPoolExecutor(max_workers=16) as pool:
         return list(pool.map(look, found))

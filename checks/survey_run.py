@@ -18,8 +18,9 @@ from testinfra.host import Host
 
 from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, load_accepted
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
+from rigwright.declaration.host_data import find_foreign_data
 from rigwright.declaration.shared_resolution import share_resolutions
-from rigwright.inventory import find_foreign_data, load_rig
+from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
 from rigwright.model.secret_sources import run_secret_commands
 from rigwright.problems import Invalid, Problem

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from itertools import zip_longest
 from typing import Any
 
@@ -43,6 +45,8 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
         try:
             return super().invoke(context)
         except click.ClickException as error:
+            if isinstance(error, click.UsageError):
+                error.__dict__["message"] += _instance_hint(error)
             # final to type checkers, for it is not meant to be rewritten by who raises it
             error.__dict__["message"] = safe_output.escape_controls(
                 with_prog_name(with_typed_inventory(error.message, context)), styles=False
@@ -80,6 +84,13 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
             formatter.write(f"{left}{' ' * (width - len(click.unstyle(left)))}{right}".rstrip() + "\n")
         formatter.write_paragraph()
         formatter.write_text(self.epilog or "")
+
+
+def _instance_hint(error: click.UsageError) -> str:
+    """`: use --instance NAME` for an argument that a verb with that option does not take."""
+    found = re.fullmatch(r"Got unexpected extra argument \((\S+)\)", error.message)
+    options = {name for one in (error.ctx.command.params if error.ctx else ()) for name in one.opts}
+    return f": use --instance {shlex.quote(found[1])}" if found and "--instance" in options else ""
 
 
 VERBS = {verb: (VERB_MODULES.get(verb, verb), verb) for section in COMMAND_SECTIONS.values() for verb in section}

@@ -33,8 +33,8 @@ from rigwright.problems import describe_unknown
 )
 @click.option("--severity", type=SuggestingChoice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/reference/checks.md).")
-@click.option("--junit", type=OutputFile(creates_folder=True), help="Also write a JUnit XML report to this file.")
-@click.option("--html", "page", type=OutputFile(creates_folder=True), help="Also write an HTML page to this file.")
+@click.option("--junit", type=OutputFile(), help="Also write a JUnit XML report to this file.")
+@click.option("--html", "page", type=OutputFile(), help="Also write an HTML page to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="Print a line for each check.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and unreviewed hosts.")
@@ -165,6 +165,9 @@ def check(
     sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, write_page=write_page, show_reading=show_reading))
 
 
+CHECK_LIST = "; docs/reference/checks.md lists all, and --explain ID explains one"
+
+
 def parse_classes(texts: tuple[str, ...]) -> list[str]:
     """The classes that the words of `--ignore` name.
 
@@ -195,4 +198,4 @@ def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
         for path in (Path(inventory).absolute().parent / OWN).rglob("*.py"):
             known.update(IDENTIFIER.findall(path.read_text(errors="replace")))
     if wrong := sorted(parse_identifiers(only) - known):
-        raise InvalidRequest("\n".join(f"--only: {describe_unknown('check', one, known)}" for one in wrong))
+        raise InvalidRequest("\n".join(f"--only: {describe_unknown('check', one, known)}{CHECK_LIST}" for one in wrong))

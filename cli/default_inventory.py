@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import click
 
 VARIABLE = "RIGWRIGHT_INVENTORY"
 RIGS = re.compile(r"^rigs\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
+MISNAMED = re.compile(r"^([A-Za-z]\w{0,80})\s*=\s*hosts\(", re.MULTILINE)
 MAX_BYTES = 1 << 20  # bytes of a file that is searched for `rigs`
 DecoratedCommand = TypeVar("DecoratedCommand", bound=Callable[..., Any])
 
@@ -40,20 +41,19 @@ def find_inventories(folder: Path) -> list[str]:
 
     An inventory is a program: files that another user owns or can write are left out, as they have to be named.
     """
+    return [name for name, text in _read_programs(folder) if RIGS.search(text)]
+
+
+def _read_programs(folder: Path) -> Iterator[tuple[str, str]]:
+    """Names and texts of the folder's *.py files that no other user owns or can write."""
     invoker = os.environ.get("SUDO_UID", "")
-    names, owners = [], {os.geteuid(), 0, int(invoker) if invoker.isdecimal() else 0}
+    owners = {os.geteuid(), 0, int(invoker) if invoker.isdecimal() else 0}
     for path in sorted(folder.glob("*.py")):
         with suppress(OSError):
             facts = path.stat()
             trusted = facts.st_uid in owners and not facts.st_mode & stat.S_IWOTH
-            if (
-                trusted
-                and path.is_file()
-                and facts.st_size <= MAX_BYTES
-                and RIGS.search(path.read_text(errors="replace"))
-            ):
-                names.append(path.name)
-    return names
+            if trusted and path.is_file() and facts.st_size <= MAX_BYTES:
+                yield path.name, path.read_text(errors="replace")
 
 
 def default_inventory() -> str | None:
@@ -69,7 +69,9 @@ def describe_missing() -> str:
     names = find_inventories(Path())
     if names:
         return f"This folder has several inventories: {', '.join(names)}. Name one, or set {VARIABLE}."
-    return f"This folder has no inventory of yours (a *.py file that assigns `rigs`), and {VARIABLE} is not set."
+    near = [(name, found[1]) for name, text in _read_programs(Path()) if (found := MISNAMED.search(text))]
+    hint = f" {near[0][0]} assigns hosts() to `{near[0][1]}`: rename it to `rigs`." if near else ""
+    return f"This folder has no inventory of yours (a *.py file that assigns `rigs`), and {VARIABLE} is not set.{hint}"
 
 
 def is_inventory(word: str) -> bool:

@@ -63,8 +63,12 @@ def raise_failures(
         f"{name}: {_describe_failure(one, serving.get(name, ''), wrong, touched, alone)}" for name, one in bad.items()
     ]
     where = f"on {len(bad)} of {len(hosts)} hosts" if len(hosts) > 1 else f"on {next(iter(bad))}"
-    text = f"{verb} failed {where}"
-    if len(bad) == 1:
+    # on a host that was never reached, nothing failed
+    none_reached = all(one.unreached for one in bad.values())
+    text = f"{verb}: hosts not reached: {len(bad)} of {len(hosts)}" if none_reached else f"{verb} failed {where}"
+    if len(bad) == 1 and none_reached:
+        text = f"{verb}: {lines[0]}"
+    elif len(bad) == 1:
         text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if alone else lines[0]}"
     else:
         text += "".join(f"\n  {line}" for line in lines)

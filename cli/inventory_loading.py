@@ -23,7 +23,7 @@ from rigwright.host_selection import find_name_clashes, select_hosts
 from rigwright.inventory import RIG_KEYS, load_rig
 from rigwright.local_files import read_content
 from rigwright.model.rig import Rig
-from rigwright.problems import Invalid, format_value, printable, suggestion
+from rigwright.problems import Invalid, describe_unknown, format_value, printable
 
 MAX_INVENTORY_BYTES = 16 << 20  # bytes of an inventory
 
@@ -60,11 +60,15 @@ class InventoryPath(click.ParamType[str]):
 
 
 class SuggestingChoice(click.Choice[str]):
-    """One of some words; for one that is none of them the nearest is named."""
+    """One of some words; a message about another one has the nearest of them."""
 
-    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """What is said of any other word."""
-        return f'"{printable(str(value))}" is none of them{suggestion(str(value), self.choices)}'
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word; the message about another one begins with the name of the option or argument."""
+        if value not in self.choices:
+            # `stages` is the argument of several
+            noun = ((param and param.name) or "word").removesuffix("s").replace("_", " ")
+            self.fail(describe_unknown(noun, str(value), self.choices), param, ctx)
+        return str(value)
 
 
 INVENTORY_ARGUMENT = click.argument("inventory", cls=InventoryArgument, type=InventoryPath())

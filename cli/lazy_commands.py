@@ -62,6 +62,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and add the default inventory to its arguments if they name none."""
+        if args and args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from rigwright.problems import describe_unknown  # takes longer to import than the help to print
+
+            ctx.fail(describe_unknown("command", args[0], self.commands))
         name, command, rest = super().resolve_command(ctx, args)
         return name, command, with_default_inventory(ctx, command, rest) if command else rest
 

@@ -1,4 +1,4 @@
-"""Former verbs, and the command that replaces each."""
+"""Former verbs and verbs of other tools, and the command that replaces each."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ RENAMED: Mapping[str, str] = {
     "shell": "ssh --in",
     "tunnel": "ssh --tunnel",
     "completion": "install --completion",
+    # of other tools
+    "apply": "deploy",
+    "up": "deploy",
+    "down": "stop",
+    "ps": "status",
+    "list": "status",
+    "update": "lock --refresh",
 }
 KEY_ACTIONS = {"make": "make", "list": "list", "rotate": "rotate", "revoke": "revoke", "bring": "sync"}
 

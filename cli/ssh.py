@@ -5,14 +5,22 @@ from __future__ import annotations
 import shlex
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import click
 import gevent
 from gevent.server import StreamServer
 from paramiko import Channel
 
-from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts, require_single_host
+from checks.connections import (
+    ConnectedHost,
+    LoginHost,
+    RigsByHost,
+    connect_inventory,
+    connect_logins,
+    map_hosts,
+    require_single_host,
+)
 from cli import exit_codes, remote_terminal
 from cli.exit_codes import HostUnreached, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
@@ -61,7 +69,7 @@ def ssh(
 
     COMMAND runs on all hosts that --limit leaves, each line with its host if there are several. A login, --in and
     --tunnel need one host. One word is a shell line; several words are a program and its arguments. Options go before
-    COMMAND, or put `--` before COMMAND.
+    COMMAND, or put `--` before COMMAND. A login and COMMAND also work if only the connection is valid in INVENTORY.
     Exit status: on one host the command's own. On several: 0, it succeeded on all. 1, it failed on one. 2, the command
     or the inventory is refused. 3, a host was not reached.
     Example: rigwright ssh rig.py --limit box1 nvidia-smi
@@ -87,13 +95,13 @@ def ssh(
 def _run_command(inventory: str, limit: str | None, words: tuple[str, ...], *, sudo: bool) -> None:
     several = False
 
-    def judge(rigs: RigsByHost) -> None:
+    def judge(rigs: Collection[str]) -> None:
         nonlocal several
         several = len(rigs) > 1
         if not words:
             require_single_host(inventory, rigs)
 
-    found, gone = connect_inventory(inventory, limit, judge)
+    found, gone = connect_logins(inventory, limit, judge)
     if not several:
         exit_if_unreached(gone)
         sys.exit(_attach_command(found[0], words, sudo=sudo))
@@ -110,7 +118,7 @@ def _run_command(inventory: str, limit: str | None, words: tuple[str, ...], *, s
 
 
 def _open_command(
-    box: ConnectedHost, words: tuple[str, ...], sudo: bool, terminal: root_shell.OperatorTerminal | None = None
+    box: LoginHost, words: tuple[str, ...], sudo: bool, terminal: root_shell.OperatorTerminal | None = None
 ) -> Channel:
     """The channel of a command on a host, or of a login without one.
 
@@ -132,7 +140,7 @@ def _open_command(
     return channel
 
 
-def _attach_command(box: ConnectedHost, words: tuple[str, ...], *, sudo: bool) -> int:
+def _attach_command(box: LoginHost, words: tuple[str, ...], *, sudo: bool) -> int:
     """Run a command with this terminal's input and output; returns its exit status."""
     typed = remote_terminal.is_interactive()
     try:
@@ -142,7 +150,7 @@ def _attach_command(box: ConnectedHost, words: tuple[str, ...], *, sudo: bool) -
         raise HostUnreached(f"{box.name}: the connection is gone: {printable(str(error))}") from None
 
 
-def _run_and_print(box: ConnectedHost, words: tuple[str, ...], *, sudo: bool) -> int:
+def _run_and_print(box: LoginHost, words: tuple[str, ...], *, sudo: bool) -> int:
     """Run a command and print its lines as they come; returns its exit status, 255 for a lost connection."""
     try:
         channel = _open_command(box, words, sudo)
@@ -156,7 +164,7 @@ def _run_and_print(box: ConnectedHost, words: tuple[str, ...], *, sudo: bool) ->
         return 255
 
 
-def _print_lines(box: ConnectedHost, lines: object, err: bool) -> None:
+def _print_lines(box: LoginHost, lines: object, err: bool) -> None:
     for line in root_shell.read_bounded_lines(lines):
         click.echo(f"{box.name}  {printable(line.decode(errors='replace').rstrip(chr(10)))}", err=err)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
@@ -164,7 +164,10 @@ def _process_state(process: ObservedUnit | None) -> str:
 
 
 def connect_hosts(
-    inventory: str, limit: str | None, names: Collection[str] = ()
+    inventory: str,
+    limit: str | None,
+    names: Collection[str] = (),
+    report: Callable[[list[Problem]], object] = lambda problems: None,
 ) -> tuple[list[ConnectedHost], list[UndeclaredHost], UnreachableHosts, list[Problem]]:
     """Connected hosts with a valid declaration, those with an invalid one, unreachable hosts, and the problems.
 
@@ -172,6 +175,7 @@ def connect_hosts(
         inventory: The file.
         limit: Which hosts of it.
         names: Instances that these hosts must declare.
+        report: Is called with the problems before a host is contacted.
 
     Raises:
         InvalidRequest: the inventory lists no hosts, their connections are refused, or an instance is unknown.
@@ -191,11 +195,13 @@ def connect_hosts(
         known = {one.name for rig in rigs.values() for one in rig.instances}
         if unknown := [f"--instance: {describe_unknown('instance', one, known)}" for one in names if one not in known]:
             raise InvalidRequest("\n".join(unknown))
+        found = sorted({*wrong, *problems})
+        report(found)
         gone = connect_targets(state, targets)
     reached = {name: target for name, target in targets.items() if name not in gone}
     boxes = [ConnectedHost(name, rigs[name], target) for name, target in reached.items() if name in rigs]
     invalid = [UndeclaredHost(name, target) for name, target in reached.items() if name not in rigs]
-    return boxes, invalid, gone, sorted({*wrong, *problems})
+    return boxes, invalid, gone, found
 
 
 @click.command()
@@ -216,7 +222,7 @@ def status(
     inventory is refused. 3, a host was not reached.
     Example: rigwright status rig.py --watch
     """
-    boxes, invalid, gone, problems = connect_hosts(inventory, limit, instance)
+    boxes, invalid, gone, problems = connect_hosts(inventory, limit, instance, _print_problems)
     if watch:
         exit_codes.exit_on_interrupt()
     earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
@@ -236,10 +242,13 @@ def status(
         if not watch:
             break
         time.sleep(max(0.0, WATCH_INTERVAL_S - (time.monotonic() - began)))
-    for problem in problems:
-        print_prose(with_typed_inventory(str(problem), click.get_current_context()), err=True)
     verdicts = {one.exit_status for one in seen}
     sys.exit(3 if 3 in verdicts else 2 if problems else max(verdicts, default=0))
+
+
+def _print_problems(problems: list[Problem]) -> None:
+    for problem in problems:
+        print_prose(with_typed_inventory(str(problem), click.get_current_context()), err=True)
 
 
 def with_token_rates(

@@ -216,9 +216,11 @@ def _refuse_unreachable(draft: RigDraft) -> None:
         if not any(known and source.startswith(known) for source in artefact.sources) and not artefact_urls(
             artefact, draft.entry.mirrors
         ):
-            lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
-            said = f"{artefact} of the lock has no address: its sources are {', '.join(artefact.sources)}"
-            draft.refuse("mirrors", f"{said}; add a mirror named {' or '.join(lacking)}")
+            names = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
+            places = " or ".join(f"the mirror {name}" for name in names or (INDEX,))
+            forms = " or ".join(f'"mirrors": {{"{name}": ["https://..."]}}' for name in names or (INDEX,))
+            said = f"{artefact} has no address: the lock places it in {places} ({', '.join(artefact.sources)})"
+            draft.refuse("mirrors", f"{said}; add {forms}")
 
 
 DOWNLOADS = Feature("downloads", _validate_downloads, _resolve_downloads)

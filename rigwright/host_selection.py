@@ -41,6 +41,8 @@ def select_hosts(limit: str | None, hosts: Sequence[str], groups: Mapping[str, C
         # an inventory's file, too, is a group of all hosts, and often has the name of the first
         named = {one} if one in hosts else set(groups.get(one, fnmatch.filter(hosts, one)))
         if not named:
-            raise LookupError(describe_unknown("host or group", one, {*hosts, *groups}))
+            # a group of all hosts, such as the file or `rigs`, limits nothing
+            parts = {name for name, members in groups.items() if {*members} < {*hosts}}
+            raise LookupError(describe_unknown("host or group", one, {*hosts, *parts}))
         wanted |= named
     return [host for host in hosts if host in wanted]

@@ -38,8 +38,9 @@ from rigwright.declaration.connection import (
 )
 from rigwright.declaration.duplicate_rigs import find_duplicates
 from rigwright.declaration.entry_validation import validate_entry
-from rigwright.declaration.host_data import EARLIER_GROUPS, MADE
+from rigwright.declaration.host_data import EARLIER_GROUPS, MADE, find_foreign_data
 from rigwright.declaration.inventory_source import find_source_problems
+from rigwright.declaration.lock_problems import add_lock_repair
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.declaration.shared_resolution import read_once, resolve_once, share_resolutions
 from rigwright.model.catalog_schema import Catalog
@@ -269,13 +270,6 @@ def _find_folder_problems(inventory: Path, noun: str) -> list[Problem]:
     return [Problem(str(beside), "", text)]
 
 
-def find_foreign_data(data: Any) -> Problem | None:
-    """What is wrong with host data that `hosts` has not made."""
-    if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}:
-        return None
-    return Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")
-
-
 def load_rig(data: Any) -> Rig:
     """The rig that host data describes; read again where a role is given it, for `--data` may have changed it.
 
@@ -290,28 +284,36 @@ def load_rig(data: Any) -> Rig:
 
 
 def _resolve(inventory: str, name: str, entry: Any, watched: Any) -> Rig:
-    making = _MAKING.get()
-    catalog, lock, problems, flag_problems = read_once((inventory, making), partial(_load_sources, Path(inventory)))
+    making, own = _MAKING.get(), frozenset(KEYS)
+    file = Path(inventory)
+    catalog, lock, problems, flag_problems, faulty_lock = read_once((inventory, making), partial(_load_sources, file))
+    if faulty_lock:
+        raise Invalid([*problems, *flag_problems, *find_unlocked_problems(file, name, entry, catalog, own)])
     if problems:
         # the names of a faulty catalogue are unknown; all else of the entry is judged
-        found = validate_entry(inventory, name, entry, frozenset(KEYS)).problems
-        raise Invalid([*problems, *flag_problems, *found])
+        raise Invalid([*problems, *flag_problems, *validate_entry(inventory, name, entry, own).problems])
     targets = parse_scrape_targets(inventory, name, watched)
     purpose: LoadPurpose = "lock" if making == "audit" else making
     try:
-        rig = resolve_rig(inventory, name, entry, catalog, lock, frozenset(KEYS), making=purpose, watched=targets)
+        rig = resolve_rig(inventory, name, entry, catalog, lock, own, making=purpose, watched=targets)
     except Invalid as error:
-        raise Invalid([*flag_problems, *error.problems]) from None
+        # what is not locked hides mistakes that need no lock
+        unlocked = not making and is_unlocked(error.problems)
+        others = find_unlocked_problems(file, name, entry, catalog, own) if unlocked else []
+        raise Invalid([*flag_problems, *error.problems, *others]) from None
     if flag_problems:
         raise Invalid(flag_problems)
     return rig
 
 
-def _load_sources(inventory: Path) -> tuple[Catalog, Lock, list[Problem], list[Problem]]:
-    """The catalogue and lock of an inventory, their mistakes, and those in flags of variants."""
+def _load_sources(inventory: Path) -> tuple[Catalog, Lock, list[Problem], list[Problem], bool]:
+    """The catalogue and lock of an inventory, their mistakes, those in flags of variants, and whether only the lock has
+    mistakes.
+    """
     problems = [fault for noun in ("catalog", "locks", "patches") for fault in _find_folder_problems(inventory, noun)]
     catalog, lock = Catalog(), Lock({})
     flag_problems: list[Problem] = []
+    faulty_lock = False
     try:
         catalog = load_catalog(layer_folders(inventory, "catalog"))
     except InvalidFlags as error:
@@ -325,14 +327,17 @@ def _load_sources(inventory: Path) -> tuple[Catalog, Lock, list[Problem], list[P
     try:
         lock = _load_lock(layer_folders(inventory, "locks"), catalog)
     except Invalid as error:
-        problems += error.problems
+        faulty_lock = not problems
+        problems += add_lock_repair(error.problems, inventory)
+    if faulty_lock:
+        return catalog, lock, problems, flag_problems, True
     if _MAKING.get() == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
     elif _MAKING.get() == "audit":
         # rows that are locked are held against their inputs as ever; stand-ins answer none
         real = {name: one for name, one in catalog.inputs.items() if not is_stand_in(lock.rows(name))}
         catalog = catalog.model_copy(update={"inputs": real})
-    return catalog, lock, problems, flag_problems
+    return catalog, lock, problems, flag_problems, False
 
 
 @contextmanager

@@ -13,7 +13,11 @@ from typing import Annotated, ClassVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from rigwright.safe_text import HIDDEN, has_secret_form, hide_tokens
+from rigwright.name_suggestions import MOST_NAMES as MOST_NAMES
+from rigwright.name_suggestions import describe_unknown as describe_unknown
+from rigwright.name_suggestions import shorten_text
+from rigwright.name_suggestions import suggestion as suggestion
+from rigwright.safe_text import has_secret_form, hide_tokens
 from rigwright.safe_text import printable as printable
 
 
@@ -85,28 +89,13 @@ class Invalid(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-def suggestion(value: str, names: Iterable[str]) -> str:
-    """`; did you mean "x"?` for the nearest valid name, and the valid names where there are few, or none is near."""
-    allowed = sorted(names)
-    spelt = {name.casefold(): name for name in allowed}
-    near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.5)
-    near = near or [spelt[name] for name in difflib.get_close_matches(value.casefold(), spelt, n=1, cutoff=0.5)]
-    inside = [name for name in allowed if value.casefold() in name.casefold().split("/")]
-    if inside and value not in inside:
-        near = inside if len(inside) == 1 else []
-    if inside and not near:
-        more = ", ..." if len(inside) > MOST_NAMES else ""
-        return f"; did you mean one of {', '.join(inside[:MOST_NAMES])}{more}?"
-    parts = [f'did you mean "{near[0]}"?'] if near else []
-    if len(allowed) <= (24 if near else 40):
-        parts.append("allowed: " + (", ".join(allowed) or "none"))
-    return "; " + "; ".join(parts) if parts else ""
+class CausedError(ValueError):
+    """A value that breaks a rule, and why."""
 
-
-MOST_NAMES = 8
-"""Names with a common part that a message lists."""
-LONGEST_NAME = 200
-"""Characters that are compared with valid names, which takes the product of both lengths."""
+    def __init__(self, rule: str, cause: str) -> None:
+        super().__init__(rule)
+        self.cause = cause
+        """What is wrong with this value; empty where the rule says it."""
 
 
 def format_count(number: int, noun: str) -> str:
@@ -117,19 +106,6 @@ def format_count(number: int, noun: str) -> str:
 def describe_renamed(new: str) -> str:
     """The text of a key with its former name."""
     return f"is now called {new}"
-
-
-def describe_unknown(kind: str, value: str, names: Iterable[str], spelling: str = "") -> str:
-    """The text of an unknown name.
-
-    Args:
-        kind: The noun for such names.
-        value: The name.
-        names: The valid names.
-        spelling: The text that is compared with them instead of the name.
-    """
-    shown = HIDDEN if has_secret_form(value) else _shorten(value)
-    return f'there is no {kind} "{shown}"{suggestion((spelling or value)[:LONGEST_NAME], names)}'
 
 
 # pydantic's words where they do not follow "must be"
@@ -183,7 +159,7 @@ def translate_validation(
         loc = [part for part in detail["loc"] if not str(part).startswith("[")]
         key = prefix
         for part in (*within, *loc):
-            key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{_shorten(str(part))}"
+            key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{shorten_text(str(part))}"
         if detail["type"] == "extra_forbidden":
             allowed = {*_valid_keys(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
             models = [*_nested_models(_find_annotation(model, tuple(loc[:-1])))]
@@ -191,10 +167,15 @@ def translate_validation(
             if new := next((names[str(loc[-1])] for names in renamed if loc[-1] in names), ""):
                 found.append(Problem(file, key, describe_renamed(new)))
                 continue
-            text = "unknown key" + (_foreign_hint(models, str(loc[-1]), allowed) or suggestion(str(loc[-1]), allowed))
+            hint = _foreign_hint(models, str(loc[-1]), allowed)
+            if hint.startswith(BELONGS):
+                found.append(Problem(file, key, f'"{shorten_text(str(loc[-1]))}" {hint}'))
+                continue
+            text = "unknown key" + (hint or suggestion(str(loc[-1]), allowed))
             found.append(Problem(file, key, text + _quoting_hint(file, [*within, *loc], detail["input"], allowed)))
         elif detail["type"] == "missing":
-            found.append(Problem(file, key, "missing" + _example_hint(model, tuple(loc), detail)))
+            if not _is_misspelt(model, tuple(loc), details):
+                found.append(Problem(file, key, "missing" + _example_hint(model, tuple(loc), detail)))
         elif detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
             found.append(_describe_kind_problem(file, key, model, tuple(loc), detail))
         else:
@@ -202,11 +183,30 @@ def translate_validation(
                 Problem(
                     file,
                     key,
-                    f"{format_value(detail['input'], key)} is refused: must be {_describe_rule(file, detail)}"
-                    + _example_hint(model, tuple(loc), detail),
+                    f"{format_value(detail['input'], key)} is refused: {_describe_cause(detail)}"
+                    f"must be {_describe_rule(file, detail)}" + _example_hint(model, tuple(loc), detail),
                 )
             )
     return found
+
+
+def _is_misspelt(model: type[BaseModel], loc: tuple[int | str, ...], details: Sequence[ErrorDetails]) -> bool:
+    """Whether an unknown key of the same table is a missing one with another spelling."""
+    key, allowed = str(loc[-1]), _valid_keys(model, loc[:-1])
+    others = [
+        tuple(one for one in detail["loc"] if not str(one).startswith("["))
+        for detail in details
+        if detail["type"] == "extra_forbidden"
+    ]
+    return any(
+        suggestion(str(other[-1]), allowed).startswith(f'; did you mean "{key}"?')
+        for other in others
+        if other[:-1] == loc[:-1]
+    )
+
+
+BELONGS = "belongs in "
+"""The beginning of a hint for a key of another table."""
 
 
 def _foreign_hint(models: Iterable[type[BaseModel]], key: str, allowed: Iterable[str]) -> str:
@@ -215,6 +215,8 @@ def _foreign_hint(models: Iterable[type[BaseModel]], key: str, allowed: Iterable
     hints = (one.FOREIGN.get(name, "") for one in models if issubclass(one, FrozenModel))
     if not (hint := next(filter(None, hints), "")):
         return ""
+    if hint.startswith(BELONGS):
+        return hint
     return f'; did you mean "{hint}"?' if hint in allowed else f"; {hint}"
 
 
@@ -262,6 +264,11 @@ def _describe_kind_problem(
 def _allowed_values(model: type[BaseModel], name: str) -> tuple[object, ...]:
     """The values that a model's key of a fixed value may have."""
     return get_args(model.model_fields[name].annotation)
+
+
+def _describe_cause(detail: ErrorDetails) -> str:
+    error = detail.get("ctx", {}).get("error")
+    return f"{error.cause}; " if isinstance(error, CausedError) and error.cause else ""
 
 
 def _describe_rule(file: str, detail: ErrorDetails) -> str:
@@ -337,11 +344,7 @@ def format_value(value: object, key: str = "") -> str:
     ):
         return HIDDEN_VALUE
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
-    return _shorten(re.sub(r"(//[^\s?#'\"]*[?#])[^\s'\"]+", r"\1...", text))  # and in its query
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."
+    return shorten_text(re.sub(r"(//[^\s?#'\"]*[?#])[^\s'\"]+", r"\1...", text))  # and in its query
 
 
 def describe_exception(error: BaseException) -> str:

@@ -142,9 +142,13 @@ def _parse_variant(
     if isinstance(data, dict) and "engine" not in data:
         near = difflib.get_close_matches("engine", [key.lower() for key in data], n=1)
         called = next((key for key in data if key.lower() in near), "")
-        lacks = f'missing: it is called "{called}" here' if called else "missing"
-        given = str(data.get(called, name.partition("/")[0]))
-        problems.append(Problem(str(path), f"variants.{name}.engine", lacks + suggestion(given, engines)))
+        if called:
+            given = str(data[called])
+            wrong = "" if given in engines else f"; {describe_unknown('engine', given, engines)}"
+            text = f'unknown key; did you mean "engine"?{wrong}'
+            problems.append(Problem(str(path), f"variants.{name}.{called}", text))
+        else:
+            problems.append(Problem(str(path), f"variants.{name}.engine", "missing" + suggestion("", engines)))
         _validate_table(path, ("variants", name), UncheckedVariant, data | {"engine": "none"}, problems)
         return None
     kind = _find_kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None

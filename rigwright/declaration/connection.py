@@ -19,7 +19,14 @@ from rigwright import local_files
 from rigwright.address_types import SshHost, TcpPort
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.monitoring_schema import MonitoringServer
-from rigwright.problems import InventoryModel, Problem, describe_violated_rule, format_value, translate_validation
+from rigwright.problems import (
+    CausedError,
+    InventoryModel,
+    Problem,
+    describe_violated_rule,
+    format_value,
+    translate_validation,
+)
 from rigwright.validated_types import LOCAL_PATH, LocalPath, matching
 
 _CURVES = {"nistp256": 65, "nistp384": 97, "nistp521": 133}  # bytes of an uncompressed point (SEC 1, 2.3.3)
@@ -118,8 +125,8 @@ def _host_key(value: str) -> str:
     try:
         parse_host_key(value)
     except ValueError as error:
-        text = str(error) if str(error) == RULE else f"{RULE}: {error}"
-        raise ValueError(f"{text}{_correct_host_key(value)}") from None
+        cause = "" if str(error) == RULE else str(error)
+        raise CausedError(f"{RULE}{_correct_host_key(value)}", cause) from None
     return value
 
 

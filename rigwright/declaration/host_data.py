@@ -19,6 +19,13 @@ DECLARE = "declare it in hosts({...}), or for all rigs as hosts({...}, KEY=VALUE
 GROUP_DATA_RULE = f"group data of pyinfra is refused next to hosts(), which would not validate it: {DECLARE}"
 
 
+def find_foreign_data(data: Any) -> Problem | None:
+    """What is wrong with host data that `hosts` has not made."""
+    if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}:
+        return None
+    return Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")
+
+
 def describe_group_data(key: str, known: Collection[str]) -> str:
     """The text of a key in data of a group."""
     near = "" if key in known else suggestion(key, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from rigwright.declaration.host_data import GROUP_DATA_RULE, describe_group_data
 from rigwright.declaration.host_file_formats import FORMATS
 from rigwright.problems import Problem
 
+RIGS = "rigs"
+"""The variable with the rigs, by which commands find an inventory."""
 LARGEST = 16 << 20  # bytes of an inventory
 GROUP_DATA = "group_data"
 """The folder, next to an inventory or where pyinfra runs, with data of groups: a file a group, `all.py` for all."""
@@ -27,6 +30,7 @@ def find_source_problems(file: str, known: Collection[str]) -> list[Problem]:
     if (tree := _parse(file)) is None:
         return []
     return [
+        *_find_misnamed_group(file, tree),
         *_find_duplicate_keys(file, tree),
         *_find_group_data(file, tree, known),
         *_find_group_files(file, tree, known),
@@ -50,7 +54,9 @@ def _find_duplicate_keys(file: str, tree: ast.Module) -> Iterator[Problem]:
             if not isinstance(key, ast.Constant) or not isinstance(key.value, str | int):
                 continue
             if key.value in lines:
-                text = f"is listed twice in one table, first in line {lines[key.value]}: Python keeps only the last"
+                first = lines[key.value]
+                place = "this line" if first == key.lineno else f"one table, first in line {first}"
+                text = f"is listed twice in {place}: Python keeps only the last"
                 yield Problem(file, f"line {key.lineno}", f'"{key.value}" {text}')
             lines[key.value] = key.lineno
 
@@ -61,6 +67,18 @@ def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from ((target.id, node.value) for target in targets if isinstance(target, ast.Name))
+
+
+def _find_misnamed_group(file: str, tree: ast.Module) -> Iterator[Problem]:
+    """A misspelt `rigs`: pyinfra takes each variable with a list as a group, but commands search for `rigs`."""
+    names = [name for name, value in _assignments(tree) if _makes_hosts(value, ())]
+    nodes = [*ast.walk(tree)]
+    stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    imported = {one.asname or one.name for one in nodes if isinstance(one, ast.alias)}
+    # names with more than that, such as rigs_b, are groups
+    near = [one for one in difflib.get_close_matches(RIGS, names, cutoff=0.7) if len(one) <= len(RIGS) + 1]
+    if near and RIGS not in stored | imported and not near[0].startswith(RIGS):
+        yield Problem(file, "", f'assigns no "{RIGS}": rename "{near[0]}"')
 
 
 def _find_group_data(file: str, tree: ast.Module, known: Collection[str]) -> Iterator[Problem]:

@@ -111,13 +111,26 @@ def _find_variant(name: str, key: str, draft: RigDraft) -> VariantKeys | None:
     if found := draft.catalog.variants.get(name):
         return found
     blocked = draft.catalog.blocked.get(name)
-    text = f"{name} {blocked.refusal}" if blocked else describe_unknown("variant", name, draft.catalog.variants)
+    text = f"{name} {blocked.refusal}" if blocked else _describe_unknown_variant(name, draft)
     if serving := [one for one, variant in draft.catalog.variants.items() if _is_model(name, variant.model)]:
         text = f"{format_value(name)} is a model, served by {', '.join(sorted(serving)[:MOST_NAMES])}: name a variant"
     elif not blocked:
         text += f"; `rigwright show variants {draft.file}` lists those for its cards"
     draft.refuse(f"{key}.variant", text)
     return None
+
+
+def _describe_unknown_variant(name: str, draft: RigDraft) -> str:
+    """The text of an unknown variant, with the nearest that fits the rig's cards, or of all."""
+    cards = {*draft.entry.cards}
+    fitting = [
+        one
+        for one, variant in draft.catalog.variants.items()
+        if variant.cards <= len(draft.entry.cards)
+        and (not (variant.purpose and variant.purpose.cards) or cards & {*variant.purpose.cards})
+    ]
+    is_near = suggestion(name, fitting).startswith("; did you mean")
+    return describe_unknown("variant", name, fitting if is_near else draft.catalog.variants)
 
 
 def _is_model(name: str, model: str) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -112,6 +113,17 @@ def load_pair(cert_file: str, key_file: SecretSource, wanted: Sequence[str], now
     _refuse_certificates(cert_file, certificates, wanted, now)
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return CertificatePair("".join(one.public_bytes(Encoding.PEM).decode() for one in certificates), secret)
+
+
+def find_unreadable_files(cert_file: str, key_file: SecretSource) -> list[UnusableCertificate]:
+    """The problems of two files that do not contain a certificate and a private key."""
+    found = []
+    for load in (partial(_load_certificates, cert_file), partial(_load_key, key_file)):
+        try:
+            load()
+        except UnusableCertificate as error:
+            found.append(error)
+    return found
 
 
 def validate_certificates(cert_file: str, wanted: Sequence[str], now: datetime) -> None:

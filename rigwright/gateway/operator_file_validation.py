@@ -8,7 +8,7 @@ from pathlib import Path
 from rigwright.gateway import keyring
 from rigwright.local_files import SecretUnavailable
 from rigwright.model.gateway_schema import Gateway
-from rigwright.model.secret_sources import SecretCommand, SecretSource, is_readable
+from rigwright.model.secret_sources import CommandSource, SecretCommand, SecretSource, is_readable
 from rigwright.problems import Invalid
 
 
@@ -40,11 +40,22 @@ def refuse_files(
             key, now = resolve(one.key_file), certificate_authority.certificate_now()
             try:
                 if is_readable(key):
+                    if faults := certificates.find_unreadable_files(beside(one.cert_file), key):
+                        for fault in faults:
+                            refuse(f"gateway.listeners.{name}.{fault.field}", str(fault))
+                        continue
                     certificates.load_pair(beside(one.cert_file), key, wanted, now)
                 elif not isinstance(key, str):
+                    _refuse_missing_program(f"gateway.listeners.{name}.key_file", key, refuse)
                     certificates.validate_certificates(beside(one.cert_file), wanted, now)
-                    key.find_program()
             except SecretUnavailable as error:
                 refuse(f"gateway.listeners.{name}.key_file", f"{key} {error}")
             except certificates.UnusableCertificate as error:
                 refuse(f"gateway.listeners.{name}.{error.field}", str(error))
+
+
+def _refuse_missing_program(place: str, command: CommandSource, refuse: Callable[[str, str], None]) -> None:
+    try:
+        command.find_program()
+    except SecretUnavailable as error:
+        refuse(place, f"{command} {error}")

@@ -96,8 +96,8 @@ def refuse_gateway(
         taken: Other ports of the host's that are taken, and what for.
         refuse: Is told a key of the rig and what is wrong with it.
     """
+    _refuse_addresses(gateway, declared, taken, refuse)
     if not declared:
-        refuse("gateway", "the rig declares no instances")
         return
     found = {one.name: one for one in instances}
     _refuse_fields(gateway, refuse)
@@ -124,7 +124,6 @@ def refuse_gateway(
                     f"gateway.listeners.{listener}.models",
                     describe_unknown("model", name, names | gateway.aliases.keys()),
                 )
-    _refuse_addresses(gateway, declared, taken, refuse)
 
 
 def _refuse_model(
@@ -231,8 +230,16 @@ def _resolve_gateway(draft: RigDraft) -> Fields:
     if entry.gateway:
         taken = {entry.share.port: "the port for sharing weights"} if entry.share else {}
         ports = {name: one.port for name, one in entry.instances.items()}
+        # instances with a mistake, in themselves or in the name of their key, have a problem of their own
+        if not ports and not draft.data.get("instances") and not _is_misspelt("instances", draft):
+            draft.refuse("gateway", "the rig declares no instances")
         refuse_gateway(entry.gateway, draft.fields["instances"], ports, taken, draft.refuse)
     return {}
+
+
+def _is_misspelt(key: str, draft: RigDraft) -> bool:
+    """Whether the suggestion for an unknown key of an entry is this one."""
+    return any(f'did you mean "{key}"?' in one.text for one in draft.problems if one.key.count(".") == 1)
 
 
 GATEWAY = Feature("gateway", _validate_gateway, _resolve_gateway)

@@ -39,7 +39,7 @@ from rigwright.validated_types import (
 )
 
 _OF_VARIANT = (
-    "a variant of the catalogue declares it, as context, model, cards or one of its flags: choose "
+    "belongs in a variant of the catalogue, as context, model, cards or one of its flags: choose "
     "one with `rigwright show variants`, or declare your own as "
     '[variants."ENGINE/NAME"] in catalog/*.toml next to the inventory'
 )

@@ -50,7 +50,7 @@ class LockFile(FrozenModel):
     def _check_digest(cls, digest: str, info: ValidationInfo) -> str:
         rows = info.data.get("artefact")
         if rows is not None and rows_digest(_row_values(row) for row in rows) != digest:
-            raise ValueError("the SHA-256 of the rows: one was edited by hand; run `rigwright lock`")
+            raise ValueError("the SHA-256 of the rows: one was edited by hand")
         return digest
 
 

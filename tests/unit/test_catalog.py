@@ -189,21 +189,24 @@ ENGINES = "allowed: plain"
     [
         (
             WHOLE.replace('engine = "plain"\n', ""),
-            [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}'],
+            [f"variants.plan/x.engine: missing; {ENGINES}"],
         ),
         (
             WHOLE.replace("engine", "engin").replace("plain", "plane"),
-            [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}'],
+            [
+                'variants.plan/x.engin: unknown key; did you mean "engine"?; '
+                'there is no engine "plane"; did you mean "plain"?'
+            ],
         ),
         (
             WHOLE.replace("engine", "Engine"),
-            [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}'],
+            ['variants.plan/x.Engine: unknown key; did you mean "engine"?'],
         ),
         (
             f"{X}cards = -1\n",
             [
                 "variants.plan/x.cards: -1 is refused: must be at least 0",
-                f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}',
+                f"variants.plan/x.engine: missing; {ENGINES}",
                 "variants.plan/x.model: missing",
             ],
         ),

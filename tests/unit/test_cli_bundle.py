@@ -242,7 +242,7 @@ def test_a_folder_that_is_read_only_is_one_line(maker: BundleFixture) -> None:
 
 def test_what_cannot_be_meant_is_said(maker: BundleFixture) -> None:
     assert "name the hosts' system with --system" in maker.run_bundle(system="").stderr
-    assert '"debian-11" is none of them; did you mean "debian-1' in maker.run_bundle(system="debian-11").stderr
+    assert 'there is no system "debian-11"; did you mean "debian-1' in maker.run_bundle(system="debian-11").stderr
     maker.box.write("rig.py", "rigs = []\n")
     assert maker.error_lines() == [f"{maker.box.inventory}: no rigs: there is nothing to bundle"]
     maker.write_inventory("good", rigs=1, bundle=None)

@@ -108,8 +108,8 @@ def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubLockFixture)
     world.write_rig(instances={"chat": {"variant": "llamacpp/one", "port": 8020}})
     done = world.run_lock("--from-dir", str(own_folder(world)))
     assert done.stderr == (
-        f"Error: {world.folder}/rig.py: box.mirrors: model 3 of the lock has no address: its sources are "
-        "office:models/mine; add a mirror named office\n"
+        f"Error: {world.folder}/rig.py: box.mirrors: model 3 has no address: the lock places it in the mirror office "
+        '(office:models/mine); add "mirrors": {"office": ["https://..."]}\n'
     )
 
 

@@ -184,6 +184,17 @@ def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(groun
     assert re.search(rf"^box1: 1 of 2 steps changed something \({TIME}\)$", done.stdout, re.MULTILINE)
 
 
+def test_a_host_that_is_not_reached_has_not_failed(ground: LocalDeployFolder) -> None:
+    ground.hosts["box1"] = {**ground.server.connection, "ssh_hostname": "127.0.0.3", "ssh_port": 1}
+    done = ground.run(steps="made(name='Two', words='true')")
+    assert done.returncode == 3
+    assert (
+        "Error: deploy: box1: cannot be reached: Connection refused (port 1 of 127.0.0.3). Nothing was done"
+        in done.stderr
+    )
+    assert "failed" not in done.stderr
+
+
 def test_an_exception_on_one_host_is_said_in_one_line(ground: LocalDeployFolder) -> None:
     done = ground.run(before="raise KeyError('odd')")
     assert done.returncode == 1

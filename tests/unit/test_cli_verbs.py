@@ -85,6 +85,12 @@ def test_each_command_has_a_summary_of_one_line_and_an_example(name: str) -> Non
         ("shell rig.py", "ssh --in NAME rig.py"),
         ("tunnel rig.py chat --port 80", "ssh --tunnel chat rig.py --port 80"),
         ("completion bash", "install --completion bash"),
+        ("apply rig.py", "deploy rig.py"),
+        ("up rig.py", "deploy rig.py"),
+        ("down rig.py chat", "stop rig.py chat"),
+        ("ps rig.py", "status rig.py"),
+        ("list rig.py", "status rig.py"),
+        ("update rig.py", "lock --refresh rig.py"),
     ],
 )
 def test_a_former_verb_is_refused_with_the_command_that_replaces_it(typed: str, replacement: str) -> None:

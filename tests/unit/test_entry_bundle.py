@@ -55,9 +55,7 @@ def test_with_a_bundle_no_mirror_is_needed(box: OperatorFolder) -> None:
     made = rig(box, bundle="the bundle", mirrors={}, instances=chat_instances())
     assert made.bundle == bundle.load_bundle(folder)
     assert made.bundle_folder == str(folder)
-    assert "mirrors: small 1.0 of the lock has no address" in "\n".join(
-        box.refusal_lines(mirrors={}, instances=chat_instances())
-    )
+    assert "mirrors: small 1.0 has no address" in "\n".join(box.refusal_lines(mirrors={}, instances=chat_instances()))
 
 
 def test_without_one_nothing_is_bundled(box: OperatorFolder) -> None:

@@ -4,13 +4,16 @@ values and formats that operators know from other programs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import main
+from checks import connections
+from cli import main, status
 from rigwright.gateway import certificate_authority
 from tests.unit.samples import OperatorFolder
 from tests.unit.test_model_fit import GIB, lock_sized_weights
@@ -18,7 +21,7 @@ from tests.unit.test_model_fit import GIB, lock_sized_weights
 HEAD = "from rigwright.inventory import hosts\n\n"
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 CARDS = '["rtx-3090", "rtx-3090"]'
-IN_VARIANT = "unknown key; a variant of the catalogue declares it, as context, model, cards or one of its flags"
+IN_VARIANT = "belongs in a variant of the catalogue, as context, model, cards or one of its flags"
 
 
 def with_host(**keys: object) -> str:
@@ -64,7 +67,7 @@ def test_the_inventory_that_the_mistakes_change_is_valid(box: OperatorFolder) ->
 
 
 KEYS = [
-    *((with_instance(**{key: 1}), f"rig1.instances.chat.{key}: {IN_VARIANT}") for key in (
+    *((with_instance(**{key: 1}), f'rig1.instances.chat.{key}: "{key}" {IN_VARIANT}') for key in (
         "ctx_size", "ctx-size", "n-gpu-layers", "tensor_parallel", "max_model_len", "model", "flags", "quantization",
     )),
     *((with_instance(**{key: 0}), f'rig1.instances.chat.{key}: unknown key; did you mean "{right}"?')
@@ -123,6 +126,12 @@ VALUES = [
      "rig1.instances.b.port: 8020 is already the port of a"),
     (with_host(instances=None, gateway={"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}),
      "rig1.gateway: the rig declares no instances"),
+    # two cards would fit llamacpp/two as well
+    (with_instance(variant="llamacpp/toe"), 'there is no variant "llamacpp/toe"; did you mean "llamacpp/one"?'),
+    (with_instance(variant="llamacpp/nosuch"), 'there is no variant "llamacpp/nosuch"; allowed: '),
+    (with_host(ssh_host_key="ssh-ed25519 AAAA!"), "is refused: the key is not base64; must be a host's public key: "),
+    (with_host(mirrors=None), 'has no address: the lock places it in the mirror store (store:'),
+    (with_host(mirrors=None), '; add "mirrors": {"store": ["https://..."]}'),
     (with_host(gateway=True), 'must be a table of keys, such as {"listeners": {"lan": {"address": "192.0.2.7"'),
     (with_host(gateway={}), 'rig1.gateway.listeners: missing, such as {"lan": {"address": "192.0.2.7"'),
 ]  # fmt: skip
@@ -143,6 +152,9 @@ PROGRAMS = [
     (f"{HEAD}rigs = hosts([{TABLE}])\n", 'hosts(): must be a table with at least one rig: name -> keys, such as {"rig'),
     (f"{HEAD}rigs = hosts({TABLE})\n", 'ssh_hostname is a key of a rig: hosts({"rig1": {"ssh_hostname": ...}})'),
     (f"{HEAD}hosts({{'rig1': {TABLE}}})\n", "no hosts; the result of hosts() needs a name without an underscore befor"),
+    (f"{HEAD}rigz = hosts({{'rig1': {TABLE}}})\n", 'rig.py: assigns no "rigs": rename "rigz"\n'),
+    (f"{HEAD}rigs = hosts({{'rig1': {{'cards': [], 'cards': [], **{TABLE}}}}})\n",
+     'line 3: "cards" is listed twice in this line: Python keeps only the last'),
     (f"{HEAD}rigs = hosts({{'a': {TABLE}, 'b': {TABLE}}})\n", "b.ssh_hostname: 192.0.2.7 is already the address of a"),
     (f"{HEAD}rigs = hosts({{'Rig_1': {TABLE}}})\n", 'Rig_1: is not a valid rig name: must be at most 48 lowercase '
      'letters, digits and dashes; did you mean "rig-1"?'),
@@ -187,6 +199,26 @@ def swap_certificates(box: OperatorFolder) -> None:
     box.inventory.write_text(with_gateway(tls=True, cert_file="net.pem", key_file="net.key"))
 
 
+def lose_certificates(box: OperatorFolder) -> None:
+    """Names of a certificate and a key that do not exist."""
+    box.inventory.write_text(with_gateway(tls=True, cert_file="net.pem", key_file="net.key"))
+
+
+def edit_lock(box: OperatorFolder) -> None:
+    """A lock with a hash that somebody has changed."""
+    (file, *_) = sorted((box.folder / "locks").glob("*.lock.toml"))
+    text = file.read_text()
+    file.write_text(re.sub(r'(?<=\nversion = ")[^"]+', "9.9", text, count=1))
+    box.inventory.write_text(with_host())
+
+
+def damage_lock(box: OperatorFolder) -> None:
+    """A lock that ends in the middle, and a mistake that needs no lock."""
+    (file, *_) = sorted((box.folder / "locks").glob("*.lock.toml"))
+    file.write_text(file.read_text()[:-20])
+    box.inventory.write_text(with_gateway(port=8020))
+
+
 def misspell_model_of_key(box: OperatorFolder) -> None:
     """A client's key for a model that no variant serves."""
     key = f'sha256 = "{"a" * 64}"\nmade = 2026-11-01\nmodels = ["smal"]\n'
@@ -211,6 +243,17 @@ def misspell_catalogue(text: str) -> Callable[[OperatorFolder], None]:
 
 MINE = '[variants."llamacpp/mine"]\nengine = "plain"\nmodel = "small"\n'
 FILES: list[tuple[Callable[[OperatorFolder], None], str]] = [
+    (swap_certificates, "rig1.gateway.listeners.lan.key_file: net.key contains no PEM private key"),
+    (lose_certificates, "rig1.gateway.listeners.lan.cert_file: net.pem does not exist"),
+    (lose_certificates, "rig1.gateway.listeners.lan.key_file: net.key does not exist"),
+    (edit_lock, "one was edited by hand; restore the file from version control, or run `rigwright lock rig.py`"),
+    (damage_lock, "; restore the file from version control, or run `rigwright lock rig.py`"),
+    (damage_lock, "rig1.gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface"),
+    (misspell_catalogue('[variants."llamacpp/mine"]\nengine = "plain"\nmodle = "small"\n'),
+     'variants.llamacpp/mine.modle: unknown key; did you mean "model"?'),
+    (misspell_catalogue('[variants."llamacpp/mine"]\nengien = "plain"\nmodel = "small"\n'),
+     'variants.llamacpp/mine.engien: unknown key; did you mean "engine"?'),
+    (misspell_catalogue('[variants."llamacpp/mine"]\nmodel = "small"\n'), 'mine.engine: missing; allowed: '),
     (swap_certificates, "rig1.gateway.listeners.lan.cert_file: net.pem contains no PEM certificate"),
     (misspell_model_of_key, 'gateway-keys.toml: keys.alice.models: there is no model "smal"; did you mean "small"?'),
     (outgrow_cards, "llamacpp/two: its weights need 36.0 of 35.0 GiB: use more cards, or a smaller model"),
@@ -245,9 +288,9 @@ def test_a_mistake_in_a_file_next_to_the_inventory_is_refused_with_its_correctio
         ((".",), ". is not a file: a folder"),
         (
             ("rig.py", "--limit", "rig2"),
-            '--limit: there is no host or group "rig2"; did you mean "rig"?; allowed: rig, rig1',
+            '--limit: there is no host or group "rig2"; did you mean "rig1"?; allowed: rig1',
         ),
-        (("rig.py", "--limit", "chat"), '--limit: there is no host or group "chat"; allowed: rig, rig1, rigs'),
+        (("rig.py", "--limit", "chat"), '--limit: there is no host or group "chat"; allowed: rig1\n'),
     ],
 )
 def test_a_mistake_on_the_command_line_is_refused_with_its_correction(box, words, message, monkeypatch):
@@ -256,3 +299,79 @@ def test_a_mistake_on_the_command_line_is_refused_with_its_correction(box, words
     done = CliRunner().invoke(main, ["validate", *words])
     assert done.exit_code == 2
     assert message in done.output, done.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "absent"),
+    [
+        ({"instances": {"chat": {"variant": "llamacpp/one", "port": "x"}}}, "declares no instances"),
+        ({"instances": None, "instnaces": {}}, "declares no instances"),
+    ],
+)
+def test_a_mistake_in_instances_hides_that_there_are_none(box, changes, absent):
+    gateway = {"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}
+    box.inventory.write_text(with_host(gateway=gateway, **changes))
+    done = validate(box)
+    assert done.exit_code == 2
+    assert absent not in done.output
+
+
+def test_a_missing_lock_hides_no_mistake_that_needs_none(box: OperatorFolder) -> None:
+    listeners = {"lan": {"address": "192.0.2.7", "port": 8020}}
+    box.inventory.write_text(with_host(gateway={"listeners": listeners}).replace("llamacpp/one", "llamacpp/65k"))
+    done = validate(box)
+    assert "is not locked" in done.output
+    assert "lan.port: 8020 is the port of instance chat on the loopback interface" in done.output
+
+
+def test_a_missing_model_is_reported_once_where_its_key_is_misspelt(box: OperatorFolder) -> None:
+    misspell_catalogue('[variants."llamacpp/mine"]\nengine = "plain"\nmodle = "small"\n')(box)
+    assert "mine.model: missing" not in validate(box).output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("check rig.py --severity bogus", 'there is no severity "bogus"; allowed: '),
+        ("check rig.py --only nosuch", "docs/reference/checks.md lists all"),
+        ("check rig.py --html /nonexistent/x.html", "cannot be written: there is no folder /nonexistent"),
+        ("check rig.py --junit /nonexistent/x.xml", "cannot be written: there is no folder /nonexistent"),
+        ("show report rig.py --output /nonexistent/x.md", "cannot be written: there is no folder /nonexistent"),
+        ("show nosuch", 'there is no command "nosuch"; allowed: advisories, compose, '),
+        ("show modles rig.py", 'there is no command "modles"; did you mean "models"?'),
+        ("logs rig.py nosuch", "(nosuch): use --instance nosuch"),
+    ],
+)
+def test_a_mistake_in_words_of_a_verb_is_refused_before_a_host_is_contacted(box, words, message, monkeypatch):
+    monkeypatch.chdir(box.folder)
+    monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was contacted"))
+    box.inventory.write_text(with_host())
+    done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 2, done.output
+    assert message in " ".join(done.output.split()), done.output
+
+
+def test_the_missing_inventory_names_a_misspelt_one(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(box.folder)
+    monkeypatch.delenv("RIGWRIGHT_INVENTORY", raising=False)
+    box.inventory.write_text(with_host().replace("rigs = ", "boxes = "))
+    done = CliRunner().invoke(main, ["validate"])
+    assert done.exit_code == 2
+    assert "rig.py assigns hosts() to `boxes`: rename it to `rigs`." in " ".join(done.output.split())
+
+
+def test_a_login_needs_no_address_of_weights(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "connect_targets", lambda _, targets: dict.fromkeys(targets, "no route"))
+    box.inventory.write_text(with_host(mirrors=None))
+    assert CliRunner().invoke(main, ["ssh", str(box.inventory), "uptime"]).exit_code == 3
+
+
+def test_status_reports_the_inventory_before_it_contacts_a_host(box, monkeypatch, capsys):
+    def connect(_: object, targets: dict[str, object]) -> dict[str, str]:
+        click.echo("contacted", err=True)
+        return dict.fromkeys(targets, "no route")
+
+    monkeypatch.setattr(status, "connect_targets", connect)
+    box.inventory.write_text(with_host(mirrors=None))
+    done = CliRunner().invoke(main, ["status", str(box.inventory)])
+    assert 0 < done.stderr.index("mirrors") < done.stderr.index("contacted")

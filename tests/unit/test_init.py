@@ -196,7 +196,7 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(init, box, monke
     ("options", "said"),
     [
         (["--port", "8020"], "--port 8020 is taken on box; 8021 is free"),
-        (["--variant", "llamacpp/demo"], "does not fit this box: tiny-rig 1 of the lock has no address"),
+        (["--variant", "llamacpp/demo"], "does not fit this box: tiny-rig 1 has no address"),
     ],
 )
 def test_what_does_not_fit_the_box_is_refused(init: Init, box: OperatorFolder, options: list[str], said: str) -> None:

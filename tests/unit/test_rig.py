@@ -133,8 +133,8 @@ def test_mistakes_in_catalogue_and_lock_are_told_together(box: OperatorFolder) -
 )
 def test_weights_without_any_address_are_refused(box: OperatorFolder, mirrors: dict[str, list[str]]) -> None:
     (line,) = box.refusal_lines(mirrors=mirrors)
-    essence = f"small {samples.COMMIT} of the lock has no address: its sources are store:small-q4.gguf"
-    assert line == f"{box.inventory}: box.mirrors: {essence}; add a mirror named store"
+    essence = f"small {samples.COMMIT} has no address: the lock places it in the mirror store (store:small-q4.gguf)"
+    assert line == f'{box.inventory}: box.mirrors: {essence}; add "mirrors": {{"store": ["https://..."]}}'
 
 
 @pytest.mark.parametrize(("source", "lines"), [("index:some-project", 0), ("http://h/x", 0), ("other:x", 1)])
@@ -142,7 +142,7 @@ def test_a_source_may_come_from_the_index_alone(box: OperatorFolder, source: str
     box.write("locks/box.lock.toml", LOCK.replace('["index:some-project", "store:engine-1.0.tar.gz"]', f'["{source}"]'))
     if lines:
         (line,) = box.refusal_lines()
-        assert line.startswith(f"{box.inventory}: box.mirrors: engine-source 1.0 of the lock has no address")
+        assert line.startswith(f"{box.inventory}: box.mirrors: engine-source 1.0 has no address")
     else:
         assert len(box.load_group({"box": sample_entry()})) == 1
 

@@ -152,7 +152,7 @@ def test_weights_need_not_be_locked() -> None:
     ("words", "said"),
     [
         (("--card", "rtx-3091"), 'there is no card "rtx-3091"; did you mean "rtx-3090"?'),
-        (("--need", "speed"), '"speed" is none of them; '),
+        (("--need", "speed"), 'there is no need "speed"; '),
         (("--limit", "a"), "--limit names a host of INVENTORY"),
         ((ROOT / "inventory" / "rig3090.py", "--cards", "1"), "--cards and --card conflict with INVENTORY"),
     ],

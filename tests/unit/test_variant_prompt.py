@@ -76,8 +76,8 @@ def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Oper
         (["--variant", "llamacpp/one", "--need", "context"], "--variant conflicts with --need, --workload and --cards"),
         (["--serve"], "no terminal to ask on: pass --need"),
         (["--reboot"], "--reboot needs --serve"),
-        (["--need", "speed"], '"speed" is none of them; allowed: context, one-card, streams, throughput'),
-        (["--workload", "tetris"], '"tetris" is none of them'),
+        (["--need", "speed"], 'there is no need "speed"; allowed: context, one-card, streams, throughput'),
+        (["--workload", "tetris"], 'there is no workload "tetris"'),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_connecting(

@@ -172,7 +172,7 @@ def test_a_shipped_inventory_is_named_as_it_was_typed(installed: InstalledComman
     ("words", "text"),
     [
         ("test", "Error: the tests are in a clone of the repository, and this Rigwright is installed\n"),
-        ("test inventory/nosuch.py", '"inventory/nosuch.py" is none of them'),
+        ("test inventory/nosuch.py", 'there is no stage "inventory/nosuch.py"'),
     ],
 )
 def test_what_needs_a_clone_is_refused_with_the_reason(installed: InstalledCommand, words: str, text: str) -> None:
