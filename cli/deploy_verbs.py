@@ -251,6 +251,10 @@ def rollback(
         raise click.UsageError("--to is a generation's number: it does not go with --driver")
     if reboot and not driver:
         raise click.UsageError("--reboot goes with --driver: another generation needs none")
+    if dry and not driver:
+        from cli.rollback_preview import print_rollback
+
+        print_rollback(inventory, limit, to)
     orders = ({"to": to} if to else {}) | ({"driver": True} if driver else {}) | _reboot_consent(reboot)
     run_request(RunRequest(inventory, limit, "rollback", dry, verbose, orders=orders))
 

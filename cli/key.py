@@ -18,12 +18,12 @@ from rigwright.survey.inventory_draft import flatten_text
 TRUST_INSTRUCTIONS = """\
 {there} {path}, SHA-256
   {fingerprint}
-Its key, {key}, stays on this machine: whoever has it can stand in for every gateway of this inventory.
-Clients trust it so (the file is what is printed here on standard output):
+Its key, {key}, stays on this machine: with it anyone can impersonate every gateway of this inventory.
+Standard output has the certificate. Save it as ca.crt and give it to each client:
   curl --cacert ca.crt https://...
-  export SSL_CERT_FILE=ca.crt           openai for Python, httpx: it takes the place of the system's list
+  export SSL_CERT_FILE=ca.crt           openai for Python, httpx: replaces the system's list
   export REQUESTS_CA_BUNDLE=ca.crt      requests, likewise
-  export NODE_EXTRA_CA_CERTS=ca.crt     openai for Node, and other programs in it: beside the list
+  export NODE_EXTRA_CA_CERTS=ca.crt     openai for Node, and other Node programs: extends the list
   Debian, Ubuntu:  cp ca.crt /usr/local/share/ca-certificates/rigwright.crt && update-ca-certificates
   Firefox: Settings, Certificates, Authorities, Import; Chrome: Settings, Security, Manage certificates"""
 
@@ -50,7 +50,9 @@ def ca(inventory: str) -> None:
     """
     from rigwright.gateway import certificate_authority
 
-    if not any(load_host_rig(name, data.get("rig")).gateway for name, data in load_hosts(inventory, None).items()):
+    rigs = [load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, None).items()]
+    gateways = [rig.gateway for rig in rigs if rig.gateway]
+    if not gateways:
         raise click.ClickException(f"{inventory}: no host has a gateway")
     folder, now = (
         Path(inventory).resolve().parent / certificate_authority.FOLDER,
@@ -58,6 +60,10 @@ def ca(inventory: str) -> None:
     )
     try:
         there = certificate_authority.load_authority(folder, now)
+        if not there and not any(one.tls for gateway in gateways for one in gateway.listeners.values()):
+            raise click.ClickException(
+                f'{inventory}: no listener uses TLS, so no CA was made: add "tls": True to a listener first'
+            )
         found = there or certificate_authority.ensure_authority(folder, now)
     except (certificate_authority.BrokenAuthority, OSError) as error:
         raise click.ClickException(str(error)) from None
