@@ -105,8 +105,9 @@ def init(
 ) -> None:
     """Write a box's inventory.
 
-    Reads the box and changes nothing there without --serve. The inventory pins the box's SSH host key. --need,
-    --workload and --cards choose the variant; without them a terminal is asked.
+    Reads the box and changes nothing there without --serve. The inventory pins the box's SSH host key; without a
+    terminal a key that known_hosts lacks needs --host-key. --need, --workload and --cards choose the variant; without
+    them a terminal is asked.
     Example: rigwright init ops@192.0.2.7 --output rig.py
     """
     wish = VariantRequest(variant, need, workload, cards)

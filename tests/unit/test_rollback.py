@@ -1,11 +1,17 @@
 """Rollback: which generation is the one before, and why a host cannot go back to one."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+import cli.deploy_verbs
+import cli.rollback_preview
+from cli import main
 from cli.rollback_preview import describe_rollback
 from rigwright.host.systemd import UnitState
+from rigwright.model.roots import Roots
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, UnitUsage
 from roles.rollback import describe_rollback_refusal, find_rollback_target
 from tests.unit.host_states import CODE, CONFIG, host_generation, running_process
@@ -77,3 +83,28 @@ def test_a_dry_rollback_lists_what_stops_starts_and_restarts() -> None:
         "embed: start",
         "generation 1 interrupts nothing that is served now",
     ]
+
+
+@pytest.mark.parametrize(("words", "shown"), [([], True), (["--to", "1"], True), (["--to", "7"], False)])
+def test_the_verb_prints_the_interruption_before_a_dry_run(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], shown: bool
+) -> None:
+    chat = UnitState(CHAT, "1" * 64, 0, frozenset())
+    served = ObservedServing(
+        generations=(host_generation(1, unit_states=(chat,)), host_generation(2)),
+        current=2,
+        processes={CHAT: running_process(replace(chat, started_from="0" * 64))},
+    )
+    box = SimpleNamespace(
+        name="box1",
+        rig=SimpleNamespace(reserved_gpus=(), roots=Roots()),
+        read_serving_state=lambda: served,
+        read_resource_usage=dict,
+    )
+    box.prefetch = lambda *looks: box
+    monkeypatch.setattr(cli.rollback_preview, "connect_inventory", lambda *_: ([box], {}))
+    runs: list[bool] = []
+    monkeypatch.setattr(cli.deploy_verbs, "run_request", lambda wanted: runs.append(wanted.dry))
+    done = CliRunner().invoke(main, ["rollback", "rig.py", "--dry", *words])
+    assert (done.exit_code, runs) == (0, [True]), done.output
+    assert done.output == ("box1: chat: restart (down while it loads)\n" if shown else "")
