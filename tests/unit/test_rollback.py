@@ -1,6 +1,7 @@
 """Rollback: which generation is the one before, and why a host cannot go back to one."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -87,8 +88,10 @@ def test_a_dry_rollback_lists_what_stops_starts_and_restarts() -> None:
 
 @pytest.mark.parametrize(("words", "shown"), [([], True), (["--to", "1"], True), (["--to", "7"], False)])
 def test_the_verb_prints_the_interruption_before_a_dry_run(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], shown: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], shown: bool
 ) -> None:
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
     chat = UnitState(CHAT, "1" * 64, 0, frozenset())
     served = ObservedServing(
         generations=(host_generation(1, unit_states=(chat,)), host_generation(2)),
@@ -105,6 +108,6 @@ def test_the_verb_prints_the_interruption_before_a_dry_run(
     monkeypatch.setattr(cli.rollback_preview, "connect_inventory", lambda *_: ([box], {}))
     runs: list[bool] = []
     monkeypatch.setattr(cli.deploy_verbs, "run_request", lambda wanted: runs.append(wanted.dry))
-    done = CliRunner().invoke(main, ["rollback", "rig.py", "--dry", *words])
+    done = CliRunner().invoke(main, ["rollback", str(inventory), "--dry", *words])
     assert (done.exit_code, runs) == (0, [True]), done.output
     assert done.output == ("box1: chat: restart (down while it loads)\n" if shown else "")
