@@ -254,6 +254,10 @@ def rollback(
         raise click.UsageError("--to takes a generation's number and conflicts with --driver")
     if reboot and not driver:
         raise click.UsageError("--reboot needs --driver: another generation needs no reboot")
+    if dry and not driver:
+        from cli.rollback_preview import print_rollback
+
+        print_rollback(inventory, limit, to)
     orders = ({"to": to} if to else {}) | ({"driver": True} if driver else {}) | _reboot_consent(reboot)
     run_request(RunRequest(inventory, limit, "rollback", dry, verbose, orders=orders))
 

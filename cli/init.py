@@ -24,6 +24,7 @@ from cli.prog_name import prog_name
 from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.declaration.connection import describe_unusable_key, describe_wrong_value
+from rigwright.declaration.variant_selection import select_addressed_variants
 from rigwright.host.supported_systems import system_refusals
 from rigwright.inventory import connection_data, layer_folders, load_for
 from rigwright.model.catalog_schema import Catalog
@@ -104,8 +105,9 @@ def init(
 ) -> None:
     """Write a box's inventory.
 
-    Reads the box and changes nothing there without --serve. The inventory pins the box's SSH host key. --need,
-    --workload and --cards choose the variant; without them a terminal is asked.
+    Reads the box and changes nothing there without --serve. The inventory pins the box's SSH host key; without a
+    terminal a key that known_hosts lacks needs --host-key. --need, --workload and --cards choose the variant; without
+    them a terminal is asked.
     Example: rigwright init ops@192.0.2.7 --output rig.py
     """
     wish = VariantRequest(variant, need, workload, cards)
@@ -274,13 +276,12 @@ def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: s
         if contact.skipped:
             lines = ", ".join(contact.skipped[:3]) + (" and more" if len(contact.skipped) > 3 else "")
             print_prose(f"known_hosts has lines that cannot be read, one of which may be this box's: {lines}")
-        if contact.skipped and not _is_interactive():
+        if not _is_interactive():
             raise NotAsDeclared(
-                f"{target}: an unverified host key is refused without a terminal if known_hosts has lines that cannot "
-                f"be read: give the key's fingerprint, {found.fingerprint} if it is right, as --host-key"
+                f"{target}: without a terminal an unverified host key is refused: pass the fingerprint that the box's "
+                f"console prints as --host-key; if it is this one: --host-key {found.fingerprint}"
             )
-        if _is_interactive():
-            click.confirm("Is it the same?", abort=True)
+        click.confirm("Is it the same?", abort=True)
     return str(found)
 
 
@@ -339,7 +340,8 @@ def _choose_offer(
     def offered(one: str) -> VariantOffer:
         return offer_variant(one, survey, answers, catalog, lock, file)
 
-    return choose_variant(wish, survey, catalog, offered, asks=_is_interactive())
+    # the inventory that is about to be written declares no mirrors
+    return choose_variant(wish, survey, select_addressed_variants(catalog, ()), offered, asks=_is_interactive())
 
 
 def _write_inventory(file: Path, text: str, unlocked: bool) -> None:

@@ -140,7 +140,7 @@ def _prompt_offer(
         print_prose(f"  {number}  {_describe_offer(one, catalog)}")
         if purpose := catalog.variants[one.variant].purpose:
             print_prose(f"     {purpose.why}")
-    answer = click.prompt("Number", type=WholeNumber(0, len(fitting)), default=1 if wish.is_complete else 0)
+    answer = click.prompt("Number", type=WholeNumber(0, len(fitting)), default=1)
     return fitting[answer - 1] if answer else None
 
 

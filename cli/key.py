@@ -50,7 +50,9 @@ def ca(inventory: str) -> None:
     """
     from rigwright.gateway import certificate_authority
 
-    if not any(load_host_rig(name, data.get("rig")).gateway for name, data in load_hosts(inventory, None).items()):
+    rigs = [load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, None).items()]
+    gateways = [rig.gateway for rig in rigs if rig.gateway]
+    if not gateways:
         raise click.ClickException(f"{inventory}: no host has a gateway")
     folder, now = (
         Path(inventory).resolve().parent / certificate_authority.FOLDER,
@@ -58,6 +60,10 @@ def ca(inventory: str) -> None:
     )
     try:
         there = certificate_authority.load_authority(folder, now)
+        if not there and not any(one.tls for gateway in gateways for one in gateway.listeners.values()):
+            raise click.ClickException(
+                f'{inventory}: no listener uses TLS, so no CA was made: add "tls": True to a listener first'
+            )
         found = there or certificate_authority.ensure_authority(folder, now)
     except (certificate_authority.BrokenAuthority, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 
@@ -26,6 +27,7 @@ from cli.key_sync import (
     sync_keys,
 )
 from cli.option_types import WholeNumber
+from cli.prog_name import prog_name
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.gateway import deployed_keys, keyring
@@ -121,10 +123,11 @@ def rotate(inventory: str, name: str, limit: str | None, keep: str | None, no_ho
     """
     asked = load_targets(inventory, limit)
     clear, kept = keyring.generate_key(), _parse_duration(keep)
+    until = _current_time() + kept if kept else None
 
     def change(there: ClientKeyring) -> ClientKeyring:
         before = _find_key(there, name)
-        old = RotatedKey(sha256=before.sha256, until=_current_time() + kept) if kept else None
+        old = RotatedKey(sha256=before.sha256, until=until) if until else None
         values = {"sha256": keyring.hash_key(clear), "made": _current_time().date().isoformat(), "old": old}
         return there.with_key(name, before.model_copy(update=values))
 
@@ -134,6 +137,8 @@ def rotate(inventory: str, name: str, limit: str | None, keep: str | None, no_ho
         refuse_diverged(asked, reach)
     _change_keyring(asked, change)
     _print_key(name, clear)
+    validity = f"stays valid until {until:%Y-%m-%d %H:%M:%S} UTC" if until else "is not valid any more"
+    print_prose(f"the previous key of {name} {validity}", err=True)
     sync_keys(asked, reach)
 
 
@@ -217,6 +222,10 @@ def list_(context: click.Context, inventory: str, limit: str | None, no_hosts: b
             {printable(str(row.get("name")))[:48] for row in one.rows if str(row.get("sha256")) not in wanted}
         )
         lines += [(name, "", "", "not in the file", host) for name in gone]
+    if not lines:
+        print_prose(f"no keys yet: `{prog_name()} key make {shlex.quote(inventory)} NAME` makes one", err=True)
+        print_unreached(silent)
+        context.exit(STATUS["not reached"] if silent else 0)
     print_table(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
     serials: dict[int, list[str]] = {}
     for host, one in sorted(having.items()):

@@ -10,6 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from cli.lazy_commands import LazyGroup
 from cli.option_types import WholeNumber
+from cli.prog_name import prog_name
+from cli.tables import print_prose
 from lab import base_images
 from lab.hosts import HostSpec, LabHost
 from lab.machine_requirements import UnsupportedMachine
@@ -76,6 +78,7 @@ def up(lab: ThrowawayLab, count: int, release: str, card: tuple[str, ...], gpus:
             hosts = lab.up(specs)
         for host in hosts:
             click.echo(f"{host.name}  {host.spec.release}  {host.address}")
+        print_prose(_describe_access(hosts[0], lab.name))
     except (UnsupportedMachine, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -125,6 +128,16 @@ def list_() -> None:
     for one in list_labs():
         for host in one.hosts:
             click.echo(f"{one.name}  {host.name}  {host.spec.release}  {host.address}{_checkout(one)}")
+
+
+def _describe_access(host: LabHost, lab_name: str) -> str:
+    """How to log in to a host that is up, and the next command."""
+    keys = host.inventory_keys
+    option = "" if lab_name == "lab" else f" --name {lab_name}"
+    return (
+        f"login: user {keys['ssh_user']}, key {keys['ssh_key']}; `{prog_name()} lab{option} ssh {host.name}` opens a "
+        f"shell\nnext: `{prog_name()} lab{option} inventory` prints the hosts' entries of an inventory"
+    )
 
 
 def _checkout(lab: ThrowawayLab) -> str:

@@ -18,11 +18,14 @@ from cli.shell_completion import complete_variants
 from cli.tables import print_prose
 from rigwright import toml
 from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.engines import kinds
 from rigwright.inventory import layer_folders
-from rigwright.model.catalog_schema import Catalog
+from rigwright.model.catalog_schema import Catalog, MissingModelFile, ModelSelection
 from rigwright.model.engine_schema import DerivedEvidence, Purpose, VariantKeys
 from rigwright.problems import Invalid, describe_unknown, format_value
 from rigwright.project_root import require_own_place
+from rigwright.supply.lock import Lock
+from rigwright.supply.lock_inputs import provisional_lock
 from rigwright.validated_types import CatalogName, VariantName
 
 # Below this mirror of the inventory's hosts find what no hub publishes.
@@ -111,8 +114,9 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
     if repository:
         click.echo(f"  {prog_name()} lock {shlex.quote(inventory)}   # resolve and hash it")
     else:
-        click.echo(f"  {prog_name()} lock {shlex.quote(inventory)} --from-dir FOLDER   # hash its folder {name}")
-        print_prose(f'  "mirrors": {{"{MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder')
+        print_prose(f"Add to the box's entry in {inventory} where hosts find the folder {name}; then hash it:")
+        click.echo(f'  "mirrors": {{"{MIRROR}": ["http://..."]}},')
+        click.echo(f"  {prog_name()} lock {shlex.quote(inventory)} --from-dir FOLDER   # FOLDER contains {name}")
 
 
 @click.command()
@@ -140,6 +144,7 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
     if served is not None and served not in catalog.models:
         raise click.ClickException(f"--model: {describe_unknown('model', served, catalog.models)}")
     other = catalog.variants[like]
+    _refuse_unloadable(inventory, catalog, other, served or other.model)
     count = other.cards if cards is None else cards
     try:
         text = render_variant(name, like, other, served or other.model, count, why)
@@ -149,6 +154,33 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
     written = _write_catalog_file(inventory, name, text)
     print_prose(f"{written}: variant {name}, with the keys of {like}: edit them there")
     click.echo(f'  "instances": {{"chat": {{"variant": "{name}", "cards": {list(range(count))}, "port": 8020}}}}')
+
+
+def _refuse_unloadable(inventory: str, catalog: Catalog, variant: VariantKeys, served: str) -> None:
+    """Refuse a model that the variant's engine cannot load, with the command that adds one that it can.
+
+    Raises:
+        click.ClickException: the model is a folder, and the engine loads files, or the other way round.
+    """
+    engine, model = catalog.engines.get(variant.engine), catalog.models.get(served)
+    if engine is None or model is None:
+        return
+    try:
+        locked, made = Lock.load(layer_folders(Path(inventory), "locks")), provisional_lock(catalog.inputs)
+    except Invalid as error:
+        raise click.ClickException(str(error)) from None
+    lock = Lock(locked.artefacts | made.artefacts, locked.groups | made.groups)
+    try:
+        kinds()[engine.kind].parts(model, ModelSelection({}, lock, inventory, lenient=True))
+    except MissingModelFile as error:
+        name = (model.folder or model.file or served).partition(":")[0]
+        source = catalog.inputs.get(name)
+        words = ["new", "model", inventory, f"{served}-{'file' if model.folder else 'folder'}"]
+        words += ["--repository", source.repository] if source and source.repository else []
+        words += ["--include", "*Q4_K_M*.gguf"] if model.folder else []
+        raise click.ClickException(
+            f"--model {served}: {error}. This adds such a model: `{prog_name()} {shlex.join(words)}`"
+        ) from None
 
 
 def _load_catalog_without(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Catalog:

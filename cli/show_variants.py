@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,14 @@ from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.declaration.catalog_loader import load_catalog
-from rigwright.declaration.variant_selection import ANY, VariantQuery, choose_variants, describe_no_match
+from rigwright.declaration.variant_selection import (
+    ANY,
+    VariantQuery,
+    choose_variants,
+    describe_no_match,
+    find_missing_mirrors,
+    select_addressed_variants,
+)
 from rigwright.inventory import layer_folders, load_for
 from rigwright.model.catalog_schema import Card, Catalog
 from rigwright.model.engine_schema import NEEDS, WORKLOADS
@@ -48,44 +55,61 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
     except Invalid as error:
         raise click.ClickException(str(error)) from None
     rows: list[dict[str, Any]] = []
-    for rig, cards in _free_cards_by_rig(inventory, limit, given["cards"], given["card"], catalog).items():
-        found = [
-            {"rig": rig, **row} for row in _variant_rows(catalog, VariantQuery(given["need"], given["workload"], cards))
-        ]
+    unlisted: dict[str, tuple[str, ...]] = {}
+    for rig, (cards, mirrors) in _conditions_by_rig(inventory, limit, given["cards"], given["card"], catalog).items():
+        query = VariantQuery(given["need"], given["workload"], cards)
+        addressed = catalog if mirrors is None else select_addressed_variants(catalog, mirrors)
+        found = [{"rig": rig, **row} for row in _variant_rows(addressed, query)]
         if not found:
-            print_prose(f"{f'{rig}: ' if rig else ''}{describe_no_match(catalog, cards)}", err=True)
+            print_prose(f"{f'{rig}: ' if rig else ''}{describe_no_match(addressed, cards)}", err=True)
         rows += found
+        if mirrors is not None:
+            missing = find_missing_mirrors(catalog, mirrors)
+            unlisted |= {name: missing[name] for name in choose_variants(catalog, query) if name in missing}
     blocked = {} if given["need"] or given["workload"] else catalog.blocked
     if inventory is not None:
         shown = {row["variant"] for row in rows}
         blocked = {name: one for name, one in blocked.items() if shown & {*one.alternative}}
     if as_json:
         gone = [{"variant": name, "why": one.why, "instead": list(one.alternative)} for name, one in blocked.items()]
-        click.echo(json.dumps({"variants": rows, "blocked": gone}, indent=2))
+        lacking = [{"variant": name, "mirrors": list(mirrors)} for name, mirrors in sorted(unlisted.items())]
+        click.echo(json.dumps({"variants": rows, "blocked": gone, "unlisted": lacking}, indent=2))
     else:
         _print_variants(rows, bool(given["need"] or given["workload"]))
         for name, one in sorted(blocked.items()):
             print_prose(f"{name} {one.refusal}")
+        if unlisted:
+            listed = ", ".join(f"{name} ({' or '.join(mirrors)})" for name, mirrors in sorted(unlisted.items()))
+            print_prose(f"not listed, for lack of a mirror that has their files: {listed}")
     sys.exit(0 if rows else 1)
 
 
-def _free_cards_by_rig(
+def _conditions_by_rig(
     inventory: str | None, limit: str | None, count: int | None, card: str | None, catalog: Catalog
-) -> dict[str, tuple[frozenset[str], ...] | None]:
-    """Rig -> the cards that are free there; without an inventory one rig without a name."""
+) -> dict[str, tuple[tuple[frozenset[str], ...] | None, Collection[str] | None]]:
+    """Rig -> the cards that are free there, and its mirrors, None for a rig with a bundle.
+
+    Without an inventory: one rig without a name.
+    """
     if inventory is None:
         if limit is not None:
             raise click.UsageError("--limit names a host of INVENTORY")
         if card is not None and card not in catalog.cards:
             raise click.ClickException(f"--card: {describe_unknown('card', card, catalog.cards)}")
         if count is None and card is None:
-            return {"": None}
-        return {"": (frozenset({card}) if card else ANY,) * (MAX_CARDS if count is None else count)}
+            return {"": (None, ())}
+        return {"": ((frozenset({card}) if card else ANY,) * (MAX_CARDS if count is None else count), ())}
     if count is not None or card is not None:
         raise click.UsageError("--cards and --card conflict with INVENTORY, whose rigs declare theirs")
     with load_for("lock"):
         rigs = load_host_rigs(load_hosts(inventory, limit))
-    return {name: tuple(_free_card_names(rig.cards, rig.reserved_gpus, catalog)) for name, rig in rigs.items()}
+    return {
+        name: (
+            tuple(_free_card_names(rig.cards, rig.reserved_gpus, catalog)),
+            None if rig.bundle_folder else rig.network.mirrors,
+        )
+        for name, rig in rigs.items()
+    }
 
 
 def _free_card_names(

@@ -31,6 +31,7 @@ from rigwright.declaration.variant_selection import (
     apply_switch,
     choose_variants,
     instances_sharing_name,
+    select_addressed_variants,
 )
 from rigwright.inventory import layer_folders, load_rig
 from rigwright.model.catalog_schema import Catalog
@@ -356,9 +357,10 @@ def collect_targets(catalog: Catalog, rig: Rig, data: dict[str, Any], instance: 
     """Variants for the cards of an instance, the best first, each with the reason for its refusal, or an empty text."""
     cards = tuple(card_names(rig.cards[index], catalog) for index in available_cards(rig, instance))
     fixed = len(instances_sharing_name(data["rig"], instance.name)) > 1
+    addressed = catalog if rig.bundle_folder else select_addressed_variants(catalog, rig.network.mirrors)
     return {
         name: _refusal_reason(data, plan_switch(catalog, rig, instance, name, fixed=fixed))
-        for name in choose_variants(catalog, VariantQuery(cards=cards))
+        for name in choose_variants(addressed, VariantQuery(cards=cards))
     }
 
 

@@ -40,7 +40,7 @@ from rigwright.declaration.duplicate_rigs import find_duplicates
 from rigwright.declaration.entry_validation import validate_entry
 from rigwright.declaration.host_data import EARLIER_GROUPS, MADE, find_foreign_data
 from rigwright.declaration.inventory_source import find_source_problems
-from rigwright.declaration.lock_problems import add_lock_repair
+from rigwright.declaration.lock_problems import add_lock_repair, find_unlocked_problems, is_unlocked
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.declaration.shared_resolution import read_once, resolve_once, share_resolutions
 from rigwright.model.catalog_schema import Catalog

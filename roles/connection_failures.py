@@ -20,6 +20,8 @@ LONGEST = 400  # characters; a host may say anything, even before a login
 NUMBER = re.compile(r"\[Errno (?:None|-?\d+)\] ")
 BRACKETED = re.compile(r"[A-Za-z ]+ \((.*)\)", re.DOTALL)
 """How pyinfra puts what kind of error something is before what was said."""
+NO_LOGIN_METHOD = "No authentication methods available"
+"""What paramiko says where it has no key to try."""
 UNSPOKEN = "no existing session"
 """What paramiko says where a handshake took too long."""
 
@@ -76,6 +78,8 @@ def describe_connect_error(error: BaseException) -> str:
             return "the private key has a passphrase: add it to ssh-agent"
         if isinstance(cause, paramiko.AuthenticationException):
             return printable(f"{_describe_login_error(error)} ({_describe_error(cause)})")[:LONGEST]
+        if NO_LOGIN_METHOD in str(cause):
+            return "no SSH key to log in with: name one (init: --key FILE; inventory: ssh_key), or add it to ssh-agent"
         if isinstance(cause, TimeoutError):
             return "no answer: the connection timed out"
         if UNSPOKEN in str(cause).lower():

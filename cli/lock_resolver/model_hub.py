@@ -199,7 +199,10 @@ class HubEndpoint:
                     f"{self} has an untrusted certificate: install its CA certificate on this machine"
                 )
             other = "another one" if self.endpoint else "a mirror of it"
-            return DownloadUnavailable(f'{self} {why}: check the network, or set {other}: mirrors = {{"hub": [...]}}')
+            return DownloadUnavailable(
+                f"{self} {why}: check the network, or add {other} to the box's entry of the inventory: "
+                f'"mirrors": {{"hub": ["http://..."]}}'
+            )
         code = error.response.status_code
         if isinstance(error, GatedRepoError):
             if code == 401:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -12,9 +12,12 @@ from rigwright.engines import kinds
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.engine_schema import KINDS, Need, Purpose, VariantKeys, Workload
 from rigwright.problems import Invalid, Problem, describe_unknown
+from rigwright.supply.lock_inputs import HUB
 
 # The names of a card of which nothing is said: it may be any.
 ANY = frozenset[str]()
+# Sources of weights that need no mirror of the inventory.
+PUBLIC_SOURCES = ("http", "https", HUB)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,38 @@ def choose_variants(catalog: Catalog, asked: VariantQuery) -> tuple[str, ...]:
         )
 
     return tuple(sorted((name for name, one in catalog.variants.items() if _is_match(one, asked)), key=worth))
+
+
+def find_missing_mirrors(catalog: Catalog, mirrors: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Variants with a model file that has no address -> the mirrors of which one would give it an address.
+
+    Args:
+        catalog: The variants, their models and the models' inputs.
+        mirrors: The mirrors that the inventory declares.
+    """
+    addressed = {*PUBLIC_SOURCES, *mirrors}
+    lacking = {
+        name: tuple(dict.fromkeys(source.partition(":")[0] for source in one.sources))
+        for name, one in catalog.inputs.items()
+        if one.kind == "weight" and not one.repository and one.sources
+    }
+    lacking = {name: schemes for name, schemes in lacking.items() if not addressed.intersection(schemes)}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, variant in catalog.variants.items():
+        model = catalog.models.get(variant.model)
+        files = (model.file, model.folder, model.mmproj, model.draft, model.chat_template) if model else ()
+        inputs = [one.partition(":")[0] for one in files if one]
+        if missing := dict.fromkeys(scheme for one in inputs for scheme in lacking.get(one, ())):
+            found[name] = tuple(missing)
+    return found
+
+
+def select_addressed_variants(catalog: Catalog, mirrors: Collection[str]) -> Catalog:
+    """A catalogue without the variants of `find_missing_mirrors`."""
+    missing = find_missing_mirrors(catalog, mirrors)
+    return catalog.model_copy(
+        update={"variants": {name: one for name, one in catalog.variants.items() if name not in missing}}
+    )
 
 
 def describe_no_match(catalog: Catalog, cards: tuple[frozenset[str], ...] | None) -> str:

@@ -23,8 +23,14 @@ pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 CARDS = ("10de:2204", "10de:2204")
 
 
+def login_options(host: LabHost) -> list[str]:
+    """The key to log in with, and the fingerprint that a host's console prints."""
+    key = parse_host_key(str(host.inventory_keys["ssh_host_key"]))
+    return ["--key", str(host.key), "--host-key", key.fingerprint]
+
+
 def init(host: LabHost, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli", "init", f"root@{host.address}", "--key", str(host.key), *options]
+    command = [sys.executable, "-m", "cli", "init", f"root@{host.address}", *login_options(host), *options]
     environment = os.environ | {"HOME": str(home), "COLUMNS": "160"}
     return subprocess.run(
         command, capture_output=True, text=True, cwd=home, env=environment, stdin=subprocess.DEVNULL, check=False
@@ -79,7 +85,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(
 def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     host.run("useradd -m plain; cp -r /root/.ssh /home/plain/; chown -R plain: /home/plain/.ssh")
-    command = [sys.executable, "-m", "cli", "init", "--key", str(host.key)]
+    command = [sys.executable, "-m", "cli", "init", *login_options(host)]
     environment = os.environ | {"HOME": str(tmp_path)}
     for target, said in (
         (f"nobody-here@{host.address}", "login as nobody-here is refused"),

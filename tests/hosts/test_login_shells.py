@@ -13,6 +13,7 @@ from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost
 from tests.hosts.download_servers import folder_content, internet_server
 from tests.hosts.support import is_serving, red_checks, run_deploy
+from tests.hosts.test_init import login_options
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -58,7 +59,7 @@ def manage(host: LabHost, tmp_path: Path) -> None:
         add_user(host, f"of-{shell}", shell)
         init = rig(
             tmp_path,
-            *("init", f"of-{shell}@{host.address}", "--key", str(host.key)),
+            *("init", f"of-{shell}@{host.address}", *login_options(host)),
             *("--name", "box", "--variant", "llamacpp/demo", "--output", f"{shell}.py"),
         )
         assert init.returncode == 0, init.stdout + init.stderr

@@ -58,6 +58,14 @@ def test_a_folder_that_is_none_is_said(inventory: Path) -> None:
     assert (done.exit_code, done.stdout, "gateway-ca" in done.stderr) == (2, "", True)
 
 
+def test_no_authority_is_made_where_no_listener_uses_tls(box: OperatorFolder) -> None:
+    plain = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}}
+    done = run(write_inventory(box, gateway=plain, instances=chat_instances()))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert 'no listener uses TLS, so no CA was made: add "tls": True to a listener first' in done.stderr
+    assert not (box.folder / "gateway-ca").exists()
+
+
 def test_no_authority_is_made_where_no_host_has_a_gateway(box: OperatorFolder) -> None:
     done = run(write_inventory(box))
     assert (done.exit_code, done.stdout) == (2, "")

@@ -123,11 +123,13 @@ def test_the_nearest_name_is_told(keys: RunKeys) -> None:
 
 def test_a_key_that_is_rotated_ends_unless_it_is_kept(keys, hosts, file):
     first = keys("make", "alice", "--streams", "8").stdout.strip()
-    second = keys("rotate", "alice", "--keep", "24h").stdout.strip()
+    rotated = keys("rotate", "alice", "--keep", "24h")
+    second = rotated.stdout.strip()
     key = keyring.load_keyring(file).keys["alice"]
     assert (key.sha256, key.streams) == (keyring.hash_key(second), 8)
     assert key.old
     assert key.old.sha256 == keyring.hash_key(first)
+    assert f"the previous key of alice stays valid until {key.old.until:%Y-%m-%d %H:%M:%S} UTC" in rotated.stderr
     left = key.old.until - datetime.now(timezone.utc)
     assert timedelta(hours=23, minutes=59) < left <= timedelta(hours=24)
     held = json.loads((hosts["box2"].run / ROUTER / "keys.json").read_text())
@@ -135,7 +137,7 @@ def test_a_key_that_is_rotated_ends_unless_it_is_kept(keys, hosts, file):
     assert [(row["sha256"], row["until"]) for row in held["ending"]] == [
         (key.old.sha256, int(key.old.until.timestamp()))
     ]
-    keys("rotate", "alice")
+    assert "the previous key of alice is not valid any more" in keys("rotate", "alice").stderr
     assert keyring.load_keyring(file).keys["alice"].old is None
     assert given_to(hosts["box2"]) == ["alice"]
 
@@ -235,6 +237,15 @@ def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
         out, _ = run.communicate()
         assert (run.returncode, len(out.splitlines())) == (0, 20)
     assert len(keyring.load_keyring(file).keys) == 40
+
+
+def test_a_list_without_keys_says_how_to_make_one(keys: RunKeys) -> None:
+    for words, status in ((["list"], 0), (["list", "--no-hosts"], 0)):
+        done = keys(*words)
+        assert (done.exit_code, done.stdout) == (status, "")
+        assert "no keys yet: `rigwright key make " in done.stderr
+        assert "serial" not in done.stderr
+        assert "differ" not in done.stderr
 
 
 def test_keys_are_listed_with_their_rights_and_who_has_them(keys, hosts, monkeypatch):

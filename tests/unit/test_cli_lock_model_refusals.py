@@ -59,7 +59,8 @@ ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
     ),
     "dead": (
         lambda world: world.hub.close(),
-        'the hub at URL cannot be reached: check the network, or set another one: mirrors = {"hub": [...]}',
+        "the hub at URL cannot be reached: check the network, or add another one to the box's entry of the inventory: "
+        '"mirrors": {"hub": ["http://..."]}',
     ),
     "nothing": (
         lambda world: world.write_catalog('include = ["*.safetensors"]'),

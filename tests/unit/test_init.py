@@ -281,7 +281,12 @@ def test_a_box_without_cards_is_asked_for_nothing_that_only_cards_have(init, box
     assert "Priority?" not in done.output
     assert "Variant to serve?" in done.output
     text = (box.folder / "box.py").read_text()
-    assert '"instances": {"chat": {"variant": "ENGINE/NAME", "port": 8020}},' in text
+    # the first that fits is the default, and no text speaks of a card
+    assert '"chat": {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 8020},' in text
+    assert "the card stays" not in done.output
+    # variants whose files only a mirror has that no inventory declares
+    assert "demo" not in done.output
+    assert "does not fit" not in done.output
 
 
 def test_what_is_there_is_printed_without_escape_codes(init, monkeypatch):

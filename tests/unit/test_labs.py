@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from cli.lab import lab as lab_group
 from lab import machine_requirements
+from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab, list_labs
 from rigwright.inventory import ROOT
 
@@ -43,4 +44,18 @@ def test_labs_of_the_machine_are_listed_with_their_checkout(tmp_path: Path, monk
         "demo  h1  debian-13  x",
         f"demo  h1  debian-13  x (of {THERE})",
         "old  h1  debian-13  x (of an older version)",
+    ]
+
+
+def test_up_says_how_to_log_in_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "h1").mkdir()
+    (tmp_path / "h1/known_hosts").write_text("10.77.0.2 ssh-ed25519 AAAA\n")
+    host = LabHost(HostSpec("h1"), tmp_path / "h1", "rwtry-h1", "10.77.0.2", tmp_path / "key")
+    monkeypatch.setattr(ThrowawayLab, "hosts", ())
+    monkeypatch.setattr(ThrowawayLab, "up", lambda lab, specs: [host])
+    printed = CliRunner().invoke(lab_group, ["--name", "try", "up"], env={"COLUMNS": "200"}).output
+    assert printed.splitlines()[-3:] == [
+        "h1  debian-12  10.77.0.2",
+        f"login: user root, key {tmp_path / 'key'}; `rigwright lab --name try ssh h1` opens a shell",
+        "next: `rigwright lab --name try inventory` prints the hosts' entries of an inventory",
     ]

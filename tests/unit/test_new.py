@@ -1,5 +1,6 @@
 """`rigwright new`: a model is added by data alone, from nothing to what a deploy would write."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,30 @@ def test_a_model_of_the_hubs_is_added_without_code(inventory: Path) -> None:
 
 
 def test_a_checkpoint_of_ones_own_is_added_without_code(inventory: Path) -> None:
-    assert "--from-dir FOLDER   # hash its folder mine" in run_new(inventory, "model", "mine")
+    said = run_new(inventory, "model", "mine")
+    mirror, locking = (
+        said.index('  "mirrors": {"own": ["http://..."]},\n'),
+        said.index("--from-dir FOLDER   # FOLDER contains"),
+    )
+    assert said.index(f"Add to the box's entry in {inventory}") < mirror < locking
     run_new(inventory, "variant", "vllm/mine", "--like", "vllm/qwen3-8b-per-card", "--model", "mine", "--cards", "2")
     lock(inventory.parent, mine=[])
     (instance,) = write_declaration(inventory, "vllm/mine", 2).instances
     assert instance.model_name == "mine"
     assert instance.weights[0].sources[0].startswith("own:mine/")
+
+
+def test_a_model_that_the_engine_cannot_load_is_refused_with_the_command_that_adds_another(inventory: Path) -> None:
+    run_new(inventory, "model", "my-gguf", "--repository", "org/My-GGUF")
+    done = new(inventory, "variant", "llamacpp/mine", "--like", "llamacpp/default", "--model", "my-gguf")
+    assert done.exit_code == 2
+    assert "llama.cpp loads GGUF files: select one of my-gguf with file instead of the folder" in done.output
+    cure = f"new model {inventory} my-gguf-file --repository org/My-GGUF --include '*Q4_K_M*.gguf'"
+    assert f"`rigwright {cure}`" in done.output
+    assert not (inventory.parent / "catalog/llamacpp-mine.toml").exists()
+    _, verb, file, *rest = shlex.split(cure)
+    run_new(Path(file), verb, rest[0], *rest[1:])
+    run_new(inventory, "variant", "llamacpp/mine", "--like", "llamacpp/default", "--model", "my-gguf-file")
 
 
 def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:

@@ -1,13 +1,21 @@
 """Rollback: which generation is the one before, and why a host cannot go back to one."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+import cli.deploy_verbs
+import cli.rollback_preview
+from cli import main
+from cli.rollback_preview import describe_rollback
 from rigwright.host.systemd import UnitState
-from rigwright.serving.serving_state import ObservedGeneration, ObservedServing
+from rigwright.model.roots import Roots
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, UnitUsage
 from roles.rollback import describe_rollback_refusal, find_rollback_target
-from tests.unit.host_states import host_generation
+from tests.unit.host_states import CODE, CONFIG, host_generation, running_process
 
 THREE = (host_generation(1), host_generation(2), host_generation(10))
 CHAT = "rigwright-chat.service"
@@ -54,3 +62,52 @@ def test_a_host_goes_back_only_to_an_unchanged_generation_that_is_there(
     generations: tuple[ObservedGeneration, ...], number: int | None, text: str
 ) -> None:
     assert describe_rollback_refusal(ObservedServing(generations=generations, current=10), number, ()) == text
+
+
+def test_a_dry_rollback_lists_what_stops_starts_and_restarts() -> None:
+    chat, embed = (UnitState(unit, "1" * 64, 0, frozenset()) for unit in (CHAT, "rigwright-embed.service"))
+    running = replace(chat, started_from="0" * 64)
+    served = ObservedServing(
+        generations=(host_generation(1, unit_states=(chat, embed)), host_generation(2, unit_states=(running,))),
+        current=2,
+        processes={CHAT: running_process(running), CODE: running_process(replace(running, unit=CODE))},
+    )
+    use = {CHAT: UnitUsage("", None, 7.6)}
+    assert sorted(describe_rollback(served, use, CONFIG, 1)) == [
+        "chat: restart (about 8 s down)",
+        "code: stop (not in that generation)",
+        "embed: start",
+    ]
+    assert "chat: restart (down while it loads)" in describe_rollback(served, {}, CONFIG, 1)
+    only_new = replace(served, processes={CHAT: running_process(chat)})
+    assert list(describe_rollback(only_new, use, CONFIG, 1)) == [
+        "embed: start",
+        "generation 1 interrupts nothing that is served now",
+    ]
+
+
+@pytest.mark.parametrize(("words", "shown"), [([], True), (["--to", "1"], True), (["--to", "7"], False)])
+def test_the_verb_prints_the_interruption_before_a_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], shown: bool
+) -> None:
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
+    chat = UnitState(CHAT, "1" * 64, 0, frozenset())
+    served = ObservedServing(
+        generations=(host_generation(1, unit_states=(chat,)), host_generation(2)),
+        current=2,
+        processes={CHAT: running_process(replace(chat, started_from="0" * 64))},
+    )
+    box = SimpleNamespace(
+        name="box1",
+        rig=SimpleNamespace(reserved_gpus=(), roots=Roots()),
+        read_serving_state=lambda: served,
+        read_resource_usage=dict,
+    )
+    box.prefetch = lambda *looks: box
+    monkeypatch.setattr(cli.rollback_preview, "connect_inventory", lambda *_: ([box], {}))
+    runs: list[bool] = []
+    monkeypatch.setattr(cli.deploy_verbs, "run_request", lambda wanted: runs.append(wanted.dry))
+    done = CliRunner().invoke(main, ["rollback", str(inventory), "--dry", *words])
+    assert (done.exit_code, runs) == (0, [True]), done.output
+    assert done.output == ("box1: chat: restart (down while it loads)\n" if shown else "")

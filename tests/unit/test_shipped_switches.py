@@ -28,7 +28,6 @@ INVENTORIES = ("rig2080ti", "rig3090", "rig5090", "rig5090solo", "rig5090two", "
 REFUSED = re.compile(
     r"needs \d+ cards?, but \d+ are listed"  # of two that share a name, each keeps its cards
     r"|declare \"containers\""
-    r"|(metal|tiny)-rig 1 has no address"  # models of throwaway hosts
 )
 # Names that clients of the write-ups ask for, by the box: a switch takes none of them away.
 CLIENTS = {

@@ -89,6 +89,10 @@ def raised(message: str, cause: BaseException) -> ConnectError:
             "login as ops is refused with every key that was tried (none)",
         ),
         (
+            raised("SSH error (x)", paramiko.SSHException("No authentication methods available")),
+            "no SSH key to log in with: name one (init: --key FILE; inventory: ssh_key), or add it to ssh-agent",
+        ),
+        (
             raised("Could not resolve hostname ([Errno -2] Name or service not known)", gaierror(-2, "unknown")),
             "Name or service not known",
         ),

@@ -9,7 +9,13 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from rigwright.declaration.catalog_loader import load_catalog
-from rigwright.declaration.variant_selection import ANY, VariantQuery, choose_variants
+from rigwright.declaration.variant_selection import (
+    ANY,
+    VariantQuery,
+    choose_variants,
+    find_missing_mirrors,
+    select_addressed_variants,
+)
 from rigwright.model.engine_schema import NEEDS, Need, Workload
 from rigwright.project_root import ROOT
 from tests.unit.samples import OperatorFolder, sample_entry
@@ -82,6 +88,8 @@ def test_without_a_question_all_are_there() -> None:
     assert set(choose_variants(CATALOG, VariantQuery())) == CATALOG.variants.keys()
 
 
+# Their weights lie on the demo's own server alone.
+UNADDRESSED = {"llamacpp/demo", "llamacpp/demo-wheel", "llamacpp/metal"}
 OWN = """
 [variants."llamacpp/own".evidence]
 kind = "parsed"
@@ -122,8 +130,9 @@ def test_the_list_names_what_is_blocked() -> None:
 def test_programs_are_told_all_of_it() -> None:
     told: Any = json.loads(run("--json").stdout)
     by_name = {row["variant"]: row for row in told["variants"]}
-    assert by_name.keys() == CATALOG.variants.keys()
-    assert by_name["llamacpp/metal"]["evidence"]["driver"] == "580.159.04"
+    assert by_name.keys() == CATALOG.variants.keys() - UNADDRESSED
+    assert told["unlisted"] == [{"variant": name, "mirrors": ["shelf"]} for name in sorted(UNADDRESSED)]
+    assert by_name["vllm/dual"]["evidence"]["kind"] == "published"
     assert {row["variant"] for row in told["blocked"]} == CATALOG.blocked.keys()
 
 
@@ -171,11 +180,26 @@ def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
     done = run("--need", "throughput", "--cards", "0")
     assert (done.exit_code, done.stderr.splitlines()) == (
         1,
-        [
-            "no variant of the catalogue matches; for these cards: "
-            "llamacpp/qwen2.5-1.5b-cpu, llamacpp/demo, llamacpp/demo-wheel"
-        ],
+        ["no variant of the catalogue matches; for these cards: llamacpp/qwen2.5-1.5b-cpu"],
     )
+
+
+def test_a_variant_whose_files_only_an_undeclared_mirror_has_is_named_in_one_line(box: OperatorFolder) -> None:
+    assert find_missing_mirrors(CATALOG, ()) == dict.fromkeys(UNADDRESSED, ("shelf",))
+    assert find_missing_mirrors(CATALOG, ("shelf",)) == {}
+    assert CATALOG.variants.keys() - select_addressed_variants(CATALOG, ()).variants.keys() == UNADDRESSED
+    last = run("--cards", "0").stdout.splitlines()[-1]
+    assert last == (
+        "not listed, for lack of a mirror that has their files: llamacpp/demo (shelf), llamacpp/demo-wheel (shelf)"
+    )
+    text = "from rigwright.inventory import hosts\n\nrigs = hosts({'a': {'ssh_hostname': '192.0.2.2'}}%s)\n"
+    box.inventory.write_text(text % "")
+    (box.folder / "catalog").joinpath("box.toml").unlink(missing_ok=True)
+    assert "llamacpp/demo (shelf)" in run(box.inventory).stdout.splitlines()[-1]
+    box.inventory.write_text(text % ", mirrors={'shelf': ['http://127.0.0.1:9']}")
+    done = run(box.inventory)
+    assert "not listed" not in done.stdout
+    assert "llamacpp/demo " in done.stdout
 
 
 def test_each_need_is_met_by_something() -> None:

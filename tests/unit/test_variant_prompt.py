@@ -24,7 +24,7 @@ CPU = {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 8021}
         ([], None, None),
         # a need, a workload, how many cards, and which of those that answer
         ([], "0\n0\n2\n0\n", None),
-        ([], "\n\n\n\n", None),
+        ([], "\n\n\n\n", {"variant": "vllm/dual", "cards": [2, 3], "port": 8021}),
         ([], "9\n0\n7\n0\n0\n0\n", None),
         ([], "0\n7\n0\n\n", CPU),
         ([], "2\n0\n1\n1\n", {"variant": "llamacpp/default", "cards": [2], "port": 8021}),

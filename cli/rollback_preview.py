@@ -1,0 +1,56 @@
+"""Interruption by `rigwright rollback`, printed by a dry run before pyinfra's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from cli.tables import print_prose
+from rigwright.problems import printable
+from rigwright.serving.activation import goal_of, plan_activation
+from rigwright.serving.serving_state import ObservedServing, UnitUsage
+from rigwright.serving.unit_diff import describe_downtime_seconds
+from roles.rollback import describe_rollback_refusal, find_rollback_target
+
+VERBS = {"stopped": "stop (not in that generation)", "started": "start", "reloaded": "reload (no interruption)"}
+
+
+def print_rollback(inventory: str, limit: str | None, to: int | None) -> None:
+    """Print the interruption on every host that is reached; the run itself reports the others and refusals."""
+    found, _ = connect_inventory(inventory, limit)
+
+    def describe(box: ConnectedHost) -> list[str]:
+        looked = box.prefetch("served", "use")
+        served, use = looked.read_serving_state(), looked.read_resource_usage()
+        number = to if to is not None else find_rollback_target(served)
+        if describe_rollback_refusal(served, number, box.rig.reserved_gpus):
+            return []
+        return list(describe_rollback(served, use, box.rig.roots.config, number))
+
+    for box, lines in zip(found, map_hosts(found, describe), strict=True):
+        for line in lines:
+            print_prose(f"{box.name}: {printable(line)}")
+
+
+def describe_rollback(
+    served: ObservedServing, use: Mapping[str, UnitUsage], config: str, number: int | None
+) -> Iterator[str]:
+    """Services that a return to a generation stops, starts, restarts or reloads, a line each.
+
+    Args:
+        served: The host's serving state.
+        use: Unit -> its last start.
+        config: The configuration's folder.
+        number: The generation's.
+    """
+    kept = next(one for one in served.generations if one.number == number)
+    way = plan_activation(served, config, goal_of(kept))
+    changes = way.service_changes(served.processes) if way else {}
+    for name, change in changes.items():
+        if change == "restarted":
+            usage = use.get(f"rigwright-{name}.service")
+            yield f"{name}: restart ({describe_downtime_seconds(usage.start_seconds if usage else None)})"
+        else:
+            yield f"{name}: {VERBS[change]}"
+    if not {"stopped", "restarted"}.intersection(changes.values()):
+        yield f"generation {number} interrupts nothing that is served now"
