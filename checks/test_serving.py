@@ -10,7 +10,7 @@ import pytest
 from checks import DEPLOY, Drift, check, expect
 from checks.drift_text import expect_none
 from checks.nvidia_smi import parse_smi_answer
-from checks.remedy import host_command, instruction, kill_processes, restart_units, rig_command, show_log
+from checks.remedy import host_command, instruction, kill_processes, restart_units, show_log
 from checks.services import CONTAINED
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import observe_state
@@ -48,7 +48,7 @@ def running(survey: SurveyAnswers, instance: Instance) -> ServiceProcesses:
 def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation, instance: Instance) -> None:
     state = observe_state(survey, instance, target_generation)
     if state.is_down:
-        cure = rig_command("start", instance.name) if state.state == "stopped by hand" else DEPLOY
+        cure = "`rigwright start` it, or deploy again" if state.state == "stopped by hand" else DEPLOY
         raise Drift(f"{instance.name} is ready", state.describe(), cure)
     units = survey.read(UNITS)
     expect(units.property_value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
