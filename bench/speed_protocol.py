@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import combinations
+from statistics import fmean
 
 from bench.load_generator import CHAT, LoadRequest
 from bench.load_ladder_results import LadderStep
@@ -51,6 +53,10 @@ RATES = (
 WINDOW, EARLY = 0.05, 0.25
 # What is said of a prompt that there is no room for, by engines and by what is before them.
 TOO_LONG = ("HTTP status 400", "HTTP status 413")
+SHORTEST_S = 0.25
+"""Seconds below which an answer says more of the clock and of other work on the processors than of the engine."""
+SUPERLINEAR = 1.25
+"""Rate of n streams in terms of n times the rate of one, from which on other work has slowed that one."""
 FASTEST = 1e9  # tokens a second, from which on a host tells tales
 STEADY = 0.05
 """Of the mean, the standard deviation from which on measurements are not steady (CV)."""
@@ -94,13 +100,18 @@ class MeasuredPart:
         elif self.name.startswith(("narrative", "code")):
             for one in rung.requests:
                 self._add_answer(one)
-        elif rung.seconds:
+        elif rung.seconds < SHORTEST_S:
+            self.left_out.append(f"too short to tell a rate: {rung.output_tokens} tokens in {rung.seconds:.2f} s")
+        else:
             self._add_rate("", [rung.output_tokens / rung.seconds])
         self.first_s += [one.first_s for one in rung.requests]
 
     def _add_answer(self, one: RequestTimes) -> None:
         if one.tokens < EARLY * self.wanted or not one.total_s:
             self.left_out.append(f"an answer ended after {one.tokens} tokens")
+            return
+        if one.total_s < SHORTEST_S:
+            self.left_out.append(f"too short to tell a rate: {one.tokens} tokens in {one.total_s:.2f} s")
             return
         self._add_rate(" wall", [one.tokens / one.total_s])
         if one.total_s - one.first_s < WINDOW * one.total_s:
@@ -196,7 +207,7 @@ def measure_protocol(
         made = MeasuredPart(part.name, part.asked.prompts[0][1])
         if room is not None and part.tokens > room:
             made.absent = f"a request has room for {room} tokens"
-            yield made, counted[-1]
+            yield made, replace(counted[-1], requests=(), foreign=None, running=None)
             continue
         for turn in range(part.warm + part.measured):
             number += 1
@@ -213,6 +224,22 @@ def measure_protocol(
             if not warming:
                 made.add_rung(rung)
             yield made, rung
+
+
+def drop_impossible_rates(parts: Mapping[str, MeasuredPart]) -> None:
+    """Leave out rates of streams that contradict each other: n streams make at most n times the tokens of one.
+
+    Other work on the box has slowed the fewer ones, and may have slowed the others: all of them go.
+    """
+    streams = [(count, parts[name]) for count in STREAMS if (name := _streams_title(count)) in parts]
+    means = [(count, fmean(values)) for count, part in streams if (values := part.rates.get(part.name))]
+    for (few, slow), (many, fast) in combinations(means, 2):
+        if fast / many > SUPERLINEAR * slow / few:
+            why = f"{many} streams cannot make {fast:.1f} tokens/s where {few} made {slow:.1f}"
+            for _, part in streams:
+                part.rates.clear()
+                part.left_out.append(f"{why}: other work slowed the box; measure again")
+            return
 
 
 def _failure_reason(rung: LadderStep) -> str:

@@ -48,8 +48,8 @@ def running(survey: SurveyAnswers, instance: Instance) -> ServiceProcesses:
 def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation, instance: Instance) -> None:
     state = observe_state(survey, instance, target_generation)
     if state.is_down:
-        by_hand = f"`rigwright start` it, or {DEPLOY}" if state.state == "stopped by hand" else DEPLOY
-        raise Drift(f"{instance.name} is ready", state.describe(), by_hand)
+        cure = "`rigwright start` it, or deploy again" if state.state == "stopped by hand" else DEPLOY
+        raise Drift(f"{instance.name} is ready", state.describe(), cure)
     units = survey.read(UNITS)
     expect(units.property_value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
     expect(units.property_value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)

@@ -24,6 +24,7 @@ from bench.speed_protocol import (
     MeasurementConditions,
     ProtocolUnanswered,
     SpeedEffort,
+    drop_impossible_rates,
     measure_protocol,
     read_conditions,
 )
@@ -234,6 +235,7 @@ def measure_instance(
                     made.add_rung(part, rung)
                     if lock.lost:
                         raise ClientJobLost(f"the deploy lock is gone: {lock.lost}")
+            drop_impossible_rates(made.parts)
             after = read_conditions(box, instance)
             made.hottest = tuple(
                 max((one for one in both if one is not None), default=None)
@@ -336,7 +338,9 @@ def _print_run(made: SpeedMeasurement, run: BaselineRun, rows: list[RateComparis
             row = beside.get(name)
             against = (f"{row.before.mean:.1f}", f"{100 * row.change:+.1f}", row.verdict) if row else ()
             count = f"{len(series.values)}"
-            table.append((name, f"{series.mean:.1f}", f"{100 * series.variation:.1f}", count, first, *against))
+            # one value has no deviation
+            spread = f"{100 * series.variation:.1f}" if len(series.values) > 1 else ""
+            table.append((name, f"{series.mean:.1f}", spread, count, first, *against))
     print_table(("what", "tokens/s", "CV %", "runs", "TTFT ms", "accepted", "change %", "verdict"), table)
     for part in made.parts.values():
         for said in dict.fromkeys((part.absent, *part.left_out)):

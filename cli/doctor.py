@@ -36,13 +36,12 @@ from rigwright.model.rig import Rig
 from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvidence
 from rigwright.operate.root_cause_analysis import diagnose_host
 from rigwright.plan.preflight import find_refusals
-from rigwright.problems import Invalid, describe_unknown, printable
+from rigwright.problems import Invalid, describe_unknown, format_count, printable
 from rigwright.serving.activation import goal_for
 from roles import root_shell
 
 THIS_MACHINE = "this machine"
 BLOCKING = 200  # weight of a fault that keeps hosts from being reached, deployed to or served: before all causes
-LEAST = 18  # weight below which a cause is a mild line of an instance that serves now, such as a refused request
 NAMED_AS_IDS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 """Keys that are tried without being named (ssh_config(5), IdentityFile)."""
 
@@ -73,9 +72,16 @@ def _blocking(identifier: str, means: str, cure: str = "") -> Diagnosis:
     help="Read this log file, plain or compressed.",
 )
 @click.option("--checks/--no-checks", default=True, show_default=True, help="Also run all checks.")
+@click.option("--verbose", "-v", is_flag=True, help="Also print failed checks that a printed cause explains.")
 @JSON_OPTION
 def doctor(
-    inventory: str | None, limit: str | None, instance: tuple[str, ...], file: str | None, checks: bool, as_json: bool
+    inventory: str | None,
+    limit: str | None,
+    instance: tuple[str, ...],
+    file: str | None,
+    checks: bool,
+    verbose: bool,
+    as_json: bool,
 ) -> None:
     """Find causes of faults.
 
@@ -94,7 +100,7 @@ def doctor(
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
     else:
         for one in found:
-            _print_host(one)
+            _print_host(one, verbose=verbose)
     if not all(one.reached for one in found):
         sys.exit(STATUS["not reached"])
     sys.exit(2 if refused else int(any(one.causes for one in found)))
@@ -159,20 +165,22 @@ def _diagnose_box(
         fault = _blocking("no-answer", f"its answer is invalid: {getattr(error, 'message', error)}")
         return DiagnosedHost(box.name, [fault], reached=False)
     causes = diagnose_host(evidence, {one.name: kind_of(one).causes for one in mine})
-    causes = [one for one in causes if one.weight >= LEAST]
-    known = {(one.id, one.where) for one in causes}
-    blocking = [
-        one for one in blocking if (one.id, one.where) not in known and (not names or one.where in {"", *names})
-    ]
+    blocking = [one for one in blocking if not names or one.where in {"", *names}]
+    known = {(one.id, one.where) for one in blocking}
+    causes = [one for one in causes if (one.id, one.where) not in known]
     return DiagnosedHost(box.name, [*blocking, *causes], [*unseen, *missed])
 
 
-def _print_host(host: DiagnosedHost) -> None:
+def _print_host(host: DiagnosedHost, *, verbose: bool) -> None:
     for line in host.unseen:
         print_paragraph(printable(f"{host.name}: not examined: {line}"), hang=4)
     if not host.causes:
         print_prose(f"{host.name}: no fault found")
+    # with a cause above them that keeps the host from serving
+    folded = [one for one in host.causes if one.follows] if not verbose and _blocks(host) else []
     for one in host.causes:
+        if one in folded:
+            continue
         where = f"{one.where}: " if one.where and not one.means.startswith(one.where) else ""
         print_paragraph(printable(f"{host.name}: {where}{one.means}"), hang=4)
         times = f" ({one.times} times)" if one.times > 1 else ""
@@ -184,6 +192,13 @@ def _print_host(host: DiagnosedHost) -> None:
             click.echo(f"    fix: {cure}" if cure else "", nl=bool(cure))
         elif cure:
             print_paragraph(cure, lead="    fix: ")
+    if folded:
+        number = format_count(len(folded), "failed check")
+        print_paragraph(f"{host.name}: {number} with a cause above: --verbose prints them", hang=4)
+
+
+def _blocks(host: DiagnosedHost) -> bool:
+    return bool(host.causes) and host.causes[0].weight == BLOCKING
 
 
 def _load_declarations(

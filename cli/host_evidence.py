@@ -199,7 +199,7 @@ def collect_failed_checks(inventory: str, limit: str | None) -> dict[str, list[F
         return None
     return {
         host.name: [
-            FailedCheck(one.id, one.title, one.part, one.severity, one.expected, one.found, one.cure)
+            FailedCheck(one.id, one.title, one.part, one.severity, one.expected, one.found, one.cure, one.cause)
             for one in host.checks
             if one.verdict == "fail"
         ]

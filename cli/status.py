@@ -99,6 +99,7 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
         at_work=f"{holder.who} since {holder.since}: {holder.doing}" if holder and holder.who else "",
         instances=rows,
         gateway=_gateway_state(box.rig.gateway, found),
+        gateway_down=box.rig.gateway is not None and bool({"not there", "inactive", "failed"} & _gateway_states(found)),
         gpus=gpus,
         gpus_say=say,
         jobs=look.jobs if look else (),
@@ -152,9 +153,13 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
 def _gateway_state(gateway: Gateway | None, found: ObservedServing) -> str:
     if not gateway:
         return ""
-    states = {_process_state(found.processes.get(unit)) for unit in (GATEWAY_UNIT, ROUTER_UNIT)}
+    states = _gateway_states(found)
     places = [place for one in gateway.listeners.values() for place in one.addresses]
     return f"{' and '.join(sorted(states))}, on {', '.join(sorted(places))}"
+
+
+def _gateway_states(found: ObservedServing) -> set[str]:
+    return {_process_state(found.processes.get(unit)) for unit in (GATEWAY_UNIT, ROUTER_UNIT)}
 
 
 def _process_state(process: ObservedUnit | None) -> str:

@@ -53,6 +53,8 @@ class HostStatus:
     instances: list[InstanceStatus] = field(default_factory=list)
     gateway: str = ""
     """How the gateway is doing and where it listens; empty without one."""
+    gateway_down: bool = False
+    """Whether one of its processes does not run."""
     gpus: tuple[CardUse, ...] = ()
     gpus_say: str = ""
     """What is wrong with cards, as nvidia-smi says it."""
@@ -202,7 +204,8 @@ def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]
         found += [f"{one.instance}: {error}" for error in one.errors]
         found += [f"{one.instance}: {said}"] if verbose and (said := _describe_startup(one)) else []
     if host.gateway:
-        found.append(f"gateway {host.gateway}")
+        again = f": `{prog_name()} deploy --limit {host.host} {shlex.quote(inventory)}` starts it"
+        found.append(f"gateway {host.gateway}{again * host.gateway_down}")
     if host.gpus_say:
         found.append(host.gpus_say)
     found += [f"{job} runs" for job in host.jobs]

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 from checks.survey.section import SurveyScope
 from rigwright.containers import container_files, daemon_json
-from rigwright.gateway.gateway_units import ROTATION, render_logrotate
+from rigwright.gateway.gateway_units import ROTATION, ROUTER_RUNTIME, RUNTIME, render_logrotate
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.instance import SOCKET_FOLDER
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.self_check import render_self_check_rules
+from rigwright.nginx_package import PACKAGED_UNIT
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver import driver_files
 from rigwright.plan.preflight import HOME
@@ -38,6 +39,9 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
     links = {f"{UNIT_FOLDER}/multi-user.target.wants/{TARGET}": f"{UNIT_FOLDER}/{TARGET}"}
     for path, text in units.items():
         links |= _enablement(path, text)
+    if rig.share or rig.gateway:
+        # role base masks the packaged unit: each of ours runs an nginx of its own
+        links[f"{UNIT_FOLDER}/{PACKAGED_UNIT}"] = "/dev/null"
     known = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in texts.items()}
     return {
         "files": dict.fromkeys(_observed_files(rig), "") | known,
@@ -49,7 +53,15 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
         "accounts": dict.fromkeys(account_names(rig), HOME),
         "groups": {},
         "mounts": {SOCKET_FOLDER: INSTANCE_PREFIX},
+        "mount_points": _gateway_mounts(rig),
     }
+
+
+def _gateway_mounts(rig: Rig) -> dict[str, str]:
+    """Folder -> source of the file systems that the gateway's units mount before they start (`bounded`)."""
+    if not rig.gateway:
+        return {}
+    return {RUNTIME: rig.accounts.gateway, ROUTER_RUNTIME: rig.accounts.router}
 
 
 def _enablement(path: str, text: str) -> dict[str, str]:

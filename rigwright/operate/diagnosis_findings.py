@@ -31,6 +31,8 @@ class Diagnosis:
     weight: int
     """The larger, the likelier that this is it; causes come in that order."""
     times: int = 1
+    follows: bool = False
+    """Whether it is a failed check that a cause of `check` explains."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class FailedCheck:
     expected: str
     found: str
     cure: str
+    cause: str = ""
+    """The id of the cause that explains it; empty where it stands for itself."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ from rigwright.safe_text import mask_secrets
 from rigwright.toml import load_toml
 
 SOURCE = Path(__file__).with_name("xids.toml")
+LEAST = 18
+"""Weight below which a cause is a mild line of an instance that serves now, such as a refused request."""
 SPECIFIC = 70
 """Weight of a cause that an engine's log names."""
 MILD = 55
@@ -297,7 +299,13 @@ def diagnose_checks(red: Iterable[FailedCheck]) -> Iterator[Diagnosis]:
     for one in red:
         evidence = f"expected {one.expected}, found {one.found}"
         yield Diagnosis(
-            one.id, one.part, f"not so: {one.title}", shorten_line(evidence), one.cure, WEIGHTS[one.severity]
+            one.id,
+            one.part,
+            f"not so: {one.title}",
+            shorten_line(evidence),
+            one.cure,
+            WEIGHTS[one.severity],
+            follows=bool(one.cause),
         )
 
 
@@ -333,4 +341,5 @@ def diagnose_host(found: HostEvidence, causes: Mapping[str, Sequence[Cause]]) ->
     first: dict[tuple[str, str], Diagnosis] = {}
     for each in made:
         first.setdefault((each.where, each.id), each)
-    return list(first.values())
+    # of a file, nothing says whether its instance serves
+    return [one for one in first.values() if one.weight >= LEAST or not found.inventory]

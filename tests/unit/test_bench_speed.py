@@ -1,6 +1,7 @@
 """`bench speed`: the protocol, what of it counts, and the verb over a stand-in of an engine."""
 
 import json
+import math
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from bench import speed_protocol
 from bench.load_generator import LoadRequest
 from bench.load_ladder_results import LadderStep
 from bench.load_statistics import RequestTimes
@@ -101,7 +103,7 @@ def test_prompts_have_their_lengths_by_what_the_engine_counts() -> None:
         (RequestTimes(1, (), 3, 249), {}, ["an answer ended after 249 tokens"]),
         (RequestTimes(9.8, (), 10, 500), {"narrative wall": [50]}, ["an answer came nearly all at once"]),
         (RequestTimes(0, (), 0, 500), {}, ["an answer ended after 500 tokens"]),
-        (RequestTimes(0, (), 1e-8, 500), {"narrative wall": [], "narrative decode": []}, []),
+        (RequestTimes(0.02, (), 0.08, 500), {}, ["too short to tell a rate: 500 tokens in 0.08 s"]),
     ],
 )
 def test_what_is_no_rate_does_not_count(one: RequestTimes, rates: dict[str, list[float]], said: list[str]) -> None:
@@ -130,7 +132,9 @@ Timing = Callable[..., Result]
 
 @pytest.fixture
 def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
-    """Run the verb over one host, whose instance is a stand-in."""
+    """Run the verb over one host, whose instance is a stand-in that answers at once, any number of streams."""
+    monkeypatch.setattr(speed_protocol, "SHORTEST_S", 0.0)
+    monkeypatch.setattr(speed_protocol, "SUPERLINEAR", math.inf)
     (tmp_path / "key").write_text(KEY)
     (tmp_path / "rig.py").write_text("")
     host = make_client_host(tmp_path / "host", monkeypatch)

@@ -140,6 +140,11 @@ def test_columns_without_anything_are_left_out() -> None:
             0,
         ),
         (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
+        (
+            replace(SERVES, gateway="not there, on 10.0.0.1:8000", gateway_down=True),
+            ["gateway not there, on 10.0.0.1:8000: `rigwright deploy --limit box1 rig.py` starts it"],
+            0,
+        ),
     ],
 )
 def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int) -> None:

@@ -44,7 +44,11 @@ def _attribution(host: AttributedHost, *rows: HostEntry) -> Attribution:
     entries = [*host.entries(), *rows]
     index = PackageRecords("")
     index.load({entry.path for entry in entries if entry.path})
-    made = Attribution(entries, index, {"mounts": {"/run/rigwright/instances": "rigwright-"}})
+    made = Attribution(
+        entries,
+        index,
+        {"mounts": {"/run/rigwright/instances": "rigwright-"}, "mount_points": {"/run/rw_gateway": "rw_gateway"}},
+    )
     for entry in entries:
         if entry.path and index.owner(entry.path):
             entry.origin = "package openssh-server"
@@ -80,6 +84,10 @@ SSHD, SYSTEMD = "/usr/sbin/sshd of ssh.service", "/usr/lib/systemd/systemd of in
         ("mounts", "mount /proc/sys", "proc proc /irq ro", False),
         ("mounts", "mount /run/rigwright/instances/chat", "tmpfs rigwright-chat rw", True),
         ("mounts", "mount /run/rigwright/instances/chat", "ext4 /dev/sdb rw", False),
+        ("mounts", "mount /run/rw_gateway", "tmpfs rw_gateway rw", True),
+        ("mounts", "mount /run/rw_gateway", "tmpfs evil rw", False),
+        ("mounts", "mount /run/rw_gateway", "ext4 rw_gateway rw", False),
+        ("mounts", "mount /run/rw_other", "tmpfs rw_gateway rw", False),
         ("account_database_files", "/etc/shadow", "file 0640 root:shadow", True),
         ("account_database_files", "/etc/shadow", "file 0644 root:shadow", False),
     ],

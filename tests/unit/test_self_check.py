@@ -242,7 +242,7 @@ def test_without_the_folder_of_node_exporter_there_is_a_result(host: DeployedFol
 def test_while_the_deploy_lock_is_held_the_last_result_stays(host: DeployedFolder) -> None:
     host.change(CHAT, DropInPaths="/run/x.conf")
     host.run()
-    host.write(LEASE, "{}")
+    host.write(LEASE, json.dumps({"who": "ana@desk", "pid": 7, "since": "noon", "doing": "deploy of rig.py"}) + "\n")
     with (host.root / LEASE).open("a") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
         host.change("rigwright.target", ActiveState="inactive")
@@ -250,6 +250,7 @@ def test_while_the_deploy_lock_is_held_the_last_result_stays(host: DeployedFolde
         host.run()
         assert (host.state["outcome"], [one["check"] for one in host.state["failing"]]) == ("skipped", ["U02"])
     assert [one.outcome for one in host.history] == ["failing", "skipped"]
+    assert host.history[-1].reason == "deploy of rig.py holds the deploy lock since noon (ana@desk)"
     host.shown.clear()
     # a lock that no process holds any more is none
     assert host.failing() == set()

@@ -24,6 +24,7 @@ USER_UNITS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/
 ENABLED = re.compile(r"/etc/systemd/(system|user)/(?:([^/]+)\.(wants|requires|upholds)/)?([^/]+)")
 INSTALL = {"wants": "WantedBy", "requires": "RequiredBy", "upholds": "UpheldBy"}
 RC = re.compile(r"/etc/rc[0-6S]\.d/[SK][0-9]{2}([^/]+)")
+NGINX_MODULE = re.compile(r"/etc/nginx/modules-enabled/[0-9]{2}-([a-z0-9-]+)[.]conf")
 ADMIN = "/var/lib/dpkg/alternatives"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 AUTHORITIES = "/usr/share/ca-certificates"
@@ -79,6 +80,8 @@ def _derive(host: Attribution, entry: HostEntry) -> str:
             return _alternative_link(host, path, target.rpartition("/")[2])
         if path.startswith("/etc/ssl/certs/"):
             return _certificate_link(host, path, target)
+        if path.startswith("/etc/nginx/"):
+            return _nginx_link(host, path, target)
         if path == "/etc/localtime":
             known = target.startswith("/usr/share/zoneinfo/") and host.installed("tzdata")
             return "package tzdata" if known and host.is_explained(os.path.realpath(target)) else ""
@@ -106,6 +109,16 @@ def _derive(host: Attribution, entry: HostEntry) -> str:
     if path in (f"{dpkg.ADMIN}/diversions", f"{dpkg.ADMIN}/statoverride", f"{dpkg.ADMIN}/triggers/File"):
         return _package_lists(host, entry)
     return ""
+
+
+def _nginx_link(host: Attribution, path: str, target: str) -> str:
+    """A link by which nginx's packages enable a module or their own site, when they are installed: a module's has the
+    file's name after its number in the order of loading; of sites, the packages enable `default` alone.
+    """
+    module = NGINX_MODULE.fullmatch(path)
+    known = module and target == f"/usr/share/nginx/modules-available/{module[1]}.conf"
+    site = (path, target) == ("/etc/nginx/sites-enabled/default", "/etc/nginx/sites-available/default")
+    return f"derived from {target}" if (known or site) and host.is_explained(target) else ""
 
 
 def _maintainer_script(host: Attribution, entry: HostEntry) -> str:

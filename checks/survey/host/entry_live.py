@@ -142,6 +142,8 @@ def _mount(host: Attribution, entry: HostEntry) -> str:
     for folder, prefix in host.deployed.get("mounts", {}).items():
         if os.path.dirname(place) == folder and kind == "tmpfs" and source.startswith(prefix):
             return "rigwright"
+    if kind == "tmpfs" and source and host.deployed.get("mount_points", {}).get(place) == source:
+        return "rigwright"
     if kind == "proc" and source == "proc" and rest[:1] == [place.removeprefix("/proc")]:
         return "derived from the kernel"
     for line in common.lines(common.begin(f"{dpkg.ROOT}/etc/fstab")):

@@ -25,6 +25,7 @@ PATIENCE_S = 600.0  # seconds for a transaction of packages to end
 POLL_S = 2.0
 HISTORY_BYTES = 256 << 10  # of one file; an older one is kept beside it
 DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
+LOCK_RECORD, LOCK_WORDS = 4096, 200  # characters of what the holder of the deploy lock writes there, and of each part
 FAILURE_ID = "Y01"  # of what cannot be decided at all
 ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -69,7 +70,7 @@ def decide(host: Host) -> str:
     if has_record_lock(host.root, DPKG_LOCK):
         return "packages are being changed"
     if is_deploy_locked(host.root + host.declared["lock"]):
-        return "a deploy, start or stop holds the deploy lock"
+        return describe_lock_holder(host.root + host.declared["lock"])
     try:
         host.load_generation()
     except Exception as error:
@@ -99,6 +100,17 @@ def is_deploy_locked(path: str) -> bool:
     finally:
         os.close(opened)
     return False
+
+
+def describe_lock_holder(path: str) -> str:
+    """The holder of the deploy lock, as it has written itself there: command, user and start; bounded."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = json.loads(file.readline(LOCK_RECORD))
+        doing, who, since = (str(found[key])[:LOCK_WORDS] for key in ("doing", "who", "since"))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "another process holds the deploy lock"
+    return f"{doing} holds the deploy lock since {since} ({who})"
 
 
 def has_record_lock(root: str, path: str) -> bool:
