@@ -89,6 +89,12 @@ def test_weights_are_timed_beside_other_programs_and_nothing_is_left(tmp_path: P
     assert list(scratch.iterdir()) == []
 
 
+def test_an_inventory_of_many_boxes_is_timed_beside_one_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    benchmark("inventory", "--runs", "1", "--boxes", "50", "--json", file)
+    assert {row["hosts"] for row in json.loads(file.read_text())["rows"]} == {1, 50}
+
+
 @pytest.mark.all_only
 def test_a_deploy_that_changes_nothing_is_timed_beside_the_peer(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"

@@ -19,6 +19,8 @@ from tests.unit.samples import sample_rig
 class FolderTarget:
     """What pyinfra has of a host."""
 
+    name = "box"
+
     def __init__(self) -> None:
         self.data: dict[str, object] = {"rig": {"name": "box", "inventory": "rig.py", "entry": {}}}
 

@@ -49,7 +49,7 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
         }
         monkeypatch.setattr(key_sync, "offers_of", lambda instances, _: instances)
         monkeypatch.setattr(key_sync, "load_hosts", lambda *_: {name: {"rig": name} for name in names})
-        monkeypatch.setattr(key_sync, "load_host_rig", lambda name, _: rigs[name])
+        monkeypatch.setattr(key_sync, "load_host_rigs", lambda _: rigs)
         found = [host.box(name) for name, host in hosts.items()]
         found.append(ConnectedHost("plain", found[0].rig, None))
         monkeypatch.setattr(key_sync, "connect_inventory", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))

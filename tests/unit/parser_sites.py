@@ -73,6 +73,7 @@ CALLS = {
     "cli/bundle_builder:_channel_addresses": OURS,
     "cli/demo:_run_verb": NO_OUTPUT,
     "cli/host_evidence:collect_failed_checks": OURS,
+    "cli/rollout_steps:BoxSteps._find_check_fault": OURS,
     "cli/show_report:_run_checks": OURS,
     "cli/lock_resolver/conda:_run_solver": OURS,
     "cli/lock_resolver/package_index:index_url": "one line of pip's, whose pattern is whole; without it "

@@ -179,7 +179,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
         "| generation | 7 |",
         "Checks: 1 hold, 2 do not, 1 were left out.",
         "| N21 | high | each card's power limit is the declared one |",
-        "1 of the operator's own do not hold.",
+        "1 of the operator's own fail.",
         "vllm 0.21.0, variant the operator's own, 1 cards.",
         "driver 580.95.05, power limit 280 W, 16 lanes.",
         "| narrative decode | 70.5 | 70.5 | unjudged |",

@@ -99,7 +99,7 @@ def test_a_command_that_ends_before_its_first_line_is_told_nothing_more(
     [
         ("head -c 3000000 /dev/zero", {"most": 2 << 20}, "an answer longer than 2 MiB"),
         ("head -c 3000000 /dev/zero", {"most": 2 << 20, "rest": str}, "an answer longer than 2 MiB"),
-        ("for one in $(seq 30); do echo $one; sleep 0.05; done", {"whole": 0.3}, "without end"),
+        ("for one in $(seq 30); do echo $one; sleep 0.05; done", {"whole": 0.3}, "endless"),
     ],
 )
 def test_an_answer_that_has_no_end_is_read_to_none(command: str, bounds: dict[str, Any], said: str) -> None:
