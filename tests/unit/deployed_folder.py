@@ -1,6 +1,8 @@
 """A host as a deploy of a rig leaves it, below a folder: for the check that a box makes of itself."""
 
+import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,3 +140,22 @@ def _other_files() -> dict[str, str]:
     services = monitoring_services(RIG)
     files = {f"{UNIT_FOLDER}/{one.unit_name}": one.unit for one in services}
     return files | {path: text for one in services for path, text in one.files.items()}
+
+
+TOOL = "usr/bin/tool"
+
+
+def write_below_file_system(host: DeployedFolder, kind: str = "sha256") -> None:
+    """Leave a file as a raw write does: other bytes than were read before, behind the same inode, size and times."""
+    host.write(TOOL, "later bytes\n")
+    there = (host.root / TOOL).stat()
+    identity = [there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns]
+    before = b"other bytes\n"
+    sha256, md5 = hashlib.sha256(before).hexdigest(), hashlib.md5(before, usedforsecurity=False).hexdigest()
+    files = {f"/{TOOL}": [*identity, md5, sha256]} if kind == "sha256" else {}
+    listed = {"owners": {f"/{TOOL}": "tool"}, "moments": {"tool": there.st_ctime + 1}}
+    cache = {"format": 1, "files": files, "memory": {"dpkg": listed}}
+    host.write(f"{STATE}/fingerprint_cache.json", json.dumps(cache))
+    host.write(f"{STATE}/fingerprint_packages.json", json.dumps({"owners": {f"/{TOOL}": ["tool", "1", md5, 0.0]}}))
+    declaration = host.root / "etc/rigwright/self_check/declaration.json"
+    os.utime(declaration, (1, 1))

@@ -29,8 +29,9 @@ FILES = (
 def ask(folder: Path, files: dict[str, str]) -> Callable[..., object]:
     """A host with these files: it runs the script that it is given."""
     folder.mkdir()
-    (folder / "runuser").write_text('#!/bin/sh\n[ "$1 $2 $3" = "-u rw-gateway --" ] && shift 3 && exec "$@"\n')
-    (folder / "runuser").chmod(0o755)
+    words = "--reuid=rw-gateway --regid=rw-gateway --clear-groups --no-new-privs"
+    (folder / "setpriv").write_text(f'#!/bin/sh\n[ "$1 $2 $3 $4" = "{words}" ] && shift 4 && exec "$@"\n')
+    (folder / "setpriv").chmod(0o755)
     for day, text in files.items():
         (folder / f"usage-{day}").write_text(text)
     path = f"{folder}:{os.environ['PATH']}"

@@ -165,7 +165,7 @@ BAD: dict[str, str] = {
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_what_is_no_manifest_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="an invalid manifest"):
+    with pytest.raises(ValueError, match=r"an invalid manifest|a manifest with"):
         parse_manifest(text, {})
 
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,9 +24,9 @@ from rigwright.monitoring.self_check_history import parse_event, parse_history
 from rigwright.plan.self_check_declaration import render_self_check, self_check_digest
 from rigwright.render import render
 from rigwright.weights.verification import records_folder
-from roles.self_check.host import full_read, judgements, observed_host, run
+from roles.self_check.host import judgements, observed_host, run
 from tests.unit.channel_records import channel_lines_of
-from tests.unit.deployed_folder import CHAT, LEASE, PACKAGES, RIG, STATE, UNITS, DeployedFolder
+from tests.unit.deployed_folder import CHAT, LEASE, PACKAGES, RIG, STATE, UNITS, DeployedFolder, write_below_file_system
 from tests.unit.rendered_scripts import write_stand_in
 
 
@@ -36,25 +35,6 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeployedFolder:
     made = DeployedFolder(tmp_path)
     monkeypatch.setattr(observed_host, "show_units", made.show)
     return made
-
-
-TOOL = "usr/bin/tool"
-
-
-def write_below_file_system(host: DeployedFolder, kind: str = "sha256") -> None:
-    """Leave a file as a raw write does: other bytes than were read before, behind the same inode, size and times."""
-    host.write(TOOL, "later bytes\n")
-    there = (host.root / TOOL).stat()
-    identity = [there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns]
-    before = b"other bytes\n"
-    sha256, md5 = hashlib.sha256(before).hexdigest(), hashlib.md5(before, usedforsecurity=False).hexdigest()
-    files = {f"/{TOOL}": [*identity, md5, sha256]} if kind == "sha256" else {}
-    listed = {"owners": {f"/{TOOL}": "tool"}, "moments": {"tool": there.st_ctime + 1}}
-    cache = {"format": 1, "files": files, "memory": {"dpkg": listed}}
-    host.write(f"{STATE}/fingerprint_cache.json", json.dumps(cache))
-    host.write(f"{STATE}/fingerprint_packages.json", json.dumps({"owners": {f"/{TOOL}": ["tool", "1", md5, 0.0]}}))
-    declaration = host.root / "etc/rigwright/self_check/declaration.json"
-    os.utime(declaration, (1, 1))
 
 
 FAULTS: dict[str, tuple[Callable[[DeployedFolder], object], set[str]]] = {
@@ -394,37 +374,3 @@ def test_a_history_is_no_run_of_checks(tmp_path: Path, option: str) -> None:
     (tmp_path / "rig.py").touch()
     done = CliRunner().invoke(command, ["check", str(tmp_path / "rig.py"), "--history", option])
     assert (done.exit_code, "--history allows only --limit and --json" in done.output) == (2, True)
-
-
-@pytest.mark.parametrize("kind", ["sha256", "md5"])
-def test_the_full_read_reports_a_raw_write_until_the_file_is_written_again(host: DeployedFolder, kind: str) -> None:
-    write_below_file_system(host, kind)
-    assert host.failing() == {"Y03"}, host.state
-    cache = json.loads((host.root / STATE / "fingerprint_cache.json").read_text())
-    assert (cache["files"], cache["memory"]["dpkg"]["moments"]) == ({}, {"tool": 0.0})
-    assert host.failing() == {"Y03"}
-    (host.root / TOOL).write_text("restored bytes\n")
-    assert host.failing() == set()
-
-
-def test_the_full_read_is_due_once_a_night(host: DeployedFolder) -> None:
-    seen = observed_host.Host({}, str(host.root))
-    noon = time.mktime((2026, 11, 3, 12, 0, 0, 0, 0, -1))
-    due = full_read.last_due(seen, noon)
-    assert full_read.FIRST_HOUR <= time.localtime(due).tm_hour < full_read.FIRST_HOUR + full_read.HOURS
-    assert full_read.last_due(seen, due - 1) == pytest.approx(due - 86400, abs=3700)
-    assert full_read.last_due(seen, due + 1) == due
-    host.write("etc/machine-id", "another\n")
-    assert full_read.last_due(observed_host.Host({}, str(host.root)), noon) != due
-
-
-def test_the_full_read_continues_where_the_last_run_ended(
-    host: DeployedFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_below_file_system(host)
-    monkeypatch.setattr(full_read, "READ_S", -1.0)
-    assert host.failing() == set()
-    record = host.root / STATE / "full_read.json"
-    assert json.loads(record.read_text()) == {"changed": [], "next": f"/{TOOL}"}
-    monkeypatch.setattr(full_read, "READ_S", 60.0)
-    assert host.failing() == {"Y03"}

@@ -215,7 +215,7 @@ def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(
     refused = offer_variant(
         "llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([ROOT / "locks", tmp_path]), str(place.inventory)
     )
-    assert "has no address: its sources are store:small-q4.gguf" in refused.refusal
+    assert "has no address: the lock places it in the mirror store (store:small-q4.gguf)" in refused.refusal
 
 
 @pytest.mark.parametrize("variant", ["vllm/default", "vllm/dual", "vllm/qwen3-8b-per-card", "llamacpp/65k"])

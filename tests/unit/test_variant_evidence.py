@@ -88,7 +88,7 @@ def test_other_evidence_makes_no_other_generation() -> None:
         ('kind = "booted"\ncard = "A"\ndriver = "580"\ndate = "soon"', "'soon' is refused: must be a day"),
         (
             'kind = "derived"\norigin = "llamacpp/tow"\nchange = "a"',
-            'evidence.origin: there is no other variant "llamacpp/tow"; did you mean "llamacpp/',
+            'evidence.origin: there is no other variant "llamacpp/tow"; allowed: llamacpp/',
         ),
         (
             'kind = "derived"\norigin = "llamacpp/two"\nchange = "a"',
