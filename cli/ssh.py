@@ -75,13 +75,13 @@ def ssh(
     Example: rigwright ssh rig.py --limit box1 nvidia-smi
     """
     for name, used, fits, needed in (
-        ("--port", port, tunnel, "--tunnel"),
-        ("--as-instance", as_instance, within, "--in"),
-        ("--sudo", sudo, words and not within, "COMMAND, without --in"),
-        ("--tunnel", tunnel, not words and not within, "neither COMMAND nor --in"),
+        ("--port", port, tunnel, "needs --tunnel"),
+        ("--as-instance", as_instance, within, "needs --in"),
+        ("--sudo", sudo, words and not within, "needs COMMAND, without --in"),
+        ("--tunnel", tunnel, not words and not within, "conflicts with COMMAND and --in"),
     ):
         if used and not fits:
-            raise click.UsageError(f"{name} needs {needed}")
+            raise click.UsageError(f"{name} {needed}")
     if tunnel:
         forward_port(inventory, limit, tunnel, port)
     elif within:

@@ -227,7 +227,7 @@ def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from cli import keys; from cli.key_sync import KeyTargets;"
         "keys.load_targets = lambda *_: KeyTargets('rig.py', None, Path(sys.argv[1]), {});"
-        "[keys.make.callback('rig.py', f'{sys.argv[2]}-{n}', None, None, None, None, True) for n in range(20)]"
+        "[keys.make.callback('rig.py', f'{sys.argv[2]}-{n}', *[None] * 7, True) for n in range(20)]"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", program, str(file), name], cwd=ROOT, stdout=subprocess.PIPE)

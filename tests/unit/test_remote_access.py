@@ -83,11 +83,11 @@ def test_a_command_is_roots_with_sudo_alone(verb: Verb, host: StandInSshd) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--port", "80", "{}"], "--port goes with --tunnel"),
-        (["--as-instance", "{}"], "--as-instance goes with --in"),
-        (["--sudo", "{}"], "--sudo goes with COMMAND, without --in"),
-        (["--tunnel", "chat", "{}", "id"], "--tunnel goes with neither COMMAND nor --in"),
-        (["--tunnel", "chat", "--in", "chat", "{}"], "--tunnel goes with neither COMMAND nor --in"),
+        (["--port", "80", "{}"], "--port needs --tunnel"),
+        (["--as-instance", "{}"], "--as-instance needs --in"),
+        (["--sudo", "{}"], "--sudo needs COMMAND, without --in"),
+        (["--tunnel", "chat", "{}", "id"], "--tunnel conflicts with COMMAND and --in"),
+        (["--tunnel", "chat", "--in", "chat", "{}"], "--tunnel conflicts with COMMAND and --in"),
     ],
 )
 def test_options_of_ssh_that_do_not_fit_are_refused(verb: Verb, host: StandInSshd, words: list[str], said: str) -> None:
