@@ -163,7 +163,7 @@ class World:
         """Give nginx other settings, and wait until it has them."""
         self.settle(digest, **changed)
         self.hang_up()
-        for _ in range(200):
+        for _ in range(1500):
             if (await self.state())["digest"] == digest:
                 return
             await asyncio.sleep(0.02)
