@@ -279,10 +279,7 @@ def reverse_switch(order: VariantSwitch, declared: Instance, served: ObservedSer
 def _preview_switch(
     box: ConnectedHost, order: VariantSwitch, declared: Instance, theirs: ExistingServiceFacts | None
 ) -> VariantSwitch:
-    """Say what a deploy will do, how long nobody answers, and why; what would be refused is refused.
-
-    Returns the switch that takes it back.
-    """
+    """Print changes, interruption and reasons of a deploy, or refuse it; returns the switch that takes it back."""
     box = box.prefetch("facts", "served", "written", "use")
     made, found = plan_box(box, theirs), box.read_serving_state()
     _refuse_plan(box.name, made)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -38,26 +37,10 @@ from rigwright.speed_baselines import Series
 from roles.root_shell import ConnectionGone
 from tests.unit.chat_engine import KEY, StandInChatEngine
 from tests.unit.client_host import make_client_host
+from tests.unit.fixed_speed_server import fixed_speed_server
 from tests.unit.test_baseline import FINGERPRINT, run
 from tests.unit.test_cli_load import StandInDeployLock
 from tests.unit.vllm_samples import vllm_instance, vllm_rig
-
-
-def fixed_speed_server(tokens_a_second: float = 50.0, first_s: float = 0.5, fails: str = "") -> Any:
-    """A server of which each answer takes just so long."""
-    seen: list[LoadRequest] = []
-
-    def ask(one: LoadRequest) -> LadderStep:
-        seen.append(one)
-        if fails and fails in one.prompts[0][0]:
-            return LadderStep(one.streams, 0.1, (), {"HTTP status 400": one.streams}, 0.0)
-        tokens = one.prompts[0][1]
-        # a template's 15, and 25 a sentence
-        prompt = 15 + 25 * one.prompts[0][0].count(SENTENCE)
-        made = RequestTimes(first_s, (), first_s + tokens / tokens_a_second, tokens, prompt)
-        return LadderStep(one.streams, made.total_s, (made,) * one.streams, {}, 0.0)
-
-    return ask, seen
 
 
 def test_the_protocol_is_the_published_one() -> None:
