@@ -162,8 +162,8 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "HostChanged",
             f"sum by (box) ({CHECK_CHANGED}) > 0",
             "warning",
-            f"{BOX} has unaccepted changes of accounts, programs or settings around Rigwright: {{ $value "
-            "}}. `rigwright check` lists them.",
+            f"{BOX} has unaccepted changes of accounts, programs or settings around Rigwright: {{{{ $value }}}}. "
+            "`rigwright check` lists them.",
         ),
         AlertRule(
             "Slower",
@@ -190,7 +190,7 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "SelfCheckRed",
             SELF_CHECK_FAILED + '{level=~"critical|high"} > 0',
             "critical",
-            f"{BOX}: self-check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) fails. {{ $labels.part }}}}",
+            f"{BOX}: self-check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) fails. {{{{ $labels.part }}}}",
         ),
         AlertRule(
             "SelfCheckStale",

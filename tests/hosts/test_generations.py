@@ -104,7 +104,7 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: ThrowawayLab, conve
     assert run_plan(wide).planned_operations == []
     refused = rigwright("rollback", str(wide), "--to", "99")
     assert refused.returncode == 1
-    assert "there is no generation 99" in refused.stderr + refused.stdout
+    assert "generation 99 does not exist" in refused.stderr + refused.stdout
 
 
 @pytest.mark.all_only

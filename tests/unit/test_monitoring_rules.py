@@ -126,22 +126,21 @@ CASES = [
     AlertCase(
         "CheckRed",
         {'rigwright_check_failed{box="b",check="S01",level="high",part="chat"}': "1x120"},
-        "b: check S01 (high) does not hold. chat",
+        "b: check S01 (high) fails. chat",
         {'rigwright_check_failed{box="b",check="S01",level="low",part="chat"}': "1x120"},
         {"box": "b", "check": "S01", "level": "high", "part": "chat"},
     ),
     AlertCase(
         "HostChanged",
         {f'rigwright_check_changed{{box="b",check="X0{number}"}}': f"{number}x120" for number in (1, 2)},
-        "b has changes that are not accepted, of accounts, programs or settings around Rigwright: 3. "
-        "`rigwright check` names them.",
+        "b has unaccepted changes of accounts, programs or settings around Rigwright: 3. `rigwright check` lists them.",
         {NODE: "1x120"},
         {"box": "b"},
     ),
     AlertCase(
         "Slower",
         {'rigwright_check_failed{box="b",check="J01",level="low",part="chat"}': "1x120"},
-        "b: chat was slower than its baseline when it was measured last.",
+        "b: chat was slower than its baseline in the last measurement.",
         {'rigwright_check_failed{box="b",check="J02",level="low",part="chat"}': "1x120"},
         {"box": "b", "check": "J01", "level": "low", "part": "chat"},
     ),
@@ -172,7 +171,7 @@ CASES = [
     AlertCase(
         "SelfCheckRed",
         {'rigwright_self_check_failed{box="b",check="U02",level="critical",part=""}': "1x120"},
-        "b itself finds that check U02 (critical) does not hold. ",
+        "b: self-check U02 (critical) fails. ",
         {'rigwright_self_check_failed{box="b",check="N20",level="low",part=""}': "1x120"},
         {"box": "b", "check": "U02", "level": "critical"},
     ),
@@ -191,7 +190,7 @@ CASES = [
         {"box": "b", "job": "node"},
     ),
     AlertCase(
-        "FirstTokenLate", BUCKETS, "b: chat: one request of a hundred waits 3.97s for its first token.", EARLY, TOLD
+        "FirstTokenLate", BUCKETS, "b: chat: 1 % of requests wait 3.97s or longer for the first token.", EARLY, TOLD
     ),
     AlertCase(
         "CardsMissing",
@@ -227,14 +226,14 @@ CASES = [
     AlertCase(
         "CardHot",
         {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "89x120"},
-        "b: card 1 has 89 degrees.",
+        "b: card 1 is at 89 degrees Celsius.",
         {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "88x120"},
         CARD,
     ),
     AlertCase(
         "CardThrottled",
         {f'rigwright_gpu_throttled{{{ON_CARD},reason="power brake"}}': "1x120"},
-        "b: card 1 is slowed down: power brake.",
+        "b: card 1 is throttled: power brake.",
         {f'rigwright_gpu_throttled{{{ON_CARD},reason="power brake"}}': "0x120"},
         CARD | {"reason": "power brake"},
     ),
@@ -261,14 +260,14 @@ CASES = [
     AlertCase(
         "EccUncorrected",
         {f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{ON_CARD}}}": "2x120"},
-        "b: card 1: 2 errors of its memory since the driver was loaded.",
+        "b: card 1: 2 uncorrectable memory errors since the driver was loaded.",
         {f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{ON_CARD}}}": "0x120"},
         CARD,
     ),
     AlertCase(
         "Deploying",
         {f"rigwright_deploy_started_seconds{{{HOST}}}": "1200x120", f"node_boot_time_seconds{{{HOST}}}": "600x120"},
-        "b is being deployed to.",
+        "A deploy of b is running.",
         {f"rigwright_deploy_started_seconds{{{HOST}}}": "1200x120", f"node_boot_time_seconds{{{HOST}}}": "1800x120"},
         {"box": "b"},
     ),
