@@ -52,7 +52,7 @@ class ItemText(str):
 
 
 class Drift(AssertionError):
-    """A host is does not match its rig. In one line: names that somebody there has made up steer no terminal."""
+    """A host does not match its rig. Its texts are single lines: names from the host cannot control a terminal."""
 
     items: tuple[tuple[str, str], ...]
     """(expected, found) of each thing that is not as it should be, also of those that the text only counts."""

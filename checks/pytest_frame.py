@@ -265,7 +265,7 @@ class ChecksPlugin:
         return self._causes[target]
 
     def find_authors(self, target: str) -> dict[str, str]:
-        """Label of a failure of a host -> what of it changed last, when, and by whom, as far as its logs tell."""
+        """Label of a host's failure -> its last change: file or unit, time and author, as far as the logs show."""
         if target not in self._authors:
             seen, failures = self.look.hosts[target], self.failures.get(target, [])
             self._authors[target] = ask_authors(seen.target, seen.rig, failures) if failures and seen.survey else {}

@@ -51,7 +51,7 @@ METRICS = (
     MetricDescription(
         "rigwright_gateway_key_unknown_total",
         "key, model",
-        "Answered requests whose tokens are unknown, or not all known",
+        "Answered requests for which the engine reported no tokens, or only a part",
     ),
     MetricDescription("rigwright_gateway_under_way", "instance", "Requests under way"),
     MetricDescription("rigwright_gateway_ready", "instance", "1 if the instance accepts requests"),

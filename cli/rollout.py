@@ -14,7 +14,7 @@ import click
 from cli import import_speedups
 from cli.deploy_verbs import REBOOT_OPTION
 from cli.exit_codes import InvalidRequest, NotAsDeclared
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
 from cli.option_types import WholeNumber
 from cli.prog_name import prog_name
 from cli.shell_completion import LIMIT_OPTION
@@ -142,8 +142,7 @@ def _refuse_combinations(context: click.Context, **actions: bool) -> None:
 
 
 def _load_rigs(inventory: str, limit: str | None) -> dict[str, Rig]:
-    found = load_hosts(inventory, limit)
-    return {name: load_host_rig(name, data.get("rig")) for name, data in found.items()}
+    return load_host_rigs(load_hosts(inventory, limit))
 
 
 def _plan(

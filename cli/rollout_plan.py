@@ -92,7 +92,7 @@ def count_ready(models: Mapping[str, Sequence[str]], ready: Collection[str]) -> 
 
 
 def find_sources(rig: Rig, rigs: Mapping[str, Rig]) -> frozenset[str]:
-    """The boxes whose shared weights a box fetches first."""
+    """The boxes from which a box fetches shared weights."""
     peers = {urlsplit(one).netloc for one in rig.network.peers}
     return frozenset(
         name for name, one in rigs.items() if one.share and name != rig.name and share_endpoint(one.share) in peers

@@ -45,7 +45,7 @@ def usage(inventory: str, limit: str | None, by: str, since: str | None, as_json
     """Report tokens of clients.
 
     By key, model or day: the sum over all gateways of INVENTORY. `input` includes `cached`. `unknown` counts requests
-    whose tokens the engine did not report, or not all. A key of `-` stands for listeners without keys.
+    for which the engine reported no tokens, or only a part. A key of `-` stands for listeners without keys.
     Exit status: 0, all gateways answered. 1, a gateway's count is damaged. 2, the command or the inventory is refused.
     3, a host was not reached: its tokens are missing.
     Example: rigwright usage rig.py --by model --since 2026-11-01

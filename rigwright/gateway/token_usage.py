@@ -29,7 +29,7 @@ class TokenCounts:
     cached: int = 0
     """Of the input, as far as engines report it."""
     unknown: int = 0
-    """Requests whose tokens the engine did not report, or not all: most of them ended early."""
+    """Requests for which the engine reported no tokens, or only a part: most of them ended early."""
 
     def __add__(self, other: TokenCounts) -> TokenCounts:
         """Both together."""

@@ -149,7 +149,7 @@ class MonitoringServer(InventoryModel):
     def _check_consistent(self) -> MonitoringServer:
         if self.heartbeat_receiver is not None and self.heartbeat_receiver not in self.receivers:
             raise ValueError(
-                f"heartbeat_receiver must name one of its receivers: "
+                "a server whose heartbeat_receiver is one of its receivers: "
                 f"{', '.join(sorted(self.receivers)) or 'it has none'}"
             )
         return self

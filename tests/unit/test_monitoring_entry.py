@@ -59,7 +59,7 @@ def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
         ({"server": {"port": 9100}}, "must be a distinct port for each service: 9100 occurs twice"),
         (
             {"server": {"heartbeat_receiver": "ops"}},
-            "must be heartbeat_receiver must name one of its receivers: it has none",
+            "must be a server whose heartbeat_receiver is one of its receivers: it has none",
         ),
         ({"server": {"retention_days": 0}}, "server.retention_days: 0 is refused"),
         ({"server": {"receivers": {"ops": {"url": "ftp://x"}}}}, "server.receivers.ops.url: 'ftp://x' is refused"),
