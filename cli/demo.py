@@ -29,7 +29,7 @@ def demo(release: str) -> None:
     """Try it on a throwaway host.
 
     Boots a host on this machine, deploys a rig with a prebuilt llama.cpp, checks it and asks its model a question. The
-    first run takes 77 seconds on two idle cores, later ones about 40.
+    first run takes 77 seconds on two idle cores, later ones 23.
     Example: rigwright demo
     """
     started = time.monotonic()
