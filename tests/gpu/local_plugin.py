@@ -24,6 +24,8 @@ FIELDS = "--query-gpu=pci.bus_id,pci.device_id,compute_cap,memory.total,name"
 class ThisMachineTarget:
     """This machine as one of pyinfra's hosts, for checks that read its data alone."""
 
+    name = "this machine"
+
     def __init__(self, data: dict[str, object]) -> None:
         self.data = data
 
