@@ -60,7 +60,7 @@ def job_network(roots: Roots, network: DownloadNetwork) -> JobNetwork:
     return JobNetwork(
         authority_path(roots) if network.ca_certificates else "",
         network.proxy or "",
-        # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
+        # peers are in the boxes' own network: a proxy would not reach them, or would be the client that asks there
         ",".join(
             ("localhost", "127.0.0.1", *network.no_proxy, *(str(urlsplit(peer).hostname) for peer in network.peers))
         ),

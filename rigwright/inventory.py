@@ -233,7 +233,7 @@ def _extract_shared_problems(
 def _refuse_names(
     file: str, name: object, connection: Mapping[str, object], declared: Mapping[str, object]
 ) -> list[Problem]:
-    """Refuse names that are none of a rig, or of somebody else."""
+    """Refuse names that no rig has, or that belong to another program."""
     found = []
     try:
         _NAME.validate_python(name)
@@ -345,9 +345,9 @@ def load_for(what: LoadPurpose) -> Iterator[None]:
     """Load rigs, while the block runs, of which something is only being made.
 
     Args:
-        what: `lock`: as if every input of their catalogue were locked. What such a rig says of its mirrors and names is
-            right; hashes and sizes are nobody's. `bundle`: without their bundle, and whether they reach anything.
-            `audit`: as `lock`, but inputs that are locked keep their rows.
+        what: `lock`: as if every input of their catalogue were locked. Mirrors and names of such a rig are right; its
+            hashes and sizes are placeholders. `bundle`: without their bundle, and whether they reach anything. `audit`:
+            as `lock`, but inputs that are locked keep their rows.
     """
     token = _MAKING.set(what)
     try:
@@ -358,9 +358,9 @@ def load_for(what: LoadPurpose) -> Iterator[None]:
 
 @contextmanager
 def tolerate_problems() -> Iterator[list[Problem]]:
-    """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: who only looks reaches their
-    hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is wrong
-    with connections, and with the table of rigs itself, is refused as ever.
+    """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: verbs that only read reach
+    their hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is
+    wrong with connections, and with the table of rigs itself, is refused as ever.
     """
     found: list[Problem] = []
     token = _TOLERATED.set(found)

@@ -86,7 +86,7 @@ def describe_exposure(path: str | Path) -> str:
 
 
 def write_atomically(place: Path, text: str, *, makes_folder: bool = False, private: bool = False) -> None:
-    """Write a file beside its place, under a name that nobody can know, and put it there: whole, or not at all.
+    """Write a file next to its place, under an unpredictable name, and put it there: whole, or not at all.
 
     A link of that name is replaced, and what it points at stays as it is. A file keeps its mode and owner.
 

@@ -18,7 +18,7 @@ WITHHELD = "withheld"
 VERSION = re.compile(
     r"v?[0-9]{1,5}(?:\.[0-9]{1,5}){0,2}(?:(?:rc|[.](?:post|dev))[0-9]{1,5})?(?:\+(?:cpu|cu[0-9]{2,3}))?"
 )
-# Of what /etc/os-release calls itself, and of the kernel's release, what everybody has who installed the same.
+# The parts of /etc/os-release and of the kernel's release that every host with the same installation has.
 SYSTEM = re.compile(r"(?:Debian GNU/Linux|Ubuntu) [0-9]{1,2}(?:\.[0-9]{1,2}){0,2}(?= |\Z)")
 KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}(?:-[0-9]{1,3})?(?=[+.-]|\Z)")
 DIGEST = re.compile("[0-9a-f]{64}")

@@ -1,6 +1,6 @@
 """Baselines of speed: accepted measurements, their history and comparisons with them.
 
-There it outlives the box: a rebuilt one is compared with what it was. Whoever keeps the folder keeps the book, too.
+There it outlives the box: a rebuilt one is compared with what it was. Moving the folder moves the book, too.
 """
 
 from __future__ import annotations

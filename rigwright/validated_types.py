@@ -309,7 +309,7 @@ def _lanes(value: int) -> int:
 
 
 Lanes = Annotated[int, Field(ge=1, le=16, strict=True), AfterValidator(_lanes)]
-# What NVIDIA calls its two kernel modules, and whose archive a driver is from.
+# The names of NVIDIA's two kernel modules, and the archives of a driver.
 Flavour = Literal["open", "proprietary"]
 Archive = Literal["distribution", "nvidia"]
 Fingerprint = Annotated[str, matching(r"[0-9A-F]{40}", "an OpenPGP fingerprint: 40 uppercase hexadecimal digits")]

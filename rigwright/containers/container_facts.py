@@ -82,7 +82,7 @@ class ContainerFacts:
     snap: bool = False
     """Whether there is a Docker that is a snap."""
     in_force: str | None = None
-    """The daemon.json that the daemon that runs has read, empty for none; None where nobody knows."""
+    """The daemon.json that the running daemon has read, empty for none; None if unknown."""
     live_restore: bool = False
     """Whether containers stay when that daemon ends; the one that is started then has to be told so, too."""
     containers: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class ContainerFacts:
     refresh: tuple[tuple[str, str], ...] = ()
     """(unit, "enabled", or how else it is) of those that write specs."""
     foreign_specs: tuple[str, ...] = ()
-    """Specs of NVIDIA's cards that somebody else has written."""
+    """Specs of NVIDIA's cards that another program or person has written."""
     ours: bool = False
     """Whether a deploy has brought containers here."""
     apt_failure: str = ""
@@ -107,7 +107,7 @@ class ContainerFacts:
 
     @property
     def has_running_containers(self) -> bool:
-        """Whether somebody's containers run on Docker, or may."""
+        """Whether containers of other users run on Docker, or may."""
         return self.docker_runs and (bool(self.containers) or not self.asked)
 
 

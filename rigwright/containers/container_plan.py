@@ -310,7 +310,7 @@ def _daemon(
 
 
 def _read_options(text: str | None) -> Options | None:
-    """The options that a daemon has; None where nobody knows."""
+    """The options that a daemon has; None if unknown."""
     try:
         return None if text is None else daemon_json.parse_options(text)
     except UnreadableDaemonConfig:

@@ -136,7 +136,7 @@ def required_options(cards: tuple[Card, ...], containers: ContainersEntry | None
         return {}
     ours: Options = deepcopy(containers.daemon)
     if cards:
-        # for those who still ask for it by name: what a plain `docker run` uses stays
+        # for commands that still ask for it by name: the default of a plain `docker run` stays
         ours["runtimes"] = {"nvidia": {"path": "nvidia-container-runtime", "args": []}}
         ours["features"] = {"cdi": True}
     return ours
@@ -147,7 +147,8 @@ def merge_options(
 ) -> tuple[Options, DaemonRecord]:
     """What the daemon's options come to, and what is then written down.
 
-    What we have set before, and ask for no more, goes back to what it was; unless somebody has changed it since.
+    Options that Rigwright has set before and no longer asks for return to their earlier values, unless another program
+    has changed them since.
 
     Args:
         there: What is there.
@@ -173,7 +174,7 @@ def merge_options(
 
 
 def is_untouched(there: Options, found: Options, before: DaemonRecord) -> bool:
-    """Whether options are those that were found, and ours over them: nobody has changed them since.
+    """Whether options are those that were found, with Rigwright's over them: unchanged since.
 
     Args:
         there: They.
@@ -197,7 +198,7 @@ def choose_reload_action(
     """What has a daemon take its options. When it takes those that its operator has written beside ours is his matter.
 
     Args:
-        in_force: Those that it has; None where nobody knows.
+        in_force: Those that it has; None if unknown.
         made: Those that it is to have.
         ours: Names of those that we have set, or set no more.
     """

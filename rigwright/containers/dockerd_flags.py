@@ -73,7 +73,7 @@ def is_keeping_containers(facts: ContainerFacts, options: Options) -> bool:
 
 
 def is_ending_containers(facts: ContainerFacts, options: Options) -> bool:
-    """Whether somebody's containers end, or may, where Docker's daemon is started again with these options."""
+    """Whether containers of other users end, or may, where Docker's daemon is started again with these options."""
     return facts.has_running_containers and not (facts.live_restore and is_keeping_containers(facts, options))
 
 

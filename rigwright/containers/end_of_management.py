@@ -51,7 +51,7 @@ def _restored_options(roots: Roots, facts: ContainerFacts) -> dict[str, object]:
         "daemon_notes": [LOST.format(store_folder(roots))] if facts.record and before is None else [],
     }
     there = _read_options(facts.options)
-    # somebody has taken it away or written it anew meanwhile: it is theirs
+    # another program has removed or rewritten it meanwhile: it is no longer Rigwright's
     if before is None or not before.set or there is None or facts.odd:
         return nothing
     made, _ = daemon_json.merge_options(there, {}, before)

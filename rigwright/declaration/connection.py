@@ -253,7 +253,7 @@ def describe_unusable_key(path: str) -> str:
         return str(error)
     if not re.match(rb"\s*-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", text):
         return "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"
-    # one of somebody else's is as they keep it (OpenSSH's authfile.c)
+    # sshd reads a file of another owner with the permissions that it has (OpenSSH's authfile.c)
     return local_files.describe_exposure(path) if Path(path).stat().st_uid == os.getuid() else ""
 
 

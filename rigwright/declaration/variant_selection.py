@@ -22,7 +22,7 @@ PUBLIC_SOURCES = ("http", "https", HUB)
 
 @dataclass(frozen=True)
 class VariantQuery:
-    """What somebody looks for."""
+    """The conditions that an operator gives for a variant."""
 
     need: Need | None = None
     workload: Workload | None = None
@@ -158,7 +158,8 @@ def instances_sharing_name(data: object, instance: str) -> tuple[str, ...]:
 
 
 def apply_switch(data: object, switch: VariantSwitch) -> object:
-    """Host data of a rig (`rigwright.inventory.hosts`) with another variant in it; what it is not is for who loads it.
+    """Host data of a rig (`rigwright.inventory.hosts`) with another variant in it; the loader of the inventory
+    validates it.
 
     Instances that share a name with it get the variant, too.
 

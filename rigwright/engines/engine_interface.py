@@ -123,7 +123,7 @@ class Kind(ABC):
         return ()
 
     def memory(self, one: PlacedInstance) -> MemoryNeed | None:
-        """What an instance of it keeps in memory; None where nobody knows."""
+        """The memory that one of its instances keeps; None if unknown."""
         return None
 
     def contention(self, instance: Instance) -> str:

@@ -1,4 +1,5 @@
-"""How an environment comes to a host: put together as nobody without the network, and judged file by file as root."""
+"""How an environment comes to a host: put together as user `nobody` without the network, and judged file by file as
+root."""
 
 from __future__ import annotations
 

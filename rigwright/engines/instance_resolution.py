@@ -178,7 +178,7 @@ def refuse_engine_keys(instance: Instance, draft: RigDraft, env: EnvSpec | None)
     cards = [card for card in (catalog.cards.get(one) if isinstance(one, str) else one for one in named) if card]
     capabilities = frozenset(card.capability for card in cards)
     found = kind_of(instance).refusals(instance, entry.roots, draft.folder, capabilities)
-    # of what is only being locked, nobody knows how large it is
+    # an input that is only being locked has no known size
     if not draft.is_locking and len(cards) == len(instance.cards):
         found += describe_issues(
             place_instance(instance, cards, env.patches if env else instance.patches), refused=True

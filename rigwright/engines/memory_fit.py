@@ -28,11 +28,11 @@ class MemoryNeed:
     key: str
     """The key of its variant that says how many tokens it keeps."""
     tokens: int = 0
-    """Over all requests that are served at once; 0 where nobody says."""
+    """Over all requests that are served at once; 0 if unknown."""
     requests: int = 1
     """Of which each has its own share of them."""
     cache: KvCacheSize | None = None
-    """None where nobody knows."""
+    """None if unknown."""
     key_bytes: Fraction = Fraction(0)
     """Of one number in keys."""
     value_bytes: Fraction = Fraction(0)
@@ -73,7 +73,7 @@ def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tupl
     """Those of a kind of engine.
 
     Args:
-        memory: What an instance of it keeps on cards; None where nobody knows.
+        memory: The memory that one of its instances keeps on cards; None if unknown.
     """
 
     def weights(one: PlacedInstance) -> str:

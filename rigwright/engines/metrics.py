@@ -66,7 +66,7 @@ class EngineMetrics:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody has requests there."""
+        """Whether it has requests."""
         return bool(self.running or self.waiting)
 
     def accept_length(self, since: EngineMetrics | None = None) -> float | None:

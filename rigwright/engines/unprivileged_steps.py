@@ -1,6 +1,7 @@
-"""How a host runs what came from outside before it serves: as nobody, who exists for as long as that and owns nothing.
+"""How a host runs programs from outside before it serves: as user `nobody`, who exists for as long as that and owns
+nothing.
 
-Sources, their build scripts and the binaries made of them are somebody else's programs. What systemd 252 (Debian 12)
+Sources, their build scripts and the binaries made of them are untrusted programs. What systemd 252 (Debian 12)
 and 257 (Debian 13) make of these properties was tried on both; `RestrictAddressFamilies=none` neither takes for a
 transient unit, so that sockets are kept from what needs none by the system call.
 """
@@ -20,7 +21,7 @@ SCRIPT = "/tmp/script"  # noqa: S108
 
 @dataclass(frozen=True)
 class StepLimits:
-    """The most that a step of a job may take of its host: somebody else's program may never end, nor stop writing."""
+    """The most that a step of a job may take of its host: an untrusted program may never end, nor stop writing."""
 
     seconds: int = 6 * 3600
     """Compiling llama.cpp for three CUDA architectures takes up to 90 minutes on slow hosts."""

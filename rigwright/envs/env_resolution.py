@@ -102,7 +102,7 @@ def _resolve_plugins(
         catalog: What it names.
         lock: What that is made of.
         inventory: The file, for messages.
-        versions: Its packages, as an index spells them -> their versions; none where nobody knows them yet.
+        versions: Its packages, as an index spells them -> their versions; empty while they are unknown.
     """
     found: list[Plugin] = []
     wrong: list[str] = []

@@ -199,7 +199,7 @@ def site_packages(made: Environment) -> str:
     return f"lib/python{major}.{minor}/site-packages"
 
 
-# What somebody who enters an environment may do on the host: as little as nobody, but see its cards and the network.
+# Permissions of a process inside an environment: as few as user `nobody` has, but with its cards and the network.
 UNPRIVILEGED_PROPERTIES = (
     "DynamicUser=yes",
     "NoNewPrivileges=yes",
@@ -219,7 +219,7 @@ UNPRIVILEGED_PROPERTIES = (
 def environment_command(
     roots: Roots, folder: str, words: tuple[str, ...], unit: str, *, terminal: bool
 ) -> tuple[str, ...]:
-    """The command that runs another one in an environment, as nobody.
+    """The command that runs another one in an environment, as user `nobody`.
 
     Args:
         roots: Directories on the host.

@@ -143,7 +143,7 @@ def ensure_authority(folder: Path, now: datetime) -> Authority:
 
 
 def temporary_authority(now: datetime) -> Authority:
-    """One that no file has: what it signs is nobody's to trust, and shows what would be done."""
+    """One without files: clients trust none of its certificates; it shows what would be done."""
     key = ec.generate_private_key(ec.SECP256R1())
     return Authority(_make_certificate(key, now), key)
 

@@ -78,7 +78,7 @@ def _bracket_ipv6(place: str) -> str:
 def _curl(way: ClientEndpoint) -> str:
     body = json.dumps({"model": way.model, "messages": QUESTION, "stream": True})
     command = ["curl", "--no-buffer", "--fail-with-body", "--config", "-", "--data", body]
-    # from standard input: arguments can be read by whoever is on the same machine
+    # from standard input: every user of the same machine can read arguments
     return (
         f"{shlex.join([*command, f'{way.base}/chat/completions'])} <<END\n"
         'header = "Content-Type: application/json"\n'

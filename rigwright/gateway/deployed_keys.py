@@ -140,7 +140,7 @@ class KeyDelivery:
     """What became of keys that were brought to a host."""
 
     refused: str = ""
-    """Who is at work there, for people; empty where nobody is."""
+    """The process that is at work there, for people; empty if none is."""
     deployed: bool = True
     """Whether there is a place for them."""
     wrong: str = ""

@@ -82,7 +82,7 @@ def router_settings(
             name: {
                 "keys": one.keys,
                 "models": list(one.models) or None,
-                # with a key, or by a certificate, whoever was led here by a name of somebody else's gets nowhere
+                # with a key, or by a certificate, a client that a foreign name led here is refused
                 "names": [] if one.keys else [host.lower() for host in one.names],
             }
             for name, one in gateway.listeners.items()

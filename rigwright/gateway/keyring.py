@@ -1,7 +1,7 @@
-"""Who may ask a gateway: the file of keys beside an inventory, and what hosts are given of it.
+"""The clients that may ask a gateway: the file of keys next to an inventory, and the part of it that hosts get.
 
-A key itself is in no file. Whoever has made one is shown it once, and what is kept is its SHA-256: of 32 random bytes
-nothing can be guessed from that.
+A key itself is in no file. `key` shows a new key once and keeps its SHA-256: of 32 random bytes nothing can be guessed
+from that.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ClientKeyring(FrozenModel):
 
 
 def load_keyring(path: Path) -> ClientKeyring:
-    """Read the file, with the version of its keys; where there is none, nobody has a key.
+    """Read the file, with the version of its keys; without the file there are no keys.
 
     Raises:
         Invalid: it is something else.
@@ -271,7 +271,7 @@ def key_rows(keyring: ClientKeyring) -> list[dict[str, object]]:
 def expiring_rows(keyring: ClientKeyring) -> list[dict[str, object]]:
     """What they are given of the keys before, each with its end (`until`, seconds since 1970).
 
-    Apart from the others: whoever does not look at the end must not take one for a key.
+    Apart from the others: a reader that skips the end must not take one for a key.
     """
     return [
         _row(name, key, key.old.sha256) | {"until": int(key.old.until.timestamp())}

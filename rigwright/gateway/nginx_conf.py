@@ -37,7 +37,7 @@ class NginxListener:
     addresses: tuple[str, ...]
     """`ADDRESS:PORT` each, of IPv6 in brackets."""
     keys: bool = True
-    """Whether the router is asked whose key a request has; where it is not, it refuses what should have had one."""
+    """Whether nginx asks the router for the owner of a request's key; if not, it refuses requests that need one."""
     tls: bool = False
     """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
 

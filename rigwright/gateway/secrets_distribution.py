@@ -1,4 +1,4 @@
-"""What a gateway's programs are given of secrets: where those lie on a host, who gives them, what is found of both."""
+"""Secrets of a gateway's programs: their paths on a host, their sources, the state observed there."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def has_only_known_keys(found: GatewaySecretFacts, none: Collection[str]) -> boo
     return found.keys not in ("", *none) and found.keys_given in ("", found.keys)
 
 
-# somebody may have named a file there as they like
+# an operator may have given a file there any name
 _listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
 SCHEMA: script_output.Schema = {
     "keys": (tolerant(script_output.sha256),),

@@ -111,7 +111,7 @@ def refuse_gateway(
             said = f"{name} is served by instances of {' and '.join(variants)}, which differ"
             refuse("gateway.models", f"{said}: name each of them here")
     if len(found) < len(declared) and not gateway.models:
-        return  # who refused an instance has said why, and its model's name is not known
+        return  # the error of a refused instance is reported already, and its model's name is not known
     for alias, name in gateway.aliases.items():
         if name not in names:
             refuse(f"gateway.aliases.{alias}", describe_unknown("model", name, names))

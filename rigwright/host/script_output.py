@@ -2,8 +2,8 @@
 
 A script says `fact KEY VALUE...` (templates/channel.sh.j2) for each thing that it has found. Every value travels
 between NUL bytes, so none can end early or begin another, and the whole in base64, so that no connection changes a
-byte; it is the last line, so that what a login prints does no harm. What comes back is hostile all the same: a key that
-nobody asked for, too few values, or a value that is not wholly of its type is refused, with its name. So is what a
+byte; it is the last line, so that what a login prints does no harm. The output is hostile all the same: an unexpected
+key, too few values, or a value that is not wholly of its type is refused, with its name. So is what a
 script has told that was cut off.
 """
 

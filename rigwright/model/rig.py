@@ -64,7 +64,7 @@ class Rig:
     tools: tuple[Artefact, ...]
     """The wheels of the hosts' Python tools."""
     gpu_exporter: tuple[Artefact, ...]
-    """The wheels of what tells of cards; none where nobody asks."""
+    """The wheels of the exporter of cards; empty if the rig has none."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
     envs: tuple[EnvSpec, ...]

@@ -78,9 +78,9 @@ MEMORY = {"prometheus": "50%"}
 MEMORY_OF_OTHERS = "512M"
 # Files open at once, each client's connection among them: Prometheus keeps what it was told in many.
 FILES, FILES_OF_OTHERS = {"prometheus": 16384}, 1024
-# Who asks Prometheus at once: a Grafana has a handful of connections, and 512 are its own default.
+# Clients that ask Prometheus at once: a Grafana has a handful of connections, and 512 are its own default.
 CLIENTS = 64
-# Whom their packages' scripts make, and leave behind (postinst and postrm of Debian 12).
+# Users that the scripts of their packages make, and leave behind (postinst and postrm of Debian 12).
 PACKAGED_USER = "prometheus"
 # What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
 COLLECTORS = (
@@ -110,7 +110,7 @@ class MonitoringService:
     clients: tuple[str, ...]
     """Networks beside the host itself that may ask it."""
     floor: str
-    """The oldest version whose settings are these; empty where nobody packages it."""
+    """The oldest version whose settings are these; empty if no distribution packages it."""
 
     @property
     def unit_name(self) -> str:
@@ -153,7 +153,7 @@ def secret_path(roots: Roots, name: str) -> str:
 
 
 def secrets_by_path(inventory: str, roots: Roots, monitoring: Monitoring | None) -> dict[str, str]:
-    """Path on the host -> what receivers have that nobody else may read.
+    """Path on the host -> secrets of receivers, which no other user may read.
 
     Raises:
         ValueError: one cannot be read.

@@ -1,4 +1,4 @@
-"""Who is watched: the boxes of an inventory that tell, and of each what there is to ask."""
+"""Scrape targets: the boxes of an inventory that export metrics, and the endpoints of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scrape_target_of(
     gateway: Gateway | None,
     monitoring: Monitoring | None,
 ) -> ScrapeTarget | None:
-    """What there is to ask of a rig; None where it tells nobody."""
+    """The endpoints of a rig; None for a rig that exports no metrics."""
     if not monitoring:
         return None
     doors = []

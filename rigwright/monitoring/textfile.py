@@ -28,12 +28,12 @@ def textfile_folder(roots: Roots) -> str:
 
 
 def deploy_textfile(roots: Roots, monitoring: Monitoring | None) -> str:
-    """Where it is said that somebody is changing the box; empty where the box tells nobody."""
+    """The file with the state of a deploy; empty for a box that exports no metrics."""
     return f"{textfile_folder(roots)}/deploy.prom" if monitoring else ""
 
 
 def check_textfile(roots: Roots, monitoring: Monitoring | None) -> str:
-    """Where it is said what the checks have found; empty where the box tells nobody."""
+    """The file with the results of the checks; empty for a box that exports no metrics."""
     return f"{textfile_folder(roots)}/check.prom" if monitoring else ""
 
 

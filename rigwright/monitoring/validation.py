@@ -51,7 +51,7 @@ def refuse_monitoring(
 
 
 def find_unreachable_boxes(file: str, rigs: dict[str, Rig]) -> list[Problem]:
-    """Boxes of an inventory that let in nobody of those that ask them, and whoever asks beside another.
+    """Boxes of an inventory that admit none of the addresses that scrape them, and boxes that scrape next to another.
 
     Args:
         file: The inventory, for messages.

@@ -1,4 +1,4 @@
-"""What a request was answered, as a job on the host has seen it; who answered may have been taken over."""
+"""The answer to a request, as a job on the host has seen it; the instance that answered may have been taken over."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reply:
     """To the first byte of its body."""
     total_s: float
     refused: int
-    """How often who was asked had said before that he was busy."""
+    """How often the server had answered before that it was busy."""
     waited_s: float
     """All of it, with that."""
 
@@ -51,7 +51,7 @@ class ChatMessage:
     calls: tuple[tuple[str, str], ...]
     """Tools that it calls, each with its arguments, JSON as text."""
     finish: str
-    """Why it ended; empty where nobody said."""
+    """Why it ended; empty if the server gave no reason."""
     prompt_tokens: int | None
     tokens: int | None
     """That it has made, as its engine counts them; None where it does not say."""

@@ -37,7 +37,7 @@ class ClientTarget:
     key: str = ""
     """A client's key of the operator's, given to the job on its standard input."""
     authority: str = ""
-    """PEM of who has signed the certificate that is shown there; TLS is spoken where it is given."""
+    """PEM of the issuer of the certificate that is shown there; TLS is spoken where it is given."""
     tls_name: str = ""
     """What that certificate has to be for."""
 
@@ -129,7 +129,7 @@ def load_key_line(path: str) -> str:
 
 
 def _load_trusted_certificates(inventory: str, entry: ListenerEntry) -> str:
-    """Whom a client has to trust: the operator's certificate, or the authority that signs ours."""
+    """The certificate that a client has to trust: the operator's, or that of Rigwright's authority."""
     from rigwright.gateway.certificate_authority import CERTIFICATE, FOLDER  # takes long to import
 
     folder = Path(inventory).parent

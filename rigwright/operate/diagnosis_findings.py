@@ -58,7 +58,7 @@ class HostEvidence:
     """As a command names it; empty where a file is read in place of a host."""
     host: str
     driver: str = ""
-    """Its version; empty where nobody says."""
+    """Its version; empty if unknown."""
     logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Instance -> lines of its journal, the last one last."""
     kernel: Sequence[str] = ()
@@ -84,7 +84,7 @@ def excerpt_line(line: str, start: int) -> str:
     return shorten_line(line) if start < LENGTH // 2 else f"... {shorten_line(line[start - LENGTH // 4 :])}"[:LENGTH]
 
 
-TAKEN = 1024  # MiB of a card that nobody who does not run has (club-3090's preflight warns as of 1 GiB)
+TAKEN = 1024  # MiB of a card that are in use without a process (club-3090's preflight warns as of 1 GiB)
 FULL = 0.95  # of a KV cache
 STANDING = ("failed", "stopped", "not there")  # states of an instance that has no process, or none for long
 LATEST = 500  # lines of a log: about those of its last start

@@ -127,7 +127,8 @@ class InstanceHealth:
 
 
 def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, object]:
-    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can.
+    """The request of a look at a host (checks/survey/host/health.py); for an unknown rig, the part that needs no
+    declaration.
 
     Args:
         rig: The host's rig.
@@ -232,7 +233,7 @@ def describe_errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[
 
 
 def parse_card_uses(answer: CommandResult) -> tuple[tuple[CardUse, ...], str]:
-    """The cards that answer, and what is said of the others; nothing where nobody asked."""
+    """The cards that answer, and the messages about the others; empty if none was asked."""
     if answer.status == 127 and not answer.out:
         return (), ""
     rows = [line for line in answer.out.splitlines() if smi.ROW.match(line.strip())]

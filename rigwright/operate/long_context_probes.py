@@ -86,7 +86,7 @@ def _seeded_random(seed: int) -> random.Random:
 
 
 def make_haystack(seed: int, characters: int) -> tuple[str, str, str]:
-    """A text of about so many characters that nobody has seen, a word that is hidden in it, and what that is of."""
+    """A generated, unique text of about so many characters, a word that is hidden in it, and its subject."""
     pick, mark = _seeded_random(seed), make_salt(seed)
     word = "".join(pick.choice("ABCDEFGHJKLMNPQRSTUVWXYZ") for _ in range(9))
     lines = [f"Log {mark}. Each line is one reading."]
@@ -253,7 +253,7 @@ def _describe_fault(probe: StressProbe, found: ChatMessage) -> str:
     if "<tool_call>" in found.content:
         return f"a tool call as text: {found.content[:60]!r}"
     made = found.tokens or len(re.findall(r"\S+", found.content + found.reasoning))
-    # who calls a tool has begun to work
+    # a model that calls a tool has begun to work
     return f"an answer of {made} tokens, not {probe.least}" if made < probe.least and not found.calls else ""
 
 

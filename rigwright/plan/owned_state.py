@@ -45,7 +45,7 @@ class OwnedStateFacts:
 
     digests: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, str] = field(default_factory=dict)
-    """Those of the last run whose checks passed, and what was declared then."""
+    """Those of the last run whose checks passed, and their declaration at that time."""
 
     def is_agreed(self, declared: str) -> bool:
         """Whether nothing has changed since then, and the same is declared."""

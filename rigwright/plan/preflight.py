@@ -206,7 +206,7 @@ def _cpu_features(instances: tuple[Instance, ...], facts: HostFacts) -> list[str
 
 
 def _user(rig: Rig, facts: HostFacts) -> list[str]:
-    """A user that somebody else made has files, processes and rights of its own."""
+    """A user that another program or person made has files, processes and rights of its own."""
     there = [account for account in facts.users if account.name in account_names(rig)]
     found = [
         f"the user {one.name} exists, not managed by Rigwright: choose another service_user or instance name"
@@ -218,7 +218,7 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
         for name in facts.foreign_groups
         if name in account_names(rig)
     ]
-    # usermod changes the home of nobody who has a process
+    # usermod changes the home only of a user without processes
     return found + [
         f"the home of the user {one.name} is {one.home or 'empty'}, must be {HOME}, and cannot change while "
         f"it has processes: {', '.join(one.processes)}: stop them, then re-run deploy"

@@ -366,7 +366,7 @@ def plan_deploy(wanted: TargetState, found: ObservedServing) -> DeployPlan:
     way = find_activation(wanted, found)
     up = {name for name, process in found.processes.items() if process.running}
     touched = {*way.stop, *way.restart} if way else set()
-    # who speaks through a port whose service is started again is interrupted
+    # a client of a port is interrupted while its service is started again
     touched |= {unit_state.leads_to for unit_state in wanted.generation.unit_states if unit_state.unit in touched}
     made = DeployPlan(tuple(steps), (), wanted.rig.bundle_folder)
     touched = up if made.reboots else up & touched

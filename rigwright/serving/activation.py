@@ -43,7 +43,7 @@ class Activation:
     free: tuple[UnitState, ...] = ()
     """What those that run and are stopped or started again hold, and have to give back first."""
     release: tuple[str, ...] = ()
-    """Socket units that listen where nobody is to."""
+    """Socket units that listen where they must not."""
     listen: tuple[str, ...] = ()
     """Those that do not, and are to."""
     reload: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
         if name in deaf or not _is_right(found.processes.get(name), unit_state)
     ]
     loading = [name for name in unit_states if name not in stale and found.processes[name].is_loading]
-    # a port's service leaves only with its socket: else whoever connects starts it again
+    # a port's service leaves only with its socket: else any client that connects starts it again
     staying = {name for name, unit_state in unit_states.items() if unit_state.holders and name not in deaf}
     in_the_way = sorted(
         name
@@ -207,7 +207,7 @@ def _is_right(process: ObservedUnit | None, unit_state: UnitState) -> bool:
 
 
 def _is_blocking(found: ObservedServing, name: str, others: list[UnitState]) -> bool:
-    """Whether a unit's process holds the port or a card that another is to have, or might: nobody knows."""
+    """Whether a unit's process holds the port or a card that another is to have, or might: unknown counts as yes."""
     process = found.processes.get(name)
     if process is None or not process.running or not others:
         return False
@@ -249,7 +249,7 @@ def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Co
     # which of them a gateway needs, it looks after itself
     used |= {path for path in found.folders if rig.gateway and path.startswith(f"{rig.roots.credentials}/gateway-")}
     loose = sorted(path for path in found.folders - needed - used if _is_own_path(path, rig.roots))
-    # as whom a generation of before users were written down ran, nobody knows
+    # a generation from before users were recorded has no known user
     run_as = [users if k.users is None else k.users for k in kept]
     idle = sorted(set(users) - set(account_names(rig)).union(*run_as))
     return Surplus(tuple(gone), tuple(loose), tuple(idle))
@@ -263,7 +263,7 @@ def _final_folder(path: str, roots: Roots) -> str:
 
 
 def _is_own_path(path: str, roots: Roots) -> bool:
-    """Whether a path is where we put such things, whoever tells us of it."""
+    """Whether a path is where Rigwright puts such things, for every source of the path."""
     software, keys = re.escape(roots.software), re.escape(f"{roots.config}/credentials")
     ours = rf"{software}/(?:engines/(?:\.making-)?[A-Za-z0-9]|tools-|cuda-|{INSTALLERS}-)[A-Za-z0-9._+-]*"
     ours += rf"|{re.escape(roots.builds)}/[A-Za-z0-9][A-Za-z0-9._+-]*"

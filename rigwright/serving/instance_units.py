@@ -74,7 +74,7 @@ class InstanceUnit:
     marks: tuple[str, ...] = ()
     """What the lines of its log have in them that are kept of a start."""
     privately: tuple[str, ...] = ()
-    """What begins the command line of whoever has all of its variables."""
+    """The beginning of the command line of a process that has all of its variables."""
 
     @property
     def unit_state(self) -> UnitState:

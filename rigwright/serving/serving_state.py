@@ -34,7 +34,7 @@ from rigwright.supply.root_programs import INSTALLERS
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
-# Names that we give; what else there is of such a kind is somebody else's.
+# Names that Rigwright gives; everything else of such a kind belongs to others.
 own_unit = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
 service = matching(
     rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router))\.service|{address_reservations.RESERVATION_UNIT.pattern}",
@@ -107,7 +107,7 @@ class ObservedGeneration:
 
     @property
     def is_intact(self) -> bool:
-        """Whether nobody has changed it."""
+        """Whether it is unchanged."""
         return self.sealed == self.found
 
 
@@ -118,17 +118,17 @@ class ObservedUnit:
     state: str
     sub: str
     restarts: int = 0
-    """By systemd itself, since somebody last started it."""
+    """By systemd itself, since the last start by an operator or a role."""
     running: bool = True
     """Whether it has a main process."""
     started_from: str = ""
-    """SHA-256 of the unit file and environment file that it was started from; empty where nobody knows."""
+    """SHA-256 of the unit file and environment file that it was started from; empty if unknown."""
     key_current: bool = True
     """Whether the key it was given is the one on disk."""
     weights_current: bool = True
     """Whether the weights that it opened are the ones on disk."""
     configured_from: str = ""
-    """SHA-256 of the settings that it has read last; empty where it has none, or nobody knows."""
+    """SHA-256 of the settings that it has read last; empty if it has none, or they are unknown."""
 
     def is_running_from(self, unit_state: UnitState) -> bool:
         """Whether it was started from this unit, with the key and the weights that lie on the host."""
@@ -269,7 +269,7 @@ def parse(output: Iterable[str]) -> ObservedServing:
         enabled=told.one("enabled"),
         reload_needed=told.one("reload") != 0,
         links=links,
-        # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
+        # a unit of such a name from another author is foreign: Rigwright neither wrote its file nor started its process
         processes={name: one for name, one in processes.items() if name and (name in known or one.started_from)},
         sockets={name: frozenset(at.split()) for name, at in told.many("holding") if name in known},
         said=_lines_by_unit(told, "said"),

@@ -34,7 +34,7 @@ FOLDER = "/run/rigwright_beside"
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM: 500 to 1500 MiB (club-3090,
 # its page on hardware, of cards).
 MORE = 1536 * MIB
-# Seconds that clients have who are still answered by it when it is stopped with the job that it is bound to. The next
+# Seconds for clients that it still answers when it is stopped with the job that it is bound to. The next
 # job waits for it to go (`roles.operations.jobs.LEAVING`).
 MOST = 15
 

@@ -17,7 +17,7 @@ from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
 
 UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.@-]{0,199}\.service")
-# As Docker and podman allow them; a program's name before it says whose it is.
+# As Docker and podman allow them; the program's name before it tells its owner.
 CONTAINER = re.compile(r"(?:(docker|podman):)?([A-Za-z0-9][A-Za-z0-9_.-]{0,127})")
 OWN_NAMES = re.compile(r"rigwright|rw-job-")
 RULE = "a unit such as vllm.service, or a container's name, docker:NAME or podman:NAME; none of Rigwright's own"

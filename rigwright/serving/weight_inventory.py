@@ -18,7 +18,7 @@ from rigwright.serving.serving_state import ObservedServing
 from rigwright.weights.verification import PACKAGES, RECORD, RecordedFile, records_folder
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# what a fetch leaves that has not ended, and somebody's file that it has found to be wrong and put aside
+# the remainder of an unfinished fetch, and a foreign file that the fetch has found to be wrong and put aside
 LEFT_OVER = (".part", ".wrong")
 
 
@@ -210,7 +210,7 @@ def list_dependents(
     declared_instances: tuple[Instance, ...],
     folder: str,
 ) -> tuple[str, ...]:
-    """Who needs what is in a model's folder."""
+    """List the users of the files in a model's folder."""
     inside = f"{folder}/"
     instances = [name for name, line in sorted(stored.starts.items()) if inside in line]
     referring = [kept.number for kept in served.generations if any(path.startswith(inside) for path in kept.references)]
@@ -224,7 +224,7 @@ REMOVAL_SCHEMA: script_output.Schema = {
     "held": (parse_holder,),
     "busy": (free_text,),
     "kept": (free_text,),
-    # of files that somebody may have named as they like
+    # of files that may have any name
     "removed": (free_text,),
     "stays": (free_text,),
 }
@@ -240,7 +240,7 @@ class RemovalOutcome:
     gone: tuple[str, ...]
     """Paths of files that were removed."""
     stays: tuple[str, ...]
-    """Paths of files that were not, because they are somebody's."""
+    """Paths of files that stayed, because they are foreign."""
 
 
 def parse_removal(output: Iterable[str]) -> RemovalOutcome:

@@ -122,7 +122,7 @@ def _parse_time(value: str) -> str:
 def find_suite_faults(
     suite: ArchiveSuite, files: Mapping[str, tuple[str, int]], read: Callable[[str], str]
 ) -> list[tuple[str, str]]:
-    """What is wrong with a suite of a bundle, whoever has signed it.
+    """The faults of a suite of a bundle, with any signer.
 
     Args:
         suite: The suite, as the bundle's index has it.

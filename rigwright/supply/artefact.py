@@ -220,7 +220,7 @@ class Artefact(FrozenModel):
 
     @property
     def is_written(self) -> bool:
-        """Whether the lock has all its bytes: nobody fetches it."""
+        """Whether the lock has all its bytes: it needs no download."""
         return self.kind == "image" and self.text is not None
 
     @property

@@ -265,7 +265,7 @@ def format_digest(digest: str) -> str:
 
 
 def parse_digest(value: object) -> str | None:
-    """A digest as somebody has typed it, in groups or not; None where it is none."""
+    """A digest as an operator has typed it, in groups or not; None if it is no digest."""
     digits = re.sub(r"[ -]", "", value).lower() if isinstance(value, str) else ""
     return digits if re.fullmatch(r"[0-9a-f]{64}", digits) else None
 

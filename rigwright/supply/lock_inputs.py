@@ -20,7 +20,7 @@ from rigwright.validated_types import CatalogName, FileName
 
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"
-# The hash of a row that stands for an input that is not locked: nobody's.
+# The hash of a row that stands for an input that is not locked: a placeholder.
 STAND_IN = "0" * 64
 # Kinds of input that become a group of rows.
 GROUPED = ("wheel", "conda", "deb", "image")
@@ -169,7 +169,7 @@ class Input(InputKeys):
             return None
 
     def provisional(self, name: str) -> Artefact:
-        """The row that it will have, or one like its rows, with a hash and a size that are nobody's."""
+        """The row that it will have, or one like its rows, with a placeholder as hash and size."""
         if self.kind == "conda":
             file = f"{name}-0-0.conda"
             sources = tuple(f"{channel}:noarch/{file}" for channel in self.channels)

@@ -94,7 +94,7 @@ class GpuProcess:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether somebody else's work is done there: not an instance of ours, and not the driver's own service."""
+        """Whether foreign work is done there: neither an instance of Rigwright's nor the driver's own service."""
         return not self.unit.startswith("rigwright-") and self.name not in KEEPERS
 
 

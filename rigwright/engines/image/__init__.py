@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _ImageVllm(Vllm):
-    """vLLM whose version the catalogue says: no lock knows what is in an image."""
+    """vLLM with the version that the catalogue gives: no lock has the contents of an image."""
 
     def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
         return cast("ImageEngine", engine).version

@@ -104,13 +104,13 @@ def plan_image(
 
 
 def render_patch_plan(made: UnpackedImage) -> str:
-    """What is changed of it, as those read it who take its files out and change them."""
+    """The changes to its files, in the form that the programs which extract and change them read."""
     shadowed = {path: shadow_pattern(path) for path in sorted(collect_digests(made.patches))}
     return json.dumps({"patches": [one.plan for one in made.patches], "shadows": shadowed})
 
 
 def render_patch_step(made: UnpackedImage, job: InstallJob, image: str) -> str:
-    """The step that changes copies of its files, for nobody to run; empty where nothing of it is changed."""
+    """The step that changes copies of its files, run as user `nobody`; empty if none of its files change."""
     if not made.patches:
         return ""
     return render(

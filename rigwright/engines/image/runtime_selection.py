@@ -31,7 +31,7 @@ class ContainerStart:
 
 
 def select_runtime(system: str) -> ContainerRuntime:
-    """What starts containers on a release, such as debian-12; on one that nobody knows, podman."""
+    """The runtime that starts containers on a release, such as debian-12; podman on an unknown one."""
     return "crun" if system in OLDER_PODMAN else "podman"
 
 

@@ -138,7 +138,7 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
 
 
 def render_compile_step(made: Build) -> str:
-    """The step that compiles it, for nobody to run."""
+    """The step that compiles it, run as user `nobody`."""
     return render(
         "llama_cpp/compile.sh.j2",
         build=made,

@@ -77,7 +77,7 @@ def server_command(
         folder: The absolute path of its engine's installation.
     """
     words = [f"{folder}/bin/llama-server"]
-    # asked for by name or not: an engine that somebody may ask for its figures tells them
+    # asked for by name or not: an engine reports its figures to any client that may ask for them
     flags = dict(cast("LlamaVariant", instance.variant).flags) | (
         {"metrics": True} if metrics_readers(gateway, monitoring) else {}
     )
@@ -129,7 +129,7 @@ RESERVED = frozenset(
     )
 )
 # Those whose value is text that names nothing outside of the model and its cards, by all of their long names: a
-# snapshot could say of one that nobody has seen yet that it is another name of these.
+# snapshot could describe a new option as another name of these.
 TEXTS = frozenset(
     (
         *("cpu-mask", "cpu-range", "cpu-mask-batch", "cpu-range-batch", "spec-draft-cpu-mask", "cpu-mask-draft"),

@@ -21,7 +21,7 @@ BYTES = {
     **{"q5_0": Fraction(22, 32), "q5_1": Fraction(24, 32)},
 }
 WHOLE_NUMBERS = ("f32", "f16", "bf16")
-# Options that leave a part of the model in RAM; which, nobody knows beforehand.
+# Options that leave a part of the model in RAM, of a size that is unknown beforehand.
 ELSEWHERE = frozenset({"cpu-moe", "n-cpu-moe", "override-tensor", "device", "spec-draft-ngl", "n-gpu-layers-draft"})
 # llama-arch.cpp, llm_arch_supports_sm_tensor, by the names that files have
 NO_TENSOR_SPLIT = frozenset(

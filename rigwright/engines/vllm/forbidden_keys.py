@@ -64,7 +64,7 @@ COMPILERS = ("", "eager", "inductor")
 _NAMING = re.compile(r"auto_map|.*(path|file|dir|class|url|code|_name).*", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-# Variables of libraries that vLLM runs, whose numbers and switches are nobody's harm
+# Variables of libraries that vLLM runs, whose numbers and switches are harmless
 FAMILIES = re.compile(
     r"(VLLM|NCCL|TORCH|TORCHDYNAMO|TORCHINDUCTOR|TRITON|PYTORCH|FLASHINFER|CUDA|CUBLAS|CUBLASLT|CUDNN|GLOO|OMP|MKL|KMP|GOMP)_[A-Z0-9_]+"
     r"|TOKENIZERS_PARALLELISM|MAX_JOBS|NVCC_THREADS|[QKV]_SCALE_CONSTANT"

@@ -1,4 +1,4 @@
-"""The files that a rig's cards and kernel settings have on a host, whoever's its driver is, as text."""
+"""The files that a rig's cards and kernel settings have on a host, with any origin of its driver, as text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def render_card_settings(roots: Roots, cards: tuple[Card, ...], driver_entry: Dr
 
 
 def declared_paths(roots: Roots, cards: tuple[Card, ...], driver_entry: DriverEntry) -> set[str]:
-    """Paths of what a rig has on its host for its cards and kernel, whoever's the driver is."""
+    """Paths of a rig's files on its host for its cards and kernel, with any origin of the driver."""
     return {one.path for one in render_card_settings(roots, cards, driver_entry)} | (
         {record_path(roots)} if driver_entry.sets_cards else set()
     )

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CardPlace:
-    """A card on the bus. What nobody says is None, or empty."""
+    """A card on the bus. An unknown value is None, or empty."""
 
     gpu_index: int
     """Its place among the cards in the order of the bus: the inventory's number."""

@@ -101,7 +101,7 @@ def describe_pending_reboot(options: Iterable[tuple[str, int]], params: Iterable
 LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
 MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
 OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-.*-[0-9]+\.[0-9]+\.[0-9]+.*")
-# Keeps cards set while nobody uses them; of the driver's own packages.
+# Keeps cards set while no process uses them; of the driver's own packages.
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # Settings of the kernel modules, ours.
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"

@@ -155,7 +155,7 @@ class RecordedCard(BaseModel):
 
     address: str
     vbios: str = ""
-    """Empty where nobody has written it down."""
+    """Empty if unrecorded."""
 
 
 class DriverRecord(BaseModel):

@@ -348,7 +348,7 @@ def _adopt_driver(
     dkms = made is None
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
         return DriverRefusal((describe_enrolment(facts),))
-    # a kernel of another series has come since, or somebody took the modules of one kernel alone
+    # a kernel of another series has come since, or an operator removed the modules of one kernel only
     packages += tuple(name for name in made or () if name not in packages)
     source: Archive = there.source or "distribution"
     branch, flavour = there.branch, there.flavour or "open"

@@ -1,4 +1,4 @@
-"""An archive's signing key: whose it is and when it ends. Sequoia reads the packets (RFC 9580)."""
+"""An archive's signing key: its owner and its expiry. Sequoia reads the packets (RFC 9580)."""
 
 from __future__ import annotations
 

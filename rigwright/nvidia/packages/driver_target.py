@@ -73,7 +73,7 @@ def plan_driver_target(
     before = _main_version(recorded)
     names = list(plan.packages)
     moved = plan.action != "adopt" or upgrading
-    # one that somebody has moved to another branch, and that will do, does not need what the one before had
+    # a driver that an operator has moved to another suitable branch does not need the packages of the one before
     if plan.action == "adopt" and before.startswith(f"{plan.branch}."):
         names += [name for name in recorded if name not in names]
     drifted = before and (
