@@ -388,7 +388,7 @@ def _is_below(path: str, point: str) -> bool:
 
 
 def _describe_changes(changes: Sequence[PackageChange]) -> str:
-    """Changes of packages in words: by whom, what, when."""
+    """Changes of packages in words: their author, their names, their time."""
     if not changes:
         return ""
     last = changes[-1]

@@ -19,7 +19,7 @@ STATE = re.compile(
     r"|ManagedOOMKills|AccessSELinuxContext|BPFProgram|IOReadBytes|MemoryZSwap.*|Documentation|WatchdogUSec"
     r"|.*DirectorySymlink|ExecContext|TimeoutAbortUSec|StopWhenUnneeded_|.*TriggerLimitHit|TasksMaxScale|CPUUsage.*"
 )
-# Units that systemd has it wait for, be wanted by, and so on: judged by whom they are, below.
+# Units that systemd has it wait for, be wanted by, and so on: judged by their identity, below.
 RELATION = re.compile(
     "(Requires|Wants|After|Before|Conflicts|ConflictedBy|RequiredBy|WantedBy|BoundBy|BindsTo|PartOf|ConsistsOf|Triggers"
     "|TriggeredBy|Requisite|RequisiteOf|OnFailure|OnFailureOf|OnSuccess|OnSuccessOf|Upholds|UpheldBy|PropagatesReloadTo"
@@ -111,7 +111,7 @@ def _implied_by_slice(name: str, made: Mapping[str, str], bare: Mapping[str, str
     return {"Slice": "" if name == "-.slice" else f"{parent or '-'}.slice", **made_by_systemd}
 
 
-# Capabilities that systemd takes from who may not do what they are for.
+# Capabilities that systemd takes from a unit without the right to use them.
 DROPPED = {
     "ProtectClock": ("cap_sys_time", "cap_wake_alarm"),
     "ProtectKernelModules": ("cap_sys_module",),

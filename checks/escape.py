@@ -4,7 +4,7 @@ Nothing but Python's own library, 3.10 or newer. Its only word is JSON with list
 `sockets` (paths), `addresses` (host and port), `families` (of sockets that it may open), `secrets` and `locks` (paths
 of files), `folders`, `devices` (paths); `network`, the host's network namespace as /proc names it; and `writes_code`,
 whether it may. Prints one line of JSON: what came through, a list of texts by kind of attempt; all empty is what the
-sandbox is for. What comes through changes nothing: signal 0, nobody stopped, no byte sent, an empty file that is
+sandbox is for. A successful attempt changes nothing: signal 0, no process stopped, no byte sent, an empty file that is
 removed again.
 """
 
@@ -24,7 +24,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-# It stops nobody, and ends with who has asked (ptrace(2))
+# It stops no process, and ends with its caller (ptrace(2))
 PTRACE_SEIZE = 0x4206
 PATIENCE = 1.0  # seconds; what is not there refuses at once, what drops packets never answers
 FAMILIES = 46  # AF_MAX (linux/socket.h, 6.18); the kernel says EAFNOSUPPORT to numbers that are none
@@ -173,10 +173,10 @@ def io_uring_sockets(families: Iterable[int]) -> list[str]:
 
 
 def connect_to(family: int, address: tuple[str, int] | str) -> None:
-    """Connect to somebody.
+    """Connect to a socket.
 
     Raises:
-        OSError: it was refused, or nobody is there.
+        OSError: it was refused, or has no listener.
     """
     with socket.socket(family) as one:
         one.settimeout(PATIENCE)
@@ -224,7 +224,7 @@ def network_escapes(
     for address in addresses:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         found += [f"can connect to {address[0]} port {address[1]}"] if is_permitted(connect_to, family, address) else []
-        # in a network of its own nobody else hears it
+        # in a network of its own it reaches no other process
         if listens and is_permitted(listen_on, family, address):
             found.append(f"can listen on {address[0]} port {address[1]}")
     return found + [f"can connect to {path}" for path in sockets if is_permitted(connect_to, socket.AF_UNIX, path)]
@@ -252,7 +252,7 @@ def lock_briefly(path: str) -> None:
     """Lock a file or folder, for an instant.
 
     Raises:
-        OSError: it cannot be opened, or somebody has it locked.
+        OSError: it cannot be opened, or another process has it locked.
     """
     opened = os.open(path, os.O_RDONLY)
     try:

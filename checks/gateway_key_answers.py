@@ -50,7 +50,7 @@ def check_key_permissions(
     name: str,
     entry: ListenerEntry,
 ) -> None:
-    """Judge what each key may use at a listener: nobody here has more than its hash, and the router says it to nginx.
+    """Judge what each key may use at a listener: the controller has only its hash, and the router reports it to nginx.
 
     Raises:
         Drift: it is more or less than declared.

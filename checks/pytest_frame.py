@@ -148,7 +148,7 @@ class ChecksPlugin:
         self.advisories: dict[str, dict[str, int]] = {}
         """Host -> advisories by state; of those of which no check was left out."""
         self.unleft: dict[str, str] = {}
-        """Host -> why who watches it does not know what was found."""
+        """Host -> why its observer has no results."""
 
     def pytest_collectstart(self) -> None:
         """While files of checks are imported, hosts answer."""

@@ -41,7 +41,7 @@ class Result:
     since: str = ""
     """Since when it is so; empty where that is not known."""
     author: str = ""
-    """Of a failure: what changed last of the files and units that it names, when, and by whom; empty where no log of
+    """Of a failure: the last change to the files and units that it names, with time and author; empty where no log of
     the host tells."""
     cure: str = ""
     """What puts it right, in a line."""

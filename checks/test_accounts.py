@@ -1,4 +1,4 @@
-"""The services' users: each is nobody else, and nobody else is one of them."""
+"""The services' users: each is one of its own, and no other user is one of them."""
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines

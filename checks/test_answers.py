@@ -1,4 +1,4 @@
-"""Instances, as their clients, and those who are none, find them."""
+"""Instances, as their clients and as outsiders find them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How fast instances were when somebody measured them last, beside what was accepted."""
+"""How fast instances were in the last measurement, compared with the accepted one."""
 
 import time
 from calendar import timegm

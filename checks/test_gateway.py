@@ -1,4 +1,4 @@
-"""The gateway as its clients, and as those who are none, find it."""
+"""The gateway as its clients and as outsiders find it."""
 
 import json
 import time

@@ -11,7 +11,7 @@ from checks.survey.processes import PROCESSES
 from checks.survey.section import SurveyScope
 from checks.survey.units import UNITS, ExpectedUnit, UnitSurvey
 
-# What a group has of which nobody has said anything (Documentation/admin-guide/cgroup-v2.rst).
+# The settings of a group without any declaration (Documentation/admin-guide/cgroup-v2.rst).
 USUAL = {
     "memory.max": "max",
     "memory.high": "max",

@@ -23,7 +23,7 @@ from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
 
-# File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
+# File systems that podman makes for a container, each of its own; the kernel's own are not writable.
 MADE = {
     **dict.fromkeys(("/dev", "/dev/shm", "/run", "/tmp", "/var/tmp"), "tmpfs"),  # noqa: S108 # a container's
     **{"/dev/pts": "devpts", "/dev/mqueue": "mqueue", "/proc": "proc", "/sys": "sysfs", "/sys/fs/cgroup": "cgroup2"},

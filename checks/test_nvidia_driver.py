@@ -1,4 +1,4 @@
-"""The NVIDIA driver and the cards, whoever has installed them."""
+"""The NVIDIA driver and the cards, for every origin of the driver."""
 
 from checks import Drift, check
 from checks.nvidia import card_health, driver_presence, expect_no_differences, skip_without_cards

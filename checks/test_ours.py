@@ -55,7 +55,7 @@ def test_folders(survey: SurveyAnswers, roots: Roots) -> None:
     entries = [one.entry for one in survey.read(OURS).folders]
     found = [f"nothing about {path}" for path in wanted if path not in {one.path for one in entries}]
     for entry in entries:
-        # who may write is B02's; the roots themselves are F01's
+        # permission to write is B02's; the roots themselves are F01's
         mode = wanted.get(entry.path)
         if mode and (entry.kind != "folder" or entry.uid or (entry.mode & ~0o022) != mode):
             found.append(f"{entry} instead of {mode:o}")
@@ -85,7 +85,7 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
         roots.generations,
         roots.credentials,
     )
-    # what lay there before us is not ours, and nobody has written it down
+    # files from before Rigwright are not Rigwright's, and have no record
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     wanted = [*(f"user {name}" for name in service_users), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]

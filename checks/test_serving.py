@@ -152,7 +152,7 @@ def test_nothing_undeclared(survey: SurveyAnswers, scope: SurveyScope) -> None:
         if is_managed_unit(one.first) and one.link.rpartition("/")[2] not in wanted
     }
     left = [one.path for name, one in marked.items() if name not in wanted and "." in name]
-    # a unit that somebody else has given such a name is theirs: we neither wrote its file nor noted its start
+    # a unit of such a name from another author is foreign: Rigwright neither wrote its file nor noted its start
     noted = {*survey.read(SERVING).records, *marked}
     running = [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
     cure = host_command("systemctl stop {}", running) + DEPLOY if running else DEPLOY
@@ -237,5 +237,5 @@ def test_runs_as_at_first(survey: SurveyAnswers, instance: Instance) -> None:
 
 
 def _first(started: StartRecord) -> list[str]:
-    """What it has said when it was first started from what it was started from now; nothing where nobody knows."""
+    """The first startup record of what it was started from now; empty if unknown."""
     return started.first[1:] if started.first[:1] == started.lines[:1] else []

@@ -62,7 +62,7 @@ def test_bytes(
         expect(found, "verified", DEPLOY)
         return
     record_property("how", "all bytes were read")
-    # what its record says is right is not looked at again before somebody touches it
+    # a file that its record has as right is read again only after a change
     cure = host_command("touch -- {}", path) + DEPLOY if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
         raise Drift(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))

@@ -27,7 +27,7 @@ def allowed_flavours(
 ) -> tuple[Flavour, ...]:
     """The flavours of the module that a rig's host may run.
 
-    A managed driver has the one of its plan. Somebody else's has any that all cards work with and the inventory does
+    A managed driver has the one of its plan. A foreign driver has any that all cards work with and the inventory does
     not speak against.
     """
     if driver_entry.managed:

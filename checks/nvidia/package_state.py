@@ -115,7 +115,7 @@ def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[st
 
 
 def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterable[str]) -> list[Drift]:
-    """N15: nobody upgrades the driver but a deploy.
+    """N15: only a deploy upgrades the driver.
 
     Args:
         state: The host.

@@ -79,7 +79,7 @@ class Accounts:
     groups: list[SurveyGroup]
     ours: list[ServiceAccount]
     home: bool
-    """Whether something lies at the home that they have and that nobody makes."""
+    """Whether something lies at a home that must not exist."""
     processes: list[AccountProcess]
     folders: list[OwnedFile]
     """Those of ours that systemd has made for them, as far as they are there."""

@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A lock of ours that somebody holds."""
+    """A lock of Rigwright's that a process holds."""
 
     lock: str
     pid: int

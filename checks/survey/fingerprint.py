@@ -47,7 +47,7 @@ class FingerprintEntry:
     since: float = 0.0
     """When it changed, in seconds since 1970, as far as the host knows; 0 where it does not."""
     author: str = ""
-    """By whom or what, as far as logs of the host tell; empty where they do not."""
+    """Its author, as far as logs of the host tell; empty where they do not."""
     before: str = ""
     """The accepted value, of an entry that the accepted copy on the host has."""
     difference: list[str] = field(default_factory=list)

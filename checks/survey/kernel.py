@@ -147,7 +147,7 @@ class Grub:
     kernel: str
     words: list[str]
     waits: bool
-    """Whether it waits for somebody to choose."""
+    """Whether it waits for a person to choose."""
 
 
 @dataclass(frozen=True)

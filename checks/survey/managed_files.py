@@ -35,7 +35,7 @@ class ManagedFolder:
 
     entry: ManagedEntry
     stuck: bool
-    """Whether its file system lets nobody write there (chattr(1), +i and +a)."""
+    """Whether its file system lets no user write there (chattr(1), +i and +a)."""
 
 
 @dataclass(frozen=True)

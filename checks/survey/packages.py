@@ -129,7 +129,7 @@ class PackageFiles:
     moved: list[list[str]]
     """(path, where to, package) of diversions by hand."""
     overridden: list[str]
-    """Paths whose mode and owner somebody has dpkg set."""
+    """Paths whose mode and owner dpkg's statoverride sets."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class ServiceProcesses:
 
 @dataclass(frozen=True)
 class ForeignProcess:
-    """A process of nobody's of ours."""
+    """A process of another user than Rigwright's."""
 
     pid: int
     what: str

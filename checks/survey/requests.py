@@ -51,12 +51,12 @@ class SurveyRequest:
     key: str = ""
     """The file on the host whose key is sent; none is without."""
     group: str = ""
-    """The group of the process that asks; it is nobody's."""
+    """The group of the process that asks; it runs as user `nobody`."""
     source: str = ""
     """The host's own address that it comes from."""
     lane: str = ""
-    """Of several requests of one lane, each is made when the one before is answered; of whoever has not answered one in
-    time, nothing more is asked.
+    """Of several requests of one lane, each is made when the one before is answered; a server that has not answered one
+    in time is asked no more.
     """
     again: tuple[int, ...] = ()
     """Statuses that mean: later."""
@@ -133,7 +133,7 @@ BUSY = (429, 503)
 GIVEN = 15.0
 ROUTER = f"{ROUTER_SOCKETS}/light.sock"
 WRONG = "Authorization: Bearer rw-rigwright-check"
-# What a client sends who has no key, or none that is one.
+# Headers of a client without a key, or with an invalid one.
 KEYLESS: tuple[tuple[str, ...], ...] = (
     *((), (WRONG,), ("Authorization:",), ("Authorization: Bearer ",)),
     ("X-Api-Key: rw-rigwright-check",),
@@ -142,8 +142,8 @@ KEYLESS: tuple[tuple[str, ...], ...] = (
 TRIED = 8
 # Headers of a refusal that clients read.
 REFUSAL = ("content-type", "www-authenticate")
-# What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
-# what the gateway itself has for nobody outside.
+# Paths that engines answer in addition to OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp
+# 0c1e570), and paths of the gateway that are closed to the outside.
 CLOSED = (
     *("/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
     *("/v1/chat/completions/render", "/inference/v1/generate", "/state", "/gone/0123456789abcdef", "/route/models"),
@@ -206,7 +206,7 @@ def keys_to_test(inventory: str, gateway: Gateway | None) -> Mapping[str, keyrin
 
 
 def closed_paths(gateway: Gateway | None, monitoring: Monitoring | None, entry: ListenerEntry) -> list[str]:
-    """Paths on which a listener is to answer nobody, seen from the host itself."""
+    """Paths on which a listener must not answer, seen from the host itself."""
     scraped = any(listener_address(entry) in ip_network(one) for one in metrics_readers(gateway, monitoring))
     return [path for path in CLOSED if path != "/metrics" or not scraped]
 
@@ -253,8 +253,8 @@ def router_requests(
     listener: str,
     entry: ListenerEntry,
 ) -> Iterator[SurveyRequest]:
-    """Those about a listener that wants keys. Nobody here has one: what each may do is asked of the router, as nginx
-    does that knows whose key it was shown.
+    """Those about a listener that wants keys. The controller has no keys: the survey asks the router what each may do,
+    as nginx does with the key that it was shown.
     """
     for path in PATHS:
         made = SurveyRequest(
@@ -298,10 +298,10 @@ def prometheus_request(rig: Rig) -> Iterator[SurveyRequest]:
 
 
 def share_requests(instances: tuple[Instance, ...], share: ShareEntry) -> Iterator[SurveyRequest]:
-    """Those to what shares weights: of a box that may, and of somebody who may not."""
+    """Requests to weight shares: of a box that may, and of a client that may not."""
     at, own = share_endpoint(share), share.address
     if sender := disallowed_address(share):
-        # first: where nobody answers, nothing else of a host takes as long as to know that
+        # first: an address without a listener takes the longest of a host to find out
         path = "/rigwright-check"
         yield SurveyRequest("share: stranger", at, path, source=sender, shown=0, connect=TAKEN, single=GIVEN)
     for turn, (weight, number, start, length) in enumerate(compared_pieces(instances)):

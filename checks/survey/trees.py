@@ -39,7 +39,7 @@ class InstalledTree:
     path: str
     there: bool
     unrecorded: str
-    """Why nobody knows what is to be in it; empty where root's record says it."""
+    """Why its contents are unknown; empty where root's record has them."""
     changes: list[TreeChange]
     """The first of each kind."""
     count: int

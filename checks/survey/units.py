@@ -110,7 +110,7 @@ class UnitSurvey:
     configured: list[UnitFileLine]
     """The manager's own settings."""
     bare: dict[str, dict[str, str]]
-    """Kind of unit -> the properties of one that nobody has."""
+    """Kind of unit -> the properties of one without settings."""
     shown: dict[str, dict[str, str | None]]
     """Unit -> what it has otherwise; None for what it lacks."""
     manager: dict[str, str]

@@ -25,7 +25,7 @@ class WeightFileState:
     uid: int
     size: int
     state: str
-    """What its record says of it, as long as nobody touches it."""
+    """The state in its record, valid while the file is untouched."""
     changed: float
     """When it was last touched, seconds since the epoch."""
     recorded: str
@@ -37,7 +37,7 @@ class WeightFileState:
     wrong: str
     """What the bytes were found to be instead, and when; empty where they were right."""
     read: str
-    """SHA-256 of its bytes, or why they cannot be read; empty where nobody has."""
+    """SHA-256 of its bytes, or why they cannot be read; empty if unread."""
 
     @property
     def is_untouched(self) -> bool:
@@ -106,7 +106,7 @@ def _asks(scene: SurveyScope) -> object | None:
 
 
 def _limit(scene: SurveyScope) -> float:
-    # whoever has linked or copied a hundred gigabytes has touched them: all are read then
+    # a link or copy of a hundred gigabytes touches them: all are read then
     return 60 + sum(one.size for one in loaded_weights(scene.rig.instances)) / SLOW
 
 

@@ -73,7 +73,7 @@ def _password(given: str, shadow: str) -> str:
 
 
 def _group_password(row: list[str]) -> str:
-    # without one nobody but members gets in (gshadow(5))
+    # without one only members get in (gshadow(5))
     return _password("x", row[1] or "!") if len(row) > 1 else "none"
 
 

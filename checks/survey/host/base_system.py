@@ -32,7 +32,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
 
 def _held(locks: Path) -> Iterator[dict[str, object]]:
-    """Who holds the locks that lie in a folder."""
+    """The holders of the locks that lie in a folder."""
     names = {}
     for path in common.list_folder(locks):
         with suppress(OSError):
@@ -75,7 +75,7 @@ def _journal() -> dict[str, object]:
                 continue
             runs = True
             for one in common.list_folder(folder / "fd"):
-                with suppress(OSError):  # of whom it hears it opens files for a moment
+                with suppress(OSError):  # it opens the files of each process that it learns of for a moment
                     opened.append(str(one.readlink()))
     files = [path for path in opened if path.startswith(("/var/log/journal/", "/run/log/journal/"))]
     units = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")

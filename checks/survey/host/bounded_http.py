@@ -1,4 +1,4 @@
-"""Asking by HTTP, of whoever it is: what comes is bounded, and never run or trusted."""
+"""HTTP requests to any server: the answer is bounded, and never run or trusted."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
             sent = ask["body"].encode()
             if sent:
                 lines += ["Content-Type: application/json", f"Content-Length: {len(sent)}"]
-            with contextlib.suppress(ConnectionError):  # who refuses may do so before all is sent
+            with contextlib.suppress(ConnectionError):  # a server that refuses may do so before all is sent
                 connection.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode() + sent)
             stream = BoundedStream(connection, until)
             status = None
@@ -139,7 +139,7 @@ def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
 
 
 def apart(group: int, work: Callable[[int], None]) -> tuple[int, int]:
-    """Begin some work in a process that is nobody's, with one group; returns it and where its answer comes from.
+    """Begin some work in a process of user `nobody`, with one group; returns it and where its answer comes from.
 
     Args:
         group: The group's id.

@@ -45,7 +45,7 @@ def holders(text: str) -> list[dict[str, object]]:
 
 
 def moment(asked: dict[str, list[str]], limit: float) -> dict[str, object]:
-    """Cards, then who computes on them: what is loaded between the two looks is then no surplus."""
+    """Cards, then the processes that compute on them: a process that loads between the two looks is then no surplus."""
     seen = answer(asked["gpus"], limit)
     apps = answer(asked["apps"], limit)
     return {"gpus": seen, "apps": apps, "processes": holders(str(apps["out"]))}

@@ -144,7 +144,7 @@ def named(table: Any, number: int) -> str:
 
 
 def lying(path: str) -> dict[str, object]:
-    """What lies at a path: what it is, whose, and who else an access list lets in."""
+    """The object at a path: its kind, its owner, and the users that its access list admits."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -168,7 +168,7 @@ def lying(path: str) -> dict[str, object]:
 
 
 def stuck(path: str | Path) -> bool:
-    """Whether a file system lets nobody, root included, change or remove a file or folder (chattr(1), +i and +a)."""
+    """Whether a file system lets no user, root included, change or remove a file or folder (chattr(1), +i and +a)."""
     with contextlib.suppress(OSError):
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
@@ -179,7 +179,7 @@ def stuck(path: str | Path) -> bool:
 
 
 def masked(line: str) -> str:
-    """Somebody's line without what looks like a secret: reports go further than root's files."""
+    """A foreign line without what looks like a secret: reports go further than root's files."""
     for pattern, shown in MASKS:
         line = pattern.sub(shown, line)
     return line
@@ -244,7 +244,7 @@ def one_key(path: str) -> str:
 
 
 def begin(path: str | Path, most: int = BEGIN) -> str:
-    """How the text of a file begins that is somebody else's; empty for no file, or none that can be read."""
+    """The beginning of the text of a foreign file; empty for no file, or none that can be read."""
     try:
         return text(_bytes(path, most) or b"")
     except OSError:
@@ -252,7 +252,7 @@ def begin(path: str | Path, most: int = BEGIN) -> str:
 
 
 def entire(path: str | Path, most: int) -> str | None:
-    """The text of a file that is somebody else's, as `begin` has it; None where there may be more of it."""
+    """The text of a foreign file, as `begin` has it; None where there may be more of it."""
     found = begin(path, most)
     return None if len(found.encode()) >= most else found
 

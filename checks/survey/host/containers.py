@@ -17,7 +17,7 @@ LOADED = re.compile(r"^NVRM version:.*  ([0-9]+\.[0-9.]+)  ", re.MULTILINE)
 PROPERTIES = ("UnitFileState", "ActiveState", "Result", "ExecStart", "ExecCondition", "NeedDaemonReload")
 # a line of YAML as the toolkit writes it
 ROW = re.compile(r'^\s*(?:- )?"?(hostPath|path|name)"?:\s*"?([^"\n]*?)"?,?\s*$', re.MULTILINE)
-# in whatever way somebody has written it, the whole file on one line too
+# in every spelling, the whole file on one line too
 KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([A-Za-z0-9.-]+/[A-Za-z0-9_.-]+)""")
 
 

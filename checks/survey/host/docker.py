@@ -75,7 +75,7 @@ def of_each(rows: Any, read: Callable[[Any], Iterator[list[str]]]) -> list[list[
 
 
 def listens(pid: str) -> list[str]:
-    """ADDRESS:PORT of what a process listens on by TCP, whoever has opened it for it."""
+    """ADDRESS:PORT of the TCP sockets that a process listens on, also those that another process opened for it."""
     held = network_sockets.handles(pid)
     return sorted(
         network_sockets.shown(*network_sockets.place(local))

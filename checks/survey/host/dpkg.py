@@ -135,8 +135,8 @@ def known() -> None:
 def unpacked(info: str, born: dict[str, float]) -> float | None:
     """When all of a package was there: what has changed after that is read; None where dpkg has no list of it.
 
-    Who touches the list moves its times to now, and by them nothing would ever have changed: what counts is when it was
-    made, where the file system keeps that, and when the sums were that came with it.
+    Touching the list moves its times to now, which would hide every change: the time of its creation counts, where the
+    file system keeps that, and the time of the sums that came with it.
 
     Args:
         info: The path of dpkg's files about it, without what they end with.
@@ -190,7 +190,7 @@ def owners(paths: Iterable[str]) -> dict[str, str]:
 
 
 def diversions() -> dict[str, tuple[str, str]]:
-    """Path -> (where it went instead, the package that had it moved; ":" where somebody did by hand).
+    """Path -> (where it went instead, the package that had it moved; ":" for a diversion made by hand).
 
     Raises:
         RuntimeError: the file of them lacks a line.

@@ -97,7 +97,7 @@ class AccountSources:
         if not password.startswith(("*", "!")):
             return ""
         if password.startswith("!") and len(password.lstrip("!")) > 1:
-            # a locked password may be unlocked again: it was somebody's
+            # a locked password may be unlocked again: it was in use
             return ""
         master = self.users.get(name)
         if master and [uid, gid, home, shell] == [master[2], master[3], master[5], master[6]]:

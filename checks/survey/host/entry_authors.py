@@ -1,5 +1,5 @@
-"""Times and authors of entries, as far as the host's logs tell. A log that shows only what ran or who was logged in at
-that time says "while" or "at about the same time": it proves no author.
+"""Times and authors of entries, as far as the host's logs tell. A log that shows only what ran or which users were
+logged in at that time says "while" or "at about the same time": it proves no author.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LogLine(NamedTuple):
 def describe(
     entries: list[HostEntry], state: str = "/var/lib/rigwright", begin: float = 0.0
 ) -> dict[int, tuple[float, str]]:
-    """Place of an entry in the list -> since when it is as it is, in seconds since 1970, and by whom, in words.
+    """Place of an entry in the list -> since when it is as it is, in seconds since 1970, and its author in words.
 
     Args:
         entries: Those that nothing explains.
@@ -136,7 +136,7 @@ class HostLogs:
         self.logins = [*parse_logins(self.journal)]
 
     def author(self, entry: HostEntry, moment: float) -> str:
-        """By whom or what an entry changed then, with the strongest evidence there is; empty for none."""
+        """The author of an entry's change then, with the strongest evidence there is; empty for none."""
         return self._audited(entry) or self._commanded(entry, moment) or self._ran(entry, moment)
 
     def _audited(self, entry: HostEntry) -> str:

@@ -202,7 +202,7 @@ def expanded(word: str, unit: str) -> str:
 
 def _enablement(host: Attribution, target: str, scope: str, parent: str, kind: str, name: str) -> str:
     """A link that `systemctl enable` makes: what the unit's own [Install] names, where its package's scripts enable it.
-    A dormant unit, of which packages have many, is enabled by somebody else.
+    A dormant unit, of which packages have many, is enabled by another user or program.
     """
     places = UNITS if scope == "system" else USER_UNITS
     folder, _, unit = target.rpartition("/")

@@ -148,5 +148,5 @@ def _scan(digests: EntryDigests) -> Iterator[ScannedFile]:
 
 
 def is_privileged(mode: int) -> bool:
-    """Whether a program runs as its owner or group, whoever starts it."""
+    """Whether a program runs as its owner or group for every user."""
     return bool(mode & (stat.S_ISUID | stat.S_ISGID)) and bool(mode & 0o111)

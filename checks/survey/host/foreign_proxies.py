@@ -1,4 +1,5 @@
-"""Which listeners of others lead to us: each is asked as a stranger would, and who then connects to us is seen."""
+"""Foreign listeners that lead to Rigwright's: the survey asks each as an outside client would, and sees which then
+connects to Rigwright."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ SERVERS = {
     "hitch": "/etc/hitch",
 }
 SSHD = "/usr/sbin/sshd"
-# Of the distribution, and of no use to ask by HTTP: they note who does, or take it for something else.
+# Programs of the distribution that HTTP requests tell nothing about: they log the client, or take it for something
+# else.
 QUIET = {
     *("/usr/sbin/rpcbind", "/usr/sbin/rpc.statd", "/usr/sbin/smbd", "/usr/sbin/mariadbd", "/usr/sbin/mysqld"),
     *("/usr/bin/redis-check-rdb", "/usr/bin/redis-server", "/usr/bin/memcached", "/usr/bin/mongod", "/usr/sbin/exim4"),
@@ -155,7 +157,7 @@ def configured(base: str) -> list[str]:
 def leads(
     asked: dict[str, Any], there: dict[int, HostProcess], rows: list[tuple[str, set[int]]]
 ) -> list[dict[str, str]]:
-    """Listeners of others that lead to us: where they listen, who has them, and what shows it.
+    """Foreign listeners that lead to Rigwright's: their addresses, their owners, and the evidence.
 
     Args:
         asked: As checks.survey.service_exposure has it.
@@ -221,7 +223,7 @@ def leads(
 
 
 def twice(asked: dict[str, Any], at: str, ours: list[int]) -> bool:
-    """Whether, each of two times that somebody is asked alone, there is a connection to us that was not before."""
+    """Whether, each of two times that one listener is asked, there is a connection to Rigwright that was not before."""
     for _ in range(2):
         before, gone = clients(asked, ours), passing(asked)
         asking = StrangerRequests([at])

@@ -1,4 +1,4 @@
-"""File systems, and whether they answer: whoever looks at one whose server or disk is gone waits for it."""
+"""File systems, and whether they answer: a process that looks at one without its server or disk waits for it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ KERNELS_OWN = re.compile(
 
 
 def silent(folders: Iterable[str], limit: float = 0.0) -> list[str]:
-    """Folders whose file system does not answer: its server or disk is gone, and whoever looks there waits for it.
+    """Folders whose file system does not answer: its server or disk is gone, and a process that looks there waits for
+    it.
 
     Args:
-        folders: Looked into in turn, by a process that nobody waits for.
+        folders: Looked into in turn, by a process that the survey does not wait for.
         limit: Seconds for each; PATIENCE without. Once SILENT do not answer in time, all that are left count as silent.
     """
     left, found = [*folders], list[str]()
@@ -68,7 +69,7 @@ def _probe_folders(folders: list[str], told: int) -> None:
     """Look into folders, in a process of its own that ends with it: a mark once it is under way, and one for each."""
     try:
         os.dup2(told, 1)
-        # whoever waits for the end of what this process has open would wait as long as it does
+        # a reader that waits for the end of this process's open files would wait as long as it does
         for one in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if one != "1":

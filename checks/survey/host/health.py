@@ -44,7 +44,7 @@ PROPERTIES = (
 
 
 def units(names: list[str]) -> dict[str, dict[str, str]]:
-    """Unit -> its properties; of ours that are there, too, though nobody has named them."""
+    """Unit -> its properties; also of Rigwright's units that the request does not name."""
     return systemd_properties.read_properties(names, PROPERTIES, pattern="rigwright-*.service", limit=5)
 
 
@@ -100,7 +100,7 @@ def betraying(rows: dict[str, str], patterns: list[str]) -> tuple[list[str], boo
 
 
 def idle(lines: list[str], busy: tuple[str, ...]) -> bool:
-    """Whether an engine counts that nobody has requests there."""
+    """Whether an engine counts that it has no requests."""
     counted = [line.rpartition(" ")[2] for line in lines if line.startswith(busy)] if busy else []
     return bool(counted) and not any(one.strip("0.") for one in counted)
 
@@ -160,7 +160,8 @@ def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
         asked.start()
         asked.join(max(0.0, until - time.monotonic()))
         last = first
-        # who has answered computes; what it makes a second is waited for where it makes something and counts that
+        # an instance that has answered computes; the survey waits for its tokens per second where it makes some and
+        # counts that
         quick = token["status"] == 200 and took[0] < APART
         resting = quick and (not ask["names"] or idle(first[0], tuple(ask["busy"])))
         if ask["counts"] and not resting:
@@ -219,7 +220,7 @@ def silence(name: str, run: str, found: dict[str, Any]) -> float:
 
 
 def group(at: str) -> int:
-    """Who may connect to a socket now: its own group, and once it has answered the gateway's."""
+    """The users that may connect to a socket now: its own group, and once it has answered the gateway's."""
     try:
         return os.stat(os.path.dirname(at)).st_gid
     except OSError:
@@ -254,13 +255,13 @@ def ended(asked: Begun, there: dict[str, dict[str, str]]) -> dict[str, object]:
             run = there[ask["unit"]].get("InvocationID", "")
             silent = 0.0 if told.get("asleep") else silence(ask["name"], run, told)
             read = told.pop("now"), told.pop("then")
-            # without anything that it counts, nobody knows whether it computes
+            # without any counts, whether it computes is unknown
             found[ask["name"]] = {**told, "silent_s": silent, "counts": "" not in read}
     return found
 
 
 def cards(words: list[str]) -> dict[str, object]:
-    """What nvidia-smi says; nothing where nobody asks."""
+    """The output of nvidia-smi; empty if it is not requested."""
     if not words:
         return {"status": 127, "out": "", "err": ""}
     program = next((path for place in ("/usr/bin", "/bin") if os.access(path := f"{place}/nvidia-smi", os.X_OK)), "")
@@ -272,7 +273,7 @@ def cards(words: list[str]) -> dict[str, object]:
 
 
 def holder(path: str) -> str:
-    """What who holds the deploy lock has written there; empty for nobody."""
+    """The text that the holder of the deploy lock has written there; empty if it is free."""
     try:
         with open(f"{ROOT}{path}") as file:
             try:

@@ -74,7 +74,7 @@ def _walked(
                         with suppress(FileNotFoundError):
                             there = entry.stat(follow_symlinks=False)
                             note_entry(entry.path, there)
-                            # nobody but root gets at what lies in a folder of root's alone, such as a build's
+                            # only root reaches the contents of a folder of root's, such as a build's
                             closed = there.st_uid == 0 and stat.S_IMODE(there.st_mode) == 0o700
                             if stat.S_ISDIR(there.st_mode) and not closed and there.st_dev == top.st_dev:
                                 waiting.append(entry.path)
@@ -106,7 +106,7 @@ def _has_access_list(path: Path) -> bool:
 
 
 def _folder(path: Path) -> dict[str, object]:
-    """A folder, and whether nobody may write to it, root included."""
+    """A folder, and whether no user may write to it, root included."""
     entry = _entry(path)
     return {"entry": entry, "stuck": entry["kind"] == "folder" and common.stuck(path)}
 

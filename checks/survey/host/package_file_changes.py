@@ -30,9 +30,9 @@ RUN = (
     "usr/share/perl",
     "usr/share/nginx/modules",
 )
-# ...without what is code for nobody here
+# ...without code that no program here runs
 UNREAD = re.compile(r"usr/lib/(?:locale|mime|os-release|doc)|.*\.(?:pyc|gz|html|txt|md)$")
-# Of a distribution's own packages that are set so; one that is none of these is somebody's way to become root
+# Of a distribution's own packages that are set so; every other one is a way to become root
 SETUID = re.compile(
     r"(?:.*/)?(?:su|sudo|sudoedit|sudo-rs|su-rs|passwd|chfn|chsh|gpasswd|newgrp|mount|umount|mount\.(?:nfs|cifs|ecryptfs_private)|"
     r"ping6?|fusermount3?|pkexec|crontab|at|ssh-keysign|dbus-daemon-launch-helper|polkit-agent-helper-1|newuidmap|"
@@ -43,7 +43,7 @@ CAPABLE = re.compile(
     r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath|"
     r"prometheus-blackbox-exporter)"
 )
-MOST = 200  # findings that are told; who has changed more has changed the system
+MOST = 200  # findings that are reported; a longer list means that the system itself has changed
 # What programs are started and libraries are found by, where it is a link
 NAMED = re.compile(r"/(?:usr/)?(?:s?bin/[^/]+|lib\S*/(?:lib|ld)[^/]*\.so(?:\.[^/]*)?)")
 PIECE = 1 << 20
@@ -59,7 +59,7 @@ def md5(path: str) -> str:
 
 
 def wrong(path: str, seen: os.stat_result, strict: bool) -> str:
-    """What is wrong about who may do what with a file, in words."""
+    """The faults of a file's owner and permissions, in words."""
     mode = stat.S_IMODE(seen.st_mode)
     if seen.st_mode & stat.S_ISUID and not SETUID.fullmatch(path):
         return "runs as its owner, whoever starts it"
@@ -93,7 +93,7 @@ class PackageVerification:
             self.findings.append({"package": package, "path": path, "what": what})
 
     def place(self, package: str, path: str) -> str:
-        """Where a package's file lies, if another one had it moved; what somebody has put in its place is run."""
+        """Where a package's file lies, if another one had it moved; a file put in its place is run."""
         for name in dpkg.names(path):
             if name in self.moved and self.moved[name][1] not in (package, ":"):
                 return self.moved[name][0]
@@ -238,7 +238,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     """
     found = PackageVerification(bool(asked["deep"]))
     there = [one for one in dpkg.packages() if one.state == "installed"]
-    strictly, running = Matching(asked["strict"]), Matching(asked["run"])  # type: ignore[arg-type] # by who asks
+    strictly, running = Matching(asked["strict"]), Matching(asked["run"])  # type: ignore[arg-type] # by the caller
     strict = [one for one in there if strictly.has(one.name)]
     run = [one for one in there if not strictly.has(one.name) and running.has(one.name)]
     bases = [f"{dpkg.ROOT}{dpkg.ADMIN}/info/{one.base}" for one in (*strict, *run)]

@@ -55,10 +55,10 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     Args:
         asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`: whose
             programs no package has brought; `views`, in which nothing else is to be seen than the host does; `engines`,
-            the folder of those that nobody else is to run; `users`, ours; `except`, what begins the names of units that
-            are ours to try things in.
+            the folder of those that only Rigwright is to run; `users`, Rigwright's; `except`, what begins the names of
+            units that are Rigwright's to try things in.
     """
-    units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by who asks
+    units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by the caller
     groups = _groups(sorted(units))
     files = mapped_code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
     views: tuple[str, ...] = tuple(asked["views"])  # type: ignore[arg-type]
@@ -265,9 +265,9 @@ class Others:
                 yield f"runs from {self.engines}"
 
     def _looks(self, pid: int) -> bool:
-        """Whether it looks here, too, or has ended: some of the survey's own are nobody's, as a unit may be.
+        """Whether it looks here, too, or has ended: some of the survey's own run as user `nobody`, as a unit may.
 
-        Not where one of those before it has ended: whoever forks on and on would never be told.
+        Not where one of those before it has ended: a process that forks on and on would never be reported.
         """
         first = pid
         while pid > 1 and pid != self.looking:
@@ -278,7 +278,8 @@ class Others:
         return pid > 1
 
     def _runs(self, pid: int, maps: str) -> bool:
-        """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""
+        """A process that runs code from there has mapped it, or is a script of it; a process that only reads a file
+        there has started nothing."""
         if f" {self.engines}" in maps:
             lines = (mapped_code.MAPPING.match(line) for line in common.lines(maps))
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):

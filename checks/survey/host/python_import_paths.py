@@ -78,7 +78,7 @@ def searched(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def packages(root: str, base: str) -> Iterator[str]:
-    """A user's folders of packages below a place, as who has this folder for the root finds them.
+    """A user's folders of packages below a place, as a process with this folder as its root finds them.
 
     Links in there are a service's own: they lead nowhere else here than they do there, and by /proc nowhere at all.
 
@@ -111,7 +111,7 @@ def packages(root: str, base: str) -> Iterator[str]:
 
 
 def beneath(top: int, path: str, flags: int) -> int:
-    """Open what lies at a path for who has an opened folder for the root.
+    """Open a path as a process with an opened folder as its root sees it.
 
     Raises:
         OSError: as open(2); ELOOP where it leads by links of /proc, too.

@@ -33,7 +33,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
             cards, `by`, what starts it, and `mounts`, a source and a target each; `folder`, of all containers; `slice`,
             of all that is ours.
     """
-    units: dict[str, dict[str, object]] = asked["units"]  # type: ignore[assignment] # by who asks
+    units: dict[str, dict[str, object]] = asked["units"]  # type: ignore[assignment] # by the caller
     payloads = _groups(str(asked["slice"]), PAYLOAD)
     groups = {_unit(path): path for path in payloads}
     # crun leaves its container in the unit's own group
@@ -80,7 +80,7 @@ def _container(one: dict[str, object], group: str) -> dict[str, object]:
             {one.point for one in mounts if one.has("nodev")},
         )
     )
-    pairs: list[list[str]] = one["mounts"]  # type: ignore[assignment] # by who asks
+    pairs: list[list[str]] = one["mounts"]  # type: ignore[assignment] # by the caller
     return {
         "first": first,
         "group": group,
@@ -165,7 +165,7 @@ def _chain(store: Path, image: str) -> list[str]:
 
 
 def _variables(store: Path, image: str) -> list[str]:
-    """What an image's configuration, which the store keeps by its digest, gives to who runs in it."""
+    """The variables that an image's configuration, which the store keeps by its digest, gives to its processes."""
     name = base64.b64encode(f"sha256:{image}".encode()).decode()
     try:
         said = json.loads(common.read(store / "overlay-images" / image / f"={name}", DEEPEST) or "{}")
@@ -184,7 +184,7 @@ def _devices(folder: Path, others: set[str]) -> Iterator[tuple[str, bool]]:
 
     Args:
         folder: A container's /dev.
-        others: Where nobody can open one: what runs in it may write there as much as it likes.
+        others: Paths that no user can open: a container may write there as much as it likes.
     """
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if f"/dev/{Path(place, name).relative_to(folder)}" not in others]

@@ -26,7 +26,7 @@ TRIED = re.compile(
     r"/dev/(mem|kmem|port|kmsg|kvm|fuse|net/tun|vfio/.*|dri/.*|nvidia.*|(sd|hd|vd|xvd|nvme|md|dm-|mmcblk|loop)[a-z0-9-]*)"
 )
 CARDS = re.compile(r"/dev/nvidia.*")
-# Of /proc/net/unix: who listens, and where; a name may have anything in it but a line's end.
+# Of /proc/net/unix: the listeners and their names; a name may have anything in it but a line's end.
 LISTENS = re.compile(r"^\S+ \S+ \S+ 00010000 \S+ \S+ +[0-9]+ (/.*)$", re.MULTILINE)
 # The program is run with what it is asked as its only word.
 BEGIN = (
@@ -44,7 +44,7 @@ def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
             `asked`; `units`, ours; `credentials`, folders of secrets; `name`, what begins the names of the units that
             this starts.
     """
-    units: list[str] = asked["units"]  # type: ignore[assignment] # by who asks
+    units: list[str] = asked["units"]  # type: ignore[assignment] # by the caller
     instances: dict[str, dict[str, object]] = asked["instances"]  # type: ignore[assignment]
     shown = systemd_properties.properties(sorted({*units, *instances}), "Id", "MainPID", "FragmentPath", "DropInPaths")
     mains = {unit: pid for unit, one in shown.items() if (pid := one.get("MainPID")) and unit in units}
@@ -78,7 +78,7 @@ def _parse_escapes(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:
 
 
 def _there(folders: list[str]) -> dict[str, list[str]]:
-    """What there is on the host: sockets that somebody listens on, devices, secrets."""
+    """The objects on the host: sockets with listeners, devices, secrets."""
     secrets = [str(path) for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     devices = [str(path) for pattern in ("*", "*/*") for path in sorted(Path("/dev").glob(pattern)) if _device(path)]
     sockets = sorted(set(LISTENS.findall(common.read("/proc/net/unix") or "")))

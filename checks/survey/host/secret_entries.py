@@ -19,7 +19,7 @@ from checks.survey.host.host_entry import HostEntry, text_entry
 
 MOST_READ = {False: 5000, True: 500_000}
 """Files that are compared with secrets, without and with `deep`."""
-SHORTEST = 16  # characters of a line of a secret that nobody writes by chance
+SHORTEST = 16  # characters of a line of a secret that do not occur by chance
 PIECE = 1 << 18  # bytes
 LIMITS = {False: (4 << 20, 16 << 20, 64 << 20), True: (1 << 28, 1 << 30, 4 << 30)}
 """Bytes of a file, of what one comes to unpacked, and of all; without and with `deep`."""

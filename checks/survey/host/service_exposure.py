@@ -1,4 +1,4 @@
-"""Listeners on the host, which of them lead to the rig's models, and who may open its sockets."""
+"""Listeners on the host, which of them lead to the rig's models, and the users that may open its sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUNNELS = re.compile(
 
 
 def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
-    """Who listens at the name of a unix socket: of some processes' networks, and of the host's; process ids."""
+    """The listeners at the name of a unix socket: of some processes' networks, and of the host's; process ids."""
     found: dict[str, list[int]] = {"own": [], "host": []}
     for whose, pid in [*(("own", pid) for pid in pids), ("host", 1)]:
         inodes = set()

@@ -155,7 +155,7 @@ class BusReplies:
 
 
 def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
-    """Unit -> name -> its value now, without those that it does not have; a unit that nobody has has states, too.
+    """Unit -> name -> its value now, without those that it does not have; a missing unit has states, too.
 
     Raises:
         RuntimeError, OSError, ValueError, struct.error: systemd does not say.

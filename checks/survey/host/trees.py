@@ -1,6 +1,6 @@
 """Installed files and generations, compared with root's record of every file; only a few are read.
 
-A file whose state is the recorded one has the recorded bytes: nobody sets the time of a change. One that was touched
+A file whose state is the recorded one has the recorded bytes: the time of a change cannot be set. One that was touched
 since is read. Nothing of a tree is run, and no link in it is followed.
 """
 
@@ -46,7 +46,7 @@ class TreeNode(NamedTuple):
 
     @property
     def open(self) -> str:
-        """Who may do what with it: owner and mode."""
+        """Its owner and mode."""
         mode = "" if self.kind == "l" else f" with mode {stat.S_IMODE(self.lstat.st_mode):o}"
         return owned(self.lstat.st_uid, self.lstat.st_gid) + mode
 

@@ -23,8 +23,8 @@ FOLDERS = (
 )
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 T = TypeVar("T")
-LONGEST = 4096  # characters that are told of a value or a line of somebody else's
-MANY = 5000  # entries that are told of a list; of more, nobody knows what the others are
+LONGEST = 4096  # characters that are reported of a foreign value or line
+MANY = 5000  # entries that are reported of a list; of more, the others are unknown
 
 
 def look(asked: dict[str, list[str]]) -> dict[str, object]:
@@ -87,7 +87,7 @@ def _end(program: subprocess.Popen[bytes]) -> str:
 
 
 def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | None]:
-    """What a unit has otherwise than one of its kind that nobody has; None for what it lacks."""
+    """The settings of a unit that differ from one of its kind without any settings; None for what it lacks."""
     return {name: one.get(name) for name in {**plain, **one} if one.get(name) != plain.get(name)}
 
 
@@ -183,7 +183,7 @@ def _configured() -> list[dict[str, str]]:
 
 
 def _foreign(found: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Lines of files that no package has brought; in /usr/lib somebody else may have put one, too."""
+    """Lines of files that no package has brought; in /usr/lib another program may have put one, too."""
     lines = list(found)
     own = dpkg.owners({one["path"] for one in lines if one["path"].startswith("/usr/lib/")})
     return [one for one in lines if one["path"] not in own]
