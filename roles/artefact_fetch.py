@@ -151,7 +151,7 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
         name=title,
         unit=f"rw-job-drop-{hashlib.sha256(made.encode()).hexdigest()[:12]}",
         script=render("weights/drop.sh.j2", programs=weights_program_folder(rig.roots), package=PACKAGE, spec=made),
-        # what somebody else has placed there stays
+        # foreign files there stay
         test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.roots.ledger)} 2>/dev/null",
         folder=rig.roots.jobs,
     )

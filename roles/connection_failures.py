@@ -44,7 +44,7 @@ def silence_paramiko_log() -> None:
 
 @contextmanager
 def silence_pyinfra_log() -> Iterator[None]:
-    """Have pyinfra log nothing of how it connects: whoever does says why there is no connection."""
+    """Have pyinfra log nothing of how it connects: the caller reports why there is no connection."""
     silence_paramiko_log()
     logger = logging.getLogger("pyinfra")
     before = logger.level

@@ -204,7 +204,7 @@ class LiveDisplay:
         """Show a job while the block runs.
 
         Args:
-            host: Whose it is, or the verb outside of hosts.
+            host: Its host, or the verb outside of hosts.
             text: What it is called until it reports which step is under way.
             detached: Whether it goes on without this process.
         """

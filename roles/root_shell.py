@@ -272,7 +272,7 @@ def stream_lines(target: Any, command: str) -> Iterator[str]:
 
 
 def read_bounded_lines(file: Any) -> Iterator[bytes]:
-    """The lines of a channel's file: who never ends one would have all memory here."""
+    """The lines of a channel's file: a line without end would take all memory here."""
     return iter(lambda: file.readline(LONGEST), b"")
 
 

@@ -2,7 +2,7 @@
 
 On the engine's own socket nothing of the network is measured. The job is a transient unit without rights, whose user
 exists for as long as it does; systemd hands it the API key. It ends with the connection over which it gets its orders,
-so what is lost on the way loads nobody any more, and what came until then is here.
+so lost requests load no server any more, and the results until then are here.
 
     with Client(box.target, at_instance(box.rig, instance)) as client:
         reply = client.ask(Request("/v1/models"), limit=5)
@@ -40,11 +40,11 @@ MODULES = ("http_exchange", "single_request", "json_orders")
 MOST = 8 << 20  # bytes of an answer
 LINE = 64 << 20  # bytes of what the job says in one line
 WHOLE = 2 << 30  # bytes of all that it says
-KEPT = 256 << 20  # bytes of it that nobody has taken yet
+KEPT = 256 << 20  # bytes of it that are still unread
 PIECE = 1 << 16  # bytes of complaints
 BEGIN = 60.0  # seconds until it takes orders, and that its word may be late
 BUSY = (429, 503)
-"""Statuses by which a gateway says that its queue is full, or that nobody is ready."""
+"""Statuses by which a gateway reports that its queue is full, or that no instance is ready."""
 
 
 class ClientJobLost(Exception):
@@ -125,7 +125,7 @@ class HostClient:
 
         Args:
             target: pyinfra's connected host.
-            place: Who is asked.
+            place: The server that is asked.
             more: Files of further modules of the program (roles/client/host/json_orders.py), for `told`.
         """
         self.place = place
@@ -282,7 +282,7 @@ class HostClient:
         if queue is None:
             if not 0 <= found["id"] <= self._last:
                 raise ValueError("unexpected reply")
-            return  # whoever asked has enough
+            return  # the caller has ended it
         if "end" in found:
             queue.put(_OrderEnd(str(found["end"])))
             return

@@ -109,7 +109,7 @@ def apply_running_options(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, 
 
 @operation()
 def require_undisturbed_containers(rig: Rig) -> Commands:
-    """Go on only where Docker's packages, which restart its daemon, end nobody's containers by that.
+    """Go on only where Docker's packages, which restart its daemon, end no containers by that.
 
     + rig: the rig
     """
@@ -181,7 +181,7 @@ def _run_daemon_step(one: PackageRun, step: str, options: Options) -> bool:
     if not facts.docker_runs:
         how = "systemctl reset-failed docker.service 2>/dev/null; systemctl enable -q --now docker.service"
     else:
-        # systemd starts it three times a minute at most, whoever has started it before
+        # systemd starts it three times a minute at most, whatever has started it before
         again = "systemctl reset-failed docker.service; " if step == "restart" else ""
         how = f"{again}systemctl {shlex.quote(step)} docker.service" if step else ""
     if how:

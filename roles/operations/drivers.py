@@ -317,7 +317,7 @@ def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
 
 
 def _hold_and_record(one: _DriverRun, facts: DriverFacts) -> None:
-    """Hold what is there, write down what that is, and drop files that nobody goes back to."""
+    """Hold and record the installed packages, and drop files that no rollback needs."""
     store = shlex.quote(one.store)
     before = set(
         one.shell.read_facts("nvidia_driver/held.sh.j2", driver_facts.HOLDS_SCHEMA, held=f"{one.store}/held").all(

@@ -137,7 +137,7 @@ def missing_paths(paths: Sequence[str]) -> list[str]:
 
 
 def show_diff(path: str, present: list[str], text: str) -> None:
-    """Show the operator how a file changes; not who it says that a proxy or another server is to be asked as."""
+    """Show the operator how a file changes, without the user and password of a proxy or another server."""
     old, new = (
         [USER.sub("...", line) for line in lines]
         for lines in ([f"{line}\n" for line in present], text.splitlines(keepends=True))

@@ -290,7 +290,7 @@ def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Gen
         yield StringCommand("rm -rf", doomed)
     for user in gone.users:
         if user in RUNTIMES:
-            # keys of engines are in it, for whoever gets the user's number next
+            # it holds keys of engines, and the user's number may be given out again
             folder = QuoteString(RUNTIMES[user])
             yield StringCommand("umount --lazy", folder, "2>/dev/null; rm -rf --one-file-system", folder)
         # together: once it is gone it is not ours, and another one of that name may come

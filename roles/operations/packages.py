@@ -40,14 +40,11 @@ def install_distribution_packages(
 
     Waits up to ten minutes for another program to release dpkg's lock.
 
-    + names: package names
-    + roots: paths on the host
-    + network: the host's downloads: mirrors and proxy
-    + bundle: the bundle that the packages come from, if any
-    + system: the host's, such as debian-12
-    + masked: units that these packages bring and would start, each with files that its package leaves behind; one that
-      is there already is somebody else's, and stays as it is. One that a deploy has masked stays masked
-    + accounts: of these packages, the user that each makes and leaves behind
+    + names: package names + roots: paths on the host + network: the host's downloads: mirrors and proxy + bundle: the
+    bundle that the packages come from, if any + system: the host's, such as debian-12 + masked: units that these
+    packages bring and would start, each with files that its package leaves behind; one that is there already is
+    foreign, and stays as it is. One that a deploy has masked stays masked + accounts: of these packages, the user that
+    each makes and leaves behind
 
     **Example:**
 

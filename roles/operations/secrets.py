@@ -93,9 +93,9 @@ class KeysOnHostFact(ChannelFact[DeployedKeys]):
 
 @operation()
 def install_client_keys(roots: Roots, file: str) -> Generator[StringCommand, None, None]:
-    """Bring the keys of a file where they lie, and have the router read them; nobody's request notices.
+    """Bring the keys of a file where they lie, and have the router read them; requests go on undisturbed.
 
-    They are read as they are when this runs: who had a key taken away in the meantime does not get it back.
+    They are read as they are when this runs: a key that was revoked in the meantime does not come back.
 
     + roots: paths on the host
     + file: the operator's file of keys
@@ -162,8 +162,8 @@ def install_certificates(
 ) -> Generator[StringCommand, None, None]:
     """Bring listeners their certificates; the operator's own authority makes one where it is lacking or about to end.
 
-    What neither the rig nor a generation on the host has any more goes. Who is served by one notices nothing: nginx is
-    given them by `credentials_given`.
+    What neither the rig nor a generation on the host has any more goes. Clients of a certificate notice nothing: nginx
+    is given them by `credentials_given`.
 
     + inventory: the inventory's path, for messages
     + roots: paths on the host

@@ -1,6 +1,6 @@
 """One HTTP request over a connection of its own, and all that comes, with the moment at which it did.
 
-Who answers may have been taken over: what comes is bounded, and passed on as it is.
+The server that answers may have been taken over: its data is bounded, and passed on as it is.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 
 PIECE = 1 << 16  # bytes
 PIECES = 1 << 16  # of an answer, or events of one: each takes more room than its bytes
-PAUSE = 0.5  # seconds before somebody who said that he was busy is asked again
+PAUSE = 0.5  # seconds before a busy server is asked again
 # Python's flag for a certificate of the operator's own that is trusted by itself (OpenSSL's X509_V_FLAG_PARTIAL_CHAIN)
 PARTIAL_CHAIN = 0x80000
 
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Who is asked."""
+    """The server that is asked."""
 
     at: str
     """The path of a unix socket, or ADDRESS:PORT."""
     key: str = ""
     authority: str = ""
-    """PEM of who has signed the certificate; TLS is spoken where it is given."""
+    """PEM of the issuer of the certificate; TLS is spoken where it is given."""
     tls_name: str = ""
 
 
 class DeadlineReads:
-    """What makes a socket read no longer than until a moment: who sends a byte now and then would be read for ever."""
+    """Has a socket read no longer than until a moment: a server that sends a byte now and then would be read for ever."""
 
     limit = until = math.inf
 
@@ -66,7 +66,7 @@ class TargetConnection(http.client.HTTPConnection):
         """Nothing is opened yet.
 
         Args:
-            place: Who is asked.
+            place: The server that is asked.
             limit: Seconds without a byte.
             whole: Seconds for everything; those without a byte where there are none.
         """
@@ -99,7 +99,7 @@ class TargetConnection(http.client.HTTPConnection):
 
 
 def request_with_retries(place: RequestTarget, asked: dict[str, Any]) -> dict[str, object]:
-    """Make one request; who says that he is busy (`again`, statuses) is asked again.
+    """Make one request; a busy server (`again`, statuses) is asked again.
 
     Returns the members of rigwright.operate.chat_reply.Reply.
     """

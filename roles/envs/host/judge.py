@@ -1,12 +1,12 @@
 """Judge an environment before it is used: `python3 -m rigwright_envs.judge PHASE TREE`, as root, beside plan.json.
 
-TREE is what somebody else has put together; nothing of it is run, no byte of it is changed, and no link in it is
-followed. PHASE `patches` comes before anything is there: wheels must list what their patches are for. PHASE `conda`
+TREE comes from an untrusted program; nothing of it is run, no byte of it is changed, and no link in it is followed.
+PHASE `patches` comes before anything is there: wheels must list what their patches are for. PHASE `conda`
 comes when conda packages are all that is there, for none of their code has run yet: it writes down what they list, and
 takes the wheels of plugins out of their files.
 PHASE `all` comes last: everything becomes root's, and every file must be one that a locked package lists, with the
 bytes that it says, or what a patch makes of it; of wheels, the wheel itself is asked. Prints the SHA-256 of each into
-files.sha256, and with inode, size and times into `seen`: whoever finds those as they were need not read it again.
+files.sha256, and with inode, size and times into `seen`: a reader that finds those as they were need not read it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plugins: wheels that no index has, out of an operator's file; what is no such wheel is refused before it is unpacked.
 
-The file's bytes are the locked ones, and nobody has said what is in them: a name in it may lead anywhere, and a module
-of it may stand in the place of another package's.
+The file's bytes are the locked ones, and their contents are untrusted: a name in it may lead anywhere, and a module of
+it may stand in the place of another package's.
 """
 
 from __future__ import annotations

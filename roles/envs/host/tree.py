@@ -42,7 +42,7 @@ class FolderTree:
 def walk_folder(top: Path) -> FolderTree:
     """Everything below a folder; what no environment has is told as wrong."""
     found = FolderTree()
-    # whoever has made it may have put a link to a folder of somebody's there, who can go on writing to that
+    # its author may have put a link to another user's folder there, who can go on writing to that
     if not stat.S_ISDIR(top.lstat().st_mode):
         found.wrong.append(f"{top.name} is not a folder")
         return found
@@ -73,9 +73,9 @@ def walk_folder(top: Path) -> FolderTree:
 
 
 def make_root_owned(top: Path) -> None:
-    """Have everything below a folder root's, for everybody to read and for nobody else to change.
+    """Make everything below a folder root's, readable for all and writable only for root.
 
-    What is hashed afterwards stays as it is: a change would be seen by its time, which nobody but the kernel sets.
+    A hashed file stays as it is: its time, which only the kernel sets, would show a change.
 
     Raises:
         EnvironmentRejected: with what no environment has.
@@ -168,7 +168,7 @@ def sha256(path: Path) -> str:
 
 
 def escape_word(said: object) -> str:
-    """A word of somebody's as part of a line, which is to stay one."""
+    """A foreign word as part of a line, which is to stay one."""
     word = str(said)
     return word if word.isprintable() and len(word) <= LONGEST else repr(word[:LONGEST])
 

@@ -88,7 +88,7 @@ def default_mode(state: os.stat_result) -> int:
 
 
 def restore_permissions(path: Path, state: os.stat_result, wanted: tuple[int, int, int]) -> None:
-    """Give mode, user and group back; folders come before what is in them, so that nobody swaps it meanwhile."""
+    """Restore mode, user and group; folders come before their contents, so that no other process swaps it meanwhile."""
     kind = kind_letter(state)
     if (state.st_uid, state.st_gid) != wanted[1:]:
         os.chown(path, *wanted[1:], follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""What root sees of a whole large tree at a glance: that of it nothing has changed, or that nobody knows."""
+"""Root's quick judgement of a whole large tree: it is unchanged, or unknown."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def split_into_passes(names: Iterable[str]) -> list[list[str]]:
 def fingerprint_tree(tree: Path, loose: Sequence[str] = (), shared: Sequence[Sequence[str]] = ()) -> str:
     """SHA-256 of what find(1) tells of a tree, times of its folders included; empty where that fails.
 
-    As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise nobody
-    knows: something may have come and gone in a folder, or the folder may list what it has in another order.
+    As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise
+    its state is unknown. something may have come and gone in a folder, or the folder may list what it has in another order.
 
     Args:
         tree: Its path.
@@ -63,7 +63,7 @@ def fingerprint_tree(tree: Path, loose: Sequence[str] = (), shared: Sequence[Seq
     left += ["-type", "d", "(", *apart, ")", "-prune", "-o"] if apart else []
     passes = [[".", "-path", ".", "-printf", TOP, "-o", *left, "-printf", LISTED.format("%P")]]
     passes += [[*(f"./{name}" for name in share), "-printf", LISTED.format("%p")] for share in shared]
-    # a pipe would hold up each pass that nobody reads from
+    # a pipe without a reader would hold up each pass
     told, complaints = [os.memfd_create("told") for _ in passes], os.memfd_create("complaints")
     digest = hashlib.sha256()
     running: list[subprocess.Popen[bytes]] = []

@@ -1,8 +1,8 @@
 """Root's own record of each tree that a deploy has put on this host: what it saw of every file once all were proven.
 
 This part says what is not as it was recorded, and changes nothing. A record is a file of its own outside of the tree,
-and the ledger knows its SHA-256, so that nobody who may write to a tree can forge it. Nothing of a tree is run, and no
-link in it is followed.
+and the ledger knows its SHA-256, so that no user with write access to a tree can forge it. Nothing of a tree is run,
+and no link in it is followed.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ class TreesOnHost:
     def read_install_hashes(self, tree: Path) -> dict[tuple[str, int, int, int, int], str]:
         """Path, inode, size, mtime and ctime of each file that root hashed in the job that made a tree -> its SHA-256.
 
-        A file whose times are as they were has the bytes that it had: nobody but the kernel sets a ctime.
+        A file whose times are as they were has the bytes that it had: only the kernel sets a ctime.
         """
         path, found = self.install_hashes_path(tree), {}
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(handle, encoding="utf-8") as file:
                 state = os.fstat(handle)
-                # a link, or somebody else's, is none of root's words
+                # a link, or another user's file, is none of root's words
                 if not stat.S_ISREG(state.st_mode) or state.st_uid != 0 or state.st_mode & 0o022:
                     return {}
                 for line in filter(None, file.read().split("\n")):

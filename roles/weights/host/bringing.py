@@ -33,7 +33,7 @@ class HashMismatch(FetchRefused):
 
 
 def assume_no_writer() -> None:
-    """What we fetch ourselves, into folders of root's, nobody else writes to."""
+    """Files that Rigwright fetches itself, into folders of root's, have no other writer."""
 
 
 class RunResources:
@@ -51,7 +51,7 @@ class RunResources:
         self.peers = {base: PeerBox(base, board.identity, spec.pace) for base in bases}
         self.slots = Semaphore(spec.parallel)
         self.full = False
-        """The disk is: nobody begins anything more."""
+        """Whether the disk is full: no further download begins."""
 
 
 def adopt_existing(means: RunResources, file: LockedFile) -> bool:
@@ -123,7 +123,7 @@ class Download:
         self.label, self.state = "", WAITING
         self.holding = ExitStack()
         self.still: Callable[[], None] = assume_no_writer
-        """Raises where somebody writes to what was sent."""
+        """Raises where another process writes to what was sent."""
         self._restart_follower()
 
     def fetch_file(self) -> None:
@@ -195,7 +195,7 @@ class Download:
     def _take_sent(self) -> None:
         sent = Path(str(self.means.spec.sent), self.path.name)
         if not sent.is_file():
-            # the operator's machine sends nothing where a file of the right size lies; somebody else's is aside by now
+            # the operator's machine sends nothing where a file of the right size lies; a foreign one is aside by now
             self.path.unlink(missing_ok=True)
             raise FetchRefused("it was not sent: deploy again, and it is")
         if sent.stat().st_size != self.file.size:

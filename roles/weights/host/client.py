@@ -86,7 +86,7 @@ class HubClient:
     ) -> None:
         self.python, self.pace, self.token, self.redirects = python, pace, token, redirects
         self.user = user
-        """Whom the client runs as."""
+        """The user that the client runs as."""
         self.memory = available_memory()
         self.cpus = len(os.sched_getaffinity(0))
         self.xet_slots = threading.Semaphore(max(1, self.memory // (8 * GIB)))

@@ -48,7 +48,7 @@ class GrowingFileHasher(threading.Thread):
         return self._done
 
     def finish(self) -> None:
-        """Hash what is left, now that nobody writes any more.
+        """Hash the rest, after the last writer has closed it.
 
         Raises:
             OSError: the file cannot be read.
@@ -62,7 +62,7 @@ class GrowingFileHasher(threading.Thread):
             raise self.error
 
     def abandon(self) -> None:
-        """Nobody asks for the hash any more."""
+        """The hash is no longer needed."""
         self._abandoned = True
         self._whole.set()
 

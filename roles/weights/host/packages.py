@@ -44,7 +44,7 @@ class PackageSources:
             file: the locked one.
 
         Raises:
-            FetchRefused: nobody says where, or the index has another file of this name.
+            FetchRefused: no source names an address, or the index has another file of this name.
         """
         if source.kind == "channel":
             bases = [source.base] if source.base else self._host_defaults("channel", source.channel)
@@ -121,7 +121,7 @@ class PackageSources:
         return usable
 
     def _compute_once(self, key: tuple[str, ...], ask: Callable[[], CachedAnswer]) -> CachedAnswer:
-        """Find something out once a run; whoever else wants to know waits for that.
+        """Compute a value once a run; other callers wait for that.
 
         Raises:
             FetchRefused: what it was refused with, each time.

@@ -35,7 +35,7 @@ class PeerBox:
         """When it had brought how many bytes: the first is the newest that is `stall` seconds old, or the oldest."""
         self._until: float | None = None
         """When its own downloads are not waited for any longer; None before the first wait."""
-        # since when nobody has answered there
+        # since when no server has answered there
         self._away = float("-inf")
         self._gone = ""
         self._begin_by = time.monotonic() + pace.begin
@@ -48,7 +48,7 @@ class PeerBox:
         """Have a first look. One that does not answer is asked for nothing more in this run.
 
         Raises:
-            FetchRefused: nobody is there.
+            FetchRefused: no server answers.
         """
         self._refresh_progress()
         if self._gone:
@@ -59,7 +59,8 @@ class PeerBox:
 
         Args:
             path: the file's.
-            waiting: told for whom, at every look: the box, the one that it waits for itself, and so on.
+            waiting: called at every look with the chain of boxes that are waited for: the box, the one that it waits
+            for itself, and so on.
             last: there is no other source.
 
         Raises:
@@ -69,7 +70,7 @@ class PeerBox:
         self._until = self._until or time.monotonic() + self.pace.peer
         while row := self._progress_row(path):
             behind = (str(self._document.get("identity")), *map(str, row.get("behind") or ()))
-            # in a ring nobody fetches: the one with the least identity does, and the others have it from there
+            # in a ring no box would fetch: the one with the least identity does, and the others have it from there
             if self.identity in behind and self.identity == min(behind):
                 raise FetchRefused("it waits for this host itself")
             self._check_pace(row, self.pace.least if last else self.pace.slowest)

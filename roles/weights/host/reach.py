@@ -99,7 +99,7 @@ def resolve_declared_servers(declared: frozenset[str], port: int, lookup: Any = 
     """Addresses of the declared origins at a port: another name for one of these servers leads nowhere else.
 
     In a network whose resolver leads all names to one proxy, an index and the files that it lists are one server. A
-    declared origin may be anywhere, so whoever controls its name gains nothing by this.
+    declared origin may be anywhere, so control over its name gives an attacker nothing.
     """
     found: set[str] = set()
     for one in declared:

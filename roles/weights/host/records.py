@@ -1,7 +1,7 @@
 """Which files were verified, and what they looked like then: one small record a file.
 
-A record is `STATE PATH`. STATE is what the kernel says about the file (size, mtime, ctime, inode): whoever writes to
-the file, replaces it or changes its mode changes that too, so that asking is enough where reading 100 GB would be
+A record is `STATE PATH`. STATE is what the kernel reports about the file (size, mtime, ctime, inode): every write to
+the file, replacement or change of its mode changes that too, so that asking is enough where reading 100 GB would be
 needed else. Beside the records lie `deep/NAME`, whose mtime says when the bytes were last hashed, and `wrong/NAME`,
 which says that they were other ones then.
 """
@@ -106,7 +106,7 @@ def mark_hashed(folder: Path, record: str) -> None:
 def withdraw_record(folder: Path, record: str, found: str) -> None:
     """Take a record back: its file counts as not verified from now on, and is marked as wrong.
 
-    The mark comes first: whoever is ended between the two finds the record still due, and hashes once more.
+    The mark comes first: a process that ends between the two finds the record still due, and hashes once more.
 
     Args:
         folder: Where the records lie.
@@ -134,7 +134,7 @@ def _sync_records(folder: Path) -> None:
 
 
 def is_record_valid(folder: Path, root: Path, file: LockedFile) -> bool:
-    """Whether the file was verified, and nobody has touched it since."""
+    """Whether the file was verified, and is unchanged since."""
     path = root / file.path
     try:
         return (folder / record_name(file)).read_text() == f"{file_state(path)} {path}\n"
