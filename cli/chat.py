@@ -70,7 +70,7 @@ class _ChannelSocket:
         return io.BufferedReader(_ChannelReader(self.channel))
 
     def close(self) -> None:
-        """Leave it to who reads: an answer may end with its connection. paramiko closes a channel that nobody has."""
+        """Leave it to the reader: an answer may end with its connection. paramiko closes an unreferenced channel."""
 
 
 class _ChannelHTTPConnection(http.client.HTTPConnection):

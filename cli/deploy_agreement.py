@@ -159,7 +159,7 @@ class DeployAgreement:
 
 
 def is_deployed(survey: Any) -> bool:
-    """Whether a surveyed host has anything of ours; one whose answer is missing may."""
+    """Whether a surveyed host has any part of Rigwright's; one whose answer is missing may."""
     from checks import Drift
     from checks.survey.base_system import ABOUT
 

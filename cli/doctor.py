@@ -228,7 +228,7 @@ def _load_declarations(
 
 
 def _ssh_target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
-    """The user who logs in, and what ssh and ssh-copy-id are told of a host."""
+    """The login user, and the arguments of ssh and ssh-copy-id for a host."""
     user, port = str(data.get("ssh_user") or "you"), data.get("ssh_port", 22)
     at = f"{data['ssh_user']}@" if data.get("ssh_user") else ""
     place = f"{at}{data.get('ssh_hostname') or name}"

@@ -36,7 +36,7 @@ def exit_on_interrupt(words: Callable[[], str] = str) -> None:
         try:
             text = words()
             said = escape_controls(wrap_prose(text) if os.isatty(2) else text).encode()
-            # somebody may have stopped reading, and words that cannot be said must not keep the process
+            # the reader may be gone, and words that cannot be written must not keep the process
             if said and select([], [2], [], 0)[1]:
                 os.write(2, said)
         finally:
@@ -79,7 +79,7 @@ class HostUnreached(HostFailure):
 
 
 class ExitStatusGroup(click.Group):
-    """A group whose verbs end as STATUSES says: a plain ClickException refuses what it was given."""
+    """A group whose verbs end as STATUSES lists: a plain ClickException refuses the input."""
 
     def invoke(self, context: click.Context) -> object:
         """Run the verb."""

@@ -328,7 +328,7 @@ def _print_survey(name: str, survey: BoxSurvey, catalog: Catalog) -> None:
 
 
 def _is_interactive() -> bool:
-    """Whether somebody is there who can answer."""
+    """Whether a person is there to answer."""
     return sys.stdin.isatty()
 
 

@@ -55,7 +55,7 @@ def choose_variant(
         survey: The box.
         catalog: What it may serve.
         offered: What stands in the way of a variant there.
-        asks: Whether somebody is there who can answer.
+        asks: Whether a person is there to answer.
 
     Raises:
         click.ClickException: what was asked for does not fit the box; the text says why.
@@ -77,7 +77,7 @@ def choose_variant(
 
 
 def _free_cards(survey: BoxSurvey, catalog: Catalog) -> list[frozenset[str]]:
-    """Of each card that nobody computes on the catalogue's names: two that mean the same board are both its."""
+    """The catalogue's names of each idle card: two that mean the same board are both its."""
     names, taken, known = card_names(survey, catalog), taken_cards(survey), catalog.cards
 
     def board(name: str) -> tuple[object, ...]:

@@ -1,4 +1,5 @@
-"""What verbs have in common that ask instances as clients: which, where, undisturbed, and until somebody has enough."""
+"""Common parts of verbs that ask instances as clients: which, where, undisturbed, and until the operator interrupts
+them."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def select_instances(found: Sequence[ConnectedHost], names: Sequence[str]) -> li
 
 @contextmanager
 def hold_deploy_lock(box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
-    """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
+    """Hold the deploy lock of a box while the block runs: no deploy runs there meanwhile.
 
     Raises:
         InvalidRequest: another process holds it.

@@ -60,7 +60,7 @@ def render_variant(name: str, like: str, keys: VariantKeys, served: str, cards: 
         keys: What that declares.
         served: An entry of the table `models`.
         cards: How many it takes.
-        why: What it is for; None where nobody says it.
+        why: Its purpose; None if unknown.
     """
     given = {"model": served, "cards": cards}
     changed = [f"the model {served}"] if served != keys.model else []

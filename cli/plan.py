@@ -48,7 +48,7 @@ class HostPlan:
     reserved_gpus: list[str]
     """The reserved cards and the processes that use them."""
     gateway: list[str]
-    """Who will reach what through its gateway."""
+    """The clients, models and addresses of its gateway."""
     evidence: list[str]
     """What is known of the variants that it serves."""
     changed: list[str]

@@ -1,4 +1,4 @@
-"""The one way by which text gets out: what somebody else has a part in writes letters on a terminal, and no more."""
+"""The one way by which text gets out: untrusted text becomes plain letters without terminal control sequences."""
 
 from __future__ import annotations
 

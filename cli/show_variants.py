@@ -144,7 +144,7 @@ def _variant_rows(catalog: Catalog, asked: VariantQuery) -> Iterator[dict[str, A
 
 
 def _print_variants(rows: list[dict[str, Any]], asked: bool) -> None:
-    """A table a rig; of who looks for something, the first one's reason before it."""
+    """A table a rig; for a query, the first rig's reason before it."""
     for rig in dict.fromkeys(row["rig"] for row in rows):
         found = [row for row in rows if row["rig"] == rig]
         if asked:

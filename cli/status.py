@@ -136,7 +136,7 @@ def _with_served_variant(box: ConnectedHost, declared: Instance, found: Observed
 
 
 def _undeclared_status(host: UndeclaredHost) -> HostStatus:
-    """What runs on a host that nobody knows the declaration of."""
+    """The state of a host without a known declaration."""
     seen, why = observe_host(host.target, None)
     if seen is None:
         return HostStatus(host.name, False, why)

@@ -49,7 +49,7 @@ class HostStatus:
     """Whether that generation is the inventory's."""
     activation_cut_off: bool = False
     at_work: str = ""
-    """Who holds the deploy lock, since when, doing what."""
+    """The holder of the deploy lock, its start and its work."""
     instances: list[InstanceStatus] = field(default_factory=list)
     gateway: str = ""
     """How the gateway is doing and where it listens; empty without one."""

@@ -46,7 +46,7 @@ class LockedCheckpoint:
     """What is locked of one input."""
 
     name: str
-    """Whose files they are, for people."""
+    """The owner of the files, for people."""
     contents: Mapping[str, FileContent]
     """Path -> what the file is."""
     beginning: Callable[[str, int], bytes]

@@ -188,7 +188,7 @@ def refuse_selection(paths: Sequence[str], there: Sequence[str], where: str) -> 
     Args:
         paths: What is selected.
         there: All there is.
-        where: Whose files they are, for messages.
+        where: The owner of the files, for messages.
 
     Raises:
         DownloadUnavailable: with every such name, and what to do.

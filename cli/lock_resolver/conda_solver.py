@@ -2,8 +2,8 @@
 
 `cli.lock_resolver.conda` starts it and believes nothing that it says.
 
-It is a process of its own, for a channel is a stranger's: here its answers have a bounded memory and disk, and whoever
-started it ends it after a time. Also, py-rattler brings an event loop that must not meet the one of pyinfra's.
+It is a process of its own, for a channel is untrusted: here its answers have a bounded memory and disk, and the parent
+process ends it after a time. Also, py-rattler brings an event loop that must not meet the one of pyinfra's.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def build_mirror(apt: IsolatedApt, system: str, addresses: list[list[str]], fold
 
     Args:
         apt: It has read its sources with `VERBATIM`, and verified them.
-        system: Whose packages they are.
+        system: The distribution of the packages.
         addresses: Of each package that it has fetched the quoted address, the file's name at apt, and more.
         folder: Where they go: a folder an archive.
 

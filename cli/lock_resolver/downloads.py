@@ -34,13 +34,13 @@ CHUNK_BYTES = 1 << 20  # bytes
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 
 ProgressReport = Callable[[int, int], None]
-"""Is told bytes done and bytes in all, 0 where nobody knows."""
+"""Gets bytes done and bytes in all, 0 if unknown."""
 
 
 class DownloadUnavailable(Exception):
     """Something is not to be had; the text says why.
 
-    `gone` says whether its server answered that it is not there, `refused` that it is not for who asked.
+    `gone` tells whether its server answered that it is not there, `refused` that this client may not have it.
     """
 
     def __init__(self, text: str, gone: bool = False, refused: bool = False) -> None:

@@ -94,7 +94,7 @@ class ImageResolver:
             raise DownloadUnavailable(str(error)) from None
 
     def blob_address(self, row: Artefact, place: RegistryRepository) -> tuple[requests.Session, str]:
-        """Who fetches a blob, and where it is."""
+        """The session that fetches a blob, and its address."""
         session = downloads.open_session()
         session.auth = _HeaderAuth(self._authorization(place))
         return session, image_manifest.blob_address(place.base, place.repository, row.sha256)
@@ -115,7 +115,7 @@ class ImageResolver:
             raise downloads.describe_failure(error) from None
 
     def _authorization(self, place: RegistryRepository) -> str:
-        """What a registry wants to be shown of who pulls from a repository; empty where nothing."""
+        """The authorization for a pull from a repository; empty if the registry wants none."""
         since, known = self._known.get(place, (0.0, ""))
         if place not in self._known or monotonic() - since > TOKEN_LIFETIME_S:
             url = f"{place.base}/v2/"

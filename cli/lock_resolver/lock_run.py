@@ -52,7 +52,7 @@ def write_locks(inventory: Path | None, from_dir: Path | None, refresh: bool) ->
     """Lock the inputs beside an inventory, or our own, and print what changed; returns the exit status.
 
     Args:
-        inventory: Whose catalogue and mirrors.
+        inventory: The source of catalogue and mirrors.
         from_dir: A folder with files that need not be fetched.
         refresh: Whether what is locked already is found again too.
 
@@ -168,7 +168,7 @@ def _load_folders(base: Path, rigs: list[Rig]) -> tuple[LockFolders, list[LockIn
     Hubs and channels have other addresses in each operator's network, or none.
 
     Returns:
-        That, and what of these of our own catalogue nobody uses here.
+        That, and the inputs of the shipped catalogue that no rig uses here.
 
     Raises:
         Invalid: there is nothing to lock, or a mistake in it.

@@ -116,7 +116,7 @@ def _limit_hub_client() -> None:
 
 @dataclass(frozen=True)
 class HubEndpoint:
-    """One endpoint of the hub, and who asks."""
+    """One endpoint of the hub, and its session."""
 
     endpoint: str = ""
     """A mirror's base address; empty for the client's own default."""
