@@ -120,7 +120,7 @@ class LoadConnection(http.client.HTTPConnection):
 
 @dataclass(frozen=True)
 class LoadTarget:
-    """Who is asked."""
+    """The server that is asked."""
 
     reach: Callable[[float], http.client.HTTPConnection]
     """A connection, with the seconds without a byte after which it gives up."""
@@ -231,7 +231,7 @@ def _parse_event(line: bytes) -> dict[str, object]:
         counted = {"tokens_predicted": usage.get("completion_tokens"), "tokens_evaluated": usage.get("prompt_tokens")}
         return {"stop": True, **counted}
     delta = event["choices"][0].get("delta")
-    # the first of a chat says who speaks, and the last why it ends
+    # the first of a chat has the role of the speaker, and the last the reason of its end
     return {"token": delta is None or any(delta.get(key) for key in (*TOKEN_KEYS, "tool_calls"))}
 
 

@@ -105,7 +105,7 @@ class OfflineJob:
     found: Contest
 
     def close(self) -> None:
-        """End it: who waits for it is told that it has failed."""
+        """End it: the waiting client gets a failure."""
         self.found.stop(LOAD_UNIT)
 
 

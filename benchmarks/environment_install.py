@@ -46,8 +46,8 @@ WHICH = {
 ENGINES, MODELS = "/opt/rigwright/engines", "/srv/models"
 AWAY = "/var/tmp/bench-envs"
 """Where a host keeps what was made before. A file system without a journal looks past all inodes that were freed in the
-last five minutes, each time that it makes a file (ext4, `recently_deleted()`): where another environment was removed,
-as on nobody's box, writing one takes longer.
+last five minutes, each time that it makes a file (ext4, `recently_deleted()`): after the removal of another
+environment, which no box in use has, writing one takes longer.
 """
 NICE = 5
 """The priority of our jobs."""

@@ -111,8 +111,8 @@ class Box:
     def begin(self, asked: StreamRequest) -> RunningLoad:
         """Start a load; `end` waits for it."""
         program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
-        # not a pipe, which it would wait for while nobody reads
-        said = TemporaryFile("w+")  # noqa: SIM115 # closed by whoever reads it
+        # not a pipe, which it would wait for while it has no reader
+        said = TemporaryFile("w+")  # noqa: SIM115 # its reader closes it
         process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
         assert process.stdin
         process.stdin.write(json.dumps(asdict(asked)))

@@ -81,7 +81,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Large:
-    """Streams of a way while somebody else sends large bodies, beside the same without."""
+    """Streams of a way while another client sends large bodies, next to the same without."""
 
     way: str
     bodies: int

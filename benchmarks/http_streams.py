@@ -39,7 +39,7 @@ class ServerAddress:
     """The path of a unix socket, or `address:port`."""
     key: str = ""
     authority: str = ""
-    """PEM of who has signed the server's certificate; TLS is spoken where it is given."""
+    """PEM of the issuer of the server's certificate; TLS is spoken where it is given."""
     name: str = "localhost"
     """What the certificate is for."""
 

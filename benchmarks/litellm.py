@@ -86,6 +86,6 @@ def proxy(folder: Path, served: Mapping[str, tuple[str, str]], inside: list[str]
             time.sleep(0.5)
         yield Proxy(process.pid, key)
     finally:
-        # asked to end, it waits for its own connections, some of which nobody ends
+        # asked to end, it waits for its own connections, some of which never end
         process.kill()
         process.wait()

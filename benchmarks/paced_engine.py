@@ -71,7 +71,7 @@ class Engine(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody listens any more."""
+        """The client has closed its connection."""
         if self._next:
             self._next.cancel()
 

@@ -72,7 +72,7 @@ def measure(folder: Path, mebibytes: int, runs: int, say: Callable[[str], None])
                 content.update(part)
                 file.write(part)
         files[name] = content.hexdigest()
-    os.sync()  # what is still on its way to the disk would be somebody's seconds
+    os.sync()  # data that is still on its way to the disk would add to the time of the next run
     size = size // MIB * MIB
     with StandInHub() as hub:
         commit = hub.add_commit(REPOSITORY, {name: data / name for name in files})

@@ -9,7 +9,7 @@ when that serves all of them. Those that have what is declared are left alone.
 
 from rigwright.inventory import hosts
 
-# Where the box that shares is found, and whoever may ask it: addresses of nobody's (RFC 5737), put yours here
+# The address of the sharing box, and the addresses that may ask it: reserved ones (RFC 5737), put yours here
 SHARES, NETWORK = "192.0.2.31", "192.0.2.0/24"
 
 # Of all, in the driver's words; what a card, or its box, has beside that is added there

@@ -39,13 +39,13 @@ ALIASES = {"gpt-4o": "qwen3.6-27b"}
 rigs = hosts(
     {
         "rig5090": {
-            "ssh_hostname": "192.0.2.58",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_hostname": "192.0.2.58",  # a reserved address (RFC 5737): put yours here
             "ssh_user": "ops",  # may use sudo without a password; root needs no `_sudo`
             "_sudo": True,
             # in the order of `lspci -d 10de:`, which is node by node on most boards: 0 to 3 are near the first
             # processor, 4 to 7 near the second (/sys/bus/pci/devices/*/numa_node)
             "cards": ["rtx-5090"] * 8,
-            # Whoever computes on these is left alone: no instance gets one, and a reboot that would end what runs there
+            # Other computations on these cards go on: no instance gets one, and a reboot that would end such a process
             # names it first. Declared all the same, for numbers and the power supply; take the line out, or some of the
             # numbers, and they are the rig's again.
             "reserved_gpus": [4, 5, 6, 7],

@@ -20,7 +20,7 @@ DRIVER = {
 rigs = hosts(
     {
         "rig5090two": {
-            "ssh_hostname": "192.0.2.52",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_hostname": "192.0.2.52",  # a reserved address (RFC 5737): put yours here
             "cards": ["rtx-5090", "rtx-5090"],
             "driver": DRIVER,
             "instances": {

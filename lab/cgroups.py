@@ -34,7 +34,7 @@ def list_processes(name: str) -> set[int]:
 
 
 def cpu_seconds(name: str) -> float:
-    """Seconds of processors that all have taken that were in the cgroup or below it; no number where nobody counts."""
+    """Seconds of processors that all processes in or below the cgroup have taken; nan if unknown."""
     for cgroup in _existing_cgroups(name):
         # of the second version alone, which counts without a controller
         with suppress(OSError):
