@@ -21,7 +21,7 @@ NVCC = "/usr/local/cuda/bin/nvcc"
 SCRATCH_MADE = f"mkdir -p {SCRATCH} && cd {SCRATCH}"
 WRONG = "/etc/ld.so.conf.d/000-rigwright-test-gpu.conf"
 
-# what somebody or something does to the machine, the check that must notice, and the cure
+# the fault, the check that must notice it, and the cure
 DRIFTS = {
     "a foreign process that holds memory of the card": (
         f"{SCRATCH_MADE} && rm -f held && printf '{HOLD}' > hold.cu && {NVCC} -arch=native -o hold hold.cu && "

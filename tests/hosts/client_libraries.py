@@ -20,7 +20,7 @@ from tests.stand_ins.vllm_model import ANSWER, THOUGHT
 
 NODE = Path(__file__).with_name("node")
 """A program beside the lock of the client that it uses, which needs no other package."""
-# What npm says where it reaches nobody.
+# The output of npm without a connection.
 OUT_OF_REACH = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENOTCACHED")
 MESSAGES = [{"role": "user", "content": "Are you there?"}]
 TOOLS = [
@@ -51,7 +51,7 @@ class ServerUnderTest:
     wrong: int = 401
     """Status of what is asked with another key."""
     authority: Path | None = None
-    """Whom clients have to trust, where there is TLS."""
+    """The certificate that clients have to trust, where there is TLS."""
 
     def open_client(self, key: str | None = None) -> OpenAI:
         """OpenAI's, with the key or another one."""

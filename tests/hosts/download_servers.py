@@ -182,7 +182,7 @@ class DyingPeer(StandInMirror):
         self.died = threading.Event()
 
     def die(self) -> None:
-        """Answer nobody any more."""
+        """Answer no request any more."""
         if not self.died.is_set():
             self.died.set()
             threading.Thread(target=self._end).start()

@@ -127,7 +127,7 @@ def load_drifts(*wanted: str) -> dict[str, DriftRow]:
 
 
 def load_harmless() -> dict[str, HarmlessRow]:
-    """What nobody may mind."""
+    """Load the changes that no check may report."""
     return load_table(HARMLESS, HarmlessRow)  # type: ignore[return-value]
 
 

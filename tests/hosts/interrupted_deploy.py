@@ -20,7 +20,7 @@ def kill_target() -> None:
     """End what is to be ended."""
     if namespace := os.environ.get("KILL_HOST"):
         cgroups.kill_cgroup(namespace)
-    # the run has nobody to talk to any more, and waiting for that would only take time
+    # the run has no controller any more, and waiting for that would only take time
     os.kill(os.getpid(), signal.SIGKILL)
 
 

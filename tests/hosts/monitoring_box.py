@@ -1,4 +1,4 @@
-"""A host that tells and asks, and who is told of alerts: a webhook of the test's own."""
+"""A host that exports metrics and collects them, and the receiver of its alerts: a webhook of the test's own."""
 
 import json
 import re

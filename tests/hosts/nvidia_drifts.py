@@ -1,4 +1,5 @@
-"""What happens to a host's driver and cards beside us: how it is done on a throwaway host, who notices, the cure."""
+"""Changes to the driver and cards of a host by others: the way to make them on a throwaway host, the check that
+notices, the cure."""
 
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ DECLARED = {
     "module_options": {"NVreg_EnableResizableBar": 1},
     "sysctl": {"net.ipv4.tcp_fin_timeout": 61, "net.ipv4.tcp_keepalive_time": 600},
 }
-# of a branch that nobody asked for
+# of a branch without a request for it
 ANOTHER = {"debian-12": "595.71.05", "debian-13": "610.43.02"}
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 LIMITS = "/etc/rigwright/cards/declared.json"
@@ -52,7 +53,7 @@ def publish_archive(box: DriverBox, key: SigningKey | None = None) -> None:
 
 
 def sign_anew(box: DriverBox) -> None:
-    """With a key that nobody has locked."""
+    """With a key that no lock has."""
     publish_archive(box, SigningKey.generate_key(box.folder / "another"))
 
 
@@ -130,7 +131,7 @@ def run_action(box: DriverBox, what: HostAction) -> None:
         box.host.run(what)
 
 
-# What somebody or something does to the host, the checks that must notice, and the cure, where none is a deploy alone.
+# The change, the checks that must notice it, and the cure, where no deploy cures it.
 # Drifts of one round are there together: no two of them turn the same check red.
 ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
     "what a deploy or one command puts right": {

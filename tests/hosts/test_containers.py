@@ -112,7 +112,7 @@ def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox
     assert (box.loaded_module, box.spec_driver, box.toolkit_versions) == (NEW[box.system], NEW[box.system], {NEWER})
     assert box.red_checks() == set()
     box.assert_unchanged()
-    # the archive drops what is installed, and somebody takes a part of it away
+    # the archive drops the installed version, and an operator removes a part of it
     box.publish_toolkit(TOOLKIT)
     box.host.run(f"apt-get -qq -y --allow-change-held-packages purge {' '.join(sorted(FOUR))}")
     said = box.run_rig("deploy")

@@ -65,7 +65,7 @@ def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(
     again = run_deploy(inventory, file=ROLE)
     assert (again.status, again.changed_operations) == (0, [])
 
-    # as an engine is compiled: nobody, without devices and without the network
+    # as an engine is compiled: as user `nobody`, without devices and without the network
     host.run("mkdir -m 0700 /var/tmp/t && mkdir /var/tmp/t/t && chmod 0777 /var/tmp/t/t")
     compiling = unprivileged_steps.unprivileged_command(Roots(), ("/bin/sh", "-c", PROGRAM), "/var/tmp/t/t")
     assert host.run(shlex.join(compiling)).split()[-3:] == ["sm_75", "sm_86", "sm_120a"]

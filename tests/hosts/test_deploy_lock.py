@@ -20,7 +20,7 @@ HELD = "flock -n -E 75 /run/rigwright/locks/lease true; [ $? -eq 75 ] && echo he
 
 
 def keep_waiting(host: LabHost) -> None:
-    """Have the next deploy wait, until the unit `other` is stopped, for whoever holds dpkg's lock."""
+    """Have the next deploy wait, until the unit `other` is stopped, for the holder of dpkg's lock."""
     lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
     hold = f"import fcntl, time; {lock}; time.sleep(600)"
     host.run(f'dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other python3 -c "{hold}"')

@@ -71,7 +71,7 @@ class DriftHostPool:
         assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
 
     def unminded(self, box: BoxName) -> None:
-        """Have what is harmless, and assert that nobody minds, nor a check that has no drift runs."""
+        """Apply harmless changes, and assert that no check reports them, nor a check that has no drift runs."""
         failed = self.ground().run_harmless({name: row for name, row in load_harmless().items() if row.box == box})
         assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
         ran = {identifier for identifier, word in check_verdicts(self.ground().inventory).items() if word != "skip"}

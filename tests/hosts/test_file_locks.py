@@ -50,7 +50,7 @@ def test_locks_of_a_local_user_keep_nothing_waiting(lab: ThrowawayLab, converged
     assert "/srv/models" in held
     assert not [path for path in held if path.startswith("/run/rigwright/l")]
 
-    # a hashing again that nobody held up, and did not run all the same, is seen
+    # a second hashing that nothing held up, and did not run all the same, is seen
     converged.run(f"find {RECORDS}/deep -type f -exec touch -d '16 days ago' {{}} +")
     assert red_checks(inventory) == {"W03"}
     converged.run(f"mv {UNIT} /root/unit && ln -s /dev/null {UNIT} && systemctl daemon-reload")

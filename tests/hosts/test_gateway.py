@@ -368,9 +368,9 @@ def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Gat
     assert "8000" not in box.host.run("ss -Hltn")
     assert box.host.run("systemctl list-units --all --plain --no-legend 'rigwright_gateway*' 'rigwright_router*'") == ""
     assert box.host.run("getent passwd rigwright_gateway rigwright_router || true") == ""
-    # with keys of engines in it, for whoever gets such a user's number next
+    # with keys of engines in it, and such a user's number may be given out again
     assert box.host.run("ls -d /run/rigwright_gateway /run/rigwright_router 2> /dev/null || true") == ""
-    # that names a user who is gone would end all of logrotate's work
+    # one with the name of a missing user would end all of logrotate's work
     assert "rigwright" not in box.host.run("ls /etc/logrotate.d")
     assert run_deploy(box.write_gateway_inventory()).status == 0
     assert ask_question(box.plain_client()) == ANSWER

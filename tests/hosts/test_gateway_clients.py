@@ -91,7 +91,7 @@ def box(
 
 @pytest.fixture(scope="module")
 def authority(box: GatewayBox) -> Path:
-    """Whom clients of the gateway have to trust."""
+    """The certificate that clients of the gateway have to trust."""
     path = box.folder / "ca.crt"
     path.write_text(run_rigwright("key", "ca", str(box.folder / "rig.py")).stdout)
     return path

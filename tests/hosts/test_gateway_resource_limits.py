@@ -1,4 +1,4 @@
-"""A gateway's processes that somebody has taken over fill nothing that is the host's, and go on where they were."""
+"""A gateway's processes under an attacker's control fill nothing that is the host's, and go on where they were."""
 
 from pathlib import Path
 

@@ -109,7 +109,7 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: ThrowawayLab, conve
 
 @pytest.mark.all_only
 def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
-    """Also of an instance that nobody has running: it failed, or somebody stopped it."""
+    """Also of an instance that does not run: it failed, or was stopped."""
     demo = {"variant": "llamacpp/demo", "port": PORT}
     both = write_inventory(
         tmp_path / "both", lab, converged, instances={"chat": demo, "old": {**demo, "port": PORT + 1}}

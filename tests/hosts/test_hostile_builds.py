@@ -1,6 +1,6 @@
-"""A source that is somebody's attack: whatever it does while it is fetched, compiled and tried, it gets nowhere.
+"""A source as an attack: while it is fetched, compiled and tried, each of its attempts fails.
 
-It is a llama.cpp for whoever does not look: a folder with CMakeLists.txt that makes a llama-server, in a second.
+It looks like llama.cpp: a folder with CMakeLists.txt that makes a llama-server, in a second.
 """
 
 import hashlib
@@ -157,7 +157,9 @@ def test_a_source_that_attacks_gets_nowhere(lab: ThrowawayLab, boot: BootHost, t
     wait_until(lambda: host.run("ls /run/reached 2>/dev/null; true"), "reached by who is meant to")
     (folder,) = evil.engine_folders()
     uid, *tries = host.run(f"cat {folder}/bin/report").splitlines()
-    assert int(uid.removeprefix("uid ")) >= 61184  # systemd.exec(5), DynamicUser=: nobody of the host's
+    assert (
+        int(uid.removeprefix("uid ")) >= 61184
+    )  # systemd.exec(5), DynamicUser=: a user that the host does not have otherwise
     assert len(tries) > 10
     assert [line for line in tries if not line.startswith("not ")] == []
     log = host.run(f"cat {folder}/build.log")

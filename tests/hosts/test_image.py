@@ -36,7 +36,7 @@ def test_an_image_is_served_as_its_own_user_without_a_network(box: ImageBox, inv
     assert "--max-model-len=4096" in said["argv"]
     assert run_deploy(inventory).changed_operations == []
     assert red_checks(inventory) == SHARED_DISK_CHECKS
-    # what was fetched is unpacked, and nobody else's store has anything of it
+    # the fetched layers are unpacked, and no other store has any of it
     assert box.host.run("ls /srv/models/_packages 2> /dev/null", check=False) == ""
     assert box.host.run("podman images -q") == ""
 

@@ -123,7 +123,7 @@ def test_a_box_with_new_keys_is_refused_until_they_are_declared(
     inventory = write_inventory(tmp_path, lab, host)
     before = str(host.inventory_keys["ssh_host_key"])
     assert run_plan(inventory).status == 0
-    # as after an installation from scratch, or as on somebody else's machine at this address
+    # as after an installation from scratch, or as on another machine at this address
     host.run("rm /etc/ssh/ssh_host_*; ssh-keygen -q -A; systemctl restart ssh")
     refused = run_plan(inventory)
     found = (host.upper_folder / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()

@@ -96,7 +96,7 @@ def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Pa
     assert (ladders(file)["complete"], ladders(file)["ended"]) == (False, "interrupted")
     wait_until(lambda: converged.run(JOBS) == "", "without a job")
     assert is_serving(converged)
-    # and nobody holds the deploy lock any more
+    # and the deploy lock is free again
     assert rigwright("bench", "load", inventory, "--streams=1", "--seconds=1").returncode == 0
 
 

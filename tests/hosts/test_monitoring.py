@@ -1,4 +1,4 @@
-"""A box is watched: targets answer, who is to be told is told of a fault that is made, and of it nothing is left."""
+"""Monitoring of a box: targets answer, a receiver gets the alert of a fault, and no trace of the fault is left."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ LACKING = "DCGM_|vllm:|rig:ttft|ALERTS|node_filesystem"
 
 
 def listening(host: LabHost) -> set[str]:
-    """Who of what watches listens, and where."""
+    """The listeners of monitoring, and their addresses."""
     rows = [line.split() for line in host.run("ss -Hltnp").splitlines()]
     return {row[3] for row in rows if "prometheus" in row[-1]}
 
@@ -108,7 +108,7 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(
             "what is worked out of the engine's figures",
         )
 
-        # whoever is not declared is not let in
+        # an undeclared client is refused
         with pytest.raises(requests.RequestException):
             requests.get(f"http://{converged.address}:9100/metrics", timeout=3)
         assert requests.get(f"http://{converged.address}:8000/metrics", timeout=10).status_code == 403

@@ -209,7 +209,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: DriverBox) -> Non
     assert "apt-get did not finish: fix what it names above" in said
     assert {"B03", "N02"} <= box.red_checks()
     box.host.run("touch /var/tmp/cured && dpkg --configure -a")
-    # somebody else's process, one of ours, and the driver's own
+    # a foreign process, one of ours, and the driver's own
     holding = "systemd-run -q {} sh -c 'exec {} infinity </dev/nvidia0'"
     box.host.run("cp /bin/sleep /var/tmp/nvidia-persistenced")
     box.host.run(holding.format("--unit=training", "sleep"))

@@ -68,7 +68,7 @@ class _CountingHandler(_StandInMirrorHandler):
 
 @dataclass
 class Fleet:
-    """Four boxes, the first of which shares, and an index with stand-ins for wheels, which nobody could install."""
+    """Four boxes, the first of which shares, and an index with stand-ins for wheels, which cannot be installed."""
 
     boxes: list[LabHost]
     outside: CountingMirror

@@ -54,7 +54,7 @@ def rigwright_output(*words: str) -> str:
 
 
 def title(inventory: Path) -> str:
-    """What the patched module says, as anybody who enters the environment sees it."""
+    """The text of the patched module, as a process in the environment sees it."""
     return rigwright_output(
         "ssh", "--in", "small", str(inventory), "python", "-c", "import packaging; print(packaging.__title__)"
     )
@@ -84,7 +84,7 @@ def test_it_comes_beside_stays_and_goes(
     assert red_checks(patched) == set()
     (second,) = {*host.run(f"ls -d {env_box.FOLDER}/small-*").split()} - {first}
     site = f"{second}/env/lib/python*/site-packages/packaging"
-    # it was compiled after it was patched, and for these bytes: nobody could do it later
+    # it was compiled after it was patched, and for these bytes: there is no later chance
     (compiled,) = host.run(f"ls {site}/__pycache__/__init__.*.pyc").split()
     assert "PACKAGING" in host.run(f"strings {compiled} || cat {compiled}")
     assert host.run(f"find {site}/__init__.py -newer {compiled}") == ""

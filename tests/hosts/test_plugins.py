@@ -89,7 +89,7 @@ class PluginBox:
 
 
 def speaks(inventory: Path, word: str = "louder-serve") -> str:
-    """What a program of it says, as anybody who enters the environment sees it."""
+    """The output of a program of it, as a process in the environment sees it."""
     return rigwright_output("ssh", "--in", "small", str(inventory), word)
 
 

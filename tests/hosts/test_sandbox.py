@@ -20,7 +20,7 @@ from tests.hosts.support import (
 
 HOLDER, CARRIER = (f"rigwright_listener-{PORT}.{kind}" for kind in ("socket", "service"))
 SOCKET = "/run/rigwright/instances/chat/api.sock"
-# Takes the port as soon as nobody has it, for as long as it is told to, and says whether it ever did.
+# Takes the port as soon as it is free, for as long as it is told to, and prints whether it ever did.
 SQUATTER = f"""
 import socket, time
 until = time.monotonic() + 8
@@ -61,7 +61,7 @@ def test_a_local_user_never_gets_the_port_nor_past_it(converged: LabHost, eve: s
     )
     dying = f"systemctl kill -s KILL {CARRIER}; curl --silent --max-time 1 http://127.0.0.1:{PORT}/health > /dev/null &"
     converged.run(f"for n in $(seq 30); do {dying} done; wait; systemctl is-active {HOLDER}")
-    # 127.0.0.2 is nobody's; clients are told 127.0.0.1
+    # 127.0.0.2 has no owner; clients use 127.0.0.1
     assert {line.split()[1] for line in taken.splitlines()} <= {"127.0.0.2"}
     wait_until(lambda: main_pid(converged) not in (0, before), "serving again")
     refused = f"{eve} curl --silent --unix-socket {SOCKET} http://localhost/health || echo $?"
@@ -74,7 +74,7 @@ def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: LabHost, 
     ask = (
         f"curl --silent --max-time 5 -H 'Authorization: Bearer {api_key(converged)}' http://127.0.0.1:{PORT}/v1/models"
     )
-    # connected and then closed, which a client tells from a port that nobody holds (7)
+    # connected and then closed, which a client tells from a free port (7)
     assert converged.run(f"{ask} || echo $?").strip() in ("52", "56")
     # nor do they reach a start before all has been done that has to come before them, however early its engine answers
     slow = '#!/bin/sh\\nuntil [ -e /run/go ]; do sleep 0.1; done\\nexec /var/tmp/setpriv "$@"\\n'

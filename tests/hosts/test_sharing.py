@@ -1,4 +1,5 @@
-"""A box shares its weights: another one gets them, nobody else does, and nginx on port 80 is the operator's affair."""
+"""A box shares its weights: another one gets them, every other client is refused, and nginx on port 80 is the
+operator's affair."""
 
 import re
 from pathlib import Path

@@ -28,8 +28,7 @@ def dropped_in(*lines: str) -> str:
 
 
 UNDROP = f"rm -r {LINK}.d"
-# What somebody or something does to the host, the checks that must notice, and what takes it away again: what was
-# started so goes on until the next start.
+# The change to the host, the checks that must notice, and its removal: such a process goes on until the next start.
 STILL = {
     "the program that starts it": (
         "echo '# more' >> /etc/rigwright/current/programs/vllm-*.py",

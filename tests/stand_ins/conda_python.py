@@ -208,8 +208,8 @@ def _make_relocatable(path: Path, old: Path, staged: Path) -> bool:
 def _verify_interpreter(interpreter: Interpreter, staged: Path) -> None:
     """See that the staged interpreter takes nothing from where it was, and compile its library with it.
 
-    Bytecode is for whatever time a file has then, so that nobody writes it again who may write there. What names the
-    prefix is left alone: it is text that another one takes the place of.
+    Bytecode is for any time that a file has then, so that no user with write access there writes it again. What names
+    the prefix is left alone: it is text that another one takes the place of.
     """
     program = [str(staged / "bin/python"), "-I"]
     code = (

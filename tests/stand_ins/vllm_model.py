@@ -29,7 +29,7 @@ THINKS, CALLS, SPEAKS, END = "\n", "\t\n", "\n\n", "<|im_end|>"
 CERTAIN = 8.0  # logit of what follows, before the norm makes it larger; everything else has 0
 SPECIAL = ("<|endoftext|>", "<|im_start|>", END)
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-# Qwen3's, as short as it can be: what it says of tools is for people who look at prompts
+# Qwen3's, as short as it can be: its text about tools is for people that look at prompts
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
 # Tools

@@ -25,7 +25,7 @@ case $1 in
   is-active) cat "$0.state.$unit" 2>/dev/null || { echo inactive; exit 3; } ;;
 esac
 """
-# Whoever gives up root's rights is on the record: with which words, not with what it was given.
+# Dropping root's rights is on the record: with its words, not with its input.
 SETPRIV = 'echo "$*" >> "$0.words"; while case $1 in --*) ;; *) false ;; esac; do shift; done; exec "$@"'
 
 

@@ -164,7 +164,7 @@ class ModelServerHandler(BaseHTTPRequestHandler):
         self.model.asked.append(asked)
         self.model.running += 1
         try:
-            # who asked may be gone
+            # the client may be gone
             with suppress(OSError):
                 self._answer_chat(asked)
         finally:

@@ -46,7 +46,7 @@ SHA = "a" * 64
 
 @dataclass(frozen=True)
 class ReaderRow:
-    """What takes bytes that somebody else has made."""
+    """Functions that take foreign bytes."""
 
     read: Callable[[bytes, Path], object]
     """Of the bytes, with an empty file to put them in; what it returns does not matter."""

@@ -82,7 +82,7 @@ class ShellChannel:
         if not self.process.stdin.closed:
             with suppress(OSError):
                 self.process.stdin.close()
-        # as a session's end does, this ends who still writes
+        # as a session's end does, this ends a process that still writes
         self.process.stdout.close()
         self.process.wait()
         self.process.stderr.close()

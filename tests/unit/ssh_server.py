@@ -39,7 +39,7 @@ class StandInSshd:
 
     @property
     def login_count(self) -> int:
-        """How often somebody has begun to log in."""
+        """The number of logins that have begun."""
         log = self.folder / "logins"
         return len(log.read_text().splitlines()) if log.exists() else 0
 
@@ -197,7 +197,7 @@ def serve_forever(folder: Path) -> None:
         while True:
             transport = DelayedTransport(listener.accept()[0])
             transport.add_server_key(key)
-            # who only asks for the host's key leaves in the middle of it
+            # a client that only asks for the host's key leaves in the middle of it
             with suppress(EOFError, OSError, paramiko.SSHException):
                 transport.start_server(server=(server := SshServerInterface(folder / "told")))
                 threading.Thread(target=forward_ports, args=(transport, server), daemon=True).start()

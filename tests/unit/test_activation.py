@@ -39,7 +39,7 @@ WAYS_BACK = (
 )
 NOBODY_KNOWS = "f" * 64
 UNKNOWN = {name: UnitState(name, "", 0, frozenset()) for name in (CHAT, FOREIGN)}
-"""What a process holds of which nobody knows that: it has to end, no more can be proven."""
+"""The holdings of a process where they are unknown: it has to end, no more can be proven."""
 SYSTEMD = Activation()
 """Nothing is stopped or started: systemd has to read what is there."""
 

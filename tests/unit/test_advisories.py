@@ -266,7 +266,7 @@ def test_without_an_export_packages_are_a_gap_never_none(scene: PredicateScene) 
     assert not [one for one in covered.gaps if "no export of PyPI" in one.why]
     debian = exported(AffectedPackage("Debian:12", "openssl"))
     assert [one for one in assessed(scene, debian, data=DATA).gaps if "no export of PyPI" in one.why]
-    # records that somebody collected are no export
+    # a collection of records is no export
     few = exported(AffectedPackage("PyPI", "nothing-of-ours"))
     few.ecosystems["PyPI"] = EXPORT_FROM - 1
     assert [one for one in assessed(scene, few, data=DATA).gaps if "no export of PyPI" in one.why]

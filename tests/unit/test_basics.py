@@ -1,4 +1,5 @@
-"""What every look at a host reads: who listens is told by its own name, process and unit, whatever it is called."""
+"""Facts that every look at a host reads: a listener is reported by its own name, process and unit, whatever it is
+called."""
 
 import os
 import shutil

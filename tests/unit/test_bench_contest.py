@@ -167,7 +167,7 @@ def test_unit_and_port_are_the_same_process_asked_alternately(host, loads):
     timed = [(names[one["at"]], one["seed"]) for one in loads if one["streams"] == 3]
     assert [way for way, _ in timed] == [
         *("unit", "port", "port", "unit", "unit", "port", "bare", "bare", "bare"),
-        # who is first changes from round to round
+        # the order changes from round to round
         *("bare", "bare", "bare", "port", "unit", "unit", "port", "port", "unit"),
     ]
     seeds = {way: [seed for name, seed in timed if name == way] for way in places}

@@ -70,7 +70,7 @@ def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> 
     found = Deployed(sample_rig(one), one, ENGINE)
     words = shlex.split(start_bare(found))
     properties = [word.partition("=")[2] for word in words if word.startswith(("--property", "-p"))]
-    # its socket lies where nobody but root comes to
+    # its socket lies where only root comes to
     folder = str(PurePosixPath(BARE_SOCKET).parent.relative_to("/run"))
     expected = {f"EnvironmentFile={found.environment_file}", f"RuntimeDirectory={folder}", "RuntimeDirectoryMode=0700"}
     assert set(properties) == expected

@@ -120,7 +120,8 @@ def test_a_list_that_was_forged_is_refused_before_any_host_is_reached(maker: Bun
 
 
 def signed_anew(maker: BundleFixture, home: Path | None) -> Bundle:
-    """A bundle with a forged package, whose list and Release file say so; signed by somebody, or as it was before."""
+    """A bundle with a forged package, whose list and Release file have its hash; with a foreign signature, or as it was
+    before."""
     forged_bundles.forge_package(maker.bundle_folder, "curl", lists=True)
     forged_bundles.sign_release(maker.bundle_folder / LISTS, home)
     forged_bundles.rewrite_index(maker.bundle_folder)

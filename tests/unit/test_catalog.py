@@ -254,7 +254,7 @@ def test_a_key_that_its_kind_does_not_have_is_told_with_the_nearest_one(tmp_path
 
 
 def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: OperatorFolder) -> None:
-    """Nobody knows which keys it may have; a rig that does not use it has no harm from it."""
+    """Its allowed keys are unknown; a rig that does not use it has no harm from it."""
     catalog = CATALOG.replace(
         '[variants."llamacpp/cpu"]\nengine = "plain"', '[variants."llamacpp/cpu"]\nengine = "plane"'
     )

@@ -143,7 +143,7 @@ def test_of_whoever_asks_no_more_nothing_is_left_behind(sections) -> None:  # ty
     assert os.read(reading, 1) == b"."
     os.close(writing)
     assert asking.end("") == ""
-    # who looked has had the other end
+    # the reader has had the other end
     assert os.read(reading, 1) == b""
     os.close(reading)
 

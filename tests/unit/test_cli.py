@@ -126,7 +126,7 @@ def test_a_lab_is_called_what_a_host_can_be_called() -> None:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port

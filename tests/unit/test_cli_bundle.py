@@ -192,7 +192,7 @@ def test_a_disk_that_is_full_is_one_line_with_the_folder(maker: BundleFixture, m
 
 def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleFixture) -> None:
     maker.bundle_folder.mkdir()
-    # who can only read the folder can lock it, too
+    # a user that can only read the folder can lock it, too
     readable = os.open(maker.bundle_folder, os.O_RDONLY)
     fcntl.flock(readable, fcntl.LOCK_EX)
     with (maker.bundle_folder / ".lock").open("w") as other:

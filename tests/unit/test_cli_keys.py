@@ -1,4 +1,4 @@
-"""`rigwright key`: a key is seen once and lies nowhere; the file first, then every host, whoever is at work there."""
+"""`rigwright key`: a key is seen once and lies nowhere; the file first, then every host, during other work too."""
 
 import fcntl
 import json

@@ -171,7 +171,7 @@ def test_keys_from_before_versions_are_taken_once(controllers, hosts, tmp_path):
     for name in ("a", "b"):
         keys_file(tmp_path, name).parent.mkdir(exist_ok=True)
         keys_file(tmp_path, name).write_text(old)
-    # by one who changes nothing, too
+    # by a verb that changes nothing, too
     assert a("sync").exit_code == 0
     assert keyring.read_keys_file(file).version
     assert a("revoke", "alice").exit_code == 0

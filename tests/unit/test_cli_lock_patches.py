@@ -47,7 +47,7 @@ rigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "envs": ["small"]}})
 
 
 def patched_wheel(version: str = "1.0", below: str = "", without: str = "", **files: str) -> bytes:
-    """A wheel of demo with these files, and ballast that nobody asks for.
+    """A wheel of demo with these files, and unused ballast.
 
     Args:
         version: Its version.

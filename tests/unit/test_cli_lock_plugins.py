@@ -77,7 +77,7 @@ def test_one_that_fits_is_locked_with_its_hash(world: LockFixture) -> None:
     row = world.read_lock.artefacts["louder"]
     assert (row.kind, row.file, row.size) == ("plugin", "louder.zip", len(release_zip()))
     assert world.lock_lines() == ["no change"]
-    # what was judged once stays, though nobody has it now
+    # a judged file stays, though no source has it now
     world.files.serve("store/louder.zip", complete_file(b"another"))
     assert world.lock_lines() == ["no change"]
 

@@ -33,7 +33,7 @@ class SeedHost:
 
     @property
     def holder(self) -> Path:
-        """Who compiles."""
+        """The compiling user."""
         return self.folder / "run" / ".compiling-key"
 
     def seed(
@@ -45,7 +45,7 @@ class SeedHost:
         write_stand_in(
             self.folder / "bin", "systemctl", f"case $* in *InvocationID*) echo {theirs} ;; *) echo {state} ;; esac"
         )
-        # whose file it is does not matter here
+        # the owner of the file does not matter here
         write_stand_in(self.folder / "bin", "setpriv", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
         return subprocess.run(
             ["sh", "-c", script, "seed", UNIT, "nobody", str(self.compiled_folder)],
@@ -150,7 +150,7 @@ def test_only_plain_files_are_published_and_they_are_roots(host: SeedHost) -> No
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to root, which takes root")
 def test_what_unpacks_it_is_a_user_that_no_other_process_has(host: SeedHost) -> None:
-    """Many a daemon runs as nobody: it could put code of its own there, which another instance would run."""
+    """Many a daemon runs as user `nobody`: it could put code of its own there, which another instance would run."""
     host.seed()
     (host.compiled_folder / "kernel.so").write_text("code")
     host.publish()

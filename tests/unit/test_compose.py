@@ -77,7 +77,7 @@ def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
     for volume in service["volumes"]:
         source, mode = told.pop(volume["target"])
         assert volume["read_only"] == (mode == "ro")
-        # nobody makes a folder in the place of what is missing
+        # podman makes no folder in the place of a missing one
         assert volume["bind"] == {"create_host_path": False}
         if volume["source"] != source:
             beside.add(volume["source"].removeprefix("./"))

@@ -202,7 +202,7 @@ def set_(*path: Any) -> Change:
             'its nvidia runtime is "/srv/x"',
         ),
         (set_("daemon", "info", "ServerVersion", '"20.10.24"'), {"C01"}, "the running daemon is Docker 20.10.24"),
-        # whoever has opened it for the daemon, in whatever words
+        # in every spelling, also opened by another process for the daemon
         (set_("daemon", "listens", ["0.0.0.0:2375"]), {"C04"}, "it listens on 0.0.0.0:2375"),
         (set_("daemon", "listens", ["[::]:2377"]), {"C04"}, "it listens on [::]:2377"),
         (

@@ -319,7 +319,7 @@ def with_bundle(found: Bundle, *groups: PackageGroup, **keys: Any) -> Rig:
 
 def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: Path) -> None:
     one = with_bundle(package_bundle(tmp_path, toolkit_group()), engines=("docker", "podman"))
-    # a host without lists, and with a source that somebody else has written
+    # a host without lists, and with a source of another author
     there = container_facts(
         candidates=MappingProxyType({}), sources=(SourceFile("/etc/apt/a.list", "deb https://nvidia.github.io/x /\n"),)
     )

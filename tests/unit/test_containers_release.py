@@ -1,4 +1,4 @@
-"""Letting go of containers: Docker's options are as they were found, whoever has changed what meanwhile."""
+"""Release of containers: Docker's options are as they were found, also after changes meanwhile."""
 
 import json
 import os

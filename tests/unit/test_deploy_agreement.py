@@ -128,7 +128,7 @@ def test_a_dry_run_lists_repairs_and_what_would_remain_and_changes_nothing(
     assert (run.repaired, run.sealed) == ([], [])
     result = run.agreement.results["box"]
     assert result.repaired == ["restart rigwright-chat.service"]
-    # of steps that are still to come nobody knows what they leave
+    # the results of later steps are unknown
     assert [one[:3] for one in result.remains] == ([] if pending else ["F08"])
 
 

@@ -1,4 +1,4 @@
-"""The deploy lock: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
+"""The deploy lock: one holder at a time, freed when the holder ends or falls silent, and messages name the holder."""
 
 import json
 import os

@@ -223,7 +223,7 @@ N02 = replace(RED, id="N02", severity="high")
     ("found", "ids"),
     [
         ({"healths": [TORN], **ON_CARD}, {"state-failed", "card-memory-taken"}),
-        # somebody of ours has the card
+        # one of our own processes has the card
         ({"healths": [TORN, replace(WELL, instance="code")], **ON_CARD}, {"state-failed"}),
         ({"healths": [TORN], **ON_CARD, "uses": [card(0, 300)]}, {"state-failed"}),
         ({"healths": [WELL], **ON_CARD}, set()),

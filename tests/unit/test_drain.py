@@ -1,4 +1,5 @@
-"""Before a stop: the gateway sends nobody new there, what is under way has its time, and what takes longer is told."""
+"""Before a stop: the gateway sends no new requests there, requests under way have their time, and a longer one gets an
+error."""
 
 from pathlib import Path
 

@@ -181,7 +181,7 @@ def test_a_masked_daemon_is_found(host: DriverProbeHost, said: str, state: str) 
 def test_packages_have_the_archive_that_they_are_from(host: DriverProbeHost) -> None:
     found = {one.name: (one.version, one.origin) for one in host.run_probe().packages}
     assert found == {
-        # no archive has the installed version any more: whoever has the package now
+        # no archive has the installed version any more: other repositories may have the package now
         "libnvidia-compute-580-server": ("580.159.03-0ubuntu0.24.04.1", "Ubuntu"),
         "nvidia-utils-580-server": ("580.159.03-0ubuntu0.24.04.1", "NVIDIA"),
         "nvidia-local": ("1.0", ""),

@@ -1,4 +1,4 @@
-"""Who holds a card: nobody else's work is ended by a reboot, and what is ours does not stop one."""
+"""Holders of a card: a reboot ends no foreign work, and our own does not stop one."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""A locked driver decides: which branch, whose archive, and what of the one that is there is moved, kept or removed."""
+"""A locked driver decides branch and archive, and which parts of the installed one are moved, kept or removed."""
 
 from typing import Any
 

@@ -176,7 +176,7 @@ def test_files_are_kept_of_a_whole_driver_alone(output_lines: list[str], tmp_pat
     """Of a part there is no way back: what it lacks would be removed."""
     one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     assert "sha256sum -- *.deb > SHA256SUMS" in str(_render_installation(one, managed_host()))
-    # one package that somebody had removed; the others are there already
+    # one package that an operator had removed; the others are there already
     alone = with_versions(CONVERGED_HOST, nvidia_persistenced="")
     part = DriverOperationsHost(tmp_path, driver_target(managed_rig(), alone), alone)
     part.says = ["archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]

@@ -1,4 +1,4 @@
-"""Kinds of engines: who they are, and how somebody else's is added."""
+"""Kinds of engines: their declarations, and the addition of one from outside."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class OtherVariant(VariantKeys):
 
 
 class OtherKind(LlamaCpp):
-    """Somebody else's kind: of the rest, llama.cpp's will do."""
+    """A kind from outside: the rest is llama.cpp's."""
 
     name = "other"
     engine_keys = OtherEngine

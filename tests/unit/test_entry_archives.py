@@ -95,7 +95,7 @@ def test_lists_have_their_release_and_source() -> None:
     ],
 )
 def test_only_the_signed_part_counts(text: str, part: str) -> None:
-    """What lies before or after it is nobody's."""
+    """Text before or after it has no author."""
     assert signed_part(text) == part
 
 

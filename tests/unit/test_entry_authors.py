@@ -1,4 +1,4 @@
-"""Since when an entry is as it is, and by whom, as far as logs tell."""
+"""The time and author of an entry's state, as far as logs tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An installation that gets its owner and modes back is what it was: whoever could write there may have done so."""
+"""An installation that gets owner and modes back is what it was: a user with write access there may have done this."""
 
 import os
 import subprocess

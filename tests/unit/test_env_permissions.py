@@ -1,4 +1,4 @@
-"""Before an environment is judged, everything in it is root's, and nobody else may change it any more."""
+"""Before an environment is judged, everything in it is root's, and no other user may change it any more."""
 
 import os
 import stat

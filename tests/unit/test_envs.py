@@ -1,4 +1,4 @@
-"""Environments: what is declared, what it comes to on a host, and who may enter it."""
+"""Environments: the declaration, the result on a host, and the users that may enter it."""
 
 import json
 import subprocess

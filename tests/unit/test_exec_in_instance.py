@@ -1,4 +1,4 @@
-"""Who enters an instance is where its own process is, and takes nothing of it away when the shell ends."""
+"""A shell in an instance is where its own process is, and takes nothing of it away when the shell ends."""
 
 from cli.shell import instance_command, unit_properties
 from rigwright.serving.instance_units import InstanceUnit, build_unit

@@ -1,4 +1,4 @@
-"""Locks on the operator's machine: nobody else can open one, and a holder is named."""
+"""Locks on the operator's machine: no other user can open one, and a holder is named."""
 
 import os
 import subprocess

@@ -205,7 +205,7 @@ def lose_certificates(box: OperatorFolder) -> None:
 
 
 def edit_lock(box: OperatorFolder) -> None:
-    """A lock with a hash that somebody has changed."""
+    """A lock with a changed hash."""
     (file, *_) = sorted((box.folder / "locks").glob("*.lock.toml"))
     text = file.read_text()
     file.write_text(re.sub(r'(?<=\nversion = ")[^"]+', "9.9", text, count=1))

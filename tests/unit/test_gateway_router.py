@@ -144,7 +144,7 @@ def test_an_unknown_model_names_those_that_there_are_for_the_caller(world: Route
         assert said.status == 404 and said.body.isascii()
         assert (said.error["code"], said.error["param"]) == ("model_not_found", "model")
         assert "qwen3, embed, talk, session" in said.error["message"]
-    # whose right it is not, learns no more than of one that is not there
+    # without the right to it, a client learns no more than of one that is not there
     for asked in ("talk", "nothing"):
         said = world.route({"model": asked}, **identity(world, BOB))
         assert said.error["message"] == f"there is no model '{asked}' here; you may use: qwen3, embed"

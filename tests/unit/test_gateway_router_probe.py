@@ -1,4 +1,5 @@
-"""Who is out, who is in again, and what nginx is told of keys: a real router beside what stands in for nginx."""
+"""Which instances are out, which are in again, and what nginx learns of keys: a real router beside what stands in for
+nginx."""
 
 import os
 import time
@@ -177,7 +178,7 @@ def test_nginx_is_told_which_keys_are_gone_and_which_are_back(box: ProbedRouter)
     box.world.settings["probe"]["every"] = 3600
     box.world.start()
     wait_until(lambda: bool(box.nginx.count_request(f"/back/{first}")))
-    # whose streams go on, though nobody knows it: it was revoked while no router ran
+    # its streams go on, though its owner is unknown: it was revoked while no router ran
     assert [target for target, _ in box.nginx.asked] == [f"/gone/{unknown}", f"/back/{first}"]
     box.nginx.keys = {}
     box.world.keys = [key_entry("b", "b")]

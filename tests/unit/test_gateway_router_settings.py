@@ -1,4 +1,4 @@
-"""What the router is told, and whose key is whose."""
+"""The router's settings, and the owner of each key."""
 
 import copy
 import json

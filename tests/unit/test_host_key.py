@@ -1,4 +1,4 @@
-"""Host keys: what an inventory may declare, and whom nobody logs in to."""
+"""Host keys: the declarations of an inventory, and the hosts that Rigwright refuses to log in to."""
 
 import base64
 import os

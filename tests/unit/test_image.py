@@ -74,7 +74,7 @@ def test_it_writes_to_its_socket_and_its_cache_and_reads_weights_key_and_launche
 
 
 def test_its_temporary_folders_are_its_own_users_whatever_modes_the_image_has() -> None:
-    # of an image nobody but root may write to anything, and podman would give that mode to what it mounts there
+    # of an image only root may write to anything, and podman would give that mode to what it mounts there
     found = options(words(), "tmpfs")
     assert [one.partition(":")[0] for one in found] == ["/tmp", "/var/tmp"]
     assert all({"mode=1777", "notmpcopyup", "nosuid", "nodev"} <= {*one.partition(":")[2].split(",")} for one in found)

@@ -128,7 +128,7 @@ def test_a_services_pipe_in_place_of_a_folder_is_none(process: Path) -> None:
 
 
 def test_a_map_without_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows come by their addresses: what somebody puts before his own is not to hide it."""
+    """Rows come by their addresses: a row that a process puts before its own is not to hide it."""
     monkeypatch.setattr(python_import_paths, "MAPS", 4096)
     found = python_import_paths.elsewhere(os.getpid(), ("/",))
     assert "its map is too long: nobody knows what it has mapped" in found

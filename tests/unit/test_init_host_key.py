@@ -1,4 +1,4 @@
-"""`rigwright init`, the first contact: whose key it is, who vouches for it, and what becomes of it."""
+"""`rigwright init`, the first contact: the owner of a key, its voucher, and what becomes of it."""
 
 import sys
 

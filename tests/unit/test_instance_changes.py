@@ -1,4 +1,4 @@
-"""What a deploy changes of an instance, in the words of who declared it."""
+"""The changes of a deploy to an instance, in the words of its declaration."""
 
 import subprocess
 from dataclasses import replace

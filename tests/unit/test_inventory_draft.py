@@ -114,7 +114,7 @@ def test_a_name_that_is_taken_is_not_given_again(catalog: Catalog) -> None:
     assert "  [cards.ampere-2335]" in render_missing_cards(replace(BARE, cards=(named,)), catalog)
 
 
-# what would end a comment or a literal, and what nobody expects
+# text that would end a comment or a literal, and surprising text
 hostile = st.sampled_from(
     ["\n", "\nimport os\nos.abort()", "\r", "\x0c", "\u2028", '"', "'", "\\", '"""', "#", "{", "%s", "[red]", ""]
 )

@@ -44,7 +44,7 @@ def test_an_edit_while_the_box_is_looked_at_stops_it(operator: SwitchOperator, m
 
 
 def test_a_file_that_is_read_only_is_refused_before_the_box_is_touched(operator, monkeypatch):
-    # root may write what nobody may
+    # root may write where no other user may
     monkeypatch.setattr(inventory_edit.os, "access", lambda path, mode: False)
     done = operator.switch(*WIDE)
     assert "is read-only: make it writable, or try it with --once" in done.output

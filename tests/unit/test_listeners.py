@@ -61,7 +61,7 @@ def test_the_socket_holds_the_port_on_the_loopback_interface_alone() -> None:
 
 
 def test_the_socket_is_the_same_whichever_instance_its_port_leads_to() -> None:
-    """One that changed would have to be let go of, and somebody else could take the port."""
+    """A socket that changed would have to be let go of, and another process could take the port."""
     others = [
         make_listener(sample_instance("code")),
         make_listener(sample_instance(context=8192, model_name="other")),
@@ -147,7 +147,7 @@ def test_a_service_that_has_started_is_known_by_its_text_once_systemd_has_read_i
 
 
 def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: Path) -> None:
-    """Where weights lie on a disk that is slow to come, it is a port's service, whose own files are nobody else's."""
+    """Where weights lie on a slow disk, it is a port's service, whose own files no other service reads."""
     (umask,), (before,) = values(make_listener().text, "UMask"), values(make_listener().text, "ExecStartPre")
     command = before.partition("/proc/1/ns/mnt ")[2].replace(SOCKET_FOLDER, f"{tmp_path}/run{SOCKET_FOLDER}")
     short_programs.run_program(["sh", "-c", f"umask {umask}; {command}"], check=True)

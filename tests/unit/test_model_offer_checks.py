@@ -61,7 +61,7 @@ def test_at_anthropics_paths_a_refusal_is_one_that_its_clients_read(body: dict[s
 
 @pytest.fixture
 def box(tmp_path: Path) -> Rig:
-    """A rig with one model behind a listener with keys, an alias of it, and nobody's key yet."""
+    """A rig with one model behind a listener with keys, an alias of it, and no key yet."""
     model = sample_instance("chat").model_name
     gateway = {"listeners": {"office": {"address": "192.0.2.7", "port": 443}}, "aliases": {"gpt-4o": model}}
     made = sample_rig(sample_instance("chat"))
@@ -69,7 +69,7 @@ def box(tmp_path: Path) -> Rig:
 
 
 def keys(box: Rig, **models: Any) -> None:
-    """Give keys to somebody."""
+    """Give keys to an owner."""
     ring = {
         name: ClientKey(sha256=f"{number:016x}{0:048x}", models=of, made="2026-06-10")
         for number, (name, of) in enumerate(models.items())

@@ -31,7 +31,7 @@ class AlertCase:
     series: dict[str, str]
     says: str
     quiet: dict[str, str]
-    """The same where nobody is to be told."""
+    """The same without receivers."""
     labels: dict[str, str]
     at: str = "40m"
 

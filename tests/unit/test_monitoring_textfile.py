@@ -1,4 +1,4 @@
-"""What is left on a box for who watches it: verdicts of checks, and that somebody is changing it."""
+"""The files on a box for its observers: verdicts of checks, and whether the host is being changed."""
 
 import shutil
 import subprocess

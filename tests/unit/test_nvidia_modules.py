@@ -69,7 +69,7 @@ def test_a_sound_host_has_no_difference() -> None:
         # one Blackwell card decides for all, whatever the inventory says
         ((C2080, C5090), {}, ready("10de:1e07", "10de:2b85"), ("open",)),
         ((C5090,), {"flavour": "proprietary"}, ready("10de:2b85"), ("open",)),
-        # somebody else's driver may have either where cards leave the choice
+        # a foreign driver may have either where cards leave the choice
         ((C2080, C3090), {}, ready("10de:1e07", "10de:2204"), ("open", "proprietary")),
         ((C3090,), {"flavour": "open"}, ready("10de:2204"), ("open",)),
         ((C22G,), {}, ready("10de:1e07"), ("proprietary",)),
@@ -234,7 +234,7 @@ def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest:
         ),
         # said of every compressed module by versions up to 3.1
         ((BUILT[0], replace(BUILT[1], remark="(WARNING! Diff between built and installed module!)")), []),
-        # an old kernel's is nobody's business
+        # an old kernel's does not matter
         ((*BUILT, DkmsEntry("570.1.1", "6.8.0-9-generic", "built", "")), []),
     ],
 )

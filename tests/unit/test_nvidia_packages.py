@@ -230,7 +230,7 @@ WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.
         ({"security": WAITING, "kernel_days": KERNEL_DAYS - 1}, []),
         ({"security": WAITING, "kernel_days": None}, []),
         ({"security": WAITING[2:], "kernel_days": 400}, []),
-        # somebody else's choice
+        # the operator's choice
         ({"security": WAITING, "kernel_days": 400, "holds": frozenset()}, []),
     ],
 )

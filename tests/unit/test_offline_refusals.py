@@ -16,7 +16,7 @@ Refusal = Callable[..., str]
 
 @pytest.fixture
 def refusal(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> Refusal:
-    """What a verb says that is refused, of a host that nobody may reach."""
+    """The message of a refused verb, for an unreachable host."""
     monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was reached"))
     monkeypatch.setattr(SurveyRun, "__init__", lambda *_: pytest.fail("a host was looked at"))
 

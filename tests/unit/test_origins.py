@@ -1,4 +1,4 @@
-"""Which hub a token is for, and what a run is told of whom it may trust with what."""
+"""Which hub a token is for, and the servers that a run may trust with what."""
 
 import pytest
 

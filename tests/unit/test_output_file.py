@@ -69,7 +69,7 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_no_verb_writes_what_it_was_asked_for_otherwise() -> None:
-    """Figures of benches among it: a file that an operator names may be a link that somebody has put there."""
+    """Figures of benches among it: a file that an operator names may be a link that another user has put there."""
     verbs = {path.name: path.read_text() for path in (ROOT / "cli").glob("*.py")}
     asked_for = {name for name, text in verbs.items() if re.search(r"Path\(\w*(?:file|output)\)\.write", text)}
     assert asked_for == set()

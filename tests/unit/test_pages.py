@@ -1,4 +1,4 @@
-"""Pages, docstrings and comments name files that are there: whoever follows one finds it."""
+"""Pages, docstrings and comments name files that exist."""
 
 import ast
 import io

@@ -1,4 +1,4 @@
-"""Whose an option is: of a verb that runs a command elsewhere, or of that command."""
+"""The owner of an option: a verb that runs a command elsewhere, or that command."""
 
 from typing import Any
 

@@ -98,7 +98,7 @@ def test_a_patched_source_is_another_engine_beside(tmp_path: Path) -> None:
 
 
 class Compilation:
-    """A step that compiles, as nobody runs it, with stand-ins of cmake and ninja."""
+    """A step that compiles, as user `nobody` runs it, with stand-ins of cmake and ninja."""
 
     def __init__(self, folder: Path, words: str, one: Patch) -> None:
         self.work = folder / "work"

@@ -1,4 +1,4 @@
-"""The plan of a deploy, as far as ports and users go: what is said of them, and who notices."""
+"""The plan of a deploy, as far as ports and users go: its texts, and the clients that notice."""
 
 from typing import Any
 

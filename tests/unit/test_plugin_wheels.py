@@ -1,4 +1,5 @@
-"""A plugin's file is somebody's: what is no wheel of its description is refused before anything of it is unpacked."""
+"""A plugin's file is untrusted: a file that is no wheel of its description is refused before anything of it is
+unpacked."""
 
 import hashlib
 import json

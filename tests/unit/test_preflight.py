@@ -198,7 +198,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         ({"listeners": (ListeningSocket(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
         ({"listeners": (ListeningSocket(8020, "systemd", "rigwright_listener-8020.service"),)}, [CUDA]),
         ({"listeners": (ListeningSocket(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
-        # systemd holds the port already: whoever has it on another address, as every local user can, is in nobody's way
+        # systemd holds the port already: a holder on another address, as every local user can be, does not collide
         (
             {
                 "listeners": (

@@ -138,9 +138,9 @@ MADE = [MORE, CODE, CHAT, SHARED]
             2,
             (SHARED, CODE, MORE),
         ),
-        # one of before they were written down: as whom it ran, nobody knows
+        # one of before they were written down: its user is unknown
         ([host_generation(1), host_generation(2, DIGEST, users=frozenset({CHAT}))], 2, ()),
-        # one without an instance runs as nobody
+        # one without an instance runs as user `nobody`
         ([host_generation(1, users=frozenset()), host_generation(2, DIGEST)], 2, (SHARED, CODE, MORE)),
     ],
 )

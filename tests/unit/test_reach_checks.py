@@ -1,4 +1,4 @@
-"""Who else leads to a rig's models: what the survey finds of it here, and what checks make of what it finds."""
+"""Other listeners that lead to a rig's models: the facts of the survey here, and the findings of checks."""
 
 import json
 import os
@@ -186,7 +186,7 @@ def red(survey: SurveyAnswers, of: Rig | None = None) -> dict[str, str]:
     given = {"rig": declared, "instance": declared.instances[0], "gateway": declared.gateway}
     modules = {checks.test_reach: (), checks.test_answers: ("S13",)}
     every = [red_checks(module, survey, unsupplied=names, **given) for module, names in modules.items()]
-    # nobody was asked anything here
+    # no process was asked anything here
     return {name: said for part in every for name, said in part.items() if name not in ("S05", "S06")}
 
 

@@ -1,4 +1,4 @@
-"""The deep re-hash, as the timer runs it: it finds what no record sees, and disturbs nobody."""
+"""The deep re-hash, as the timer runs it: it finds what no record sees, and disturbs no client."""
 
 import errno
 import hashlib

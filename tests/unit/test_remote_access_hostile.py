@@ -59,7 +59,7 @@ def test_a_host_that_says_anything_but_who_has_the_lock_is_not_heard_for_ever() 
 
 
 def talking(path: Path, said: bytes, capsys: pytest.CaptureFixture[str]) -> str:
-    """What somebody is told who asks a model that says this."""
+    """The output for a client of a model with this answer."""
     answering = engine(path, lambda taken: taken.sendall(EVENTS + said))
     with answering as place, pytest.raises(click.exceptions.Exit) as ended:
         chat._run_conversation(lambda: http_exchange.TargetConnection(place, 20), "key", "m", "hi")

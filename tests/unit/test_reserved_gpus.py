@@ -1,4 +1,4 @@
-"""Cards that are reserved for other work: no instance gets one, and who uses them is named, not fought."""
+"""Cards that are reserved for other work: no instance gets one, and their users are named and left alone."""
 
 import json
 from dataclasses import replace

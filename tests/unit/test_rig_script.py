@@ -61,7 +61,7 @@ esac
 
 
 class ProjectClone:
-    """A clone of the project that nobody ran anything in, on a machine of which a stand-in is the Python."""
+    """A clone of the project before its first run, on a machine of which a stand-in is the Python."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.log, self.programs = folder / "clone", folder / "log", folder / "bin"

@@ -21,7 +21,7 @@ from tests.unit.ssh_host import ShellHost
 from tests.unit.ssh_server import run_sshd
 
 REFUSED = "sudo: a password is required"
-# as pyinfra does when its own command line is imported, whoever has imported what before
+# as pyinfra does when its own command line is imported, after any other imports
 LATE = """
 from roles import root_shell
 import pyinfra_cli.main

@@ -1,4 +1,4 @@
-"""How keys and certificates reach a gateway's programs: brought whole, and given by root, who writes that down."""
+"""How keys and certificates reach a gateway's programs: brought whole, and given by root, with a record."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
     lying = host.credentials / "gateway-keys.json"
     assert (lying.read_text(), mode(lying), host.reloaded_units, quiet) == (KEYS, "600", [], [])
     assert host.carry_out(secrets.install_client_keys, file=str(file)) == []
-    # others who may read them are kept from it
+    # other readers are kept from it
     lying.chmod(0o644)
     assert host.carry_out(secrets.install_client_keys, file=str(file))
     assert mode(lying) == "600"
@@ -140,7 +140,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
     file.unlink()
-    # what it was not given is somebody else's, and goes
+    # a file that it was not given is foreign, and goes
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(RING.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
     host.carry_out(secrets.install_client_keys, file=str(file))

@@ -175,7 +175,7 @@ def test_the_unit_has_no_network_and_no_port_but_a_socket_in_a_folder_of_its_own
     assert values(text, "RestrictAddressFamilies") == ["AF_UNIX"]
     (folder,) = values(text, "RuntimeDirectory")
     assert f"/run/{folder}/api.sock" == one.socket == SOCKET
-    # nobody but the user, the group and root comes to the socket, which they may write to
+    # only the user, the group and root come to the socket, which they may write to
     assert (values(text, "RuntimeDirectoryMode"), values(text, "UMask")) == (["0700"], ["0007"])
     assert str(one.port) not in text
 

@@ -42,7 +42,7 @@ def at() -> Iterator[Path]:
 
 @pytest.fixture
 def server(at: Path) -> Iterator[LoopbackFileServer]:
-    """Who listens there."""
+    """The listener there."""
     with run_file_server(at) as found:
         at.chmod(0o777)
         yield found

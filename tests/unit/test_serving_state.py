@@ -1,4 +1,4 @@
-"""What the state script tells becomes values; what is not of its type is refused, whoever has written it."""
+"""The state script's output becomes values; a text that is not of its type is refused, from every author."""
 
 import json
 from typing import Any

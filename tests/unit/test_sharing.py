@@ -1,4 +1,4 @@
-"""Sharing weights: who may fetch what, as nginx and systemd are told, and what is left to do on a host."""
+"""Sharing weights: the allowed clients, as nginx and systemd have them, and the remaining steps on a host."""
 
 import hashlib
 import re

@@ -81,7 +81,7 @@ def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: st
 
 
 def test_what_there_is_now_keeps_within_the_budgets() -> None:
-    """Files that grew, or that nobody has recorded yet, are named where it does not."""
+    """Files that grew, or that have no record yet, are named where it does not."""
     record = DurationRecord.load()
     files = {str(path.relative_to(ROOT)): False for path in (ROOT / "tests/unit").glob("test_*.py")}
     there: dict[str, dict[str, bool]] = {"unit": {name: False for name in files if name not in record.programs}}

@@ -124,7 +124,7 @@ def test_it_is_the_same_but_for_its_name_its_socket_and_where_it_reads() -> None
     )
     leaves = [line for line in back.splitlines(keepends=True) if line.endswith("/chat/leave\n")]
     assert len(leaves) == 1
-    # its link first, then those who are answered
+    # its link first, then the clients that are still answered
     before, _, _ = back.partition(leaves[0])
     assert "ExecStop=-+" in before
     back = re.sub(r"# it can be stopped [^\n]*\n" + re.escape(leaves[0]), "", back)

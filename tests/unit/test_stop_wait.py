@@ -18,7 +18,7 @@ START = f"restart --no-block {CHAT}"
 
 @pytest.fixture
 def host(tmp_path: Path) -> HostFolder:
-    """A host that serves generation 1, with nobody on its ports and no process that anybody knows of."""
+    """A host that serves generation 1, with free ports and no other process."""
     made = HostFolder(tmp_path)
     made.write_generation(1, target_generation(two_instance_rig(sample_instance("chat"))))
     made.write_generation(

@@ -195,7 +195,7 @@ def test_a_variant_is_offered_where_it_can_be_declared(
         (None, (), None),
         (None, (1, 3), [1, 3]),
         ("llamacpp/two", (1,), [1]),
-        # what the instance gets although somebody has it is not reserved
+        # a card that the instance gets in spite of its user is not reserved
         ("llamacpp/two", (0, 1, 3), [3]),
         # the catalogue lacks the card
         (None, (4,), None),

@@ -1,4 +1,4 @@
-"""What lines of engines' logs betray, replayed as engines and those who run them have shown them."""
+"""Signs in lines of engines' logs, replayed as engines and their operators have shown them."""
 
 import re
 

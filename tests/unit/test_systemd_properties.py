@@ -58,7 +58,7 @@ def sent_calls(data: bytes) -> list[tuple[str, str, str]]:
 def systemd(
     folder: Path, answer: Callable[[int, tuple[str, str, str]], bytes], login: bytes = b"OK x\r\n"
 ) -> Iterator[list[bytes]]:
-    """Who listens in systemd's place, and answers each call; what it was sent."""
+    """A listener in systemd's place, which answers each call; the calls that it got."""
     heard: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "private"))

@@ -54,7 +54,7 @@ def test_what_is_as_it_was_at_a_glance_is_not_walked_through(tmp_path: Path, mon
     # what root writes there afterwards is no part of what is run
     (host.engine_tree / "tree").write_text("proven\n")
     assert host.pending_trees() == []
-    # of one in which something has come and gone nobody knows at a glance
+    # one that something has come into and gone from has an unknown state at a glance
     (host.engine_tree / "bin/new").touch()
     (host.engine_tree / "bin/new").unlink()
     with pytest.raises(pytest.fail.Exception, match="walked"):

@@ -267,7 +267,7 @@ def test_an_empty_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "key").write_text("\n")
     monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
     with pytest.raises(SystemExit, match="contains no key"):
-        launcher.Door(None)  # type: ignore[arg-type] # nobody gets so far
+        launcher.Door(None)  # type: ignore[arg-type] # the code does not get so far
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

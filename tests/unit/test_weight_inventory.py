@@ -1,4 +1,4 @@
-"""The look at a host's weights, on real folders: what is there, how it is known to be right, and who uses it."""
+"""The look at a host's weights, on real folders: the files, the proof that they are right, and their users."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Locks of what looks after weights: nobody but root can hold them, and who has to wait is told for whom."""
+"""Locks of the programs for weights: only root can hold them, and a waiting process learns of the holder."""
 
 import fcntl
 import os

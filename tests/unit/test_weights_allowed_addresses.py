@@ -25,7 +25,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives wha
 
 @pytest.fixture
 def inner() -> Iterator[LoopbackFileServer]:
-    """A service that only this host reaches, and that nobody has declared."""
+    """An undeclared service that only this host reaches."""
     with run_file_server() as made:
         made.serve("secret", complete_file(CONTENT))
         yield made
@@ -166,7 +166,7 @@ def test_a_process_that_is_held_connects_to_nothing_else(inner: LoopbackFileServ
 def test_curl_asks_nobody_for_the_address_again(
     host: WeightsFixture, inner: LoopbackFileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # a name that nobody knows but this lookup, which is asked once
+    # a name that only this lookup knows, which is asked once
     asked: list[Any] = []
     port = int(inner.url.rpartition(":")[2])
 

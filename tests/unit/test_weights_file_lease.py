@@ -1,4 +1,4 @@
-"""Files that somebody else has put there: nobody may change them once they count as verified."""
+"""Files from other users: they cannot be changed once they count as verified."""
 
 import ctypes
 import errno

@@ -1,4 +1,5 @@
-"""Whatever a server answers: fetchers refuse in their own way, write nowhere else, ask nobody else, and keep bounds."""
+"""With every answer of a server, fetchers refuse in their own way, write nowhere else, ask no other server, and keep
+bounds."""
 
 import hashlib
 import time
@@ -38,7 +39,7 @@ CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(100))
 WANTED = LockedFile("a/b/small-q4.gguf", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 MOST = 1 << 16
 """Bytes of a document here, so that what has no bound is seen soon."""
-# of what a socket and two buffers may hold that nobody has taken
+# bytes that a socket and two buffers may hold without a reader
 ON_THE_WAY = 24 << 20
 PACE = TransferLimits(tries=2, pause=0.0, retry_after=0.0, connect=2, seconds=1, longest=1, stall=0.0, begin=0.0)
 hostile = settings(
@@ -74,7 +75,7 @@ def spec() -> FetchSpec:
 
 
 def assert_contained(one: HostileServer, error: FetchRefused | None) -> None:
-    """Assert that nobody else was asked, and that a refusal can be printed."""
+    """Assert that no other server was asked, and that a refusal can be printed."""
     assert one.canaries == 0
     assert str(error or "").isprintable(), str(error)
 

@@ -1,4 +1,4 @@
-"""What a hub gives to whom: tokens of the program that brings weights, and what is said where one is missing."""
+"""The answers of a hub to each client: tokens of the program that brings weights, and the message for a missing one."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Bringing blobs of images from registries: who is asked for a token, who gets it, and what becomes of a wrong blob."""
+"""Bringing blobs of images from registries: which server is asked for a token, which one gets it, and what becomes of a
+wrong blob."""
 
 import base64
 import os

@@ -99,7 +99,7 @@ def generation_seal(folder: Path) -> str:
 
 
 def make_trees_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
-    """Make one. Only root gives files away: who makes this has them."""
+    """Make one. Only root gives files away: the caller has them."""
     if os.geteuid():
         monkeypatch.setattr(os, "chown", lambda *_, **__: None)
     made = TreesHost(root, {})

@@ -20,7 +20,7 @@ class ResourcePeak:
     """The highest that was seen."""
 
     disk_bytes: int = 0
-    """More than at the beginning, on the disk that the host's files lie on. Others who write there are counted, too."""
+    """More than at the beginning, on the disk that the host's files lie on. Other writers there are counted, too."""
     memory_bytes: int = 0
     """Of its processes' own (RssAnon and RssShmem, proc_pid_status(5)); not what the kernel keeps of files."""
 

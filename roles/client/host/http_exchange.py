@@ -35,7 +35,7 @@ class RequestTarget:
 
 
 class DeadlineReads:
-    """Has a socket read no longer than until a moment: a server that sends a byte now and then would be read for ever."""
+    """Bounds the time of all reads of a socket: a server that sends a byte now and then would be read for ever."""
 
     limit = until = math.inf
 

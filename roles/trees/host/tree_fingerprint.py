@@ -49,7 +49,8 @@ def fingerprint_tree(tree: Path, loose: Sequence[str] = (), shared: Sequence[Seq
     """SHA-256 of what find(1) tells of a tree, times of its folders included; empty where that fails.
 
     As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise
-    its state is unknown. something may have come and gone in a folder, or the folder may list what it has in another order.
+    its state is unknown: something may have come and gone in a folder, or the folder may list its contents in another
+    order.
 
     Args:
         tree: Its path.

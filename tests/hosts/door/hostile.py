@@ -1,4 +1,4 @@
-"""What nobody well-meaning sends, as bytes, and what they may get for it."""
+"""Requests that no well-meaning client sends, as bytes, and their answers."""
 
 import asyncio
 import gzip
@@ -85,7 +85,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400, 505}),
     "HTTP/3": (_line("POST /v1/chat/completions HTTP/3.0"), {400, 505}),
     "TLS to a plain port": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64, {CLOSED, 400}),
-    # who says how long the body is
+    # each way to state the length of a body
     "length and chunks": (_head(LENGTH, "Transfer-Encoding: chunked", body=b"0\r\n\r\n" + SMUGGLED), {400}),
     "chunks and length": (_head("Transfer-Encoding: chunked", LENGTH, body=b"0\r\n\r\n" + SMUGGLED), {400}),
     "two lengths": (_head(LENGTH, "Content-Length: 3"), {400}),
@@ -288,7 +288,7 @@ async def requests_one_behind_another_are_answered_in_turn(world: World) -> None
     said = [part[1:4] for part in body.split(b"HTTP/1.1")][1:]
     assert said == [b"404", b"200", b"200", b"200"], body
     assert world.reached() == 3
-    # many, of which nobody waits for one: none is lost to its engine, or stays
+    # many, without a reader for any: none is lost to its engine, or stays
     _, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(chat_request("tiny") * 200)
     await writer.drain()

@@ -1,4 +1,4 @@
-"""What is said on the way: headers, origins, metrics, TLS, and what is told to nobody."""
+"""Text on the way: headers, origins, metrics, TLS, and answers that stay inside."""
 
 import asyncio
 import json
@@ -298,7 +298,7 @@ async def who_was_led_here_by_a_name_of_his_own_reads_nothing(world: World) -> N
         for path in ("/v1/models", "/health"):
             asked = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
             assert (await world.ask(asked, world.port + 2))[0] == wanted, host
-            # who declares no name is called as his network calls him
+            # a box without a declared name has the name that its network gives it
             assert (await world.ask(asked))[0] == 200
     asked = posting(b'{"model":"tiny"}').replace(b"Host: box", b"Host: evil.example")
     assert (await world.ask(asked, world.port + 2))[0] == 421

@@ -20,7 +20,8 @@ from door.engines import Engine
 ALICE = "rw-" + "a" * 43
 OFTEN = "rw-" + "b" * 43
 THRIFTY = "rw-" + "c" * 43
-"""Keys: of one who may have eight requests under way, of one who may ask once a minute, and of one with few tokens."""
+"""Keys: of a client that may have eight requests under way, of one that may ask once a minute, and of one with few
+tokens."""
 # systemd's way to hand sockets over (sd_listen_fds(3)).
 HANDED = """
 import os, sys

@@ -33,7 +33,7 @@ SERVER = Path(__file__).with_name("server.py")
 REGISTRY_PORT = 5000
 REGISTRY = "/etc/docker/registry/config.yml"
 REPOSITORY = "vllm/stand-in"
-# A throwaway host is an overlay, in which nobody can make another one: what is installed lies on this machine's disk.
+# A throwaway host is an overlay, which cannot hold another one: installations lie on this machine's disk.
 SHARED_DISK_CHECKS = {"F03", "M05"}
 MODEL = vllm_model.NAME
 WEIGHTS = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))

@@ -47,7 +47,7 @@ SERIES = ("3.10", "3.11", "3.12", "3.13", "3.14")
 PYTHON = "3.10.20"
 """The catalogue's, which the channel says that its own is."""
 USER = "ops"
-"""Whom inventories log in as: may become root without a password."""
+"""The login user of inventories: may become root without a password."""
 INPUTS = """
 [inputs.driver-{system}]
 kind = "deb"

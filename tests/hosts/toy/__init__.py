@@ -1,4 +1,4 @@
-"""A kind of engine that nobody else knows: a small HTTP server with a worker, which says what it was started with.
+"""A kind of engine from outside Rigwright: a small HTTP server with a worker, which reports its command line.
 
 An inventory adds it with `from toy import KIND; register(KIND)`.
 """

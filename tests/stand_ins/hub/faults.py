@@ -171,7 +171,7 @@ class FaultRules:
             self._rules.append(rule)
 
     def clear_rules(self) -> None:
-        """All is well from the next answer on. What stalls is cut off: who asked may be gone long since."""
+        """All is well from the next answer on. A stalled answer is cut off: the client may be gone long since."""
         with self._lock:
             rules, self._rules = self._rules, []
         for rule in rules:

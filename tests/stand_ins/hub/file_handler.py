@@ -101,7 +101,7 @@ class FileRequestHandler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send_endless(self, content: bytes | Path) -> None:
-        """The file, and then more, until who asked hangs up."""
+        """The file, and then more, until the client hangs up."""
         self.close_connection = True
         self.send_response(200)
         self.end_headers()

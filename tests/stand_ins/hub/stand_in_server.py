@@ -140,7 +140,7 @@ class StandInServer:
     def throttle_bytes(self, count: int) -> None:
         """Count bytes that go out, and wait until they may."""
         with self._lock:
-            # before they go: who has them all finds them counted
+            # before they go: a client that has them all finds them counted
             self.sent_bytes += count
             if not self.bytes_a_second:
                 return
