@@ -135,7 +135,7 @@ def connection_data(file: str, name: str, connection: dict[str, object]) -> dict
 
 
 def _transport(sock: object, **options: object) -> object:
-    """What pyinfra connects with, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
+    """pyinfra's transport, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
     return import_module("roles.ssh_transport").pinned_transport(sock, **options)
 
 
@@ -202,7 +202,7 @@ def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:
     ]
     for name, data in group:
         told: Any = data["rig"]
-        # one that is refused, and only looked at, is told of none
+        # one that is refused, and only looked at, gets none
         if (rig := rigs.get(name)) and rig.monitoring and rig.monitoring.server:
             told["watched"] = watched
 
@@ -359,8 +359,8 @@ def load_for(what: LoadPurpose) -> Iterator[None]:
 @contextmanager
 def tolerate_problems() -> Iterator[list[Problem]]:
     """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: verbs that only read reach
-    their hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is
-    wrong with connections, and with the table of rigs itself, is refused as ever.
+    their hosts all the same. Their problems are in the list that is yielded, and `load` reports them again. Problems of
+    connections, and of the table of rigs itself, are refused as ever.
     """
     found: list[Problem] = []
     token = _TOLERATED.set(found)
@@ -371,7 +371,7 @@ def tolerate_problems() -> Iterator[list[Problem]]:
 
 
 def _collect_refusals(error: Invalid) -> list[Problem]:
-    """What of a rig's mistakes refuses it."""
+    """The mistakes of a rig that refuse it."""
     tolerated = _TOLERATED.get()
     if tolerated is None:
         return error.problems

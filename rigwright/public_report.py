@@ -32,7 +32,7 @@ def safe_version(text: str) -> str:
 
 
 def safe_prefix(pattern: re.Pattern[str], text: str) -> str:
-    """What a text begins with, as far as it is allowed."""
+    """The beginning of a text, as far as it is allowed."""
     found = pattern.match(text)
     return found[0] if found else WITHHELD
 
@@ -55,7 +55,7 @@ class ReportedSymptom:
 
 @dataclass(frozen=True)
 class ReportedCause:
-    """What `rigwright doctor` finds."""
+    """A cause that `rigwright doctor` finds."""
 
     id: str
     """Of the symptom."""
@@ -125,7 +125,7 @@ class ReportedBox:
 
 @dataclass(frozen=True)
 class ShippedNames:
-    """What we ship, and may be named."""
+    """The shipped names, which may be reported."""
 
     variants: Collection[str]
     engines: Collection[str]

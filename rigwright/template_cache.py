@@ -1,4 +1,4 @@
-"""What templates compile to, kept as Python keeps what modules compile to: in __pycache__, and made anew when stale."""
+"""Compiled templates, kept as Python keeps compiled modules: in __pycache__, and made anew when stale."""
 
 from __future__ import annotations
 

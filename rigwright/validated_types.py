@@ -135,7 +135,7 @@ FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z).{1,4096}
 
 
 def _json(value: object, *kinds: type) -> Any:
-    """What JSON makes of a value of these kinds; None of another one, and of what TOML has and JSON has not."""
+    """A value of these kinds in JSON; None for another one, and for values that only TOML has."""
     text = ""
     if isinstance(value, kinds) and not isinstance(value, bool):
         with suppress(TypeError, ValueError, RecursionError):
@@ -161,7 +161,7 @@ def _flag_value(value: object) -> str | bool:
 
 
 def _refuse_broken_json(value: object) -> None:
-    """Refuse a text that begins as a JSON object and is none."""
+    """Refuse a text that begins as a JSON object and is invalid."""
     if isinstance(value, str) and re.match(r"\s*\{(?![{%#])", value):  # Jinja begins so
         try:
             json.loads(value)

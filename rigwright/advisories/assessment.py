@@ -69,7 +69,7 @@ class DataSource:
     """Those that it is an export of."""
 
     def problem(self, today: date) -> str:
-        """Why its age is a problem; empty where it is none."""
+        """Why its age is a problem; empty where it is no problem."""
         if self.as_of is None:
             return "has no date: its age is unknown"
         days = (today - self.as_of).days
@@ -82,7 +82,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What is known of one rig."""
+    """The assessment of one rig."""
 
     rig: str
     findings: tuple[AdvisoryFinding, ...]

@@ -26,7 +26,7 @@ AGAIN = 30
 
 
 def spec_program_path(roots: Roots) -> str:
-    """What writes the spec of the cards."""
+    """The path of the program that writes the spec of the cards."""
     return f"{roots.config}/containers/refresh"
 
 

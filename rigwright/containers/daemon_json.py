@@ -19,8 +19,8 @@ Path = tuple[str, ...]
 PATH = "/etc/docker/daemon.json"
 LARGEST = 1 << 20  # bytes of it
 DEEPEST = 32  # tables in tables; dockerd's own options have four
-# What a daemon reads again when it is told to (docs.docker.com/reference/cli/dockerd, "Configuration reload behavior").
-# Features are among them, and that of CDI counts from the daemon's start alone.
+# The options that a daemon reads again on a reload (docs.docker.com/reference/cli/dockerd, "Configuration reload
+# behavior"). Features are among them, and that of CDI counts from the daemon's start alone.
 RELOADED = frozenset(
     {
         *("debug", "labels", "live-restore", "max-concurrent-downloads", "max-concurrent-uploads"),
@@ -31,12 +31,12 @@ RELOADED = frozenset(
 
 
 class UnreadableDaemonConfig(ValueError):
-    """What is there is no table of options."""
+    """The file is no table of options."""
 
 
 @dataclass(frozen=True)
 class DaemonRecord:
-    """What we have set, and what was there before."""
+    """The options that Rigwright has set, and their earlier values."""
 
     set: dict[Path, Any] = field(default_factory=dict)
     was: dict[Path, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def _parse_json(text: str) -> Any:
     """JSON as dockerd has it: none of what Python takes beside it, and nothing that is lost by being written again.
 
     Raises:
-        UnreadableDaemonConfig: it is none.
+        UnreadableDaemonConfig: it is invalid.
     """
     try:
         found = json.loads(text, object_pairs_hook=_table, parse_constant=_number, parse_float=_number)
@@ -131,7 +131,7 @@ def _number(text: str) -> float:
 
 
 def required_options(cards: tuple[Card, ...], containers: ContainersEntry | None) -> Options:
-    """What a rig asks of Docker's daemon."""
+    """The options that a rig needs of Docker's daemon."""
     if containers is None or "docker" not in containers.engines:
         return {}
     ours: Options = deepcopy(containers.daemon)
@@ -145,7 +145,7 @@ def required_options(cards: tuple[Card, ...], containers: ContainersEntry | None
 def merge_options(
     there: Options, ours: Options, before: DaemonRecord, absent: bool = False
 ) -> tuple[Options, DaemonRecord]:
-    """What the daemon's options come to, and what is then written down.
+    """The target options of the daemon, and the record of them.
 
     Options that Rigwright has set before and no longer asks for return to their earlier values, unless another program
     has changed them since.
@@ -195,7 +195,8 @@ def render_daemon_json(made: Options) -> str:
 def choose_reload_action(
     in_force: Options | None, made: Options, ours: Iterable[str]
 ) -> Literal["", "reload", "restart"]:
-    """What has a daemon take its options. When it takes those that its operator has written beside ours is his matter.
+    """The step by which a daemon reads its options. When it takes those that its operator has written beside ours is
+    his matter.
 
     Args:
         in_force: Those that it has; None if unknown.
@@ -211,7 +212,7 @@ def choose_reload_action(
 
 
 def _iterate_leaves(table: Options, above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """What is set: a table goes on, all else is set as a whole."""
+    """The settings of a table: nested tables are followed, all else is set as a whole."""
     for name, value in table.items():
         if isinstance(value, dict) and value:
             yield from _iterate_leaves(value, (*above, name))

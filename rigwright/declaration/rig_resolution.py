@@ -16,7 +16,7 @@ from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, is_run_as_root
 
 TABLE = "locks."
-"""What names of groups begin with in a rig's `allow`."""
+"""The prefix of names of groups in a rig's `allow`."""
 
 
 def refuse_inventory_locks(draft: RigDraft, features: Sequence[Feature]) -> None:

@@ -84,7 +84,7 @@ ENVIRONMENTS = EnvironmentInstaller()
 
 
 def find_installer(instances: tuple[Instance, ...], made: Installation) -> Installer:
-    """What installs an engine or an environment of a rig."""
+    """The installer of an engine or an environment of a rig."""
     engine = standalone_engines(instances).get(made.name)
     return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS
 
@@ -101,7 +101,7 @@ def _engine_values(rig: Rig) -> Mapping[str, object]:
 
 
 def _read_engine_facts(output: HostOutput) -> Mapping[str, object]:
-    # names that are none of ours are read as nothing
+    # other names are read as nothing
     return {
         "built_engines": frozenset(filter(None, output.all("engine"))),
         "unfit_engines": frozenset(filter(None, output.all("unfit"))),

@@ -141,7 +141,7 @@ def _is_model(name: str, model: str) -> bool:
 def _resolve_inputs(
     kind: Kind, engine: EngineKeys, catalog: Catalog, key: str, said: str, refuse: Refuse
 ) -> Mapping[str, locks.ArtefactKind]:
-    """What an engine is installed from: input of the catalogue -> the kind of its artefacts in the lock."""
+    """The inputs that an engine is installed from: input of the catalogue -> the kind of its artefacts in the lock."""
     if isinstance(kind, InstallingKind):
         return kind.inputs(engine)
     env = engine.environment or ""
@@ -206,7 +206,7 @@ def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str],
 
 
 def _declared_value(instance: Instance, key: str) -> object:
-    """What engine or variant has under a key of one of their tables."""
+    """The value of engine or variant under a key of one of their tables."""
     table, _, name = key.partition(".")
     if table == "variant":
         return getattr(instance.variant, name)

@@ -1,7 +1,7 @@
 """Whether an instance fits on its cards, by what the lock has of its weights.
 
-A first look, and never more than is needed for sure: weights and KV cache. What an engine computes with, CUDA and the
-driver take some of each card beside that, and layers do not divide evenly.
+A first look, and never more than is needed for sure: weights and KV cache. An engine's computation, CUDA and the driver
+take some of each card in addition, and layers do not divide evenly.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rigwright.supply.artefact import KvCacheSize
 
 GIB = 1 << 30
 MIB = 1 << 20
-STEP = 1024  # tokens; a context that fits is said in such steps
+STEP = 1024  # tokens; messages give a context that fits in such steps
 SOURCE = "only weights and KV cache"
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What an instance keeps on its cards."""
+    """The memory of an instance on its cards."""
 
     weights: int
     """Bytes."""

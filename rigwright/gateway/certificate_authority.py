@@ -49,7 +49,7 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        """What clients trust."""
+        """The certificate that clients trust."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     @property
@@ -123,7 +123,7 @@ def ensure_authority(folder: Path, now: datetime) -> Authority:
     """The one whose files lie in a folder; a new one where there is none.
 
     Raises:
-        BrokenAuthority: what lies there cannot be used.
+        BrokenAuthority: the files there cannot be used.
         OSError: it cannot be written.
     """
     key, certificate = folder / KEY, folder / CERTIFICATE
@@ -158,7 +158,7 @@ def load_authority(folder: Path, now: datetime) -> Authority | None:
 
 
 def _make_certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    # two of them in one list of a browser's are told apart
+    # the name distinguishes two of them in one list of a browser's
     name = _common_name(f"Rigwright gateways, {now:%Y-%m-%d}")
     return (
         x509.CertificateBuilder()

@@ -1,4 +1,4 @@
-"""What programs of many kinds are told to ask a rig: addresses, and a configuration for each."""
+"""Client configurations of many programs for a rig: addresses, and a configuration for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rigwright.model.instance import Instance
 VARIABLE = "RIGWRIGHT_API_KEY"
 """The variable of the environment from which programs of ours, and configurations, take the key."""
 NO_KEY = "none"
-"""What goes in the place of a key where none is looked at: most clients do not start without."""
+"""The placeholder for a key where none is checked: most clients do not start without."""
 QUESTION = [{"role": "user", "content": "Are you there?"}]
 
 
@@ -43,7 +43,7 @@ class ClientEndpoint:
 
     @property
     def key(self) -> str:
-        """What stands in a configuration where the key goes."""
+        """The text in the place of the key in a configuration."""
         return "YOUR-KEY" if self.keyed else NO_KEY
 
 

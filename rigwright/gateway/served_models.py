@@ -51,12 +51,12 @@ class GatewayModel:
 
 
 def offers_of(instances: tuple[Instance, ...], gateway: Gateway | None) -> tuple[GatewayModel, ...]:
-    """What a rig's gateway offers, by name; nothing without one."""
+    """The offers of a rig's gateway, by name; empty without one."""
     return resolve_models(gateway, instances) if gateway else ()
 
 
 def resolve_models(gateway: Gateway, instances: Sequence[Instance]) -> tuple[GatewayModel, ...]:
-    """What a gateway that was not refused offers, by name."""
+    """The offers of a gateway that was not refused, by name."""
     found = {one.name: one for one in instances}
     return tuple(
         GatewayModel(

@@ -46,7 +46,7 @@ class LockHolder:
 
 
 def render_holder_record(doing: str) -> str:
-    """What this process writes into a lock that it holds, as JSON on one line.
+    """The record that this process writes into a lock that it holds, as JSON on one line.
 
     Args:
         doing: The command or step.
@@ -72,7 +72,7 @@ def parse_holder(value: str) -> LockHolder:
 
 REMOVAL = "a removal is still running on this host; wait until it is done"
 SCHEMA: script_output.Schema = {"taken": (), "held": (parse_holder,), "removal": ()}
-"""What templates/deploy_lock/hold.sh.j2 and holder.sh.j2 tell."""
+"""The output of templates/deploy_lock/hold.sh.j2 and holder.sh.j2."""
 
 
 def describe_lock_refusal(output: Iterable[str]) -> str:

@@ -45,7 +45,8 @@ def optional(kind: Type, empty: object = "") -> Type:
 
 
 def tolerant(kind: Type, otherwise: object = "") -> Type:
-    """A type for what anybody on a host may have named: what is not of it is `otherwise`, and stops no look."""
+    """A type for names that any user of a host may have chosen: a text of another type is `otherwise`, and stops no
+    look."""
 
     def check(value: str) -> Any:
         try:
@@ -125,12 +126,12 @@ pci_id = matching(r"[0-9a-f]{4}:[0-9a-f]{4}", "vendor:device of a PCI device")
 
 @dataclass(frozen=True)
 class HostOutput:
-    """What a host has told: key -> one row of typed values each time that it was said."""
+    """The output of a host: key -> one row of typed values for each of its lines."""
 
     rows: dict[str, list[tuple[Any, ...]]]
 
     def many(self, key: str) -> list[tuple[Any, ...]]:
-        """All rows of a key, in the order in which they were told."""
+        """All rows of a key, in the order of the output."""
         return self.rows.get(key, [])
 
     def all(self, key: str) -> list[Any]:
@@ -138,7 +139,7 @@ class HostOutput:
         return [value for (value,) in self.many(key)]
 
     def one(self, key: str) -> Any:
-        """The value of a key that is told once, with one value.
+        """The value of a key with one row of one value.
 
         Raises:
             ValueError: it was not told, or more than once.
@@ -226,7 +227,7 @@ def _is_of_type(kind: Type, value: str) -> bool:
 
 
 SCHEMA: Schema = {"answer": (number, text)}
-"""What templates/look/together.sh.j2 tells: which script, and what it has printed."""
+"""The output of templates/look/together.sh.j2: which script, and its output."""
 
 
 def render_parallel(scripts: Sequence[str]) -> str:

@@ -14,11 +14,11 @@ from rigwright.supply.lock_inputs import GROUPED, Input, is_stand_in
 from rigwright.validated_types import CatalogName
 
 UNLOCKED = "is not locked"
-"""What is wrong with an input that the lock has nothing of."""
+"""The problem of an input that the lock does not have."""
 
 
 def describe_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
-    """What the lock has other than an input asks for: "" where they agree.
+    """The difference between the lock and an input: "" where they agree.
 
     Args:
         wanted: The input.

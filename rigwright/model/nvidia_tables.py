@@ -88,7 +88,7 @@ class Toolkit:
 
     @property
     def identity(self) -> str:
-        """What of it counts for what is compiled with it."""
+        """The part of it that counts for binaries that are compiled with it."""
         return self.folder.rpartition("/")[2] or self.version
 
 

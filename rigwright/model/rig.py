@@ -56,9 +56,9 @@ class Rig:
     bundle: Bundle | None
     """That bundle; None without one, while it is being made, and where it cannot be read."""
     bundle_faults: tuple[Problem, ...]
-    """What is wrong with it. A deploy is refused for that; looking, going back and removal need no bundle."""
+    """Its problems. A deploy is refused for that; looking, going back and removal need no bundle."""
     variants: tuple[VariantKeys, ...]
-    """All of the catalogue, whatever of it is served: what is compiled is the same for each of an engine's."""
+    """All of the catalogue, served or not: a build is the same for each of an engine's."""
     engine_artefacts: dict[str, tuple[Artefact, ...]]
     """Engine name -> what of the lock it is installed from."""
     tools: tuple[Artefact, ...]

@@ -162,7 +162,7 @@ def render_alertmanager(server: MonitoringServer, secrets: Mapping[str, str], ow
 
 
 def render_blackbox(owned: str) -> str:
-    """What the prober of gateways does.
+    """The settings of the prober of gateways.
 
     Args:
         owned: First line of files of ours.

@@ -1,4 +1,4 @@
-"""What watches on a host: its units and all that they read, as text."""
+"""The monitoring of a host: its units and all that they read, as text."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class PackagedProgram:
     floor: str
     """The oldest version whose settings are these: what Debian 12 has."""
     proof: str = ""
-    """What judges its settings before they count."""
+    """The program that judges its settings before they count."""
 
     @property
     def program(self) -> str:
-        """What is started."""
+        """The program of the unit."""
         return f"/usr/bin/{self.package}"
 
     @property
     def packaged_unit(self) -> str:
-        """What the package starts, on all addresses, as it is installed."""
+        """The unit that the package starts, on all addresses, as it is installed."""
         return f"{self.package}.service"
 
 
@@ -71,18 +71,18 @@ PACKAGED_PROGRAMS = {
         "prometheus-blackbox-exporter", "0.23.0", "prometheus-blackbox-exporter --config.check --config.file"
     ),
 }
-# Services that keep what they were told in a folder of their own.
+# Services that keep their data in a folder of their own.
 STATEFUL_PROGRAMS = ("prometheus", "alertmanager")
 # Of the host's memory at most: what Prometheus has in it grows with the number of figures, of the others it does not.
 MEMORY = {"prometheus": "50%"}
 MEMORY_OF_OTHERS = "512M"
-# Files open at once, each client's connection among them: Prometheus keeps what it was told in many.
+# Files open at once, each client's connection among them: Prometheus keeps its data in many.
 FILES, FILES_OF_OTHERS = {"prometheus": 16384}, 1024
 # Clients that ask Prometheus at once: a Grafana has a handful of connections, and 512 are its own default.
 CLIENTS = 64
 # Users that the scripts of their packages make, and leave behind (postinst and postrm of Debian 12).
 PACKAGED_USER = "prometheus"
-# What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
+# The collectors that alerts and dashboards need, and none that looks for programs or buses.
 COLLECTORS = (
     *("cpu", "diskstats", "filesystem", "hwmon", "loadavg", "meminfo", "netdev", "os", "pressure", "stat"),
     *("textfile", "timex", "uname", "vmstat"),
@@ -119,7 +119,7 @@ class MonitoringService:
 
     @property
     def kind(self) -> PackagedProgram:
-        """What program it is."""
+        """The kind of program."""
         return PACKAGED_PROGRAMS[self.name]
 
     @property
@@ -143,7 +143,7 @@ def monitoring_folder(roots: Roots) -> str:
 
 
 def data_folder(roots: Roots, name: str) -> str:
-    """Where a service keeps what it was told."""
+    """The folder of a service's data."""
     return f"{roots.state}/monitoring/{name}"
 
 

@@ -72,7 +72,7 @@ def parse_scrape_targets(file: str, name: str, data: object) -> tuple[ScrapeTarg
 
 
 def render_target_files(boxes: Iterable[ScrapeTarget]) -> dict[str, str]:
-    """What Prometheus is to ask: file below its folder of targets -> text, as `file_sd_configs` reads it."""
+    """The targets of Prometheus: file below its folder of targets -> text, as `file_sd_configs` reads it."""
     found: dict[str, list[dict[str, object]]] = {"node": [], "gpu": [], "gateway": [], "engine": [], "probe": []}
 
     def add(job: str, at: str, /, **labels: str) -> None:

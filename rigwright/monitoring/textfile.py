@@ -1,4 +1,4 @@
-"""What root leaves for node exporter in a box's folder of figures, each file by a rename, and how old it may be."""
+"""Files that root leaves for node exporter in a box's folder of figures, each file by a rename, and their age limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def render_check_metrics(
     advisories: Mapping[str, int] | None = None,
     changed: Mapping[str, int] | None = None,
 ) -> str:
-    """What the checks have found of a box, in Prometheus' text format.
+    """The results of the checks of a box, in Prometheus' text format.
 
     Args:
         finished: When, in seconds since 1970.

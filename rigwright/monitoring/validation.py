@@ -1,4 +1,4 @@
-"""What of a declared watching cannot be, looked at before any host is."""
+"""Problems of declared monitoring that are found before any host is asked."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def find_unreachable_boxes(file: str, rigs: dict[str, Rig]) -> list[Problem]:
 def find_monitoring_refusals(
     monitoring: Monitoring | None, facts: HostFacts, ours: Callable[[ListeningSocket], bool]
 ) -> list[str]:
-    """What of a host stands in the way: a process of another at an address that a service is to listen at.
+    """The obstacles of a host: a process of another at an address that a service is to listen at.
 
     Args:
         monitoring: The declared monitoring.

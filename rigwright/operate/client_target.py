@@ -29,7 +29,7 @@ class ClientTarget:
     at: str
     """The path of a unix socket, or ADDRESS:PORT."""
     model: str
-    """What requests name."""
+    """The model that requests name."""
     credential: str = ""
     """The file on the host whose only line is the API key: systemd hands it to the job; empty where there is none."""
     groups: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class ClientTarget:
     authority: str = ""
     """PEM of the issuer of the certificate that is shown there; TLS is spoken where it is given."""
     tls_name: str = ""
-    """What that certificate has to be for."""
+    """The name that the certificate has to be for."""
 
     def __repr__(self) -> str:
         return f"Place({self.name} at {self.at})"

@@ -48,7 +48,7 @@ CARDS = (f"--query-gpu={','.join(CARD_FIELDS)}", smi.FORMAT)
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a program has ended with."""
+    """The end of a program."""
 
     status: int
     out: str
@@ -113,7 +113,7 @@ class InstanceHealth:
     tokens_a_second: float | None = None
     """Made, during the look; None where that is not counted, or no request was open."""
     errors: tuple[str, ...] = ()
-    """What its log betrays, each with what helps."""
+    """The errors that its log betrays, each with its remedy."""
 
     @property
     def assessed(self) -> AssessedState:
@@ -224,7 +224,7 @@ def is_lasting(cause: Cause) -> bool:
 
 
 def describe_errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]:
-    """What lines betray, each once, the last first, with what helps."""
+    """The errors that lines betray, each once, the last first, with their remedies."""
     found: dict[Cause, str] = {}
     for line in reversed(lines):
         if (cause := find_cause(causes, line)) and is_lasting(cause) and (match := cause.regex.search(line)):

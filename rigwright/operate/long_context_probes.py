@@ -1,4 +1,4 @@
-"""What an instance has to bear: long prompts with something to find in them, long tool returns, tools, long answers.
+"""Stress tests of an instance: long prompts with something to find in them, long tool returns, tools, long answers.
 
 Probes, sizes and rules are club-3090's (scripts/verify-stress.sh and soak-test.sh at 4a29ab57), and the 178,000 tokens
 of a write-up of one RTX 5090. Every haystack has a salt, for one that an engine has in its prefix cache costs nothing.
@@ -37,7 +37,7 @@ ANSWER = 200  # tokens of a turn's answer
 
 @dataclass(frozen=True)
 class ProbeResult(ProbeFinding):
-    """What came of one probe."""
+    """The result of one probe."""
 
     prompt_tokens: int | None = None
     first_s: float | None = None
@@ -77,7 +77,7 @@ def prompt_timeout(tokens: int) -> float:
 
 
 def make_salt(seed: int) -> str:
-    """What no other haystack has in it."""
+    """A text that no other haystack has in it."""
     return f"{_seeded_random(seed).getrandbits(48):012x}"
 
 
@@ -212,7 +212,7 @@ def token_rate(found: ChatMessage) -> float | None:
 def assess_probe(
     probe: StressProbe, reply: Reply, word: str, cached: float | None, growth: float | None
 ) -> ProbeResult:
-    """What an answer to a probe comes to.
+    """The result of an answer to a probe.
 
     Args:
         probe: The probe.
@@ -277,7 +277,7 @@ class SoakTurn:
 
 
 def find_soak_problems(turns: Sequence[SoakTurn], growth: float | None, restarts: int, grows: bool) -> list[str]:
-    """What is wrong with a soak, a line each.
+    """The problems of a soak, a line each.
 
     Args:
         turns: In their order.

@@ -61,7 +61,7 @@ def find_missing_host_packages(rig: Rig, facts: HostFacts) -> tuple[str, ...]:
 
 
 def probe_values(rig: Rig) -> dict[str, object]:
-    """What the probe is asked about a rig's host: the values of its template."""
+    """The probe's questions about a rig's host: the values of its template."""
     values: dict[str, object] = {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
         "users": list(account_names(rig)),
@@ -100,7 +100,7 @@ SCHEMA: script_output.Schema = {
     "ledger_cut": (),
     "covered": (path,),
 }
-"""What the probe tells."""
+"""The output of the probe."""
 
 
 def parse(output: Iterable[str]) -> HostFacts:

@@ -35,7 +35,7 @@ from rigwright.weights.verification import REHASH_STAMP, render_rehash_units
 
 @dataclass(frozen=True)
 class TargetState:
-    """What a rig comes to on one host."""
+    """The target state of a rig on one host."""
 
     rig: Rig
     facts: HostFacts
@@ -48,7 +48,7 @@ class TargetState:
     driver: tuple[DriverFacts, DriverPlan] | None = None
     """The host's, and the one that it is to have; None where the driver is the operator's, or refused."""
     containers: tuple[ContainerFacts, ContainerPlan] | None = None
-    """What its host has for containers, and what it is to have; None where none are declared, or refused."""
+    """The containers of its host, and their target; None where none are declared, or refused."""
 
 
 def build_target_state(
@@ -57,7 +57,7 @@ def build_target_state(
     driver: tuple[DriverFacts, DriverPlan] | None = None,
     containers: tuple[ContainerFacts, ContainerPlan] | None = None,
 ) -> TargetState:
-    """What a rig comes to on a host.
+    """The target state of a rig on a host.
 
     Args:
         rig: What the host is to be.
@@ -99,8 +99,8 @@ SCAN_SCHEMA: script_output.Schema = {
         script_output.text,
     ),
 }
-"""What roles/trees/host/tree_records.py tells: which trees are there, of a generation with the digest that it says it
-has; and what is to be done, of which tree, and the first place in it."""
+"""The output of roles/trees/host/tree_records.py: which trees are there, of a generation with its own digest; and the
+steps, each with its tree and the first place in it."""
 
 
 def declared_trees(wanted: TargetState) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def declared_trees(wanted: TargetState) -> tuple[str, ...]:
 
 
 def scan_request(roots: Roots, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
-    """What the program that looks at them on the host is told.
+    """The request for the program that looks at them on the host.
 
     Args:
         roots: Directories on the host.
@@ -154,7 +154,7 @@ class OrphanedFiles:
 
 
 def list_orphans(rig: Rig) -> tuple[OrphanedFiles, ...]:
-    """What a host may have of a rig that was declared before, and does not keep."""
+    """The parts of an earlier declaration of a rig that a host may have, and does not keep."""
     gone = []
     if not rig.network.ca_certificates:
         gone.append(
@@ -185,7 +185,7 @@ def find_removed_units(found: ObservedServing, wanted: Generation) -> tuple[str,
 
 
 UNIT_SUFFIXES = (".service", ".socket")
-"""What systemd runs or holds for a unit; a target and a slice are nothing without those."""
+"""The suffixes of units that systemd runs or holds something for; a target and a slice are nothing without those."""
 
 
 def _list_orphaned_paths(rig: Rig) -> dict[str, object]:

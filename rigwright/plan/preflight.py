@@ -37,7 +37,8 @@ LISTED = 3
 
 
 def describe_shared_memory(instances: tuple[Instance, ...], facts: HostFacts) -> list[str]:
-    """What instances may keep in /dev/shm is memory: where there is less, they are killed in place of being refused."""
+    """The contents of /dev/shm are memory: where there is less than instances may keep there, they are killed in place
+    of being refused."""
     given = {one.name: size for one in instances if (size := kind_of(one).shared_memory(one))}
     kib = sum(memory_bytes(size, facts.memory_kib) for size in given.values()) // 1024
     if kib <= facts.memory_kib:
@@ -133,7 +134,7 @@ JOB_PREFIX = "rw-job-"
 
 
 def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
-    """What does not stand in the way but is worth knowing."""
+    """Facts worth knowing that refuse nothing."""
     found = []
     if facts.apt_lock_holder:
         ours = "Rigwright's own job " if facts.apt_lock_holder.startswith(JOB_PREFIX) else ""
@@ -169,7 +170,7 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def describe_variant_evidence(cards: tuple[Card, ...], instances: tuple[Instance, ...]) -> list[str]:
-    """What is known of the variants that it serves, a line an instance; of what was only parsed a warning says it."""
+    """The evidence of the variants that it serves, a line an instance; a warning names those that were only parsed."""
     return [
         f"{one.name}: {one.variant_name}: {describe_evidence(known, (cards[index].name for index in one.cards))}"
         for one in instances

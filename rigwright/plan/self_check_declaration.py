@@ -1,4 +1,4 @@
-"""What a box's check of itself compares the box with, as far as the box does not have it already.
+"""The declaration with which a box's check of itself compares it, as far as the box does not have it already.
 
 A generation's manifest and files, records of weights, the driver's record and markers of what was stopped by hand lie
 on the host: the program reads them there.

@@ -1,4 +1,4 @@
-"""What it takes to get a host from what it serves to a generation, and what nothing needs afterwards."""
+"""The way of a host from its serving state to a generation, and objects that nothing needs afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router)\.service")
 
 @dataclass(frozen=True)
 class ActivationGoal:
-    """What is to be served, as far as getting there goes."""
+    """The target of an activation."""
 
     number: int | None
     """Of its generation on the host; None where it is not written yet."""
@@ -33,7 +33,7 @@ class ActivationGoal:
 
 @dataclass(frozen=True)
 class Activation:
-    """What it takes to serve a generation. Units are named in the order in which they are dealt with."""
+    """The steps that make a generation serve. Units are named in the order in which they are dealt with."""
 
     stop: tuple[str, ...] = ()
     """Ours that are not declared, and those that hold what another one is to have."""
@@ -41,7 +41,7 @@ class Activation:
     await_: tuple[str, ...] = ()
     """On their way already."""
     free: tuple[UnitState, ...] = ()
-    """What those that run and are stopped or started again hold, and have to give back first."""
+    """The holdings of those that run and are stopped or started again, which have to give them back first."""
     release: tuple[str, ...] = ()
     """Socket units that listen where they must not."""
     listen: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ def _is_blocking(found: ObservedServing, name: str, others: list[UnitState]) -> 
 
 @dataclass(frozen=True)
 class Surplus:
-    """What nothing that is kept refers to."""
+    """Objects that nothing kept refers to."""
 
     generations: tuple[int, ...]
     paths: tuple[str, ...]
@@ -225,8 +225,8 @@ class Surplus:
 
 
 def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Collection[str]) -> Surplus:
-    """What can go once a generation is activated: all but the newest generations, what is damaged or never
-    served, and what only those referred to.
+    """The objects that can go once a generation is activated: all but the newest generations, damaged ones, those that
+    never served, and objects that only those referred to.
 
     Args:
         found: The host.

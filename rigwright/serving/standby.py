@@ -39,18 +39,18 @@ MORE = 1536 * MIB
 MOST = 15
 
 SCHEMA: script_output.Schema = {"memory": (number,), "card": (number, number, number)}
-"""What templates/look/room.sh.j2 tells: KiB that are available, and of each card its index, MiB that are free, and MiB
-that a unit has."""
+"""The output of templates/look/room.sh.j2: KiB that are available, and of each card its index, MiB that are free, and
+MiB that a unit has."""
 
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """What of a host's memory is free, bytes."""
+    """The free memory of a host, bytes."""
 
     memory: int
     """Of RAM, with what the kernel would give up."""
     cards: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """By index: what is free, and what the instance that runs has, which is free once it has ended."""
+    """By index: the free part, and the part of the running instance, which is free once it has ended."""
 
 
 def render_memory_query(instance: Instance) -> str:
@@ -147,7 +147,7 @@ class StandbyInstance:
     instance: str
     unit: str
     seat: str
-    """What the gateway's link to it is called."""
+    """The name of the gateway's link to it."""
     folder: str
     """Where it finds what it otherwise finds in the current generation."""
     text: str
@@ -176,7 +176,7 @@ def render_standby_drain(twin: Instance, seconds: int) -> str:
 def plan_standby(
     rig: Rig, instance: Instance, made: Installation, job: str, node: int | None = None
 ) -> StandbyInstance:
-    """What is started beside an instance of a rig that is to come.
+    """The standby instance next to one of a rig.
 
     Args:
         rig: The rig.
@@ -207,7 +207,7 @@ def plan_standby(
 def describe_downtime(
     gateway: Gateway | None, instance: Instance, start_seconds: float | None, refused: str
 ) -> Iterator[str]:
-    """What they notice, a line each.
+    """Its effects on them, a line each.
 
     Args:
         gateway: The declared gateway.

@@ -31,7 +31,7 @@ class WeightEntry:
     owner: int
     """A user's number."""
     state: str
-    """What a record says of it: size, mtime, ctime and inode."""
+    """Its state in a record: size, mtime, ctime and inode."""
 
     @property
     def size(self) -> int:
@@ -41,7 +41,7 @@ class WeightEntry:
 
 @dataclass(frozen=True)
 class WeightInventory:
-    """What a look at one host finds."""
+    """The findings of a look at one host."""
 
     root: str = "/srv/models"
     """Of all models."""
@@ -119,7 +119,7 @@ def render_weights_query(roots: Roots) -> str:
 _record = tolerant(RECORD)
 SCHEMA: script_output.Schema = {
     "now": (number,),
-    # of a file that anybody may have named; what cannot be written in one line is none of ours
+    # of a file with any name; one that cannot be written in one line is foreign
     "entry": (
         hexadecimal,
         number,
@@ -131,7 +131,7 @@ SCHEMA: script_output.Schema = {
     "wrong": (_record, free_text),
     "start": (matching(r"rigwright-[a-z0-9-]+\.service", "an instance's unit"), text),
 }
-"""What templates/probe/weights.sh.j2 tells."""
+"""The output of templates/probe/weights.sh.j2."""
 
 
 def parse_weight_inventory(roots: Roots, output: Iterable[str]) -> WeightInventory:
@@ -228,12 +228,12 @@ REMOVAL_SCHEMA: script_output.Schema = {
     "removed": (free_text,),
     "stays": (free_text,),
 }
-"""What templates/removal/model.sh.j2 tells."""
+"""The output of templates/removal/model.sh.j2."""
 
 
 @dataclass(frozen=True)
 class RemovalOutcome:
-    """What became of them."""
+    """The result of the removal."""
 
     refusal: str
     """Why nothing was done; empty where something was."""

@@ -21,7 +21,7 @@ PATH = f"{UNIT_FOLDER}/{SHARE_UNIT}"
 RECORD = (
     f"{STARTED_FROM_FOLDER}/{SHARE_UNIT}"  # what its process was started from; gone with a reboot, as everything there
 )
-# First line of both files. Instances' units have another: what has that one goes when no instance is called so.
+# First line of both files. Instances' units have another: a unit with that one goes when no instance is called so.
 OWNED = "# Written by rigwright to share weights; changes here are undone by the next deploy."
 # Files that are on their way, for hosts that would fetch them here. The only hidden file that is shared.
 PROGRESS = ".progress.json"

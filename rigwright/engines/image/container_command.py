@@ -28,7 +28,7 @@ from rigwright.supply import image_manifest
 from rigwright.system_calls import FORBIDDEN
 
 CRUN, SYSTEM_PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia-ctk"
-# What writes for it what podman would have written.
+# The program that writes for it what podman would have written.
 BUNDLE = Path(__file__).with_name("bundle.py").read_text()
 
 
@@ -62,8 +62,8 @@ def crun_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
 # Said by the program that makes the folder, for the next command of the unit.
 OWN_USER = ExpandedWord("--user=${RW_OWNER}")
 PODMAN = "/usr/bin/podman"
-# What podman reads of containers in place of the host's own settings, which could add mounts, devices, variables, and
-# programs that root runs for each container; where it is told nothing of these, it looks in the host's folders.
+# Settings that podman reads of containers in place of the host's own, which could add mounts, devices, variables, and
+# programs that root runs for each container; without these, it looks in the host's folders.
 SETTINGS = """[engine]
 cdi_spec_dirs = ["/run/cdi"]
 events_logger = "none"
@@ -158,7 +158,7 @@ def build_container(
     instance: Instance,
     made: Installation,
 ) -> ContainerSpec:
-    """What an instance runs in.
+    """The container of an instance.
 
     Args:
         roots: Directories on the host.

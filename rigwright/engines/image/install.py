@@ -1,4 +1,4 @@
-"""What an image is on a host: locked blobs, unpacked by skopeo into a store that podman only reads."""
+"""The installation of an image on a host: locked blobs, unpacked by skopeo into a store that podman only reads."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RECIPE = 1
 GROWN = 3.4
 # KiB that stay free while it is unpacked: what preflight leaves.
 RESERVE_KIB = 1 << 20
-# What the image is called in its store, and in the layout that it is unpacked from.
+# The name of the image in its store, and in the layout that it is unpacked from.
 REFERENCE = "localhost/rigwright:locked"
 # The store's folder in the installation's, and that of what is mounted over files of the image.
 STORE, CHANGED = "store", "changed"
 # Beside the folder of those: which folders of its layers hide what is below them.
 HIDING = "opaque.json"
-# What takes them out of the image, as text.
+# The program that takes them out of the image, as text.
 ORIGINALS = Path(__file__).with_name("originals.py").read_text()
 
 
@@ -46,7 +46,7 @@ class UnpackedImage(Installation):
     site: str = ""
     """Where they are in it."""
     by: ContainerRuntime = "podman"
-    """What units on its host start it by."""
+    """The runtime by which units on its host start it."""
 
     def patched_files(self, folder: str) -> dict[str, str]:
         """File of a host -> the path in the image that it is mounted over.
@@ -66,7 +66,7 @@ def plan_image(
     engine: ImageEngine,
     system: str = "",
 ) -> UnpackedImage:
-    """What an engine's image is on a host, the same bytes on each.
+    """The installation of an engine's image on a host, the same bytes on each.
 
     Args:
         instances: The declared instances.

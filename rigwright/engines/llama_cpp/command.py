@@ -26,12 +26,12 @@ SANDBOX = Sandbox(
     hidden=(("/etc/llama.cpp", "read by llama-server before its arguments (common/arg.cpp), and known to no digest"),),
 )
 METRICS, SLOTS, PROPERTIES = "/metrics", "/slots", "/props"
-# What browsers are told is closed, unless a variant says something of it.
+# Browsers are refused, unless a variant declares otherwise.
 CORS = frozenset({"cors-origins", "cors-methods", "cors-headers", "cors-credentials", "no-cors-credentials"})
 
 
 def key_options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
-    """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one."""
+    """The flags that an instance's keys set: option without its dashes -> value, or True for a bare one."""
     variant, snapshot = cast("LlamaVariant", instance.variant), cast("LlamaSnapshot | None", instance.known)
     made: dict[str, str | bool] = {part.option: roots.weight_path(part.files[0]) for part in instance.parts}
     made |= {

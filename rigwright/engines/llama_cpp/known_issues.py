@@ -1,4 +1,4 @@
-"""What is known to go wrong with instances of llama-server, and what they keep on cards.
+"""Known problems of instances of llama-server, and their memory on cards.
 
 Files are llama.cpp's at 0c1e570.
 """
@@ -75,7 +75,7 @@ def _split_and_in_ram(one: PlacedInstance) -> str:
 
 
 def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
-    """What an instance keeps on its cards; None where the lock has no headers of its model."""
+    """The memory of an instance on its cards; None where the lock has no headers of its model."""
     variant, flags = _llama_variant(one), _llama_variant(one).flags
     if ELSEWHERE & flags.keys():
         return None

@@ -87,7 +87,7 @@ def _has_prediction_layers(config: Mapping[str, Any]) -> bool:
 
 # EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py), of a server on cards of 70 GiB or more; smaller have less
 BATCHED_TOKENS = 8192
-# What a checkpoint's method may be read as instead (override_quantization_method() in
+# Methods as which a checkpoint's may be read instead (override_quantization_method() in
 # vllm/model_executor/layers/quantization/*.py)
 READ_AS: Mapping[str, tuple[str, ...]] = {
     "awq": ("awq_marlin", "moe_wna16"),

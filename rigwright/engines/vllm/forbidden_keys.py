@@ -1,4 +1,5 @@
-"""What a catalogue may not say by itself of vLLM, for it is data: programs, code, files, folders, servers, listeners.
+"""Keys of vLLM that a catalogue may not set by itself, for it is data: programs, code, files, folders, servers,
+listeners.
 
 vLLM imports what some options name, opens what others do, and so do the libraries that read its environment. Only what
 is a switch, a number, a registered name, or text that is known to name nothing outside of the model and its cards is
@@ -32,7 +33,7 @@ RESERVED: Mapping[str, str] = {
     **dict.fromkeys(("enable-prompt-embeds", "enable-mm-embeds"), "makes vLLM unpickle tensors from clients"),
     "trust-request-chat-template": "makes vLLM run templates from clients",
 }
-# What is an option by itself, and the beginning of one of those
+# An option by itself, and the beginning of one of those
 UNABBREVIATED_OPTION = "reasoning-parser"
 # Of options whose value is text, or whose JSON holds some: it names nothing but parts of the model and of the cards, or
 # is shown to clients.
@@ -162,7 +163,7 @@ def _find_naming_text(snapshot: VllmSnapshot, model: str, found: Any, place: str
 
     Args:
         snapshot: The version.
-        model: The configuration that it is; empty where it is none that is known.
+        model: The configuration that it is; empty where it is unknown.
         found: The JSON.
         place: Where it stands.
         known: Whether it stands in a configuration that is known: then text in it is the engine's, not the model's.

@@ -1,7 +1,7 @@
 """vLLM's own offline benches, with the options of `vllm serve` that they know: by an environment's Python, from its
 standard input: WHAT, then the options.
 
-What comes of it is the last line, as JSON.
+Its result is the last line, as JSON.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def plan_driver(
     )
 
 
-# What the release of a kernel tells of its maker, and no distribution's archive builds NVIDIA's modules for.
+# The makers that the release of a kernel names, for which no distribution's archive builds NVIDIA's modules.
 FOREIGN_KERNELS = (
     (r"-pve$", "Proxmox's (its headers are proxmox-default-headers)"),
     (r"-[0-9]{6}(rc[0-9]+)?-(generic|lowlatency)$", "a mainline build"),
@@ -198,7 +198,7 @@ def _find_obstacles(
     known: DriverTables,
     cards: tuple[DriverCard, ...],
 ) -> list[str]:
-    """What stands in the way of any driver."""
+    """The obstacles of every driver."""
     found = []
     others = describe_skipped_cards(facts, known)
     if not cards:

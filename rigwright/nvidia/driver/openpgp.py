@@ -37,7 +37,7 @@ def parse_openpgp_key(text: str) -> OpenpgpKey:
     """Read an armoured key.
 
     Raises:
-        ValueError: it is none, or holds more than one.
+        ValueError: it is invalid, or holds more than one.
     """
     if not _ARMOUR.fullmatch(text.replace("\r\n", "\n")):
         raise ValueError("is not an ASCII-armoured OpenPGP key")
