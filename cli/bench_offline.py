@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 LAST = 6
-"""Lines of what a bench said that are told where it fails: of vLLM, the end of a traceback."""
+"""Lines of a bench's output that a failure shows: of vLLM, the end of a traceback."""
 DecoratedVerb = Callable[..., Any]
 
 

@@ -57,7 +57,7 @@ FOLDERS = {
     "plugin": "plugins",
     "advisories": ADVISORIES,
 }
-# What hosts are told by, too, where a channel is.
+# Hosts, too, learn from it where a channel is.
 DEFAULTS_FILE = Path(roles.__file__).with_name("weights") / "host/defaults.py"
 
 

@@ -62,8 +62,8 @@ EXPECT_OPTION = click.option(
 def run_pyinfra(inventory: str, *options: str) -> int:
     """Run pyinfra's own command line over an inventory with our deploy, in this process; returns its exit status.
 
-    What its own main() does, but that an interrupt is no success and ends it wherever it is, and that Python keeps what
-    it compiled of the roles.
+    The work of its own main(), except that an interrupt is no success and ends it wherever it is, and that Python keeps
+    the compiled code of the roles.
     """
     import_speedups.speed_up_operations()
     import pyinfra
@@ -105,7 +105,7 @@ class RunRequest:
     expect: str = ""
     """The digest that locks and bundles must have; "" where any will do."""
     orders: Mapping[str, object] = field(default_factory=dict)
-    """What of rigwright.run_options is not said with these."""
+    """The members of rigwright.run_options that these do not set."""
 
     @property
     def pyinfra_data(self) -> dict[str, object]:
@@ -156,7 +156,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
 
         there = removal_preview.print_preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
         gone = {*rigs} - {*there}
-        # one that comes back meanwhile is none that was asked about
+        # one that comes back meanwhile was not in the question
         rigs = {name: rig for name, rig in rigs.items() if name in there}
         if question:
             click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)

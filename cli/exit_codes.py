@@ -26,7 +26,7 @@ def exit_on_interrupt(words: Callable[[], str] = str) -> None:
     can be in the middle of something.
 
     Args:
-        words: What is said then, on standard error; asked for as it happens.
+        words: The message on standard error; evaluated as it happens.
     """
     from gevent.monkey import get_original
 
@@ -53,7 +53,7 @@ EXIT_STATUS_HELP = (
 
 
 class InvalidRequest(click.ClickException):
-    """What was given is refused, before a host is looked at; click has this status for a command line."""
+    """The input is refused, before a host is looked at; click has this status for a command line."""
 
     exit_code = 2
 
@@ -67,7 +67,7 @@ class HostFailure(click.ClickException):
 
 
 class NotAsDeclared(HostFailure):
-    """What was asked for is not so."""
+    """The requested state does not hold."""
 
     exit_code = STATUS["not as declared"]
 

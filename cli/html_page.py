@@ -68,7 +68,7 @@ def describe_box(
     memory_kib: int | None = None,
     links: Mapping[tuple[int, int], str] | None = None,
 ) -> PicturedBox:
-    """The facts of a box: what it declares, and what its host tells.
+    """The facts of a box: its declaration, and its host's reports.
 
     Args:
         rig: The declaration.

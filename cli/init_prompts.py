@@ -31,7 +31,7 @@ Choice = TypeVar("Choice")
 
 @dataclass(frozen=True)
 class VariantRequest:
-    """What its operator has said of it."""
+    """The operator's options for it."""
 
     variant: str | None = None
     need: Need | None = None
@@ -48,7 +48,7 @@ class VariantRequest:
 def choose_variant(
     wish: VariantRequest, survey: BoxSurvey, catalog: Catalog, offered: Callable[[str], VariantOffer], *, asks: bool
 ) -> VariantOffer | None:
-    """What the box serves: what was asked for, what an answer says, or nothing yet.
+    """The variant of the box: the requested one, the answered one, or nothing yet.
 
     Args:
         wish: What was asked for on the command line.
@@ -58,7 +58,7 @@ def choose_variant(
         asks: Whether a person is there to answer.
 
     Raises:
-        click.ClickException: what was asked for does not fit the box; the text says why.
+        click.ClickException: the requested one does not fit the box; the text tells why.
     """
     if wish.variant is not None:
         one = offered(wish.variant)
@@ -174,7 +174,7 @@ class ServeRequest:
 def serve_box(box: ServeRequest) -> None:
     """Lock, validate, deploy, which has it answer a completion before it is kept, verify, and say where it is served.
 
-    What `check --serving` cannot pass is shown, and ends nothing: the box serves.
+    The failures of `check --serving` are shown, and end nothing: the box serves.
 
     Raises:
         cli.exit_codes.NotAsDeclared: one of these ended otherwise; the text says which, and what to run once that is

@@ -122,7 +122,7 @@ INTERRUPTED = "interrupted"
 
 
 class Closeable(Protocol):
-    """What runs on a host, and can be ended."""
+    """A program on a host that can be ended."""
 
     def close(self) -> None:
         """End it."""

@@ -1,4 +1,4 @@
-"""An inventory that a verb edits: what it comes to, what changes, and the file in its place, in one step."""
+"""An inventory that a verb edits: its new text, its changes, and the file in its place, in one step."""
 
 from __future__ import annotations
 

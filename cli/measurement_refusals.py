@@ -1,4 +1,4 @@
-"""What verbs that measure instances have in common: consent, what is refused, and where an engine tells its figures."""
+"""Common parts of verbs that measure instances: consent, refusals, and where an engine reports its figures."""
 
 from __future__ import annotations
 

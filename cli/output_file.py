@@ -21,7 +21,7 @@ def write_output(path: str | Path, text: str) -> None:
     A device or a pipe is written to as it is.
 
     Raises:
-        NotAsDeclared: it cannot be written; what was there is as it was.
+        NotAsDeclared: it cannot be written; the earlier file is as it was.
     """
     place = Path(path)
     try:

@@ -28,7 +28,7 @@ def is_interactive() -> bool:
 
 
 def describe_terminal() -> root_shell.OperatorTerminal:
-    """What a command on a host is to take for its own."""
+    """The environment of a command on a host."""
     return root_shell.OperatorTerminal(os.environ.get("TERM", "dumb"), *_terminal_size())
 
 

@@ -17,7 +17,7 @@ LEAST_BYTES = 10**6  # a smaller download is not listed
 
 @dataclass(frozen=True)
 class HostRecap:
-    """What a run did on one host."""
+    """The work of a run on one host."""
 
     host: str
     result: str

@@ -122,7 +122,7 @@ def _free_card_names(
 
 
 def card_names(card: Card, catalog: Catalog) -> frozenset[str]:
-    """What a catalogue calls a card, and nvidia-smi does."""
+    """The name of a card in a catalogue, and in nvidia-smi."""
     return frozenset(name for name, known in catalog.cards.items() if known == card) | {card.name}
 
 

@@ -26,14 +26,14 @@ BUDGETS = {"unit": 150, "test": 24 * 60, "all": 180 * 60}
 LONG_FILE = 3.0
 """Seconds over which a record has a file of unit tests in `programs`; what `all` alone runs does not count."""
 ALL_SUFFIX = " in all"
-"""What the entry of a file of unit tests ends with that is of those which run in `rigwright test all` alone."""
+"""The suffix of the entry of a file of unit tests for those which run only in `rigwright test all`."""
 MAX_ADDED_SECONDS = 60
 """Seconds that one change may add to `rigwright test`."""
 
 
 @dataclass(frozen=True)
 class RecordedDuration:
-    """What was recorded of a test, of a file of unit tests, of a fixture that tests share, or of a command."""
+    """The record of a test, of a file of unit tests, of a fixture that tests share, or of a command."""
 
     seconds: float
     before: float
@@ -161,7 +161,7 @@ class DurationRecord:
         return [f"{f}: {before[f]:.1f} s before, {now[f]:.1f} s now" for f in rows[:limit] if now[f] > before[f]]
 
     def budget_problems(self) -> list[str]:
-        """What is wrong with it: a line for each budget that is exceeded, and the files that grew most."""
+        """The problems of it: a line for each budget that is exceeded, and the files that grew most."""
         said = []
         for what, budget in BUDGETS.items():
             total = self.budgeted(what)
@@ -189,7 +189,7 @@ def mean_seconds(took: Mapping[str, RecordedDuration]) -> float:
 
 
 def group_name(name: str) -> str:
-    """What is not shared out any finer: tests of one file on one release, which have fixtures in common."""
+    """The smallest share: tests of one file on one release, which have fixtures in common."""
     file, _, test = name.removesuffix(ALL_SUFFIX).partition("::")
     release = next((one for one in SYSTEMS if one.startswith("debian-") and one in test), "")
     return f"{file} {release}"

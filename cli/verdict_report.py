@@ -30,7 +30,7 @@ class JUnitCase:
     suite: str
     """The host."""
     group: str
-    """What of it."""
+    """The part of it."""
     name: str
     seconds: float
     failure: str = ""

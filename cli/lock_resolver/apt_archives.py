@@ -133,7 +133,7 @@ class ArchivePackage:
 
 @dataclass(frozen=True)
 class ArchiveContents:
-    """What one archive has."""
+    """The contents of one archive."""
 
     place: str
     """Where it was read, for messages."""

@@ -26,7 +26,7 @@ RECORDS = 5000
 
 
 async def solve_request(asked: dict[str, Any]) -> dict[str, object]:
-    """What `channels` have for `specs`, `before` an instant or ever; without specs, what there is of `known`."""
+    """The answer of `channels` for `specs`, `before` an instant or ever; without specs, the packages of `known`."""
     client = Client.default_client(max_retries=2, timeout=60)
     gateway = rattler.Gateway(cache_dir=asked["cache"], client=client)
     channels = [rattler.Channel(one) for one in asked["channels"]]

@@ -51,7 +51,7 @@ class DownloadUnavailable(Exception):
 
 @dataclass(frozen=True)
 class FileContent:
-    """What a file is."""
+    """The content of a file."""
 
     sha256: str
     size: int
@@ -59,7 +59,7 @@ class FileContent:
 
 @dataclass(frozen=True)
 class RemoteFileFacts:
-    """What a server says of a file, without its bytes."""
+    """A server's facts about a file, without its bytes."""
 
     size: int | None
     sha256: str | None
@@ -69,7 +69,7 @@ class _Session(requests.Session):
     """One whose refusals are all requests' own."""
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Where an answer leads; what is no address is none that can be asked, and no error of a parser's."""
+        """The target of a redirect; a text that is no address cannot be asked, and is no error of a parser's."""
         try:
             target = super().get_redirect_target(resp)
             place = urlsplit(urljoin(resp.url, target or ""))
@@ -154,7 +154,7 @@ def _content_length(answer: requests.Response) -> int | None:
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         return None
     length = answer.headers.get("Content-Length", "")
-    # a number of more digits is none of bytes, and of thousands Python makes none
+    # a number of more digits counts no bytes, and Python parses none of thousands
     return int(length) if re.fullmatch("[0-9]{1,18}", length) else None
 
 
@@ -182,7 +182,7 @@ def hash_file(path: Path, report: ProgressReport) -> FileContent:
 def fetch_file(
     session: requests.Session, url: str, report: ProgressReport, into: BinaryIO | None = None, most: int | None = None
 ) -> FileContent:
-    """Fetch a file to hash it. What was cut goes on where it was, if it is still the same file.
+    """Fetch a file to hash it. A download that was cut goes on where it was, if it is still the same file.
 
     Args:
         session: As `session` makes it.

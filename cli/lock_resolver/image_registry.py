@@ -1,4 +1,4 @@
-"""Registries of container images: what a tag is now, by OCI's distribution protocol."""
+"""Registries of container images: the present image of a tag, by OCI's distribution protocol."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class ImageResolver:
         return known
 
     def _answer_challenge(self, place: RegistryRepository, asked: str) -> str:
-        """What is shown to a registry that has asked for it."""
+        """The answer to a registry's challenge."""
         scheme, _, rest = asked.partition(" ")
         said = dict(_PART.findall(rest))
         realm, own = said.get("realm", ""), f"Basic {place.login}" if place.login else ""
@@ -162,7 +162,7 @@ class ImageResolver:
 
 
 def describe_image_changes(registries: ImageResolver, wanted: LockInput, rows: Sequence[Artefact]) -> list[str]:
-    """What of a locked image is another one now, a line each.
+    """The parts of a locked image that have changed, a line each.
 
     Raises:
         DownloadUnavailable: no registry has it, or none answers.

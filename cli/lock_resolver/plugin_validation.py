@@ -29,7 +29,7 @@ from roles.envs.host.tree import EnvironmentRejected
 
 @dataclass
 class PluginInspection:
-    """What was found in plugins."""
+    """The findings in plugins."""
 
     problems: list[Problem] = field(default_factory=list)
     """Why one is not what its description says, or not for the environment that names it."""
@@ -162,7 +162,7 @@ def _plugin_file(resolver: LockResolver, row: Artefact, folder: Path) -> Path:
 def missing_requirements(
     requires: Iterable[str], versions: Mapping[str, str], python: Mapping[str, str]
 ) -> Iterator[str]:
-    """What a plugin needs and its environment has not, a line each: nothing is installed for it.
+    """The packages that a plugin needs and its environment lacks, a line each: nothing is installed for it.
 
     Args:
         requires: Its requirements, as it writes them.
