@@ -33,7 +33,7 @@ from roles.operations.facts import ChannelFact
 from roles.operations.files import TextFile, make_directories, write_text_files
 from roles.operations.jobs import JobDoneFact, ensure_job, sent_files_folder
 
-# What runs on hosts; it imports nothing but itself and the standard library.
+# The programs for hosts; they import only each other and the standard library.
 PROGRAMS = Path(__file__).with_name("weights") / "host"
 
 
@@ -111,7 +111,7 @@ def ensure_fetched(
 
 
 def render_wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: str) -> dict[str, object]:
-    """What templates/jobs/wheels.sh.j2 is rendered with, in a job that installs wheels.
+    """The values of templates/jobs/wheels.sh.j2 in a job that installs wheels.
 
     Args:
         rig: The rig; the programs are on its host.
@@ -158,7 +158,7 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
 
 
 def _unverified_artefacts(rig: Rig, artefacts: Sequence[Artefact]) -> list[Artefact]:
-    """What a bundle has to send: a job that was ended may have verified some of many files before."""
+    """The files that a bundle has to send: a job that was ended may have verified some of many files before."""
     if len(artefacts) == 1:
         return list(artefacts)
     names = [recorded_file(rig.roots, artefact).record for artefact in artefacts]

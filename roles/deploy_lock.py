@@ -98,7 +98,7 @@ def _read_refusal(channel: Channel) -> str:
 
 
 def _describe_denial(complaint: str) -> str:
-    """What a host that gives no deploy lock to anybody has said."""
+    """The message of a host that gives no deploy lock."""
     if words := root_shell.describe_sudo_denial(complaint.encode()):
         return f"{root_shell.ROOT_DENIAL} ({words})"
     words = free_text(complaint.strip()) or "no answer"

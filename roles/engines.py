@@ -25,7 +25,7 @@ from roles.rig_lookup import DeployContext, role
 SUPERVISOR = Path(__file__).with_name("operations") / "job_step_limits.py"
 """The program that ends a step at limits that systemd does not know."""
 
-# What puts environments together on hosts, and judges them: sent there as texts.
+# The programs that put environments together on hosts, and judge them: sent there as texts.
 PROGRAMS = Path(__file__).with_name("envs") / "host"
 
 

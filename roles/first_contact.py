@@ -95,7 +95,7 @@ def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> b
         sudo: Look as root, through sudo.
 
     Raises:
-        HostKeyUnavailable: no connection, no password-less sudo, or an answer that is none.
+        HostKeyUnavailable: no connection, no password-less sudo, or an invalid answer.
     """
     hint = "; allow the user sudo without a password, or use --no-sudo" if sudo else ""
     silence_paramiko_log()

@@ -31,7 +31,7 @@ def preflight(run: HostRun) -> DeployContext | None:
     No operation: a plan must say the same, and end the same way, as a run.
 
     Returns:
-        What its roles need; None after failing this host, and only this one.
+        The target state that its roles need; None after failing this host, and only this one.
     """
     rig, options = run.rig, run.options
     upgrading = options.verb == "upgrade"

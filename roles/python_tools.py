@@ -1,4 +1,4 @@
-"""Role tools: what a host needs in Python, from hashed wheels."""
+"""Role tools: the Python packages that a host needs, from hashed wheels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roles.artefact_fetch import install_fetch_programs, job_wheels_folder, rend
 from roles.operations.jobs import ensure_job
 from roles.rig_lookup import DeployContext, role
 
-# What judges wheels on hosts before one is installed.
+# The program that judges wheels on hosts before one is installed.
 _PROGRAMS = Path(__file__).with_name("envs") / "host"
 _JUDGING = ("lists", "plugins", "tree", "wheels")
 

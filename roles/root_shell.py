@@ -19,8 +19,8 @@ from roles.login_shell import render_line, render_terminal_line
 LIMIT = 3600.0
 # seconds until a host has opened a session and taken its command
 OPENING = 60.0
-# bytes a second that go either way at least, beyond the seconds of a limit: what the last source of a file has to keep
-# to, too (roles/weights/host/spec.py). One that sends a byte a minute would be waited for without end
+# bytes per second that go either way at least, beyond the seconds of a limit: the rate of the last source of a file,
+# too (roles/weights/host/spec.py). One that sends a byte a minute would be waited for without end
 LEAST = 1024
 # bytes of an answer: a host that is taken over may send as long as it is read
 MOST = 256 << 20
@@ -87,13 +87,13 @@ class RootCommandFailed(Exception):
 
 
 def strip_control_characters(text: str) -> str:
-    """What a host has written, without what could write elsewhere on a terminal than where it belongs."""
+    """A host's output, without characters that could write elsewhere on a terminal than where it belongs."""
     return "\n".join(map(printable, text.splitlines()))
 
 
 @dataclass(frozen=True)
 class RootCommandResult:
-    """What a command ended with."""
+    """The end of a command."""
 
     status: int
     """Its exit status; -1 where a signal has ended it."""
@@ -197,8 +197,8 @@ def run_command(
         whole: Seconds for all of it, however much comes.
         most: Bytes of its output.
         rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left
-            out. It has no more of a line than `most`, and none where the command ends before. What this raises is
-            raised here.
+            out. It has no more of a line than `most`, and none where the command ends before. Errors of this are raised
+            here.
         heard: Gets each line that it prints after that, as soon as it is whole.
 
     Raises:
@@ -245,7 +245,7 @@ def run_command(
 
 
 def describe_sudo_denial(complaint: bytes) -> str:
-    """What sudo has said of a command that it did not run; empty where it has said nothing."""
+    """sudo's message about a command that it did not run; empty where it has none."""
     lines = complaint.decode(errors="replace").splitlines()
     # as sudo begins its lines, also in other languages; and as a shell that finds none
     words = next((line.strip() for line in lines if "sudo: " in line), "")

@@ -1,4 +1,4 @@
-"""A client on a host: a job there that asks one place what it is told to, and says what came, as it comes.
+"""A client on a host: a job there that sends requests to one place, and reports the answers as they come.
 
 On the engine's own socket nothing of the network is measured. The job is a transient unit without rights, whose user
 exists for as long as it does; systemd hands it the API key. It ends with the connection over which it gets its orders,
@@ -48,11 +48,11 @@ BUSY = (429, 503)
 
 
 class ClientJobLost(Exception):
-    """The job, or the way to it, is gone; what it had said until then counts."""
+    """The job, or the way to it, is gone; its output until then counts."""
 
 
 class ClientJobFailed(Exception):
-    """The job could not do what it was told."""
+    """The job could not do its work."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class HostClient:
         self.close()
 
     def close(self) -> None:
-        """End the job, whatever it is doing; what waits for it is told that it is lost."""
+        """End the job, whatever it is doing; its waiting callers learn that it is lost."""
         if self._channel is None:
             return
         self._lost = self._lost or "the job was ended"
@@ -256,7 +256,7 @@ class HostClient:
             raise ClientJobFailed(free_text(found.why))
 
     def _read_messages(self, channel: Channel) -> None:
-        """Sort what the job says by what it is said of, until it says no more."""
+        """Sort the job's messages by their subject, until its end."""
         why = ""
         try:
             channel.settimeout(None)

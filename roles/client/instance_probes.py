@@ -38,7 +38,7 @@ SOON = 5.0  # seconds for what an engine has counted
 
 
 def collect_metrics(client: HostClient, instance: Instance, service: ServiceSpec) -> EngineMetrics | None:
-    """What an engine has counted; None where it does not tell.
+    """The counts of an engine; None where it has none.
 
     Raises:
         roles.client.ClientJobLost: the job is gone.
@@ -82,7 +82,7 @@ def verify_instance(
         counting: A client that its engine tells what it counts, where `client` comes through a gateway.
 
     Raises:
-        roles.client.ClientJobLost: the job or the connection is gone; what was yielded stays true.
+        roles.client.ClientJobLost: the job or the connection is gone; the yielded values stay true.
     """
     seen = AnswerContext(instance, client.place.model)
     say(SERVER.title)
@@ -206,7 +206,7 @@ class StressTarget:
         """All of them, one after the other.
 
         Raises:
-            roles.client.ClientJobLost: the job is gone; what was yielded stays true.
+            roles.client.ClientJobLost: the job is gone; the yielded values stay true.
         """
         self.calibrate()
         able = kind_of(self.instance).abilities(self.instance)

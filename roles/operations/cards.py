@@ -30,7 +30,7 @@ from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 
 
 class LiveCardsFact(FactBase[CardFacts]):
-    """What the cards are set to, in one command."""
+    """The settings of the cards, in one command."""
 
     def command(self, script: str) -> ReadOnlyScript:
         """The script of rigwright.nvidia.cards.card_facts."""
@@ -91,7 +91,7 @@ def _is_record_current(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | N
 
 
 def _render_cards_record(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: CardFacts) -> str | None:
-    """What is to be written down; None where nothing is."""
+    """The record; None where nothing is to be recorded."""
     if plan and facts:
         return render_driver_record(plan, facts, now)
     return render_cards_record(now) if rig.driver.sets_cards else None
@@ -128,7 +128,7 @@ def _read_live_cards(rig: Rig, shell: ReconnectingShell) -> CardFacts:
 
 
 def _step_order(step: str) -> tuple[int, str]:
-    # persistence before power: without it a card forgets what it was told
+    # persistence before power: without it a card forgets its settings
     verb = step.partition(" ")[0]
     return ("reload", "enable", "restart", "sysctl").index(verb), step
 

@@ -24,7 +24,7 @@ Commands = Generator[FunctionCommand, None, None]
 
 
 class ContainersFact(FactBase[ContainerFacts]):
-    """What a host has for containers, in one command."""
+    """The containers of a host, in one command."""
 
     def command(self, script: str) -> StringCommand:
         """The probe."""
@@ -39,7 +39,7 @@ class ContainersFact(FactBase[ContainerFacts]):
 
 
 def read_container_facts(rig: Rig) -> ContainerFacts | None:
-    """What the running deploy's host has; None where looking failed, and with it this host."""
+    """The containers of the running deploy's host; None where looking failed, and with it this host."""
     facts: ContainerFacts | None = host.get_fact(
         ContainersFact, script=container_facts.render_probe(rig.roots, rig.cards, rig.containers, rig.container_supply)
     )

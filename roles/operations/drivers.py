@@ -109,7 +109,7 @@ KEPT = 2  # drivers whose package files stay: the one that is installed, and the
 
 
 class DriverFact(FactBase[DriverFacts]):
-    """What driver a host has, in one command."""
+    """The driver of a host, in one command."""
 
     def command(self, script: str) -> StringCommand:
         """The driver probe."""
@@ -133,7 +133,7 @@ def read_driver_facts(rig: Rig) -> DriverFacts | None:
 def install_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: bool = False) -> Commands:
     """Bring the driver's packages, their holds, modules for the kernels that run now and next, and files to keep.
 
-    What apt would do is judged before it does anything.
+    apt's plan is judged before it does anything.
 
     + rig: the rig
     + wanted: the driver
@@ -210,7 +210,7 @@ class _DriverRun(PackageRun):
         self.wanted, self.consent, self.store = wanted, consent, store_folder(rig.roots)
 
     def read_facts(self) -> DriverFacts:
-        """What is there now."""
+        """The present state."""
         return driver_facts.parse(self.shell.run(driver_facts.render_probe(self.rig.roots, self.rig.toolkit)))
 
     def render_job_script(self, template: str, unit: str, **values: object) -> str:

@@ -65,7 +65,7 @@ RUNTIMES = {GATEWAY: RUNTIME, ROUTER: ROUTER_RUNTIME}
 
 
 class ServingStateFact(FactBase[ObservedServing]):
-    """What the host serves, in one command."""
+    """The serving state of the host, in one command."""
 
     def command(self, config: str, software: str, starts: str, builds: str, ledger: str) -> ReadOnlyScript:
         """templates/generation/state.sh.j2."""
@@ -80,7 +80,7 @@ class ServingStateFact(FactBase[ObservedServing]):
 
 
 class FreeMemoryFact(FactBase[FreeMemory]):
-    """What of the host's memory is free."""
+    """The free memory of the host."""
 
     def command(self, script: str) -> ReadOnlyScript:
         """templates/look/room.sh.j2."""
@@ -95,7 +95,7 @@ class FreeMemoryFact(FactBase[FreeMemory]):
 
 
 def read_serving_state(rig: Rig) -> ObservedServing:
-    """What the host of the running deploy serves now.
+    """The serving state of the host of the running deploy.
 
     Raises:
         FactUnavailable: that is not known.
@@ -280,7 +280,7 @@ def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Gen
         return
     for number in gone.generations:
         logger.info(f"{host.print_prefix}removing generation {number}")
-    # generations first: what is left of them would refer to what is gone
+    # generations first: the remaining ones would refer to missing objects
     for number in gone.generations:
         yield StringCommand("rm -rf", QuoteString(f"{rig.roots.generations}/{number}"))
     for path in gone.paths:

@@ -64,7 +64,7 @@ def _is_as_declared(entry: PathEntry, key: str | None) -> bool:
 
 
 class GatewaySecretsFact(ChannelFact[GatewaySecretFacts]):
-    """What lies there, and what was given of it."""
+    """The secrets that lie there, and those that were given."""
 
     default = GatewaySecretFacts
 
@@ -162,8 +162,8 @@ def install_certificates(
 ) -> Generator[StringCommand, None, None]:
     """Bring listeners their certificates; the operator's own authority makes one where it is lacking or about to end.
 
-    What neither the rig nor a generation on the host has any more goes. Clients of a certificate notice nothing: nginx
-    is given them by `credentials_given`.
+    Certificates that neither the rig nor a generation on the host has any more go. Clients of a certificate notice
+    nothing: nginx is given them by `credentials_given`.
 
     + inventory: the inventory's path, for messages
     + roots: paths on the host
@@ -230,5 +230,5 @@ def reload_credentials(roots: Roots) -> Generator[StringCommand, None, None]:
 
 
 def _render_failure(why: str) -> StringCommand:
-    """What ends the run of this host, and no other's, with its reason."""
+    """The end of the run of this host, and no other's, with its reason."""
     return StringCommand("echo", QuoteString(why), ">&2; false")

@@ -33,7 +33,7 @@ SCHEMA: script_output.Schema = {
     "joined": (script_output.word,),
     "open": (script_output.word,),
 }
-"""What templates/look/passwd.sh.j2 tells."""
+"""The output of templates/look/passwd.sh.j2."""
 
 
 class PasswdFact(ChannelFact[dict[str, LoginAccount]]):

@@ -28,7 +28,7 @@ JOB = "rw-job-trees"
 
 @dataclass(frozen=True)
 class PendingTree:
-    """What is to be done about a tree."""
+    """The pending work on a tree."""
 
     what: str
     tree: str
@@ -43,7 +43,7 @@ class TreeFacts:
     there: dict[str, str] = field(default_factory=dict)
     """Tree -> for a generation, the digest of what it says of itself."""
     pending: tuple[PendingTree, ...] = ()
-    """What of them is not as it was recorded."""
+    """The parts of them that differ from the record."""
 
 
 class TreesFact(ChannelFact[TreeFacts]):

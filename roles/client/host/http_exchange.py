@@ -169,18 +169,18 @@ def receive_piece(answer: http.client.HTTPResponse) -> bytes:
         TimeoutError: nothing comes in time.
         http.client.IncompleteRead: it ends before it is whole.
     """
-    # Python 3.13 closes the connection with the last byte of an answer whose length was said
+    # Python 3.13 closes the connection with the last byte of an answer with a Content-Length
     if answer.isclosed():
         return b""
     piece = answer.read1(PIECE)
-    # read1 takes the end of the connection for that of an answer whose length was said
+    # read1 takes the end of the connection for that of an answer with a Content-Length
     if not piece and answer.length:
         raise http.client.IncompleteRead(b"")
     return piece
 
 
 def parse_events(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, str]]:
-    """What follows `data:`, with when its line was whole; comments and empty lines are left out."""
+    """The text after `data:`, with the time when its line was whole; comments and empty lines are left out."""
     begun: list[bytes] = []
     for at, piece in pieces:
         first, *more = piece.split(b"\n")

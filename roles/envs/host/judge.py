@@ -44,9 +44,10 @@ from .wheels import find_surplus, find_surplus_conda, parse_requires
 
 COMPILED = re.compile(r"(.*/)?__pycache__/([^/]+)\.cpython-[0-9]+(?:\.opt-[12])?\.pyc")
 WRITTEN = re.compile(r"bin/[^/]+|include/.+|lib/python3\.[0-9]+/site-packages/[^/]+\.dist-info/[^/]+")
-"""What installing a wheel writes that is not in it as it is: programs, headers, and what is said of the installing."""
+"""The files that installing a wheel writes and that are not in it as they are: programs, headers, and the record of the
+installation."""
 BESIDE = ("CACHEDIR.TAG", "conda-meta/history")
-"""What py-rattler writes beside packages."""
+"""The files that py-rattler writes next to packages."""
 
 
 def validate_environment(
@@ -84,7 +85,7 @@ def validate_environment(
         )
     for name, content in plan["texts"].items():
         listed[name] = {hashlib.sha256(content.encode()).hexdigest()}
-    # programs that a distribution has are written when it is installed, and so is what is said of that
+    # a distribution writes programs when it is installed, and so the record of that
     listed |= {path: {digest} for path, digest in written.items() if path not in listed and WRITTEN.fullmatch(path)}
     wrong += _find_unlisted_files(tree, listed)
     if wrong:
@@ -153,7 +154,7 @@ def _find_files_of_other_wheels(patches: Iterable[Mapping[str, Any]], wheels: Ma
 
 
 def _find_shadowed_targets(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:
-    """What of a patch is never run, as Python imports something else in its place."""
+    """The files of a patch that never run, as Python imports another one in their place."""
     paths = tuple(there)
     for path, pattern in patch["shadows"].items():
         for other in filter(re.compile(pattern).fullmatch, paths):
@@ -161,7 +162,7 @@ def _find_shadowed_targets(patch: Mapping[str, Any], there: Iterable[str]) -> It
 
 
 def _find_unlisted_files(tree: FolderTree, listed: Mapping[str, set[str]]) -> Iterator[str]:
-    """What is there and should not be, and what lacks."""
+    """Surplus and missing files."""
     for path, digests in sorted(listed.items()):
         if path not in (tree.links if LINK in digests else tree.files):
             yield f"{escape_word(path)} is missing"

@@ -1,4 +1,4 @@
-"""What packages list: conda's as they are in the prefix, wheels in themselves and where they are installed."""
+"""The lists of packages: conda's as they are in the prefix, wheels' in themselves and where they are installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ META = re.compile(r"conda-meta/[^/]+\.json")
 RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINK = "link"
-"""What stands for the SHA-256 of a link."""
+"""The stand-in for the SHA-256 of a link."""
 
 
 def normalize_distribution_name(name: str) -> str:
@@ -37,7 +37,7 @@ def list_wheel_files(path: Path, site: str) -> Iterator[tuple[str, str]]:
         site: Where its modules go, from the environment's top.
 
     Raises:
-        EnvironmentRejected: it is none, or its list cannot be read.
+        EnvironmentRejected: it is invalid, or its list cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as wheel:

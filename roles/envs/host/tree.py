@@ -1,4 +1,4 @@
-"""The tree that is judged: what lies there, read without following a link."""
+"""The tree that is judged: its contents, read without following a link."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 
 NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 SHOWN = 20
-"""Reasons that are told."""
+"""Reasons that are reported."""
 LARGEST = 64 << 20
 """Bytes of a list of files; torch's has 2 MB."""
 PART = 1 << 20
 LONGEST = 300
-"""Characters of a word that is told."""
+"""Characters of a word that is reported."""
 
 
 class EnvironmentRejected(Exception):
@@ -40,7 +40,7 @@ class FolderTree:
 
 
 def walk_folder(top: Path) -> FolderTree:
-    """Everything below a folder; what no environment has is told as wrong."""
+    """Everything below a folder; an object that no environment has is reported as wrong."""
     found = FolderTree()
     # its author may have put a link to another user's folder there, who can go on writing to that
     if not stat.S_ISDIR(top.lstat().st_mode):

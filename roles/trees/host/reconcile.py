@@ -1,7 +1,7 @@
 """Have each tree as it was recorded, and recorded as it is.
 
-Owner and modes are given back, what was added is taken away, and the bytes are proven. What has other bytes stays as it
-is, and is said with what to do: only the job that has installed it can do so again.
+Owner and modes are given back, what was added is taken away, and the bytes are proven. A file with other bytes stays as
+it is, and is reported with its remedy: only the job that has installed it can do so again.
 """
 
 from __future__ import annotations

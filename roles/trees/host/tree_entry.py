@@ -1,4 +1,4 @@
-"""What root sees of a file of a tree."""
+"""Root's view of a file of a tree."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def file_digest(path: Path) -> str:
 
 
 def content_digest(path: Path, kind: str) -> str:
-    """What tells one file, or link, from another."""
+    """The digest that distinguishes a file, or link, from another."""
     if kind == "f":
         return file_digest(path)
     return str(path.readlink()) if kind == "l" else ""

@@ -19,7 +19,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_.+/-]+")  # what `-path` takes as it is written
 
 
 def split_into_passes(names: Iterable[str]) -> list[list[str]]:
-    """The folders of a tree that passes of their own look at, by pass; what is left is one pass more.
+    """The folders of a tree that passes of their own look at, by pass; the rest is one pass more.
 
     Args:
         names: Of all that is in it.

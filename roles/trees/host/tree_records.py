@@ -1,4 +1,4 @@
-"""Root's own record of each tree that a deploy has put on this host: what it saw of every file once all were proven.
+"""Root's own record of each tree that a deploy has put on this host: every file as root saw it once all were proven.
 
 This part says what is not as it was recorded, and changes nothing. A record is a file of its own outside of the tree,
 and the ledger knows its SHA-256, so that no user with write access to a tree can forge it. Nothing of a tree is run,
@@ -29,7 +29,7 @@ ENTRIES = b',"entries":'  # what a record has after all else: of a large tree it
 
 
 class TreesOnHost:
-    """What of this host is looked at.
+    """The trees of this host that are looked at.
 
     Args:
         asked: `software`, `engines`, `generations`, `records` and `ledger`, paths; `texts`, path of a tree -> name ->
@@ -80,7 +80,7 @@ class TreesOnHost:
         return None
 
     def recorded_entries(self, tree: Path) -> dict[str, Entry] | None:
-        """What is recorded of a tree; None where there is no record that the ledger knows."""
+        """The recorded entries of a tree; None where there is no record that the ledger knows."""
         return parse_record_entries(self.read_record(tree))
 
     def install_hashes_path(self, tree: Path) -> Path:
@@ -109,7 +109,7 @@ class TreesOnHost:
 
     def write_record(self, tree: Path, entries: dict[str, Entry], glance: str, shared: list[list[str]]) -> None:
         """Record a tree, and its glance, if there is one, with what was shared out for it. The ledger has it first, so
-        that a record it does not know is none of ours.
+        that a record it does not know is foreign.
         """
         path = self.record_path(tree)
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -140,7 +140,7 @@ class TreesOnHost:
 
 
 def parse_record_entries(text: bytes | None) -> dict[str, Entry] | None:
-    """What a record says; None where it is none."""
+    """Parse a record; None where it is invalid."""
     try:
         return {name: (*one,) for name, one in json.loads(text or b"")["entries"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -173,7 +173,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def find_differences(tree: Path, kind: str, before: dict[str, Entry]) -> Iterator[tuple[str, str]]:
-    """What of a tree is not as it was recorded: `touched`, `extra`, `loose` or `changed`, and the path."""
+    """The differences of a tree from its record: `touched`, `extra`, `loose` or `changed`, and the path."""
     left = dict(before)
     for name, state in walk_tree(tree, LOOSE.get(kind, ())):
         now, was = stat_fields(state), left.pop(name, None)
@@ -193,7 +193,7 @@ def _classify_difference(path: Path, now: tuple[str, int, int, int, int, int, in
 
 
 def find_pending(host: TreesOnHost) -> Iterator[tuple[str, str, str]]:
-    """What is to be done about each tree, at most one row for each: what, the tree, and where in it."""
+    """The pending work on each tree, at most one row for each: kind, tree, and place in it."""
     there = host.find_trees()
     for tree, kind in there.items():
         text = host.read_record(tree)

@@ -37,7 +37,7 @@ def assume_no_writer() -> None:
 
 
 class RunResources:
-    """What all files of a run share."""
+    """The common resources of all files of a run."""
 
     def __init__(self, spec: FetchSpec, place: ModelsRoot, board: ProgressBoard) -> None:
         self.spec, self.place, self.board = spec, place, board

@@ -141,7 +141,7 @@ class HubClient:
             last: there is no other source.
 
         Raises:
-            ClientGaveUp: the client did not bring it; what is in the part is the file's beginning.
+            ClientGaveUp: the client did not bring it; the part has the file's beginning.
             NotOnHub: the hub does not have it.
         """
         settings = xet_settings(self.memory, self.cpus, file.size) if source.xet else {"HF_HUB_DISABLE_XET": "1"}

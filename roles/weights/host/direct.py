@@ -1,4 +1,4 @@
-"""Reading a file without disturbing the page cache: what is served from memory stays there, and nothing else comes in.
+"""Reading a file without disturbing the page cache: served files stay in memory, and nothing else comes in.
 
 With O_DIRECT (open(2)) the bytes come from the disk itself, which is what a search for rotten ones wants. Where that is
 refused, they are read as usual and what was not in memory before is dropped afterwards.

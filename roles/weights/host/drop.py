@@ -1,8 +1,8 @@
 """Take packages away again: `python3 -m rigwright_weights.drop SPEC.json`, as root; SPEC.json is a fetching run's, or
 has rows without a hash, of files that nothing locks any more.
 
-What is installed from them is another tree. It may be ended at any moment, and the next run does the rest: the ledger
-goes last. Other users of one of these files are not looked for here.
+Trees that were installed from them are separate. It may be ended at any moment, and the next run does the rest: the
+ledger goes last. Other users of one of these files are not looked for here.
 """
 
 from __future__ import annotations

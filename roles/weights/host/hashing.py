@@ -15,7 +15,7 @@ IDLE = 0.02
 
 
 def digest_file(path: Path, seen: Callable[[int], None] = lambda done: None) -> str:
-    """SHA-256 of a file; `seen` is told how many bytes are hashed."""
+    """SHA-256 of a file; `seen` gets the number of hashed bytes."""
     follower = GrowingFileHasher(path, seen)
     follower.finish()
     return follower.digest

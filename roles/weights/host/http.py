@@ -53,7 +53,7 @@ class FileAddress:
 
     url: str
     led_from: str = ""
-    """What has named it; empty where the operator or the lock has. It is judged as a redirect from there."""
+    """Its source; empty where it is the operator or the lock. It is judged as a redirect from there."""
     locked: bool = False
     """Whether the lock has named it: it is judged as a redirect is, and its origin counts for nothing."""
     login: str = ""

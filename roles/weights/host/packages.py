@@ -97,7 +97,7 @@ class PackageSources:
         raise FetchRefused(_describe_index_error(answer))
 
     def _host_defaults(self, *asked: str) -> list[str]:
-        """What the host asks by itself."""
+        """The host's own defaults."""
         return self._compute_once(asked, lambda: self._run_defaults_program(asked))
 
     def _run_defaults_program(self, asked: tuple[str, ...]) -> list[str]:
@@ -124,7 +124,7 @@ class PackageSources:
         """Compute a value once a run; other callers wait for that.
 
         Raises:
-            FetchRefused: what it was refused with, each time.
+            FetchRefused: the first refusal, each time.
         """
         with self.lock:
             turn = self.turns.setdefault(key, threading.Lock())

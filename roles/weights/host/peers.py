@@ -112,7 +112,7 @@ class PeerBox:
         return next((row for row in self._document.get("files", ()) if row.get("path") == path), None)
 
     def _refresh_progress(self) -> None:
-        """Read its progress, once for all files that wait. What counts is that it changes, whatever its clock says."""
+        """Read its progress, once for all files that wait. Its change counts, not its clock."""
         with self.lock:
             now = time.monotonic()
             if self._gone or now - self._looked < self.pace.pause:
@@ -127,7 +127,7 @@ class PeerBox:
             if answer.status:
                 self._away = float("inf")
             if answer.exit and (answer.status < 400 or is_transient(answer.status)):
-                # busy, or just starting again: what was seen before holds, until that is too long ago
+                # busy, or just starting again: the earlier state holds, until that is too long ago
                 return
             document = _parse_progress(answer.body) if answer.exit == 0 else {}
             if document.get("updated") != self._document.get("updated"):
@@ -149,7 +149,7 @@ def _parse_byte_count(value: object) -> float:
 
 
 def _parse_progress(body: bytes) -> dict[str, Any]:
-    """A progress file; an empty one of what is none."""
+    """A progress file; an empty one of an invalid text."""
     try:
         document = json.loads(body)
         rows = document["files"]

@@ -50,7 +50,7 @@ class ModelsRoot:
 
     @staticmethod
     def part_path(path: Path) -> Path:
-        """What of it was fetched so far."""
+        """The fetched part of it."""
         return path.with_name(f"{path.name}.part")
 
     def is_verified(self, file: LockedFile) -> bool:

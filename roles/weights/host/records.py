@@ -17,7 +17,7 @@ from pathlib import Path
 
 DEEP = "deep"
 WRONG = "wrong"
-# what a record is called; anything else in the folder, such as a half-written one, is none
+# the name of a record; anything else in the folder, such as a half-written one, is ignored
 NAME = re.compile(r"([0-9a-f]{64})-[0-9a-f]{12}")
 
 
@@ -34,7 +34,7 @@ class LockedFile:
 
 @dataclass(frozen=True)
 class VerifiedRecord:
-    """What one record says."""
+    """The contents of one record."""
 
     name: str
     state: str
@@ -43,17 +43,17 @@ class VerifiedRecord:
 
     @property
     def sha256(self) -> str:
-        """What the file's bytes were found to be."""
+        """The SHA-256 of the file's bytes as read."""
         return self.name[:64]
 
 
 def record_name(file: LockedFile) -> str:
-    """What the file's record is called: by content and place, for two models may have one file in common."""
+    """The name of the file's record: by content and place, for two models may have one file in common."""
     return f"{file.sha256}-{hashlib.sha256(file.path.encode()).hexdigest()[:12]}"
 
 
 def file_state(path: Path) -> str:
-    """What the kernel says about a file, in the words of `stat -c '%s %.9Y %.9Z %i'`; a link is not followed.
+    """The kernel's facts about a file, in the words of `stat -c '%s %.9Y %.9Z %i'`; a link is not followed.
 
     Raises:
         OSError: it is not there.

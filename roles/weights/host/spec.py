@@ -1,4 +1,4 @@
-"""What is to be brought, and from where: the file that the role writes for one run."""
+"""The files to bring, and their sources: the file that the role writes for one run."""
 
 from __future__ import annotations
 
