@@ -43,7 +43,7 @@ class Deployed:
 
     @property
     def unit_states(self) -> tuple[UnitState, UnitState]:
-        """What its process is to be started from, and that of its port."""
+        """The target state of its process, and of its port's."""
         return build_unit(self.rig, self.instance, self.installation).unit_state, build_listener(
             self.rig.roots, self.rig.accounts, self.rig.gateway, self.instance, OWNED_HEADER
         ).unit_state
@@ -65,7 +65,7 @@ class Deployed:
 
     @property
     def program(self) -> str:
-        """What its unit starts."""
+        """The program of its unit."""
         return str(self._service.command[0])
 
     @property
@@ -141,7 +141,7 @@ class Contest:
     deploy_lock: DeployLock
     unit: Deployed
     other: Deployed | None = None
-    """What takes the place of the bare process."""
+    """The service that takes the place of the bare process."""
 
     @property
     def against(self) -> str:

@@ -1,7 +1,7 @@
 """An engine's own offline benches on a host, with an instance's environment, cards, options and sandbox.
 
 There is no server: the instance is stopped meanwhile, for a card's memory does not hold both, and serves again whatever
-becomes of it. What is measured is the engine alone: no request, no stream, no queue.
+becomes of it. Only the engine is measured: no request, no stream, no queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
 from rigwright.model.instance import Instance
 from rigwright.problems import printable
 
-# What of a unit is of its life as a server: its folder in /run is there while it runs, and its key is for clients.
+# The parts of a unit that belong to its life as a server: its folder in /run is there while it runs, and its key is for
+# clients.
 OF_SERVING = (
     *("Type", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop", "ExecStopPost", "Restart", "RestartSec"),
     *("RuntimeDirectory", "RuntimeDirectoryMode", "LoadCredential", "TimeoutStartSec"),
@@ -34,7 +35,7 @@ class _OfflineResult(BaseModel):
 
 
 class ThroughputResult(_OfflineResult):
-    """What `vllm bench throughput` writes down."""
+    """The record of `vllm bench throughput`."""
 
     kind: ClassVar[Literal["throughput"]] = "throughput"
     elapsed_time: Seconds
@@ -46,7 +47,7 @@ class ThroughputResult(_OfflineResult):
 
 
 class LatencyResult(_OfflineResult):
-    """What `vllm bench latency` writes down: seconds of a whole batch."""
+    """The record of `vllm bench latency`: seconds of a whole batch."""
 
     kind: ClassVar[Literal["latency"]] = "latency"
     avg_latency: Seconds
@@ -57,7 +58,7 @@ FIGURES: dict[str, type[ThroughputResult | LatencyResult]] = {"throughput": Thro
 
 
 def transient_properties(unit: str) -> list[str]:
-    """What a transient unit needs to have an instance's user, environment, cards, limits and sandbox.
+    """The properties that give a transient unit an instance's user, environment, cards, limits and sandbox.
 
     Args:
         unit: The text of the instance's unit.
@@ -100,7 +101,7 @@ def offline_command(unit: str, offline: OfflineBench) -> str:
 
 @dataclass
 class OfflineJob:
-    """What runs on the host; closing it ends that."""
+    """The program on the host; closing it ends that."""
 
     found: Contest
 
@@ -147,7 +148,7 @@ def measure_offline(
 
 
 def parse_result(what: str, said: str, marker: str) -> ThroughputResult | LatencyResult:
-    """What a bench has said at its end.
+    """The result at the end of a bench.
 
     Raises:
         MeasurementFailed: something else.

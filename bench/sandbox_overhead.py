@@ -1,5 +1,5 @@
-"""What the sandbox and the port cost: an instance as its unit serves it, beside the same command line bare; or what an
-image costs, or another variant, beside another instance of the same host.
+"""The cost of sandbox and port: an instance as its unit serves it, next to the same command line bare; or the cost of
+an image, or of another variant, next to another instance of the same host.
 
 The two take turns, for a card's memory may not hold both; where it does, both may be up at once and be asked load by
 load. Each turn is a new process, and how long it takes until it is ready is noted, too. The unit's is asked over its
@@ -53,8 +53,8 @@ def measure(
         rounds: How often each process has its turn.
         say: Told what is under way.
         other: Another one of the host's, to be asked in place of the bare process.
-        together: Whether both processes are up at once, and are asked in turns load by load: what the host does in one
-            minute and not in the next is on both sides. Its memory has to hold both.
+        together: Whether both processes are up at once, and are asked in turns load by load: a change of the host from
+            one minute to the next is on both sides. Its memory has to hold both.
 
     Raises:
         MeasurementFailed: an instance does not run or does not come up, or answers something else than was asked for.
