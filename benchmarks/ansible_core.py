@@ -69,7 +69,7 @@ def install() -> None:
 
 
 def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
-    """What the playbook is told of a converged host.
+    """The playbook's variables for a converged host.
 
     Args:
         rig: What it is.

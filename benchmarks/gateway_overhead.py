@@ -1,4 +1,5 @@
-"""What a gateway costs the clients of an instance, beside the instance alone and LiteLLM's proxy in front of it.
+"""The cost of a gateway for the clients of an instance, next to the instance by itself and LiteLLM's proxy in front of
+it.
 
 All ways begin in one process on the host's own loopback interface and end at one engine, so that what differs is what
 stands in between. Loads take turns; the order changes from round to round. Two cores are not enough to measure a
@@ -32,7 +33,7 @@ from rigwright.serving.instance_units import OWNED_HEADER
 
 WORDS = {PACED: 16, REAL: 338}
 """Tokens of an answer: of the real engine as many as people's conversations have in the mean (ShareGPT's 337.99:
-arXiv:2309.06180, figure 11). What a shorter one costs more is in its time to the first token."""
+arXiv:2309.06180, figure 11). The extra cost of a shorter one is in its time to the first token."""
 SPREAD = 0.6
 """Seconds over which streams begin: about an answer of the stand-in's."""
 PROMPT, LARGE = 80, 3_000_000
@@ -147,7 +148,7 @@ def _turns(front: Front, say: Callable[[str], None]) -> tuple[list[Row], dict[st
 
 
 def _in_turn(ways: Sequence[T], number: int) -> Sequence[T]:
-    """What gets slower with time is on all sides."""
+    """A slowdown over time is on all sides."""
     return ways[::-1] if number % 2 else ways
 
 

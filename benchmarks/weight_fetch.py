@@ -1,7 +1,7 @@
 """How quick weights are: fetched and verified, verified alone, found to be unchanged, and fetched once for four boxes.
 
-Servers and clients run on this machine, on loopback, with made data: what is measured is programs, not a network. What
-is compared runs in turns, so trust the ratios. The hub is the lab's stand-in; peers are served by a static file server.
+Servers and clients run on this machine, on loopback, with made data: programs are measured, not a network. The compared
+runs take turns, so trust the ratios. The hub is the lab's stand-in; peers are served by a static file server.
 """
 
 from __future__ import annotations
