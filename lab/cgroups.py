@@ -1,4 +1,4 @@
-"""A cgroup for each thing a lab starts: what is in it is ours, also after a crash, and nothing else is."""
+"""A cgroup for each process that a lab starts: only its own processes are in it, also after a crash."""
 
 from __future__ import annotations
 

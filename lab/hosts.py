@@ -26,8 +26,8 @@ OWN_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What to boot: a release, folders laid over its base image (topmost first) and stand-in cards by PCI id, or this
-    machine's own.
+    """The host to boot: a release, folders laid over its base image (topmost first) and stand-in cards by PCI id, or
+    this machine's own.
     """
 
     name: str
