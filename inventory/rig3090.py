@@ -8,7 +8,7 @@ lists what else these cards serve, and why (docs/guides/choosing-a-variant.md).
 
 from rigwright.inventory import hosts
 
-# What both have, in the driver's words
+# Of both, in the driver's words
 DRIVER = {
     "managed": True,  # deploys bring it; the first one needs `--reboot`, or "reboot": True here
     # of 350: less than one token in a hundred is lost, and below 200 speed collapses (measured with a 27B model,

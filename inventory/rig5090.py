@@ -11,13 +11,13 @@ refused, and names them.
 
 from rigwright.inventory import hosts
 
-# What the box has in either way, in the driver's words
+# Of the box in either way, in the driver's words
 DRIVER = {
     # deploys bring it, with open kernel modules: no others drive these cards. The first deploy needs `--reboot`, or
     # "reboot": True here.
     "managed": True,
     # of 575, and the card takes no less than 400: eight of them are 3.6 kW and not 4.6, in a box that was seen to peak
-    # at 5.5. What it costs in tokens was not measured.
+    # at 5.5. Its cost in tokens is unmeasured.
     "power_w": 450,
     # a link that has come up with fewer is seldom noticed otherwise
     "pcie_link_width": (16,) * 8,

@@ -1,4 +1,4 @@
-"""Files that root leaves for node exporter in a box's folder of figures, each file by a rename, and their age limits."""
+"""Files that root leaves for node exporter in a box's folder of figures, each file by a rename, and age limits."""
 
 from __future__ import annotations
 
