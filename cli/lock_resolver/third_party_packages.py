@@ -64,7 +64,7 @@ class ArchiveResolver(ABC):
 
     @abstractmethod
     def _readable_archives(self, wanted: LockInput, failed: list[DownloadUnavailable]) -> Iterator[ArchiveContents]:
-        """The contents of each readable address of an input's archive; why another cannot be read is added to `failed`."""
+        """The contents of each readable address of an input's archive; errors of others are added to `failed`."""
 
 
 def first_complete(
@@ -147,7 +147,7 @@ class ContainerPackageResolver(ArchiveResolver):
         return [*rows, key_row(contents.key, wanted, name, known.fingerprint, place)]
 
     def _readable_archives(self, wanted: LockInput, failed: list[DownloadUnavailable]) -> Iterator[ArchiveContents]:
-        """The contents of each readable address of an input's archive; why another cannot be read is added to `failed`."""
+        """The contents of each readable address of an input's archive; errors of others are added to `failed`."""
         name, known, system = self._known_archive(wanted)
         folder = known.expand_template(known.folder, system)
         if wanted.input.sources[0] != f"{name}:{folder}":
@@ -192,7 +192,7 @@ class DriverResolver(ArchiveResolver):
         return rows
 
     def _readable_archives(self, wanted: LockInput, failed: list[DownloadUnavailable]) -> Iterator[ArchiveContents]:
-        """The contents of each readable address of an input's archive; why another cannot be read is added to `failed`."""
+        """The contents of each readable address of an input's archive; errors of others are added to `failed`."""
         system, source = _input_system(wanted), wanted.input.sources[0]
         if source.startswith("apt:"):
             component = self._expected_component(wanted, "distribution", source)

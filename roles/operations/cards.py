@@ -52,8 +52,8 @@ def apply_card_settings(
 
     + rig: the rig
     + plan: its driver's; None where that is the operator's
-    + facts: what was found of the driver before the run
-    + moving: whether the run brings another driver, or another kernel: what is written down of them counts no more
+    + facts: the driver's facts before the run
+    + moving: whether the run brings another driver, or another kernel: the record of them counts no more
     """
     now = host.get_fact(LiveCardsFact, script=card_facts.render_card_query(rig.roots, rig.driver))
     if (

@@ -66,7 +66,7 @@ def keep_original_file(path: str, copy: str, record: str) -> Generator[StringCom
 
     + path: the file
     + copy: where it goes
-    + record: what is written down of the file once it is ours: later than that it is no more as it was
+    + record: the record of the file once it is ours: later than that it is changed
     """
     there = host.get_fact(PathEntriesFact, paths=[path, record])
     if there.get(path, PathEntry()).kind != "file" or there.get(record, PathEntry()).kind != "absent":
@@ -81,7 +81,7 @@ def hold_container_packages(rig: Rig, plan: ContainerPlan, facts: ContainerFacts
 
     + rig: the rig
     + plan: its host's
-    + facts: what was found before the run
+    + facts: the facts before the run
     + lacking: whether the run has brought some
     """
     recorded = {name: facts.packages[name] for name in plan.packages if name in facts.packages}
@@ -97,7 +97,7 @@ def apply_running_options(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, 
 
     + rig: the rig
     + plan: its host's
-    + facts: what was found before the run
+    + facts: the facts before the run
     + lacking: whether the run has brought packages
     """
     if facts.docker_runs and not plan.step and not lacking:
@@ -121,8 +121,8 @@ def refresh_cdi_spec(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands
     """Have the spec of the cards name them as they are, now and after each boot.
 
     + rig: the rig
-    + facts: what was found before the run
-    + changed: whether the run has changed what writes it, or the packages
+    + facts: the facts before the run
+    + changed: whether the run has changed its writer, or the packages
     """
     if not changed and not facts.stale and all(state == "enabled" for _, state in facts.refresh):
         host.noop("the CDI spec matches the cards")

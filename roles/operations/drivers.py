@@ -137,7 +137,7 @@ def install_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: 
 
     + rig: the rig
     + wanted: the driver
-    + facts: what was found before the run
+    + facts: the facts before the run
     + options: whether the run has changed the modules' options, which initial file systems have copies of
     """
     if not needs_installation(wanted, facts, options):
@@ -152,7 +152,7 @@ def hold_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: boo
 
     + rig: the rig
     + wanted: the driver
-    + facts: what was found before the run
+    + facts: the facts before the run
     + options: as of `brought`
     """
     if needs_installation(wanted, facts, options) or not find_unheld_driver_packages(wanted, facts):
@@ -167,7 +167,7 @@ def load_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, consent: boo
 
     + rig: the rig
     + wanted: the driver
-    + facts: what was found before the run
+    + facts: the facts before the run
     + consent: whether the host may be rebooted
     """
     installed = facts.library.driver if facts.library else ""

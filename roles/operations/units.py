@@ -120,7 +120,7 @@ def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, No
     """Have the unit enabled, and its process started from the texts that the rig asks for.
 
     + roots: paths on the host
-    + share: what it shares
+    + share: the shared weights
     """
     found, wanted = host.get_fact(ShareStateFact), weight_server.share_digest(roots, share)
     if found and found.is_settled(wanted):

@@ -107,7 +107,7 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     """Have each tree as it was installed, and a record of it.
 
     + rig: the rig
-    + wanted: what it comes to on the host
+    + wanted: its target state on the host
     """
     found, asked = read_trees(rig), plan_inputs.scan_request(rig.roots, collect_program_texts(rig))
     missing = plan_inputs.find_missing_trees(wanted, collect_program_texts(rig), found.there)
