@@ -1,5 +1,5 @@
-"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so. What the rig should
-be, the domain works out for both.
+"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so. The domain computes the
+rig's target state for both.
 
 `rigwright check INVENTORY` runs them on every host of an inventory; `pytest checks --inventory INVENTORY` does too.
 """
@@ -58,7 +58,7 @@ class Drift(AssertionError):
     """(expected, found) of each thing that is not as it should be, also of those that the text only counts."""
 
     def __init__(self, expected: object, found: object, remedy: Remedy | str, since: str = "") -> None:
-        """What should be, what is, what puts it right, and since when it is so, where known.
+        """The expected and the observed state, the remedy, and since when it is so, where known.
 
         Of a user's own check the remedy may be a text, which counts as an instruction.
         """

@@ -21,7 +21,7 @@ NO_ANSWER = "an answer about "
 RUNS = re.compile(r"(rigwright[-_][A-Za-z0-9_-]+\.service)'s (?:worker )?process [0-9]+ runs (/[^\s,;]+)")
 """A unit, and a file that its process runs."""
 NEWEST = re.compile(r"kernel (\S+), the newest that is installed")
-"""What N18 expects."""
+"""The expectation of N18."""
 PROGRAMS = frozenset({"/usr/sbin/nginx"})
 """Programs of the gateway and of the weights share."""
 

@@ -26,8 +26,8 @@ from pathlib import Path
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 # It stops no process, and ends with its caller (ptrace(2))
 PTRACE_SEIZE = 0x4206
-PATIENCE = 1.0  # seconds; what is not there refuses at once, what drops packets never answers
-FAMILIES = 46  # AF_MAX (linux/socket.h, 6.18); the kernel says EAFNOSUPPORT to numbers that are none
+PATIENCE = 1.0  # seconds; a missing listener refuses at once, a firewall that drops packets never answers
+FAMILIES = 46  # AF_MAX (linux/socket.h, 6.18); the kernel answers EAFNOSUPPORT to unknown numbers
 # A type of sockets that no family has, below SOCK_TYPE_MASK (linux/net.h): the kernel says EINVAL to it once a filter
 # has let the call pass, and before it loads a module for the family
 NO_TYPE = 11
@@ -278,7 +278,7 @@ def device_escapes(paths: Iterable[str]) -> list[str]:
 
 
 def privilege_escapes(writes_code: bool) -> list[str]:
-    """What would make it more than it is."""
+    """The ways by which it would gain privileges."""
     attempts: dict[str, Callable[[], object]] = {
         "become root": lambda: os.setuid(0),
         "join root's group": lambda: os.setgid(0),
@@ -315,7 +315,7 @@ def main() -> None:
         ),
         "files": file_escapes(asked["secrets"], asked["locks"], asked["folders"]),
         "devices": device_escapes(asked["devices"]),
-        # last: what comes through changes the process that tries
+        # last: a successful attempt changes the process that tries
         "privileges": privilege_escapes(asked["writes_code"]),
     }
     sys.stdout.write(json.dumps(done) + "\n")

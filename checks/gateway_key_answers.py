@@ -1,4 +1,4 @@
-"""What a gateway's listener says to clients without a key, and of those that have one."""
+"""The answers of a gateway's listener to clients without a key, and about those that have one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = show_log(GATEWAY_UNIT, ROUTER_UNIT)
 
 
 def describe_refusal_mismatch(said: SurveyAnswer, path: str = "") -> str:
-    """What of a refusal is not as clients read it; empty where all is.
+    """The parts of a refusal that clients would not read; empty where there are none.
 
     Args:
         said: The answer.

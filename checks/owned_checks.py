@@ -19,7 +19,7 @@ from checks.survey_run import SurveyedHost
 from rigwright.plan.repairs import Repair
 
 DRIVER = "N"
-"""What begins the names of checks of a driver and its cards."""
+"""The prefixes of checks of a driver and its cards."""
 UNRUN = ("baseline", "answers", "sandbox", "preflight", "host_changes")
 """Files of checks that say nothing of what a deploy makes on a host: speeds, completions, attempts to escape,
 refusals, and changes around it."""
@@ -27,7 +27,7 @@ refusals, and changes around it."""
 
 @dataclass(frozen=True)
 class HostAgreement:
-    """What the checks say of a host after a deploy."""
+    """The verdict of the checks about a host after a deploy."""
 
     owned: tuple[DriftedCheck, ...] = ()
     """Of what a deploy owns."""

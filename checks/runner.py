@@ -37,10 +37,10 @@ OWN = "checks"
 
 
 def pytest_arguments(inventory: str, *options: str) -> list[str]:
-    """What pytest is given.
+    """The arguments of pytest.
 
     Raises:
-        ValueError: the folder of a user's own checks is none that can be run beside ours.
+        ValueError: the folder of a user's own checks cannot be run with ours.
     """
     words = ["-c", str(HERE / "pytest.ini"), "--import-mode=importlib", "--capture=sys", *UNUSED, str(HERE)]
     own = Path(inventory).absolute().parent / OWN

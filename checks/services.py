@@ -19,7 +19,7 @@ Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
 
 
 def running_services(survey: SurveyAnswers, scope: SurveyScope) -> Services:
-    """All of them that systemd itself runs, by name: what is in a container is judged by what is declared of that."""
+    """All of them that systemd itself runs, by name: a container is judged by its own declaration."""
     found, within = survey.read(PROCESSES).units, containers_by_unit(scope)
     units = expected_units(scope).items()
     return {name: (one, found[name]) for name, one in units if name in found and name not in within}

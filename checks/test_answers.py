@@ -19,7 +19,7 @@ SHOWN = 120  # characters of an answer in a line for people
 
 
 def describe_answer(found: SurveyAnswer) -> str:
-    """What came, in few words."""
+    """The answer, in few words."""
     return f"{found.describe}: {' '.join(found.body[:SHOWN].split())}" if found.status else found.error
 
 

@@ -35,7 +35,7 @@ def now_there(
     facts: HostFacts,
     instance: Instance,
 ) -> Fingerprint:
-    """What a run of now would be under.
+    """The fingerprint of a run of now.
 
     Raises:
         Drift: the cards do not say it.

@@ -118,7 +118,7 @@ def sha256(text: str) -> str:
 
 
 def known_names(roots: Roots) -> frozenset[str]:
-    """What may lie in the folder of the configuration, declared or left by what was."""
+    """The allowed names in the folder of the configuration, declared or left by an earlier rig."""
     paths = [
         roots.generations,
         roots.credentials,

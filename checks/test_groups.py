@@ -93,7 +93,7 @@ def test_groups(survey: SurveyAnswers, scope: SurveyScope) -> None:
 
 
 def _knob(units: UnitSurvey, one: ExpectedUnit | None, knob: str) -> str:
-    """What a group is to have, by what systemd has in force of its unit."""
+    """The target of a group, by systemd's effective properties of its unit."""
     usual = USUAL[knob]
     if one is None:
         return usual

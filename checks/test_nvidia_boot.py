@@ -1,4 +1,4 @@
-"""What the next boot makes of driver and cards: what is loaded, with which options, and what wins over ours."""
+"""The driver and cards after the next boot: loaded modules, their options, and files that win over ours."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def gpus(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> tuple[Gpu, 
 
 
 def heard(log: KernelLog) -> list[str]:
-    """What the kernel's log has of the cards since boot.
+    """The kernel log's messages about the cards since boot.
 
     Raises:
         Drift: it cannot be seen: silence is not health.

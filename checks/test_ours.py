@@ -1,4 +1,4 @@
-"""What is ours beside what is served, and what it stands on."""
+"""Rigwright's own objects in addition to the served ones, and the system below them."""
 
 import hashlib
 import re
@@ -37,7 +37,7 @@ from rigwright.weights.weight_server import config_path
 
 MIB = 1 << 20
 INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's
-# Names in the folder of what the rig is; what was cut off may have left one that ends so
+# Names in the folder of the rig's configuration; a run that was cut off may have left one that ends so
 CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json", "self_check", STOPPED)
 CONTAINERS = "containers"
 NEW = ".rigwright-new"

@@ -129,7 +129,7 @@ def _scheduled(
     right: ExpectedProperties, one: ExpectedUnit, first: KernelProcess, process: KernelProcess, *, main: bool
 ) -> Iterable[str]:
     usual = {thread.split()[0] for thread in first.threads}
-    # what an engine is told to give itself
+    # an engine's own limits
     if "--prio" not in " ".join(process.words):
         for nice, policy, priority in (thread.split() for thread in process.threads):
             if nice not in usual:

@@ -1,4 +1,4 @@
-"""What else of systemd bears upon units of ours: its own settings, units of others, folders that win over ours."""
+"""Other influences of systemd on units of ours: its own settings, units of others, folders that win over ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLOSED = {
     ),
     "SliceOf": re.compile(r".*\.slice"),
 }
-# What the manager comes with (systemd-system.conf(5)); of others a deploy and its units do not depend.
+# The manager's defaults (systemd-system.conf(5)); a deploy and its units do not depend on others.
 MANAGER = {
     **dict.fromkeys(("DefaultTimeoutStartUSec", "DefaultTimeoutStopUSec", "DefaultTimeoutAbortUSec"), "1min 30s"),
     "DefaultRestartUSec": "100ms",

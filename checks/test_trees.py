@@ -1,4 +1,4 @@
-"""What is installed, what leads to it, and what lies beside it."""
+"""Installed trees, the links that lead to them, and their neighbours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rigwright.plan.plan_inputs import TargetState
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 
 LOST = "lost+found"
-"""What a file system of its own has at its top."""
+"""The top of a file system of its own."""
 FAILED = "failed"
 """The folder of the last generation that did not serve, which is kept to be looked at (docs/design/decisions/0008)."""
 

@@ -96,7 +96,7 @@ OWNER = "root:root"
 
 @dataclass(frozen=True)
 class SettingFileFacts:
-    """What lies at a path."""
+    """The object at a path."""
 
     kind: str
     """"file", or words for what else it is."""

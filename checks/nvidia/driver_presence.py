@@ -179,14 +179,14 @@ def find_holder_differences(
 ) -> list[Drift]:
     """N04: the declared cards are the rig's own, and those that are reserved are not.
 
-    What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
+    Memory of a card outside of compute processes is judged only where nvidia-smi knows how much each of them has.
 
     Args:
         cards: The declared cards by GPU index.
         reserved_gpus: GPU indexes that other work has.
         instances: The declared instances.
         facts: Its host.
-        gpus: The cards, seen before the processes: what is loaded between the two looks is then no surplus.
+        gpus: The cards, seen before the processes: a program that loads between the two looks is then no surplus.
         apps: What computes on them.
         processes: The processes of `apps`, by pid.
     """

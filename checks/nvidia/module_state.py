@@ -84,7 +84,7 @@ def find_flavour_differences(
 
 
 def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") -> list[Drift]:
-    """N09: what is loaded lies there for this kernel, and for the one that boots next.
+    """N09: the loaded modules lie there for this kernel, and for the one that boots next.
 
     Args:
         loaded: Version of the loaded module; empty without one.

@@ -17,13 +17,13 @@ from rigwright.nvidia.packages.locked_driver import held_kernel_images
 FIRMWARE = "nvidia-firmware-"
 # The branch that a package's name promises: nvidia-utils-580-server, libnvidia-compute-580
 NAMED_BRANCH = re.compile(r".*?-([0-9]{3})(?:-.*)?")
-# Of the libraries and modules there is a stack for servers and one for desktops, and the two exclude each other; what
-# the desktop's names have beside the branch is nothing
+# Of the libraries and modules there is a stack for servers and one for desktops, and the two exclude each other; a
+# suffix of the desktop's names beyond the branch has no meaning
 STACKED = re.compile(
     r"(?:libnvidia-(?:compute|cfg1|gl|decode|encode|fbc1|extra)|nvidia-(?:utils|compute-utils|dkms|kernel-common|"
     r"kernel-source|driver|headless|headless-no-dkms))-[0-9]{3}(-server)?(?:-open)?"
 )
-# A kernel is followed by the next one after four weeks (Ubuntu's cycle of stable updates): what is this old has had a
+# A kernel is followed by the next one after four weeks (Ubuntu's cycle of stable updates): one of this age has had a
 # successor for two weeks. When that came is nowhere on the host.
 KERNEL_DAYS = 42
 # Words of apt and of what it verifies with (apt 2.4 to 3.1: methods/gpgv.cc, methods/sqv.cc, apt-pkg/acquire-item.cc)
@@ -92,7 +92,7 @@ def is_of_branch(one: InstalledPackage, branch: str) -> bool:
 
 
 def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> list[Drift]:
-    """N14: what is installed is the locked driver.
+    """N14: the installed driver is the locked one.
 
     Args:
         facts: The host.
@@ -206,7 +206,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
 
 
 def find_pending_reboot(state: KernelFacts) -> list[Drift]:
-    """N18: what was installed is what runs."""
+    """N18: the installed driver is the running one."""
     newest = state.newest.release
     step = REBOOT
     if state.module(state.running).version and not state.newest.version:

@@ -111,7 +111,7 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
 
 
 def _ledger_question(rig: Rig, ours: Mapping[str, Mapping[str, str]]) -> dict[str, object]:
-    """What the ledger may have of a rig: packages, and places in which or above which a deploy makes folders."""
+    """The ledger's possible entries of a rig: packages, and places in which or above which a deploy makes folders."""
     places = (*ours["folders"], *ours["files"], *ours["links"], *LEFTOVER_FILES, SOCKET_FOLDER)
     declared = (
         (DRIVER_NAMES, rig.driver.managed or rig.containers is not None),

@@ -13,7 +13,7 @@ from rigwright.model.instance import CACHES, WARM
 
 @dataclass(frozen=True)
 class ProgramOutput:
-    """What one of them has said."""
+    """The output of one of them."""
 
     status: int
     """Its exit status; -1 where it was ended."""
@@ -22,12 +22,12 @@ class ProgramOutput:
 
 
 def version_question(name: str) -> str:
-    """What asks an engine or environment for its version."""
+    """The command that asks an engine or environment for its version."""
     return f"version of {name}"
 
 
 def machine_code_question(name: str) -> str:
-    """What lists the machine code in an engine."""
+    """The command that lists the machine code in an engine."""
     return f"machine code of {name}"
 
 

@@ -31,7 +31,7 @@ from rigwright.weights.weight_server import allowed_networks, share_endpoint
 
 PATIENCE = 60.0  # seconds for an answer that an engine computes
 SOON = 20.0  # seconds for any other
-# What is read of an answer, bytes: a taken-over instance may send as long as it is listened to. One token takes less
+# The bytes of an answer that are read: a taken-over instance may send as long as it has a reader. One token takes less
 # than a tenth of it.
 ANSWER = 65536
 
@@ -71,9 +71,9 @@ class SurveyRequest:
     most: int = ANSWER
     """Bytes of its body that are read."""
     shown: int = ANSWER
-    """Bytes of them that are told."""
+    """Bytes of them that are reported."""
     told: tuple[str, ...] = ()
-    """Headers that are told, in small letters."""
+    """Headers that are reported, in small letters."""
 
     @staticmethod
     def from_engine_request(name: str, at: str, request: InstanceRequest, **more: object) -> SurveyRequest:
@@ -96,7 +96,7 @@ class FilePart:
 
 @dataclass(frozen=True)
 class SurveyAnswer:
-    """What came."""
+    """The answer."""
 
     status: int
     """0 for no answer."""
@@ -111,7 +111,7 @@ class SurveyAnswer:
 
     @property
     def describe(self) -> str:
-        """What to tell people of it: its status, or why there is none."""
+        """Its description for people: its status, or why there is none."""
         return str(self.status or self.error)
 
 
@@ -149,7 +149,7 @@ CLOSED = (
     *("/v1/chat/completions/render", "/inference/v1/generate", "/state", "/gone/0123456789abcdef", "/route/models"),
     *("//v1/models", "/v1/..%2fstate"),
 )
-# What is not there, and would be refused for what it is called if it were; and what leads out of the folder.
+# Missing paths, which would be refused for their names if they existed; and paths that lead out of the folder.
 UNGIVEN = {
     "what is not whole": "/rigwright-check.part",
     "what is not what it is called": "/rigwright-check.wrong",
@@ -186,7 +186,7 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
 def offered_model_names(
     instances: tuple[Instance, ...], gateway: Gateway | None, entry: ListenerEntry, key: keyring.ClientKey | None = None
 ) -> list[str]:
-    """What is offered at a listener, aliases too; with a key, what of it this one may use."""
+    """The offers of a listener, aliases too; with a key, those that this one may use."""
     if not gateway:
         return []
     aliases = gateway.aliases
@@ -198,7 +198,7 @@ def offered_model_names(
 
 
 def keys_to_test(inventory: str, gateway: Gateway | None) -> Mapping[str, keyring.ClientKey]:
-    """The keys whose rights are asked for, by their names: of each the operator has its hash alone."""
+    """The keys whose rights are asked for, by their names: of each the operator has only its hash."""
     if not gateway:
         return {}
     ring = keyring.load_keyring(Path(inventory).parent / gateway.keys_file)
@@ -290,7 +290,7 @@ def disallowed_address(share: ShareEntry) -> str:
 
 
 def prometheus_request(rig: Rig) -> Iterator[SurveyRequest]:
-    """The one to what asks all boxes: what has not answered for two minutes."""
+    """The request to the service that asks all boxes: the targets that have not answered for two minutes."""
     for one in monitoring_services(rig):
         if one.name == "prometheus":
             query = quote("max_over_time(up[2m]) == 0")
@@ -346,5 +346,5 @@ REQUESTS: Section[RequestAnswers] = Section(
 
 
 def find_answer(found: RequestAnswers, name: str) -> SurveyAnswer:
-    """What a request was answered; none where the host has left it out."""
+    """The answer to a request; none where the host has left it out."""
     return found.answers.get(name, SurveyAnswer(0, "", "", {}, "", "it was not asked"))

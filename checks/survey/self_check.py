@@ -76,7 +76,7 @@ def describe_stale(found: SelfCheckSurvey) -> str:
 
 
 def find_disagreements(found: SelfCheckSurvey, verdicts: Mapping[str, str], active: str) -> Sequence[SelfCheckFinding]:
-    """What the host's own check reports for some time, and the same check from here does not.
+    """The problems that the host's own check reports for some time, and the same check from here does not.
 
     Args:
         found: The host's own.

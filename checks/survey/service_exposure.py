@@ -45,7 +45,7 @@ class ForeignLead:
     at: str
     program: str
     how: str
-    """What shows it."""
+    """The evidence."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class WeightFileState:
     hashed: float | None
     """When its bytes were last hashed, and right, as that was written down."""
     wrong: str
-    """What the bytes were found to be instead, and when; empty where they were right."""
+    """The SHA-256 of the bytes instead, and when; empty where they were right."""
     read: str
     """SHA-256 of its bytes, or why they cannot be read; empty if unread."""
 
@@ -59,7 +59,7 @@ class WeightFolder:
 
 @dataclass(frozen=True)
 class WeightSurvey:
-    """What lies there, and what is known of it."""
+    """The weights there, and the facts about them."""
 
     now: float
     """The host's clock, seconds since the epoch."""
@@ -68,7 +68,7 @@ class WeightSurvey:
     folders: list[WeightFolder]
     """That lead to them, below the models' root."""
     extra: list[str]
-    """What lies beside them."""
+    """The objects next to them."""
     units: dict[str, dict[str, str]]
     """Of what hashes again: unit -> systemd's properties."""
     stamp: float | None

@@ -65,7 +65,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
 
 
 def _password(given: str, shadow: str) -> str:
-    """What a login asks for, of passwd's own field and shadow's: `none`, `empty` or `set`. Never the hash."""
+    """The password of a login, of passwd's own field and shadow's: `none`, `empty` or `set`. Never the hash."""
     field = shadow if given == "x" else given
     if not field:
         return "empty"

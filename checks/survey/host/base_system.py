@@ -90,8 +90,8 @@ def _journal() -> dict[str, object]:
 
 
 def _settings(name: str, section: str) -> dict[str, str]:
-    """What files of settings of a daemon of systemd's come to: the main one, then others by name, of which one in /etc
-    hides others of its name (systemd-system.conf(5)).
+    """The effective settings of a daemon of systemd's from its files: the main one, then others by name, of which one
+    in /etc hides others of its name (systemd-system.conf(5)).
     """
     folders = [ETC / "systemd", RUN / "systemd", USR / "local/lib/systemd", USR / "lib/systemd"]
     main = next((one for folder in folders if (one := folder / name).is_file()), None)
@@ -115,7 +115,7 @@ def _settings(name: str, section: str) -> dict[str, str]:
 
 
 def _read_audit() -> str:
-    """What dpkg knows to be unfinished.
+    """The packages that dpkg knows to be unfinished.
 
     Raises:
         RuntimeError: it does not say.

@@ -24,7 +24,7 @@ class NoUsableAnswer(Exception):
 
 
 class BoundedStream:
-    """What comes over a connection, for as long as it is waited for."""
+    """The data of a connection, for as long as it is waited for."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self.connection, self.until, self.kept = connection, until, b""
@@ -56,7 +56,7 @@ class BoundedStream:
 
 
 def body(stream: BoundedStream, headers: dict[str, str], most: int) -> bytes:
-    """What comes after the headers, at most so many bytes of it."""
+    """The body after the headers, at most so many bytes of it."""
     if headers.get("transfer-encoding", "").lower() != "chunked":
         length = headers.get("content-length", "")
         return stream.take(min(most, int(length)) if length.isdecimal() and len(length) < 19 else most)
@@ -98,7 +98,7 @@ def opened(ask: dict[str, Any], until: float) -> tuple[socket.socket, str]:
 
 
 def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
-    """What one request is answered."""
+    """The answer to one request."""
     until = time.monotonic() + ask["limit"]
     found: dict[str, object] = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": "", "error": ""}
     try:

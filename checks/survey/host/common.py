@@ -1,4 +1,4 @@
-"""What all sections of the survey share."""
+"""Common parts of all sections of the survey."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTED = re.compile(r"([0-9]+) libs? found in cache\b")
 CACHED = re.compile(r"\t(\S+) \(([^()]*)\) => (/.*)")
 MOST = 8 << 20  # bytes of a file for people or systemd; none of them is as long
 BEGIN = 1 << 20  # bytes that are read of what anybody may have made as long as he likes
-# What lies there and cannot be read; a device's own attributes say so, too, where they have no value
+# An object that cannot be read; a device's own attributes fail so, too, where they have no value
 BROKEN = (errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOMEM)
 SECRET = re.compile(
     r"((?<![Nn][Oo])(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|authorization|bearer|credentials?)(?:[\"']?\s*[:=]\s*|\s+)[\"']?"
@@ -53,7 +53,7 @@ WILD = re.compile(r"[*?\[]")  # what makes a pattern of a word (fnmatch(3))
 
 
 def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False, end: str = "\n") -> str:
-    """What a program prints on standard output, up to its end: no value in it is a part of another one.
+    """A program's standard output, up to its end: no value in it is a part of another one.
 
     Args:
         words: Its name and arguments.
@@ -75,7 +75,7 @@ def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False,
 
 
 def require_whole(program: str, text: str, end: str = "\n") -> str:
-    """What a program has printed, where it ends as each line does; as of a terminal's lines, too.
+    """A program's output, where it ends as each line does; as of a terminal's lines, too.
 
     Raises:
         RuntimeError: it is cut off, or no text.
@@ -110,7 +110,7 @@ def read_libraries(root: str) -> list[tuple[str, str, str]]:
 
 
 def ended(*words: str, limit: float = 40.0) -> tuple[int, str, str]:
-    """What a program ends with, and prints on standard output and standard error; one that is not there ends with 127.
+    """A program's exit status, standard output and standard error; a missing one ends with 127.
 
     Raises:
         subprocess.TimeoutExpired: after `limit` seconds.
@@ -191,13 +191,13 @@ def plain(name: str) -> str:
 
 
 def file_kind(mode: int) -> str:
-    """What a file of this mode is, in a word."""
+    """The kind of a file of this mode, in a word."""
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     return kinds.get(stat.S_IFMT(mode), "device, pipe or socket")
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """What lies in a folder, by name; nothing where it cannot be read."""
+    """The names in a folder; none where it cannot be read."""
     with contextlib.suppress(OSError):
         return sorted(folder.iterdir())
     return []
@@ -218,7 +218,7 @@ def read(path: str | Path, most: int = MOST) -> str | None:
     """A file's text; None for no file. A device or pipe is never read for it.
 
     Raises:
-        RuntimeError: it is longer than so many bytes, or there and broken: what was not seen is not in order.
+        RuntimeError: it is longer than so many bytes, or there and broken: an unseen state is not in order.
     """
     found = data(path, most)
     return None if found is None else text(found)

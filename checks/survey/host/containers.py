@@ -1,4 +1,4 @@
-"""What containers need to get cards: packages, Docker's options and daemon, CDI specs and their units."""
+"""The needs of containers to get cards: packages, Docker's options and daemon, CDI specs and their units."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([A-Za-z0-9.-]+/[A-Za-z0-9_.-]
 
 
 def lying(path: str) -> dict[str, object] | None:
-    """What lies at a path; None for nothing."""
+    """The object at a path; None for nothing."""
     try:
         seen = os.lstat(f"{ROOT}{path}")
     except OSError:

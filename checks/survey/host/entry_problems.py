@@ -116,7 +116,8 @@ class Writers:
         return ""
 
     def _is_closed(self, folder: str) -> bool:
-        """Whether root alone gets into a folder or one above it: what an archive has unpacked there may be anyone's."""
+        """Whether only root gets into a folder or one above it: files that an archive has unpacked there may be
+        anyone's."""
         if folder in ("/", ""):
             return False
         if folder not in self._closed:

@@ -239,7 +239,7 @@ def privileged_containers(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
 
 
 def container_rights(host: dict[str, Any]) -> Iterator[str]:
-    """What a container may do on the host, by its settings."""
+    """The permissions of a container on the host, by its settings."""
     if host.get("Privileged"):
         yield "privileged"
     yield from (f"{name} {host[name]}" for name in RIGHTS if str(host.get(name, "")).startswith(("host", "container:")))

@@ -13,7 +13,7 @@ from checks.survey.host import common, network_sockets, systemd_properties
 from checks.survey.host.listener_probe import StrangerRequests, reached
 
 FILES, SIZE = 400, 1 << 19  # of a web server's settings: how many are read, and bytes of each
-# What answers for others by its settings: program -> where those lie.
+# Programs that answer for others by their settings: program -> where those lie.
 SERVERS = {
     "nginx": "/etc/nginx",
     "apache2": "/etc/apache2",
@@ -64,7 +64,7 @@ class HostProcess(NamedTuple):
 
     @property
     def display_name(self) -> str:
-        """What to call it."""
+        """Its name in messages."""
         program = os.path.basename(self.program) or "a process"
         return f"{program} of {self.unit}" if self.unit else program
 

@@ -16,7 +16,7 @@ PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes 
 BEGINS = 20.0  # seconds until a process is under way that looks; on a host that is busy it takes some
 GLANCE = 50  # milliseconds between two looks at how far it is
 SILENT = 3  # of them that do not answer, after which no more are waited for
-# What has no disk or server, or looks for one when it is looked at (autofs)
+# File systems without a disk or server, or that look for one when they are looked at (autofs)
 KERNELS_OWN = re.compile(
     r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|dev(?:pts|tmpfs)|efivarfs|fusectl|hugetlbfs"
     r"|mqueue|nsfs|overlay|proc|pstore|rpc_pipefs|securityfs|selinuxfs|sysfs|tmpfs|tracefs|squashfs"
@@ -91,7 +91,7 @@ def look(folder: str) -> None:
 
 def mounted() -> list[str]:
     """Where file systems are mounted that have a disk or a server."""
-    # one of each: what is bound elsewhere is the same
+    # one of each: a bind mount elsewhere is the same
     there = {one.point: one for one in mount_table.list_mounts()}
     found = {one.device: one.point for one in reversed(there.values()) if not KERNELS_OWN.fullmatch(one.kind)}
     return list(found.values())

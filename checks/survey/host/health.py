@@ -111,7 +111,7 @@ def is_step(then: str, now: str) -> bool:
 
 
 def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
-    """What makes the requests of one instance: for a token, and for what it counts, before and beside it.
+    """The process that makes the requests of one instance: for a token, and for its counts, before and next to it.
 
     Args:
         ask: As `look` has it.
@@ -191,7 +191,7 @@ def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
 
 
 def read_silence(name: str, run: str) -> dict[str, Any] | None:
-    """What an earlier look has recorded of an instance in this run of its unit; None for nothing."""
+    """An earlier look's record of an instance in this run of its unit; None for nothing."""
     try:
         kept = json.loads(common.read(f"{ROOT}{SILENT}/{name}") or "")
         kept = {"run": kept["run"], "now": str(kept["now"]), "began": float(kept["began"])}
@@ -332,7 +332,8 @@ def tree_digest(folder: str, unsealed: list[str]) -> str:
 
 
 def start_record(ask: dict[str, Any], folder: str) -> dict[str, object]:
-    """What the process of an instance was started from, and whether its key and its weights are those on disk."""
+    """The files that the process of an instance was started from, and whether its key and its weights are those on
+    disk."""
     unit = ask["unit"]
     lines = common.lines(common.read(f"{ROOT}{folder}/{unit}") or "")
     current = True

@@ -22,7 +22,7 @@ LINES = (b"GET /v1/models HTTP/1.1", b"Host: localhost", b"Accept: */*", b"", b"
 
 
 class OpenConnection:
-    """What a listener has answered, with the connection left open."""
+    """A listener's answer, with the connection left open."""
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -105,7 +105,7 @@ class StrangerRequests:
         return work
 
     def answers(self) -> dict[str, str]:
-        """What was answered; the connections are open still.
+        """The answers; the connections are open still.
 
         Raises:
             RuntimeError: the asking process was ended, which every process of user `nobody` can do: there is no answer.

@@ -285,7 +285,7 @@ def _ephemeral_ports() -> tuple[int, int]:
 
 
 def slice_processes(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
-    """Control groups with processes in our slices that are none of our units'."""
+    """Control groups with processes in Rigwright's slices without a unit of Rigwright's."""
     top = f"{SYS}/fs/cgroup"
     waiting = [name for name in _names(top) if name.startswith("rigwright")]
     while waiting:

@@ -49,7 +49,7 @@ def packages() -> None:
 
 
 def run_section(name: str, source: str, question: object) -> dict[str, object]:
-    """What a section answers; the reason where it has none."""
+    """The answer of a section; the reason where it has none."""
     began = time.monotonic()
     try:
         answer = {"told": load(name, source).look(question)}
@@ -89,7 +89,7 @@ def started(name: str, source: str, question: object) -> tuple[int, int]:
 
 
 def parse_section_answer(said: bytes) -> dict[str, object]:
-    """What a section has said, unless it was ended while it did."""
+    """The output of a section, unless it was ended before."""
     try:
         found: dict[str, object] = json.loads(said)
     except ValueError:
@@ -98,7 +98,7 @@ def parse_section_answer(said: bytes) -> dict[str, object]:
 
 
 def silent() -> list[str]:
-    """Where a file system does not answer: what a section most likely has waited for."""
+    """The object that a section most likely has waited for, where a file system does not answer."""
     heard = sys.modules[f"{PACKAGE}.fs_responsiveness"]
     found: list[str] = heard.silent(heard.mounted(), 1.0)
     return found

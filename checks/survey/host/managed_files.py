@@ -17,7 +17,7 @@ from checks.survey.host import common
 
 PEM = re.compile("-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\\s]+)-----END CERTIFICATE-----")
 VERSION = re.compile(rb',"version":{"serial":([0-9]{1,16}),"id":"([0-9a-f]{16})"}}\n?\Z')
-MOST = 20  # of a kind that are told
+MOST = 20  # of a kind that are reported
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
@@ -51,7 +51,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 def _walked(
     roots: list[str], late: str, apart: set[str], now: float
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """What others than root can change below roots, and what is from a time to come; not what services keep apart."""
+    """The objects below roots that others than root can change, and those with a time to come; not the ones that
+    services keep apart."""
     loose: list[dict[str, object]] = []
     ahead: list[dict[str, object]] = []
 

@@ -1,4 +1,4 @@
-"""What an overlay shows: the folders that it stands on, where the kernel has been told of them without their names."""
+"""The lower folders of an overlay, where the kernel has been told of them without their names."""
 
 from __future__ import annotations
 

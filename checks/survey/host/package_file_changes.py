@@ -1,7 +1,7 @@
 """Packaged files that were changed, as `dpkg --verify` would find them in minutes.
 
-A file's inode has not changed since the package's list was written, or its bytes are compared: what is only touched,
-copied by a backup or given the mode that it has is none that differs.
+A file's inode has not changed since the package's list was written, or its bytes are compared: a file that is only
+touched, copied by a backup or given the mode that it has does not differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 from checks.survey.host import common, dpkg
 
-# What is run, linked or loaded; the rest is read by people
+# Files that are run, linked or loaded; people read the rest
 RUN = (
     "usr/bin/",
     "usr/sbin/",
@@ -44,7 +44,7 @@ CAPABLE = re.compile(
     r"prometheus-blackbox-exporter)"
 )
 MOST = 200  # findings that are reported; a longer list means that the system itself has changed
-# What programs are started and libraries are found by, where it is a link
+# Links by which programs are started and libraries are found
 NAMED = re.compile(r"/(?:usr/)?(?:s?bin/[^/]+|lib\S*/(?:lib|ld)[^/]*\.so(?:\.[^/]*)?)")
 PIECE = 1 << 20
 
@@ -75,7 +75,7 @@ def wrong(path: str, seen: os.stat_result, strict: bool) -> str:
 
 
 class PackageVerification:
-    """What was found so far."""
+    """The findings so far."""
 
     def __init__(self, deep: bool) -> None:
         self.deep = deep
@@ -158,7 +158,7 @@ class PackageVerification:
             )
             return
         said = wrong(path, seen, strict)
-        # an administrator's override may close a file, or have it run as its owner; to have others write to it is none
+        # an administrator's override may close a file, or have it run as its owner; it may not let others write to it
         if said and (path not in self.overridden or seen.st_mode & stat.S_IWOTH):
             self.say(package, path, said)
         if seen.st_ctime <= since and not self.deep:

@@ -17,7 +17,7 @@ GROUPS = "/sys/fs/cgroup"
 # Bytes of what a process has mapped: six times what the 65,530 rows of a kernel take, with usual paths
 MAPS = 64 << 20
 SHARED = "/dev/shm"  # noqa: S108 # what lies there is looked at
-# What limits the processes of a group, each beside what the kernel has by itself.
+# The limits of the processes of a group, each next to the kernel's own.
 KNOBS = (
     *(
         "memory.max",
@@ -46,7 +46,7 @@ OURS = re.compile(r"^0::/(rigwright(-[^/]*)?[.]slice/|system[.]slice/rw-job-)", 
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
-TRIED = 60  # seconds: what a check tries takes none as long
+TRIED = 60  # seconds: no attempt of a check takes as long
 
 
 def look(asked: dict[str, object]) -> dict[str, object]:
@@ -86,7 +86,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
 
 def _shared(ids: Collection[str]) -> Iterator[str]:
-    """What users have in the host's shared memory: instances have one of their own, which ends with them."""
+    """The files of users in the host's shared memory: instances have one of their own, which ends with them."""
     with suppress(OSError), os.scandir(SHARED) as entries:
         for one in sorted(entries, key=lambda entry: entry.name):
             with suppress(OSError):
@@ -140,7 +140,7 @@ def _unit(
 
 
 def _covered(pid: int, views: tuple[str, ...]) -> list[str]:
-    """What is mounted in a process's own view, and not in the host's, within folders; without what it may not see."""
+    """The mounts in a process's own view, and not in the host's, within folders; without those that it may not see."""
     own, host = ({row.point: row.root for row in mount_table.list_mounts(one)} for one in (pid, 1))
     return [at for at, what in own.items() if at not in host and at.startswith(views) and "/inaccessible/" not in what]
 
@@ -169,7 +169,7 @@ def _spaces(pid: int) -> dict[str, str]:
 
 
 def _process(pid: int, files: mapped_code.Code, *, told: bool = True) -> dict[str, object] | None:
-    """What a process is; None for one that has ended."""
+    """The state of a process; None for one that has ended."""
     status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
     if not status or status.get("State", "Z").startswith(("Z", "X")):
         return None

@@ -24,9 +24,9 @@ NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENAMETOOLONG)
 
 
 def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
-    """What a process imports from other places than these; none for what is no Python.
+    """The imports of a process from other places than these; none of other programs than Python.
 
-    What gives itself another title hides its words and variables: of that the program and what is mapped count alone. A
+    A process with another title hides its words and variables: of that only the program and its mappings count. A
     process that was forked has the sys.path of the one before it.
 
     Args:
@@ -51,7 +51,7 @@ def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
 
 
 def searched(pid: int) -> Iterator[tuple[str, str]]:
-    """What is put before or beside the environment's own folders in its sys.path, with what puts it there."""
+    """The entries before or next to the environment's own folders in its sys.path, with their causes."""
     words = common.begin(f"{PROC}/{pid}/cmdline").split("\0")[:-1]
     if not words or not named(words[0]):
         return

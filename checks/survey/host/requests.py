@@ -62,7 +62,7 @@ def bounded(ask: dict[str, Any], key: str, end: float) -> dict[str, object]:
 
 
 def asking(asks: list[dict[str, Any]], keys: dict[str, str], end: float) -> Callable[[int], None]:
-    """What makes requests: those of a lane one after another, all lanes at once, none after `end`."""
+    """The program that makes requests: those of a lane one after another, all lanes at once, none after `end`."""
 
     def work(writing: int) -> None:
         found: dict[str, object] = {}

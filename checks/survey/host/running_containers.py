@@ -21,7 +21,7 @@ NOTHING: dict[str, object] = {
     **{"first": 0, "group": "", "mounts": [], "elsewhere": [], "layers": [], "interfaces": [], "devices": []},
     "forged": [],
 }
-# What a spec gives, as NVIDIA's toolkit writes it in YAML.
+# The contents of a spec, as NVIDIA's toolkit writes it in YAML.
 VARIABLE = re.compile(r'^ *- "?([A-Za-z_][A-Za-z0-9_]*=[^"\n]*)"?$', re.MULTILINE)
 
 
@@ -119,7 +119,7 @@ def _hosts(folder: str) -> set[str]:
 
 
 def _layers(first: int, mounts: list[mount_table.Mount], locked: list[str]) -> list[str]:
-    """What a container's root is made of, the uppermost first."""
+    """The layers of a container's root, the uppermost first."""
     named = next((_lower(one.system_options) for one in mounts if one.point == "/"), [])
     # where the names of all of them are too long for a mount, podman has open folders in their place
     if not all(Path(one).name.isdecimal() for one in named) or len(named) != len(locked):
@@ -175,7 +175,7 @@ def _variables(store: Path, image: str) -> list[str]:
 
 
 def _cdi_variables(spec: str) -> list[str]:
-    """What the spec of the cards gives to a container of variables."""
+    """The variables that the spec of the cards gives to a container."""
     return VARIABLE.findall(common.read(spec) or "") if spec else []
 
 

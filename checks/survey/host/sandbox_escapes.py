@@ -14,7 +14,7 @@ from checks.survey.host import common, systemd_properties
 
 KINDS = ("processes", "network", "files", "devices", "privileges")
 SETTING = re.compile("[A-Z][A-Za-z]*=")
-# What an empty value takes all of (systemd.exec(5)).
+# Settings of which an empty value takes all (systemd.exec(5)).
 NONE_AT_ALL = re.compile("(CapabilityBoundingSet|AmbientCapabilities)=")
 # Of a unit's settings, what is about its own process and not about what that may do.
 ITS_OWN = re.compile(
@@ -94,7 +94,7 @@ def _device(path: Path) -> bool:
 
 
 def _others(unit: str, one: dict[str, object], mains: dict[str, int], there: dict[str, list[str]]) -> dict[str, object]:
-    """What is not an instance's own."""
+    """The objects that are not an instance's own."""
     own: list[str] = one["own"]  # type: ignore[assignment]
     asked: dict[str, list[str]] = one["asked"]  # type: ignore[assignment]
     return {
@@ -116,7 +116,7 @@ def _text(shown: dict[str, Any]) -> str:
 
 
 def _settings(text: str) -> list[str]:
-    """What a unit forbids its process, drop-ins included, as their files have it one after the other."""
+    """The restrictions of a unit, drop-ins included, as their files have them one after the other."""
     section = ""
     found: list[str] = []
     for line in common.lines(text):
@@ -132,7 +132,7 @@ def _settings(text: str) -> list[str]:
 
 
 def _render_input(question: dict[str, object], program: str) -> bytes:
-    """What is written to a sandbox: an argument may have 128 KiB, and a host any number of sockets."""
+    """The input of a sandbox: an argument may have 128 KiB, and a host any number of sockets."""
     return json.dumps([json.dumps(question), program]).encode()
 
 

@@ -1,4 +1,4 @@
-"""What instances were started from, what they logged, and where their keys are."""
+"""The files that instances were started from, their logs, and where their keys are."""
 
 from __future__ import annotations
 

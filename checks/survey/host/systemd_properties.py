@@ -39,7 +39,7 @@ PATH, INTERFACE, MEMBER, REPLY, DESTINATION, SIGNATURE = 1, 2, 3, 5, 6, 8
 
 
 class BusMessageReader:
-    """What a message says, from a place on (D-Bus Specification, "Marshaling")."""
+    """The contents of a message, from a place on (D-Bus Specification, "Marshaling")."""
 
     def __init__(self, data: bytes, order: str, at: int = 0) -> None:
         self.data, self.order, self.at = data, order, at
@@ -60,7 +60,7 @@ class BusMessageReader:
         return found.decode(errors="replace")
 
     def value(self) -> Any:
-        """What comes after its type.
+        """The value after its type.
 
         Raises:
             ValueError: it is of none that is asked for here.
@@ -110,7 +110,7 @@ def _call(serial: int, unit: str, interface: str, name: str) -> bytes:
 
 
 class BusReplies:
-    """What comes over the connection."""
+    """The data of the connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.kept = connection, bytearray()
@@ -268,7 +268,7 @@ def read_exposure(units: Sequence[str]) -> dict[str, str]:
 
 
 def parse_unit_names(text: str, word: str) -> list[str]:
-    """Units whose names begin with a word, of what `systemctl list-units --plain --no-legend` has printed."""
+    """Units whose names begin with a word, from the output of `systemctl list-units --plain --no-legend`."""
     rows = (line.split() for line in common.lines(text) if line.startswith(word))
     return [row[0] for row in rows if len(row) > LISTED and NAME.fullmatch(row[0]) and row[1] in LOADED]
 

@@ -56,7 +56,7 @@ class TreeNode(NamedTuple):
         return day(self.lstat.st_ctime)
 
     def rights(self) -> list[str]:
-        """What gives more than its mode says."""
+        """The rights beyond its mode."""
         if self.kind == "l":
             return []
         try:
@@ -65,7 +65,7 @@ class TreeNode(NamedTuple):
             return []
 
     def content(self) -> str:
-        """What a record has of its bytes."""
+        """The bytes in a record."""
         if self.kind == "l":
             return str(Path(self.path).readlink())
         return hashed(self.path) if self.kind == "f" else ""
@@ -96,7 +96,7 @@ def is_real_folder(path: str) -> bool:
 
 
 def names(folder: str) -> list[str]:
-    """What lies in a folder; nothing where it is none."""
+    """The names in a folder; none where it is no folder."""
     try:
         return sorted(one.name for one in Path(folder).iterdir())
     except OSError:
@@ -146,7 +146,7 @@ def change(what: str, name: str, expected: str, found: str, since: str) -> dict[
 
 
 def compared(state: TreeNode, was: list[Any], deep: bool) -> dict[str, str] | None:
-    """What of one name is not as it was recorded; None where it is."""
+    """The difference of one name from its record; None where it has none."""
     if same(state, was) and not deep:
         return None
     if state.kind != was[0]:

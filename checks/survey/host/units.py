@@ -68,7 +68,7 @@ def few(found: list[T]) -> list[T]:
     """A list that can be told whole.
 
     Raises:
-        RuntimeError: it is longer: what is harmless must not hide what is not.
+        RuntimeError: it is longer: harmless entries must not hide others.
     """
     if len(found) > MANY:
         raise RuntimeError(f"more than {MANY} entries")
@@ -92,7 +92,7 @@ def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | N
 
 
 def _file(path: str) -> dict[str, str]:
-    """What lies where a unit file of ours is to lie."""
+    """The object in the place of a unit file of ours."""
     text = common.read(path)
     digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else ""
     try:
@@ -112,7 +112,7 @@ def _lies(path: str) -> dict[str, str]:
 
 
 def _default() -> str:
-    """What a boot starts, by its file."""
+    """The target of a boot, by its file."""
     there = (Path(folder, "default.target") for folder in FOLDERS)
     return next((path.resolve().name for path in there if path.is_symlink() or path.exists()), "")
 
