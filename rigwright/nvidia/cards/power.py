@@ -1,5 +1,5 @@
-"""The power limit and the clocks of each declared card, decided anew at each boot: on the host, by the program that
-sets them (which is why only the standard library and the reader of nvidia-smi are imported here).
+"""Which power limit and which clocks each declared card is told, decided anew at each boot: on the host, by the program
+that sets them (which is why nothing but the standard library and the reader of nvidia-smi is imported here).
 
 A GPU index is a place on the bus: the nth display adapter of NVIDIA's; where the bus lacks one, the card that was
 written down for it. A card that is away is a failure, and the others get theirs. Nothing is set where a card
@@ -16,7 +16,7 @@ from rigwright.nvidia.cards.smi import Gpu
 
 @dataclass(frozen=True)
 class Order:
-    """One setting for a card."""
+    """One thing that a card is told."""
 
     what: str
     """In words, with the card."""
@@ -26,7 +26,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Orders:
-    """All settings for cards, and the obstacles of some."""
+    """All that cards are told, and what keeps some from it."""
 
     given: tuple[Order, ...] = ()
     refused: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Box:
-    """The cards of a host, as far as they are known."""
+    """What the cards of a host are, as far as it can be told."""
 
     declared: int
     """How many there are to be."""
@@ -70,7 +70,7 @@ class Box:
 
 
 def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | None) -> Orders:
-    """The commands that set cards as declared.
+    """What cards are told to be as they are declared.
 
     Args:
         box: The host.
@@ -92,7 +92,7 @@ def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | No
         name = f"card {gpu_index} at {gpu.address}"
         if watts is not None and (why := _beyond(gpu, watts)):
             refused.append(f"{name}: {watts} W is refused: {why}")
-        # without it a card forgets its settings when its last program ends
+        # without it a card forgets what it was told when its last program ends
         if gpu.persistence == "Disabled":
             given.append(Order(f"{name}: persistence mode", ("-i", gpu.uuid, "-pm", "1")))
         if watts is not None:
@@ -106,7 +106,7 @@ def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | No
 
 
 def resetting(box: Box) -> Orders:
-    """The commands that reset cards to their defaults, after any setting."""
+    """What cards are told to be as they come, whatever was set."""
     given, away = [], []
     for gpu_index in range(box.declared):
         try:

@@ -1,5 +1,5 @@
-"""The reports of nvidia-smi about cards, as typed values: the one reader of its rows, for roles, checks and the program
-on the host alike (which is why only the standard library is imported here).
+"""What nvidia-smi says of cards, as typed values: the one reader of its rows, for roles, checks and the program on the
+host alike (which is why nothing but the standard library is imported here).
 
 It has no promise of a stable format (its manual), so one that is not understood is refused, never guessed. No question
 here has a table of clocks in its answer (SUPPORTED_CLOCKS, and with it `-q -x`): with driver 610 that one crashed a
@@ -129,7 +129,7 @@ def those_that_answer(status: int, stdout: str, stderr: str = "") -> tuple[tuple
 
 
 def recovery(status: int, stdout: str, stderr: str = "") -> dict[str, str]:
-    """Each card's recovery action ("None" on a sound one), by address, from RECOVERY.
+    """What each card says has to be done with it ("None" on a sound one), by address, from RECOVERY.
 
     Empty with a driver that does not know the question: it came with 565 (NVML's list of changes), and cards that do
     not answer it are left out.
@@ -181,7 +181,7 @@ def rows(status: int, stdout: str, stderr: str = "") -> tuple[list[str], str]:
 
 
 def _text(stdout: str) -> str:
-    """The output of nvidia-smi, where it is text.
+    """What nvidia-smi printed, where it is text.
 
     Raises:
         ValueError: it has a NUL in it.
