@@ -14,7 +14,7 @@ from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import INDEX, BundleRow
 
 TRACE = "/forged"
-"""What exists on a host on which the forged package was installed."""
+"""The file on a host on which the forged package was installed."""
 PACKED = {".xz": (lzma.decompress, lzma.compress), "": (bytes, bytes)}
 
 

@@ -41,7 +41,7 @@ class ProtectionMutation:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What the text of the protection matches."""
+        """The pattern of the protection's text."""
         numbers = set[str]()
         parts = NAME.split(self.old)
         for at, part in enumerate(parts):

@@ -60,7 +60,7 @@ def zip_files(files: Mapping[str, str | bytes], links: Iterable[str] = ()) -> by
 
 
 def file_name(version: str = "1.0") -> str:
-    """What its wheel is called."""
+    """The name of its wheel."""
     return f"{MODULE}-{version}-py3-none-any.whl"
 
 

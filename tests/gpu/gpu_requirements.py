@@ -1,4 +1,4 @@
-"""What a machine lacks for the GPU tests, all of it before the first host boots."""
+"""The missing parts of a machine for the GPU tests, all of them before the first host boots."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.gpu.container_layer import RELEASE
 
 
 def missing_requirements(release: str, bundle: Path | None, vllm: Path | None = None) -> list[str]:
-    """What this machine lacks, one line each. Packages and base images that a network has are brought first.
+    """The missing parts of this machine, one line each. Packages and base images that a network has are brought first.
 
     Args:
         release: Of the throwaway host; that of containers has one of its own.

@@ -1,4 +1,4 @@
-"""What clients of others ask, unchanged, of a server of the tests' vLLM, and what they must be told."""
+"""Requests of other clients, unchanged, to a server of the tests' vLLM, and the answers that they must get."""
 
 import json
 import os
@@ -62,7 +62,7 @@ class ServerUnderTest:
 
 
 def reasoning_text(part: object) -> str:
-    """What a model thinks, by vLLM's name for it or the one of LiteLLM's proxy."""
+    """A model's thought, by vLLM's name for it or the one of LiteLLM's proxy."""
     return getattr(part, "reasoning", None) or getattr(part, "reasoning_content", None) or ""
 
 
@@ -103,7 +103,7 @@ def streamed_answer(client: OpenAI, model: str, **asked: Any) -> dict[str, Any]:
 
 
 def assert_answers(found: dict[str, Any], server: ServerUnderTest) -> None:
-    """Hold what a client was told against what the model says."""
+    """Compare a client's answer with the model's."""
     assert tuple(found["models"]) == server.models
     assert found["wrong"] == server.wrong
     for one in ("chat", "stream", "silent", "silent_stream"):

@@ -48,7 +48,7 @@ def boot_monitored(lab: ThrowawayLab, release: str, folder: Path, layer: str) ->
 
 
 def shell_variables(host: LabHost) -> dict[str, str]:
-    """What the shell of a host's drifts calls things by."""
+    """The variables of the shell of a host's drifts."""
     if not host.spec.cards:
         return {}
     release = host.spec.release

@@ -1,7 +1,7 @@
 """deploy.py, cut off at the operation named by KILL_AT: KILL_AFTER seconds into it, or at its beginning.
 
-What ends is the controller, without a word, as with a closed laptop; or, with KILL_HOST, that host of a lab, as with a
-cut cable of the box itself.
+The controller ends, without a word, as with a closed laptop; or, with KILL_HOST, that host of a lab, as with a cut
+cable of the box itself.
 """
 
 import os

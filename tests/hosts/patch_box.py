@@ -39,7 +39,7 @@ def write_wheel_patch(folder: Path, row: Artefact, path: str, after: str, before
         row: The wheel's.
         path: In the wheel.
         after: What the file becomes.
-        before: What it is of; what the wheel has without.
+        before: The earlier text; the wheel's without one.
     """
     write_patch(folder, row.name, row.version, path, wheel_text(row, path) if before is None else before, after)
 

@@ -15,7 +15,7 @@ from tests.hosts.support import wait_until
 
 @dataclass
 class SteadyLoad:
-    """What became of it."""
+    """The result."""
 
     answered: list[float] = field(default_factory=list)
     """When, each."""

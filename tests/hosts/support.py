@@ -21,7 +21,7 @@ PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 PORT = 8020
 CHAT = {"chat": {"variant": "llamacpp/demo", "port": PORT}}
 on_both = pytest.mark.parametrize("release", sorted(RELEASES), indirect=True)
-"""What differs on each release, and is tested on each of them each time."""
+"""Tests of differences between releases, run on each of them each time."""
 KEY_FILE = "/etc/rigwright/credentials/chat.api-key"
 
 
@@ -67,7 +67,7 @@ def run_deploy(inventory: Path, *options: str, file: Path = ROOT / "deploy.py", 
 
 
 def run_plan(inventory: Path) -> PyinfraRun:
-    """What a deploy would do."""
+    """The plan of a deploy."""
     return run_deploy(inventory, "--dry")
 
 
@@ -124,7 +124,7 @@ def describe_result(result: dict[str, Any]) -> str:
 
 
 def red_check_lines(inventory: Path) -> dict[str, list[str]]:
-    """The checks that do not hold, each with what is said of it."""
+    """The red checks, each with its message."""
     return {name: [*map(describe_result, results)] for name, results in failed_results(inventory).items()}
 
 

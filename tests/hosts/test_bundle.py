@@ -89,7 +89,7 @@ def received(host: LabHost) -> int:
 
 
 def left(host: LabHost) -> str:
-    """What lies about of what was sent."""
+    """The remaining parts of the sent files."""
     return host.run(f"find {JOBS} -path '*/files*'; ls -d /tmp/tmp.* 2>/dev/null || true")
 
 
@@ -145,7 +145,7 @@ def forged(home: Path, folder: Path) -> Path:
 
 
 def deploy_error(host: LabHost, inventory: Path, home: Path) -> str:
-    """What is said of a deploy that installs no package."""
+    """The error of a deploy that installs no package."""
     before = host.run("dpkg-query -W")
     run = run_deploy(inventory, HOME=str(home))
     assert host.run(f"ls {TRACE} || true") == ""

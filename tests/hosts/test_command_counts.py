@@ -1,4 +1,4 @@
-"""What changes nothing asks its host in few commands: each takes the network's time, however quick machines are."""
+"""A run that changes nothing asks its host in few commands: each takes the network's time, on machines of any speed."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""What runs containers, on hosts whose cards and toolkit are stand-ins: real Docker, podman, dpkg, apt and systemd."""
+"""The runtimes of containers, on hosts whose cards and toolkit are stand-ins: real Docker, podman, dpkg, apt and
+systemd."""
 
 import shutil
 import subprocess

@@ -18,7 +18,7 @@ from tests.hosts.test_interrupted_deploys import pack, rig
 # what is tested here runs on this machine and in shell scripts that every release has
 pytestmark = [pytest.mark.parametrize("release", ["debian-13"], indirect=True), pytest.mark.all_only]
 
-# What tells that something is installed, by the name of what it comes from.
+# The file that shows an installation, by the name of its source.
 INSTALLED = {
     ".tar.gz": "ls -d /opt/rigwright/engines/*/build.json",
     ".gguf": "find /srv/models -type f",

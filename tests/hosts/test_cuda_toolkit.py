@@ -47,7 +47,7 @@ $root/bin/cuobjdump --list-elf build/libkernels.so | grep -o 'sm_[0-9a-z]*'
 
 
 def record_trees(host: LabHost) -> None:
-    """What a whole deploy does at its end; this one has the role alone."""
+    """The end of a whole deploy; this one has only the role."""
     places = {"software": "/opt/rigwright", "engines": "/opt/rigwright/engines"}
     places |= {"generations": "/etc/rigwright/generations", "records": "/var/lib/rigwright/trees"}
     asked = {**places, "ledger": "/var/lib/rigwright/owned", "wanted": [], "sealed": "", "texts": {}}

@@ -1,4 +1,5 @@
-"""Each drift turns exactly its checks red, a deploy does what is said of it, and the cure cures; what is harmless is.
+"""Each drift turns exactly its checks red, a deploy acts as its row declares, and the cure cures; harmless changes are
+harmless.
 
 Drifts of different things are there together. `rigwright test` has the fullest batches, `test all` has them all.
 """

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 @pytest.fixture(scope="session")
 def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
-    """What hosts fetch from."""
+    """The sources of hosts."""
     lab.up([])  # its network, for what is served there
     with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found

@@ -1,4 +1,4 @@
-"""What goes wrong in the middle, and that the next run puts it right."""
+"""Faults in the middle of a run, and their repair by the next one."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""What anybody can open, anybody can lock: a local user holds all of that, and everything goes on."""
+"""Every user that can open a file can lock it: a local user holds all of those, and everything goes on."""
 
 from pathlib import Path
 

@@ -125,7 +125,7 @@ def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away
 
 @pytest.mark.all_only
 def test_clients_speak_to_one_plain_address_without_a_key(box: GatewayBox) -> None:
-    # what clients say that were told to need none: a key that is nothing, or blank
+    # the header of clients that were configured without a key: an empty key, or a blank one
     for key in ("ignored", "sk-"):
         client = box.plain_client(key)
         for model in ("tiny-rig", "gpt-4o"):

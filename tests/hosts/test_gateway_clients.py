@@ -53,7 +53,7 @@ EQUAL = ["slow", "slow2"]
 INSTANCES = {
     "chat": DEMO,
     **{name: {"variant": "llamacpp/slow", "port": 8022 + number} for number, name in enumerate(EQUAL)},
-    # what its engine calls the model is none of the clients' business
+    # the engine's own name of the model is hidden from clients
     "thinker": {"variant": "vllm/tiny", "port": 8024},
 }
 HEADER = "X-Session-Id"
@@ -327,7 +327,7 @@ def test_the_log_says_what_clients_saw_and_nothing_that_they_said(box: GatewayBo
     assert (line["prompt_tokens"], line["completion_tokens"]) == (usage.prompt_tokens, usage.completion_tokens)
     assert (line["key"], line["listener"], line["model"], line["status"]) == ("logged", "office", SLOW, 200)
     assert line["instance"] in EQUAL
-    # its clock goes by milliseconds; what the client has waited for beyond that is the way, and TLS
+    # its clock goes by milliseconds; the client's further waiting is the way, and TLS
     assert seen / 2 < line["first"] <= seen + 0.01
     assert line["first"] < line["duration"] <= took + 0.01
     kept = box.host.run("cat /var/log/rigwright_gateway/*; journalctl -u rigwright_gateway -u rigwright_router")

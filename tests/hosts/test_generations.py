@@ -1,4 +1,4 @@
-"""Generations on a real host: a way back, by itself and by hand; what is kept, and what goes."""
+"""Generations on a real host: a way back, by itself and by hand; kept and removed objects."""
 
 import json
 import re
@@ -155,7 +155,7 @@ def test_what_a_kept_generation_needs_stays_and_the_rest_goes(
     assert converged.run(f"{ask} http://127.0.0.1:{PORT}/v1/models") == "200"
 
 
-# What dpkg, apt and the user database write beside what they are told to.
+# The files that dpkg, apt and the user database write in addition to their targets.
 TRACES = re.compile(
     r"/var/(log|cache|lib/(apt|dpkg|systemd|ucf|pam|python))/.*|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?"
     r"|/etc/(\.pwd\.lock|ld\.so\.cache|machine-id|resolv\.conf|hosts|hostname|ssh/ssh_host_ed25519_key(\.pub)?)|/root/.*|/var/tmp/.*|/usr/local/share/.*"

@@ -20,7 +20,7 @@ JOB = "/etc/cron.d/nightly"
 
 
 def check(inventory: Path, *options: str, status: int) -> str:
-    """What a check prints, on one line; JSON as it is."""
+    """The output of a check, on one line; JSON as it is."""
     words = [sys.executable, "-m", "cli", "check", str(inventory), *options]
     done = subprocess.run(
         words, capture_output=True, text=True, cwd="/", env=os.environ | {"COLUMNS": "80"}, check=False

@@ -21,7 +21,7 @@ ENGINES = "/opt/rigwright/engines"
 
 
 def left(box: ImageBox) -> str:
-    """What there is of containers on the host."""
+    """The remains of containers on the host."""
     return box.host.run("ls /run/rigwright/containers; grep -c /run/rigwright/containers/ /proc/mounts", check=False)
 
 
@@ -72,7 +72,7 @@ def test_whatever_is_killed_is_started_anew_and_leaves_nothing(
 
 
 def inside(what: str) -> str:
-    """What root does in the mounts of the engine's container, by the host's own Python."""
+    """Root's access to the mounts of the engine's container, by the host's own Python."""
     enter = f"os.setns(os.open('/proc/' + subprocess.getoutput({ENGINE!r}) + '/ns/mnt', 0), os.CLONE_NEWNS)"
     text = f"import ctypes, os, subprocess; libc = ctypes.CDLL(None); {enter}; raise SystemExit({what})"
     return f"/usr/bin/python3 -c {shlex.quote(text)}"

@@ -66,7 +66,7 @@ def box(lab: ThrowawayLab, vllm: VllmServers, tmp_path_factory: pytest.TempPathF
 
 
 def answers(box: ImageBox, instance: str, port: int) -> str:
-    """What it says to the model's one question."""
+    """Its answers to the model's one question."""
     with (
         forward_port(box.host, port) as local,
         OpenAI(base_url=f"http://127.0.0.1:{local}/v1", api_key=api_key(box.host, instance)) as client,

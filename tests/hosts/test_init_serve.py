@@ -13,7 +13,7 @@ from tests.hosts.download_servers import folder_content, internet_server
 from tests.hosts.support import api_key, check_verdicts, is_serving
 from tests.hosts.test_init import init
 
-# one release is enough: what is tested here runs on this machine
+# one release is enough: the tested code runs on this machine
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 

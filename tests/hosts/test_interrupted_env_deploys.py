@@ -26,14 +26,14 @@ PORT = 8090
 
 @pytest.fixture(scope="session")
 def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
-    """What hosts fetch from."""
+    """The sources of hosts."""
     lab.up([])
     with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
 def left(host: LabHost) -> list[str]:
-    """What lies on a host of environments and of what they are made of."""
+    """The environments on a host, and their sources."""
     places = "/opt/rigwright/engines /var/lib/rigwright/build /srv/models /var/lib/rigwright/trees"
     return [
         line for line in host.run(f"ls -A1 {places} | grep -v ':$' || true").split() if "small" in line or "_" in line

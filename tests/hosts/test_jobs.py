@@ -17,7 +17,7 @@ JOB = Path(__file__).with_name("job_deploy.py")
 
 
 def deploy_waiting_job(inventory: Path, meanwhile: Callable[[], None]) -> tuple[int, str]:
-    """Deploy a job that waits for /root/go, and do something once it does; returns exit status and what was said."""
+    """Deploy a job that waits for /root/go, and do something once it does; returns exit status and output."""
     with subprocess.Popen(
         deploy_command(inventory, "--yes", file=JOB), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as controller:

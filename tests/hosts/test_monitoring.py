@@ -48,7 +48,7 @@ TRACES = (
 )
 MINUTES = 60.0
 ALERTS = "http://127.0.0.1:9093/api/v2/alerts"
-# Cards, vLLM's own, alerts that fire, and disks: a throwaway host's root is an overlay, which is none.
+# Cards, vLLM's own, alerts that fire, and disks: a throwaway host's root is an overlay, which is no disk.
 LACKING = "DCGM_|vllm:|rig:ttft|ALERTS|node_filesystem"
 
 
@@ -71,7 +71,7 @@ def run_promtool(host: LabHost) -> None:
 
 
 def answer(host: LabHost) -> str:
-    """What the model says through the gateway."""
+    """The model's answer through the gateway."""
     asked = {"model": "tiny-rig", "messages": [{"role": "user", "content": "Are you there?"}]}
     url = f"http://{host.address}:8000/v1/chat/completions"
     assert "data: [DONE]" in requests.post(url, json={**asked, "stream": True}, timeout=60).text
@@ -226,7 +226,7 @@ def test_a_machine_that_serves_nothing_asks(lab: ThrowawayLab, boot: BootHost, r
 def test_a_box_with_cards_tells_of_them(
     lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
 ) -> None:
-    """Without a driver: what is told of real cards needs real ones."""
+    """Without a driver: metrics of real cards need real ones."""
     host = boot(first_run.layer, cards=(C3090, C3090))
     monitoring = {"address": host.address, "scrapers": [f"{lab.gateway}/32"]}
     inventory = write_inventory(tmp_path, lab, host, cards=[NAMES[C3090]] * 2, monitoring=monitoring)

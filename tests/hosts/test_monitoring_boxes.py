@@ -139,7 +139,7 @@ class MonitoredBoxes:
         return path
 
     def query(self, expression: str) -> list[dict[str, dict[str, str]]]:
-        """What Prometheus answers."""
+        """Prometheus' answer."""
         return query_prometheus(self.hosts[WATCH], expression)
 
     def hears(self, *boxes: str) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong while the driver's role works: each is said in words, and the next run after its cure converges."""
+"""Faults while the driver's role works: each has its message, and the next run after its cure converges."""
 
 import hashlib
 import os

@@ -1,6 +1,6 @@
 """The table of drivers on hosts: each way in which an archive brings one, and what becomes of a driver that is there.
 
-Hosts that run Ubuntu are stand-ins (tests.stand_ins.stand_in_ubuntu). What differs in a name alone is left to the
+Hosts that run Ubuntu are stand-ins (tests.stand_ins.stand_in_ubuntu). Cases that differ only in a name are left to the
 plan's own tests.
 """
 
@@ -65,7 +65,7 @@ def up(
 
 @dataclass(frozen=True)
 class ExpectedDriver:
-    """What a row of the table comes to."""
+    """The target state of a row of the table."""
 
     version: str
     flavour: str
@@ -100,7 +100,7 @@ def holds(box: DriverBox, driver: ExpectedDriver) -> None:
 
 
 def converge(box: DriverBox, driver: ExpectedDriver) -> str:
-    """Deploy once, and assert that the driver is there; returns what was said."""
+    """Deploy once, and assert that the driver is there; returns the output."""
     said = box.run_rig("deploy", "--reboot")
     holds(box, driver)
     return said

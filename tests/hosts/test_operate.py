@@ -30,7 +30,7 @@ def look_at_instance(inventory: Path) -> tuple[int, dict[str, Any], float]:
 
 
 def on_a_terminal(columns: int, *words: str) -> list[str]:
-    """What the command writes on a terminal of so many columns."""
+    """The output of the command on a terminal of so many columns."""
     _, said = run_on_terminal([sys.executable, "-m", "cli", *words], os.environ, columns)
     return said.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
 
@@ -68,7 +68,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     converged.run("systemctl start rigwright-chat")
     wait_until(lambda: is_serving(converged), "it serves again")
 
-    # of an inventory that is refused, what runs is told
+    # of an inventory that is refused, running processes are reported
     refused = tmp_path / "refused.py"
     refused.write_text(inventory.read_text().replace("llamacpp/demo", "llamacpp/none"))
     done = run_rigwright("status", str(refused), "--json")

@@ -1,4 +1,4 @@
-"""Patches on a real host: what is patched lies beside, does what its patch says, and goes as it came."""
+"""Patches on a real host: a patched engine lies next to the other, does as its patch has it, and goes as it came."""
 
 import hashlib
 import io
@@ -40,14 +40,14 @@ COMPILING = Path(__file__).with_name("engine_deploy.py")
 
 @pytest.fixture(scope="session")
 def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
-    """What hosts fetch from."""
+    """The sources of hosts."""
     lab.up([])  # its network, for what is served there
     with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
 def rigwright_output(*words: str) -> str:
-    """What `rigwright` prints."""
+    """The output of `rigwright`."""
     done = subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -132,7 +132,7 @@ VERSION = "vllm/entrypoints/serve/instrumentator/basic.py"
 
 
 def version(host: LabHost) -> dict[str, str]:
-    """What the instance says of itself."""
+    """The instance's own version."""
     with forward_port(host, PORT) as local:
         answer: dict[str, str] = requests.get(f"http://127.0.0.1:{local}/version", timeout=20).json()
     return answer

@@ -1,4 +1,4 @@
-"""What was on a host before us, and what goes on there without us, is left alone."""
+"""Objects on a host from before us, and of others, are left alone."""
 
 import shutil
 from pathlib import Path

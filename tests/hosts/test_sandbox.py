@@ -39,7 +39,7 @@ while time.monotonic() < until:
 
 
 def room(host: LabHost) -> tuple[int, int]:
-    """What is used of a host's /run: KiB, and files."""
+    """The used part of a host's /run: KiB, and files."""
     used, inodes = host.run("df --output=used,iused /run").split()[-2:]
     return int(used), int(inodes)
 
@@ -121,7 +121,7 @@ def test_one_instance_cannot_reach_the_next(lab: ThrowawayLab, converged: LabHos
     both = write_inventory(tmp_path, lab, converged, instances={"chat": chat, "two": {**chat, "port": PORT + 1}})
     first = main_pid(converged)
     assert run_deploy(both).status == 0
-    # another instance is none of this one's business
+    # another instance is hidden from this one
     assert main_pid(converged) == first
     assert red_checks(both) == set()
     users = converged.run("ps -o user:32= -p $(pgrep -d, llama-server) | sort").split()

@@ -32,7 +32,7 @@ def write_share_inventory(folder: Path, lab: ThrowawayLab, host: LabHost, **more
 
 
 def web(host: LabHost) -> str:
-    """What listens on nginx's own port."""
+    """The listener on nginx's own port."""
     return host.run("ss -Hltn 'sport = :80'").strip()
 
 

@@ -21,7 +21,7 @@ def words(inventory: Path, *command: str) -> list[str]:
 
 
 def entered(inventory: Path, *command: str) -> str:
-    """What a command beside the instance prints."""
+    """The output of a command next to the instance."""
     done = subprocess.run(words(inventory, *command), capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return done.stdout

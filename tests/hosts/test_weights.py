@@ -34,7 +34,7 @@ def list_model_files(host: LabHost) -> dict[str, str]:
 
 
 def users(inventory: Path) -> dict[str, list[str]]:
-    """What uses each commit of the repository, as `rigwright show models` says."""
+    """The users of each commit of the repository, in the output of `rigwright show models`."""
     rows = json.loads(run_rigwright("show", "models", str(inventory), "--json").stdout)
     return {row["version"]: row["users"] for row in rows if row["name"] == REPOSITORY}
 

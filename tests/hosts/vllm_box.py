@@ -72,7 +72,7 @@ folder = "{MODEL}"
 
 @dataclass(frozen=True)
 class VllmServers:
-    """What hosts fetch from, and what there is."""
+    """The sources of hosts, and their files."""
 
     lab: ThrowawayLab
     source: EnvironmentSource
@@ -86,7 +86,7 @@ class VllmServers:
 
     @property
     def host_layers(self) -> tuple[str, ...]:
-        """What a host is booted from: the environment, where one was kept."""
+        """The layers of a host: the environment, where one was kept."""
         layer = vllm_cpu_cache.cache_path(self.environment_rows)
         return (str(layer),) if layer.exists() else ()
 
@@ -165,7 +165,7 @@ def deploy_and_save(inventory: Path, host: LabHost, made: VllmServers) -> Pyinfr
 def converged_layers(
     layers: Path, release: str, made: VllmServers, folder: Path, below: tuple[str, ...] = (), **rig: Any
 ) -> tuple[str, ...]:
-    """What to boot a host from that serves: what a deploy has written, over the environment.
+    """The layers of a serving host: a deploy's files, over the environment.
 
     Args:
         layers: Where layers go (tests/hosts/conftest.py).

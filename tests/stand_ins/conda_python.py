@@ -26,7 +26,7 @@ BUILD = "lab_0"
 NOTE = "_lab_prefix"
 """The package without architecture that `python` depends on."""
 NOTE_FILE = "share/lab/prefix"
-"""What NOTE consists of: text that is the prefix."""
+"""The contents of NOTE: text that is the prefix."""
 DISTRIBUTION = Path("/usr/bin/python3")
 _TOKEN = "@lab-prefix@"
 # of the standard library: what no program asks for, or what needs libraries that servers have not
@@ -60,7 +60,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class CondaPackages:
-    """What was made."""
+    """The made packages."""
 
     folder: Path
     python: Path
@@ -104,7 +104,7 @@ def _query_interpreter(program: Path) -> Interpreter | None:
 
 
 def write_channel(folder: Path, interpreter: Interpreter, version: str | None = None) -> CondaPackages:
-    """Make a channel of two packages, `python` and NOTE; or add another `python` to one. What is there stays.
+    """Make a channel of two packages, `python` and NOTE; or add another `python` to one. Existing files stay.
 
     Args:
         folder: Where.
@@ -208,8 +208,8 @@ def _make_relocatable(path: Path, old: Path, staged: Path) -> bool:
 def _verify_interpreter(interpreter: Interpreter, staged: Path) -> None:
     """See that the staged interpreter takes nothing from where it was, and compile its library with it.
 
-    Bytecode is for any time that a file has then, so that no user with write access there writes it again. What names
-    the prefix is left alone: it is text that another one takes the place of.
+    Bytecode is for any time that a file has then, so that no user with write access there writes it again. Files that
+    name the prefix are left alone: it is text that another one takes the place of.
     """
     program = [str(staged / "bin/python"), "-I"]
     code = (

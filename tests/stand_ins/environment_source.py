@@ -1,4 +1,4 @@
-"""What environments are made of, from this machine alone: kept wheels in an index, and a channel with a real Python.
+"""The sources of environments, from this machine only: kept wheels in an index, and a channel with a real Python.
 
 with Source(lab.gateway, folder) as source:
     packages = source.offer(rows)
@@ -25,7 +25,7 @@ from tests.stand_ins.package_servers import StandInCondaChannel, StandInIndex
 from tests.stand_ins.wheel_cache import PLATFORMS, CachedWheel
 
 CHANNEL = "lab"
-"""What the mirrors of the channel are called."""
+"""The name of the mirrors of the channel."""
 INTERPRETER, PACKAGES = "lab-python", "lab-packages"
 """The groups of their rows."""
 # what the product has on hosts for itself comes from the same index

@@ -45,7 +45,7 @@ AS = "vllm-0.21.0+cpu-cp38-abi3-manylinux_2_28_x86_64.whl"
 """By the version that it has then, vLLM knows what it was built for."""
 STUBS = "lab_cuda_stubs-1.0-py3-none-linux_x86_64.whl"
 ENVIRONMENT = LabEnvironment("vllm", "vllm", ("vllm",))
-# What only cards need, by name; with its requirements 2 GB. numba is for speculative decoding by n-grams.
+# The requirements of cards only, by name; with their own 2 GB. numba is for speculative decoding by n-grams.
 LEFT_OUT = re.compile(r"(cuda|nvidia)-.+|triton|numba|llvmlite|intel-openmp")
 RUNTIME = "nvidia-cuda-runtime"
 _HOST = {

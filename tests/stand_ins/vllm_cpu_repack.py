@@ -24,7 +24,7 @@ RecordRow = tuple[str, str, str]
 
 
 def read_metadata(wheel: Path) -> Message:
-    """What a wheel says of itself.
+    """A wheel's own metadata.
 
     Raises:
         KeyError: it says nothing.
@@ -34,7 +34,7 @@ def read_metadata(wheel: Path) -> Message:
 
 
 def parse_requirements(said: Message) -> list[Requirement]:
-    """What a distribution asks for."""
+    """The requirements of a distribution."""
     return [Requirement(line) for line in said.get_all("Requires-Dist", [])]
 
 

@@ -133,7 +133,7 @@ class BundleFixture:
 
     @property
     def bundle_paths(self) -> set[str]:
-        """What lies in the bundle's folder, beside its lock."""
+        """The files in the bundle's folder, next to its lock."""
         return {
             str(path.relative_to(self.bundle_folder)) for path in self.bundle_folder.rglob("[!.]*") if path.is_file()
         }

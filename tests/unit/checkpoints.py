@@ -70,7 +70,7 @@ QWEN3_MOE: dict[str, Any] = QWEN3 | {
     "num_hidden_layers": 48,
     "num_key_value_heads": 4,
 }
-# sees images: what is the language model's stands in text_config
+# sees images: the language model's part stands in text_config
 QWEN3_6: dict[str, Any] = {
     "architectures": ["Qwen3_5ForConditionalGeneration"],
     "image_token_id": 248056,

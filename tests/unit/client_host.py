@@ -1,4 +1,4 @@
-"""A host for clients: a shell of this machine, whose `systemd-run` starts at once what it is told to."""
+"""A host for clients: a shell of this machine, whose `systemd-run` starts its command at once."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ echo "$@" >> {folder}/systemctl
 
 
 class ClientSession(ShellChannel):
-    """One whose command reads what is sent at once, and ends with it, whatever that has started."""
+    """One whose command reads its input at once, and ends with it, whatever that has started."""
 
     def exec_command(self, command: str) -> None:
         self.streams = False

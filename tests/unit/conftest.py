@@ -1,4 +1,4 @@
-"""What several unit tests are given."""
+"""Fixtures of several unit tests."""
 
 import os
 import shutil

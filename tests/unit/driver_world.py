@@ -192,7 +192,7 @@ class DriverLockFixture:
 
     @property
     def lock_files(self) -> dict[str, str]:
-        """What lies in the locks folder."""
+        """The files in the locks folder."""
         folder = self.folder / "locks"
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
 

@@ -110,7 +110,7 @@ class GatewayFolderHost:
         return self.setpriv.with_name("setpriv.words").read_text()
 
     def read_record(self, path: str) -> str:
-        """What a record says; empty without one."""
+        """The contents of a record; empty without one."""
         moved = Path(self.relocate_script(path))
         return moved.read_text().strip() if moved.exists() else ""
 
@@ -132,7 +132,7 @@ class GatewayFolderHost:
         return secrets_distribution.parse(done.stdout.splitlines())
 
     def run_operations(self, module: Any, monkeypatch: Any, executing: bool = True) -> list[str]:
-        """Have operations look at it; what is said where nothing is to be done."""
+        """Have operations look at it; the output where nothing is to be done."""
         quiet: list[str] = []
 
         def get_fact(fact: Any, script: str) -> Any:

@@ -1,4 +1,4 @@
-"""Answers of any kind, byte for byte: what a hostile server may send, and a server that sends it."""
+"""Answers of any kind, byte for byte: texts of a hostile server, and a server that sends them."""
 
 import socket
 import threading
@@ -63,7 +63,7 @@ header = st.sampled_from([*HEADERS]).flatmap(lambda name: st.tuples(st.just(name
 
 @dataclass(frozen=True)
 class HostileAnswer:
-    """What one request is answered with."""
+    """The answer to one request."""
 
     head: str
     body: bytes

@@ -1,4 +1,4 @@
-"""What becomes of a program's output: another program's lines in it, lost, moved, translated, repeated and cut ones."""
+"""Changes of a program's output: another program's lines in it, lost, moved, translated, repeated and cut ones."""
 
 import random
 from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ if then else elif fi for in do done while until case esac { } ! [ [[ set unset e
 printf cd eval exec trap wait test true false : . break continue umask command type getopts ulimit hash times
 """
 KEYWORDS = frozenset(WORDS.split())
-"""What a shell itself has."""
+"""A shell's own words."""
 PASSING = frozenset(("exec", "if", "then", "else", "elif", "while", "until", "do", "!", "command", "time", "{"))
 """Before another command."""
 STARTING = frozenset(("prlimit", "setpriv", "nice", "env", "timeout", "flock", "xargs", "setsid", "nohup", "ionice"))

@@ -1,4 +1,4 @@
-"""Accepted entries on a host: what is stored, copies, and differences without secrets."""
+"""Accepted entries on a host: stored ones, copies, and differences without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the survey tells of accounts, on made-up folders, and what the checks make of it."""
+"""The survey's facts about accounts, on made-up folders, and the checks' verdicts about them."""
 
 import grp
 import os

@@ -1,4 +1,4 @@
-"""From what a host serves to a generation: what is stopped, started and waited for, state by state."""
+"""From a host's serving state to a generation: its stops, starts and waits, state by state."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,7 +49,7 @@ def way(found: ObservedServing, aim: Generation = AIM) -> Activation | None:
 
 
 def order(found: ObservedServing, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is stopped first, and what is started then."""
+    """The stops, and then the starts."""
     made = way(found, aim)
     assert made is not None
     return made.stop, made.restart

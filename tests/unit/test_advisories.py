@@ -62,7 +62,7 @@ def same(scene: PredicateScene) -> PredicateScene:
 def predicate_result(
     scene: PredicateScene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0"
 ) -> bool | None:
-    """What a predicate says of the first instance, through the gateway or at its own port."""
+    """The answer of a predicate for the first instance, through the gateway or at its own port."""
     *doors, port = access_paths(scene.rig.instances, scene.rig.gateway, scene.rig.instances[0], version)
     return evaluate(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
 

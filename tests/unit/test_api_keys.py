@@ -1,4 +1,4 @@
-"""API keys: read from a file of the operator, refused when they are none, and never repeated in a text."""
+"""API keys: read from a file of the operator, refused when invalid, and never repeated in a text."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a bundle says of suites: held to their Release files, before any host is asked whether those are signed."""
+"""A bundle's suites: compared with their Release files, before any host is asked whether those are signed."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ folder = pytest.fixture(whole_bundle, name="folder")
 
 
 def rewritten(folder: Path, suites: list[ArchiveSuite], **contents: bytes) -> list[str]:
-    """What a bundle is refused with whose index is right about these files of its older suite."""
+    """The refusal of a bundle whose index is right about these files of its older suite."""
     for name, content in contents.items():
         (folder / OLDER.folder / (LIST if name == "Packages" else name)).write_bytes(content)
     rows = [row(path, (folder / path).read_bytes()) for path in FILES]

@@ -1,4 +1,4 @@
-"""What attention keeps of tokens, by a GGUF's header and by a config.json."""
+"""The memory of attention for tokens, by a GGUF's header and by a config.json."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is slower, and what is not; and the book of a box, which only says what was written into it."""
+"""Slower and other results; and the book of a box, which has only its written entries."""
 
 import json
 import os

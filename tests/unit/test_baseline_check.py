@@ -1,4 +1,4 @@
-"""J01, the check of how fast instances were: what it is told by a book beside the inventory, and when it is red."""
+"""J01, the check of how fast instances were: its book next to the inventory, and when it is red."""
 
 import re
 import time
@@ -43,7 +43,7 @@ def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3,
 def check_notes(
     box: tuple[Rig, Instance, TargetState], accepted: Sequence[BaselineRun], last: Sequence[BaselineRun]
 ) -> dict[str, object]:
-    """What the check notes of a box with such a book.
+    """The notes of the check on a box with such a book.
 
     Raises:
         Drift: it is red.

@@ -24,7 +24,7 @@ STARTED_FROM = {unit_state.unit: unit_state.started_from for unit_state in DECLA
 
 @dataclass
 class ContestHost:
-    """What it is told, and which commands fail, by a piece of their text."""
+    """Its orders, and which commands fail, by a piece of their text."""
 
     told: list[str] = field(default_factory=list)
     fails: dict[str, Exception] = field(default_factory=dict)

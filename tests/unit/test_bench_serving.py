@@ -1,4 +1,4 @@
-"""The bench of serving: what is compared is one command line, and figures are what their names say."""
+"""The bench of serving: one command line is compared, and figures are what their names say."""
 
 import json
 import shlex

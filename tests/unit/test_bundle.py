@@ -1,4 +1,4 @@
-"""A bundle's index: what is wrong with a bundle is refused, all of it, before anything is sent from it."""
+"""A bundle's index: all faults of a bundle are refused before anything is sent from it."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def suite(system: str, name: str) -> ArchiveSuite:
 
 
 def released(name: str, listed: bytes, date: str = "Sat, 21 Nov 2026 12:00:00 UTC", more: str = "") -> bytes:
-    """What would be signed of a suite with one list."""
+    """The signed text of a suite with one list."""
     row = f" {hashlib.sha256(listed).hexdigest()} {len(listed)} {LIST}"
     body = f"Suite: stable\nCodename: {name}\nDate: {date}\n{more}SHA256:\n{row}"
     signature = "-----BEGIN PGP SIGNATURE-----\n\nabc=\n-----END PGP SIGNATURE-----\n"
@@ -65,7 +65,7 @@ folder = pytest.fixture(whole_bundle)
 
 
 def refusal(folder: Path) -> list[str]:
-    """What a bundle is refused with, without the index's path that each line begins with."""
+    """The refusal of a bundle, without the index's path that each line begins with."""
     with pytest.raises(Invalid) as refused:
         bundle.load_bundle(folder)
     lines = str(refused.value).splitlines()

@@ -1,4 +1,4 @@
-"""What cards are set to: read from a host, compared with what the rig says, and written down."""
+"""The settings of cards: read from a host, compared with the rig's, and recorded."""
 
 import hashlib
 import json
@@ -217,7 +217,7 @@ class CardSettingsHost(CardFolder):
         (self.root / "units" / name).write_text(f"{words}\n")
 
     def live(self, one: Rig, timeout: int = 20) -> CardFacts:
-        """What the script finds."""
+        """The findings of the script."""
         text = render_card_query(one.roots, one.driver)
         places = {record_path(one.roots): "driver.json", APPLIED: "applied", DEVICES: "devices"}
         for place, name in places.items():

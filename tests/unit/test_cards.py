@@ -1,4 +1,4 @@
-"""Stand-in cards: what the probe finds in the tree is what was asked for."""
+"""Stand-in cards: the probe finds the requested ones in the tree."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a host tells is read whole, typed, or not at all."""
+"""A host's output is read whole, typed, or not at all."""
 
 import base64
 from pathlib import Path
@@ -40,7 +40,7 @@ def script(body: str) -> str:
 
 
 def run(body: str, *arguments: str) -> list[str]:
-    """What a shell prints that runs it."""
+    """The output of a shell that runs it."""
     command = ["sh", "-c", script(body), "sh", *arguments]
     return short_programs.run_program(command, check=True).stdout.splitlines()
 

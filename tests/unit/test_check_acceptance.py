@@ -1,4 +1,4 @@
-"""`check --accept`: what it lists, asks, refuses, writes beside the inventory and stores on hosts."""
+"""`check --accept`: its list, its questions, its refusals, its file next to the inventory and its copies on hosts."""
 
 from collections.abc import Callable
 from dataclasses import replace

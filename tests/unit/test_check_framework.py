@@ -1,4 +1,4 @@
-"""The frame of the checks: a user's own beside ours, which of them run, what is said of each, and the exit status."""
+"""The frame of the checks: a user's own next to ours, which of them run, their messages, and the exit status."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_crashes():
 
 @dataclass(frozen=True)
 class CheckRunResult:
-    """What a run of checks has ended with."""
+    """The end of a run of checks."""
 
     status: int
     out: str

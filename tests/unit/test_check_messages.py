@@ -1,4 +1,4 @@
-"""What checks say of what they found: names that hosts made up neither steer a terminal nor hide a verdict."""
+"""Messages of checks about their findings: names that hosts made up neither steer a terminal nor hide a verdict."""
 
 import re
 from importlib import import_module

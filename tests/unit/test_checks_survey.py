@@ -1,4 +1,4 @@
-"""The survey's program, run here, and what becomes of answers that are none."""
+"""The survey's program, run here, and its handling of invalid answers."""
 
 import base64
 import json

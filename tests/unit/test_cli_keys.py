@@ -57,7 +57,7 @@ def test_a_key_is_printed_alone_and_every_host_has_it(keys, hosts, file):
 
 def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:
     assert keys("make", "alice", "--models", "gpt-4o").exit_code == 0
-    # as it was said: it follows the alias
+    # as the operator typed it: it follows the alias
     assert keyring.load_keyring(file).keys["alice"].models == ("gpt-4o",)
 
 

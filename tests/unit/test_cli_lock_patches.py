@@ -221,7 +221,7 @@ def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, s
 
 
 def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, row: Artefact) -> str:
-    """What is said of a source that is on an index, whose files have this address."""
+    """The message about a source that is on an index, whose files have this address."""
     index = SimpleNamespace(source_distribution=lambda *_: SimpleNamespace(url=address))
     resolver = SimpleNamespace(from_dir=None, addresses=lambda _: [], session=downloads.open_session(), index=index)
     monkeypatch.setattr(downloads, "PAUSES", ())

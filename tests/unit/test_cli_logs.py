@@ -129,7 +129,7 @@ OF_NOTE = (
 )
 def test_lines_of_each_request_are_left_out(box, host, options, asked, shown):
     script = " ".join(f"'{STAMP}{line}'" for line in (*OF_NOTE, *OF_REQUESTS))
-    # a journal that ends: one that is followed is told by its end
+    # a journal that ends: its end ends a reader that follows it
     serving(host, f'case "$*" in *"{asked}"*) printf "%s\\n" {script} ;; esac')
     done = logs(box, *options)
     lines = done.stdout.decode().splitlines()

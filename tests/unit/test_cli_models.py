@@ -1,4 +1,4 @@
-"""`rigwright show models`: what lies on hosts, and that only what nothing needs and is ours is removed, on request."""
+"""`rigwright show models`: the files on hosts, and that only unneeded ones of ours are removed, on request."""
 
 import fcntl
 import json

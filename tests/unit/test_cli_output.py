@@ -1,4 +1,4 @@
-"""What a run over hosts says: a line a step that changes something, and one last line of a failure."""
+"""The output of a run over hosts: a line a step that changes something, and one last line of a failure."""
 
 import os
 import re

@@ -80,7 +80,7 @@ def test_no_lock_is_needed_for_what_the_catalogue_says(box: Path) -> None:
     assert done.exit_code == 0, done.output
     assert {row["patch"] for row in json.loads(done.stdout)} >= {"louder", "other"}
     assert "some inputs are not locked" in done.stderr
-    # what is wrong beside that is said, as it is with a lock
+    # its other problems are reported, as with a lock
     (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG.replace('"louder"', '"lauder"'))
     done = run_patches(box, "show patches")
     assert (done.exit_code, 'there is no patch "lauder"' in done.output) == (2, True)

@@ -1,4 +1,4 @@
-"""`rigwright switch`: what it refuses before a host is touched, what it writes, and what it undoes."""
+"""`rigwright switch`: its refusals before a host is touched, its writes, and its undoing."""
 
 import time
 from dataclasses import replace
@@ -252,7 +252,7 @@ def test_dry_says_it_all_and_does_nothing(operator: SwitchOperator) -> None:
 
 @pytest.fixture
 def planless(operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch) -> SwitchOperator:
-    """Nothing is asked of the stand-in for a host, whose cards are not there."""
+    """The stand-in for a host is not asked, and its cards are not there."""
     monkeypatch.setattr(
         verb,
         "_preview_switch",

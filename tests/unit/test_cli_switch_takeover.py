@@ -1,4 +1,4 @@
-"""`rigwright switch --from`: what it refuses, what it says and asks before anything changes, and what it undoes."""
+"""`rigwright switch --from`: its refusals, its messages and questions before anything changes, and its undoing."""
 
 from dataclasses import replace
 from typing import Any

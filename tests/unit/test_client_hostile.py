@@ -123,7 +123,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
 
 @pytest.fixture
 def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], HostClient]:
-    """A client whose host runs another program than it was told to; it has read the program, the place and an order."""
+    """A client whose host runs another program; it has read the program, the place and order."""
 
     def made(script: str) -> HostClient:
         (tmp_path / "host" / "bin" / "systemd-run").write_text(f"#!/bin/sh\n{script}\n")

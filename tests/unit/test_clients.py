@@ -1,4 +1,4 @@
-"""What clients are told: each configuration leads to the address, the model and the key."""
+"""The configurations of clients: each leads to the address, the model and the key."""
 
 import json
 import os
@@ -24,7 +24,7 @@ KEY = "a-key-of-a-client"
 
 
 class SeenRequests(HTTPServer):
-    """What a server has been asked."""
+    """The requests to a server."""
 
     headers: str = ""
     path: str = ""

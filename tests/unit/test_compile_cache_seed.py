@@ -1,4 +1,4 @@
-"""What an instance has compiled: another one waits for it, begins with it, and root touches none of its own hands."""
+"""Compiled code of an instance: another one waits for it, begins with it, and root touches none of its own hands."""
 
 import os
 import pwd
@@ -23,12 +23,12 @@ class SeedHost:
 
     @property
     def compiled_folder(self) -> Path:
-        """What the instance compiles to."""
+        """The compiled code of the instance."""
         return self.folder / "instances" / "chat" / "key"
 
     @property
     def warm(self) -> Path:
-        """What others may begin with."""
+        """The folder that others may begin with."""
         return self.folder / "warm" / "key"
 
     @property
@@ -57,7 +57,7 @@ class SeedHost:
         )
 
     def publish(self, start: str = START) -> None:
-        """What the ready script does in the same start."""
+        """The actions of the ready script in the same start."""
         for path in (self.compiled_folder, *self.compiled_folder.parents):
             if path != self.folder.parent and self.folder in (path, *path.parents):
                 path.chmod(0o755)

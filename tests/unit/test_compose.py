@@ -1,4 +1,4 @@
-"""`rigwright show compose`: a compose file that runs what podman is told to run."""
+"""`rigwright show compose`: a compose file that runs podman's own command line."""
 
 import asyncio
 import re
@@ -234,7 +234,7 @@ def test_a_connection_to_its_port_is_one_to_its_socket(tmp_path: Path) -> None:
 def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:
     service, _ = both()
     assert service["stop_grace_period"] == "30s"
-    # podman's may be executed from, and Docker's only where that is said
+    # podman's may be executed from, and Docker's only where an option has it
     assert service["tmpfs"] == ["/run:exec,mode=755", "/tmp:exec", "/var/tmp:exec"]
 
 

@@ -44,7 +44,7 @@ def package_row(name: str, version: str, state: str = "installed") -> dict[str, 
 
 
 def host_answers(one: Rig = RIG) -> dict[str, Any]:
-    """What a host tells that is as it is declared."""
+    """The output of a host in its declared state."""
     files = render_settings(
         one.roots,
         one.container_supply,
@@ -127,7 +127,7 @@ def red(change: Change = lambda said: None, one: Rig = RIG, archives: object = N
 
 
 def gpus() -> str:
-    """What nvidia-smi says of one card."""
+    """The output of nvidia-smi about one card."""
     from rigwright.nvidia.cards.smi import GPUS
 
     fields = next(word for word in GPUS if word.startswith("--query-gpu=")).partition("=")[2].split(",")

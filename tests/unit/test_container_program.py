@@ -1,4 +1,4 @@
-"""What makes, and takes away, what a container needs of its host, over stand-ins for what only root does."""
+"""The program that makes, and takes away, a container's needs of its host, over stand-ins for root's own rights."""
 
 import json
 import os
@@ -30,13 +30,13 @@ class ContainerProgramHost:
             write_stand_in(root / "bin", name, body)
 
     def run(self, what: str, *words: str) -> list[str]:
-        """Run it; what it asked of the system."""
+        """Run it; its requests to the system."""
         (self.root / "asked").write_text("")
         self.run_program(what, *words)
         return (self.root / "asked").read_text().splitlines()
 
     def run_program(self, what: str, *words: str) -> str:
-        """Run it; what it printed."""
+        """Run it; its output."""
         paths = [str(self.root / name) for name in ("containers/chat", "instances/chat")]
         done = short_programs.run_program(
             [

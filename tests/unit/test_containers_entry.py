@@ -1,4 +1,4 @@
-"""Containers in an inventory: what is judged while it loads."""
+"""Containers in an inventory: the rules while it loads."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the probe tells of a host's containers, hostile answers among it."""
+"""The probe's output about a host's containers, hostile answers among it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a rig's containers come to on a host, and what is refused before anything is touched."""
+"""The target state of a rig's containers on a host, and refusals before anything is touched."""
 
 import json
 from dataclasses import replace

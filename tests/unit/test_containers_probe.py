@@ -58,7 +58,7 @@ class ProbedHostFolder:
         (self.root / "proc/77/cmdline").write_text("\0".join((program, *words, "")))
 
     def run_probe(self) -> ContainerFacts:
-        """What it tells."""
+        """Its output."""
         box_rig = container_rig()
         text = render_probe(box_rig.roots, box_rig.cards, box_rig.containers, box_rig.container_supply)
         for place in ("/etc/docker/", "/proc/", "/snap/", "/run/rigwright-docker", *SPECS):

@@ -76,7 +76,7 @@ def host(tmp_path: Path) -> CardHost:
 
 
 def survey_specs(host: CardHost) -> dict[str, object]:
-    """What the survey finds in the folder of specs."""
+    """The survey's findings in the folder of specs."""
     (found,) = containers.specs([f"{host.root}/run/cdi"])
     return found
 

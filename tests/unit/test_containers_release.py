@@ -39,7 +39,7 @@ class DockerHost:
         self.path.chmod(mode)
 
     def facts(self, **changes: Any) -> ContainerFacts:
-        """What a look at it tells."""
+        """The output of a look at it."""
         copy = self.store / "daemon.json.found"
         seen = ContainerFacts(
             "debian",
@@ -53,7 +53,7 @@ class DockerHost:
         return replace(seen, **changes)
 
     def let_go(self, removing: bool = True, **changes: Any) -> str:
-        """Let go of them; what is said of it."""
+        """Let go of them; the messages about it."""
         values = end_of_management.container_release_values(container_rig().roots, self.facts(**changes), removing)
         values |= {"daemon_json": str(self.path) if values["daemon_json"] else "", "container_store": str(self.store)}
         values |= {"container_files": [], "container_folders": [str(self.root / "none")]}
@@ -69,7 +69,7 @@ class DockerHost:
 
     @property
     def daemon_requests(self) -> list[str]:
-        """What of Docker's daemon."""
+        """The requests to Docker's daemon."""
         if not (self.root / "asked").exists():
             return []
         return [line for line in (self.root / "asked").read_text().splitlines() if "docker" in line]

@@ -1,4 +1,4 @@
-"""The operations on containers, on a host that is a shell of this machine: what is refused, done, held and said."""
+"""The operations on containers, on a host that is a shell of this machine: refusals, actions, holds and messages."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ WATCHED = ((REFRESH_UNIT, "enabled"), (REFRESH_PATH, "enabled"))
 
 
 class ContainersRoleHost(PackageRun):
-    """A host whose jobs leave what a test says, and which has what a test says."""
+    """A host whose jobs leave a test's texts, and which has a test's state."""
 
     def __init__(self, root: Path, *seen: ContainerFacts, **keys: Any) -> None:
         roots = Roots.model_construct(**Roots().model_dump() | {"state": str(root / "state")})
@@ -54,7 +54,7 @@ class ContainersRoleHost(PackageRun):
 
 @pytest.fixture
 def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the operator is told; apt-mark and systemctl are stand-ins that remember."""
+    """The operator's output; apt-mark and systemctl are stand-ins that remember."""
     lines: list[str] = []
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
     for module in (containers, packages, packages):

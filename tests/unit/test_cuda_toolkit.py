@@ -1,4 +1,4 @@
-"""The CUDA toolkit: whose it is, where it lies, and what depends on it."""
+"""The CUDA toolkit: its owner, its place, and its dependents."""
 
 import re
 from dataclasses import replace

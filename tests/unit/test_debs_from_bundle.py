@@ -79,7 +79,7 @@ class BundledDebsHost:
         return short_programs.run_program(["sh", "-c", render(f"debs/{name}.sh.j2", **values)], env=environment)
 
     def simulate_apt(self) -> AptSimulation:
-        """What apt would do, by the lists alone."""
+        """apt's plan, by the lists only."""
         done = self.run("look", self.distribution.with_files_of(()), *self.files)
         assert done.returncode == 0, done.stdout + done.stderr
         how, seen = read_simulation((self.folder / "done").read_text().splitlines(), AptSimulation)
@@ -98,7 +98,7 @@ class BundledDebsHost:
 
     @property
     def left(self) -> list[str]:
-        """What lies about of a job, and of what it was sent."""
+        """The remains of a job, and of its sent files."""
         return [str(path) for path in (*self.folder.glob("sent"), *self.folder.glob("tmp/*"))]
 
 
@@ -114,7 +114,7 @@ def host(
 
 
 def packages_of(maker: BundleFixture, keyring: Path) -> BundledPackages:
-    """What its bundle has of the distribution's, for a host that has another keyring."""
+    """Its bundle's packages of the distribution's, for a host that has another keyring."""
     return replace(maker.read_bundle().packages("debian-12"), keyring=str(keyring))
 
 

@@ -27,7 +27,7 @@ def cached(path: Path) -> int:
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """A folder on a disk: what lies in memory alone cannot leave it."""
+    """A folder on a disk: files that exist only in memory cannot leave it."""
     folder = ROOT / "tests" / f".disk-{os.getpid()}"
     folder.mkdir()
     try:

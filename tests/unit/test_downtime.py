@@ -1,4 +1,4 @@
-"""What an operator is told before a switch: what clients will notice, how long, and why."""
+"""An operator's information before a switch: the effects on clients, their duration and their reason."""
 
 import pytest
 

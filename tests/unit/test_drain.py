@@ -58,7 +58,7 @@ def run(host: HostFolder, way: Activation = WAY, *, seconds: int = 1) -> str:
 
 
 def drain_orders(host: HostFolder) -> list[str]:
-    """What the gateway was told, and after how many orders to systemd."""
+    """The gateway's orders, and after how many orders to systemd."""
     return (host.root / "gateway/asked").read_text().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""A driver that is there stays or is replaced in the open; what the choice says; and that it never surprises."""
+"""An installed driver stays or is replaced in the open; the words of the choice; and that it never surprises."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the driver probe prints becomes facts; the probe itself runs against a folder that stands in for a host."""
+"""The driver probe's output becomes facts; the probe itself runs against a folder that stands in for a host."""
 
 import os
 from pathlib import Path

@@ -64,14 +64,14 @@ def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None
 
 
 def holders_output(script: str) -> list[str]:
-    """What a host prints."""
+    """The output of a host."""
     done = short_programs.run_program(["sh", "-c", script], check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
 
 
 def rows(script: str) -> list[str]:
-    """What it tells, with tabs between."""
+    """Its rows, with tabs between."""
     return ["\t".join(record[1:]) for record in decode_records(holders_output(script))]
 
 

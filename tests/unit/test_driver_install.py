@@ -1,4 +1,4 @@
-"""The job that installs a driver: what is fetched is compared first, kept once, and written down as ours if it came."""
+"""The job that installs a driver: fetched packages are compared first, kept once, and recorded as ours if they came."""
 
 import os
 import subprocess

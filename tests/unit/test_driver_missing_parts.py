@@ -1,4 +1,4 @@
-"""What of its driver a host lacks, what apt keeps of it, and why the one that runs may not be it."""
+"""The parts of its driver that a host lacks, that apt keeps, and why the running one may not be it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The driver's module on a host that is a shell of this machine: loaded, or brought by a reboot; what is left alone."""
+"""The driver's module on a host that is a shell of this machine: loaded, or brought by a reboot; and left alone."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Keys of archives: what is read off one, packet by packet."""
+"""Keys of archives: the facts of one, packet by packet."""
 
 import base64
 import hashlib

@@ -21,7 +21,7 @@ OURS = "9\tllama-server \t/rigwright.slice/rigwright-chat.service\t/dev/nvidia0"
 
 
 class RebootingHost:
-    """What pyinfra has of a host, which goes down some seconds after it was told to, and comes back."""
+    """pyinfra's view of a host, which goes down some seconds after its order, and comes back."""
 
     name, print_prefix = "box", "[box] "
 

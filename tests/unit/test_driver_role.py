@@ -1,4 +1,4 @@
-"""The driver's operations on a host that is a shell of this machine: what is refused, done, kept and asked for."""
+"""The driver's operations on a host that is a shell of this machine: refusals, actions, kept files and requests."""
 
 import os
 import re
@@ -173,7 +173,7 @@ def test_what_the_archive_has_dropped_comes_from_kept_files(output_lines: list[s
 
 
 def test_files_are_kept_of_a_whole_driver_alone(output_lines: list[str], tmp_path: Path) -> None:
-    """Of a part there is no way back: what it lacks would be removed."""
+    """Of a part there is no way back: its missing parts would be removed."""
     one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     assert "sha256sum -- *.deb > SHA256SUMS" in str(_render_installation(one, managed_host()))
     # one package that an operator had removed; the others are there already

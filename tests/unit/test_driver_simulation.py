@@ -1,4 +1,4 @@
-"""What apt says that it would do is read as it prints it, and nothing surprising is let through."""
+"""apt's own plan is read as it prints it, and nothing surprising is let through."""
 
 from dataclasses import replace
 

@@ -34,7 +34,7 @@ def run_look_job(host: DriverJobHost, **changes: Any) -> subprocess.CompletedPro
 
 
 def read_look_report(host: DriverJobHost) -> tuple[object, ...]:
-    """What the job has written down: how, what apt said, and rows of what archives have."""
+    """The job's record: how, apt's output, and rows of the archives' packages."""
     told = script_output.parse_output(host.done.read_text().splitlines(), SCHEMA)
     return told.one("how"), told.one("said"), *told.many("offered")
 
@@ -219,7 +219,7 @@ def test_where_modules_bring_a_kernel_its_metapackage_brings_what_else_is_of_it(
 
 
 def release(root: Path) -> tuple[list[str], str]:
-    """Let go of a driver in a folder: what programs were asked, and what was said."""
+    """Let go of a driver in a folder: the orders to programs, and the output."""
     write_stand_in(
         root / "bin", "systemctl", f'[ "$1" = is-enabled ] && echo static || echo "systemctl $*" >> {root}/asked'
     )

@@ -1,4 +1,4 @@
-"""What a deploy, an upgrade and a rollback bring of a driver."""
+"""The driver that a deploy, an upgrade and a rollback bring."""
 
 from dataclasses import replace
 

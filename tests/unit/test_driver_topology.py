@@ -1,4 +1,4 @@
-"""Where the cards are: what a host prints about them becomes typed rows."""
+"""Where the cards are: a host's output about them becomes typed rows."""
 
 import json
 import re
@@ -22,7 +22,7 @@ BUSES, NEAR = ("01", "21", "81", "c1"), ("0-31,64-95", "32-63,96-127")
 
 
 def topology_output(away: int | None = None) -> list[str]:
-    """What the host prints, or what it does where the driver does not answer for one card."""
+    """The host's output, or its behaviour where the driver does not answer for one card."""
     there = [gpu_index for gpu_index in range(4) if gpu_index != away]
     places = [f"00000000:{BUSES[gpu_index].upper()}:00.0" for gpu_index in there]
     names = [f"GPU{number}" for number in range(len(there))]

@@ -1,4 +1,4 @@
-"""What systemd has of units of ours, beside what their texts say; and what becomes of that in checks."""
+"""systemd's properties of units of ours, compared with their texts; and the checks' verdicts about them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,7 +74,7 @@ ONE = ExpectedUnit(NAME, f"/etc/systemd/system/{NAME}", "", TEXT)
 
 
 def units(**changed: str | None) -> UnitSurvey:
-    """What was found of one unit, with some of it changed."""
+    """The facts of one unit, with some of them changed."""
     return UnitSurvey(
         files={},
         lying=[],

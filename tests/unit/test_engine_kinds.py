@@ -54,7 +54,7 @@ OWN = (
 
 @pytest.fixture(autouse=True)
 def isolated_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is registered here is gone afterwards."""
+    """Registrations here are gone afterwards."""
     monkeypatch.setattr(engines, "_registered", dict(kinds()))
 
 

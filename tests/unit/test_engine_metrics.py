@@ -1,4 +1,4 @@
-"""What engines count, as they tell it: vLLM 0.21.0's and llama.cpp's own lines."""
+"""Counts of engines, as they print them: vLLM 0.21.0's and llama.cpp's own lines."""
 
 import pytest
 

@@ -7,7 +7,7 @@ from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 
 def group(box: OperatorFolder, entries: object, **shared: object) -> HostGroup:
-    """What the inventory's `hosts(entries, **shared)` returns."""
+    """The result of the inventory's `hosts(entries, **shared)`."""
     scope = {"hosts": hosts, "entries": entries, "shared": shared}
     exec(compile("rigs = hosts(entries, **shared)", str(box.inventory), "exec"), scope)
     made: HostGroup = scope["rigs"]  # type: ignore[assignment]

@@ -24,7 +24,7 @@ def rig(box: OperatorFolder, **changes: object) -> Rig:
 
 
 def faults(box: OperatorFolder, **changes: object) -> list[str]:
-    """What is wrong with the bundle of a rig that is otherwise as it should be."""
+    """The problems of the bundle of a rig that is otherwise sound."""
     return sorted(map(str, rig(box, **changes).bundle_faults))
 
 

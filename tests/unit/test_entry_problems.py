@@ -93,7 +93,7 @@ def test_accounts(
     ],
 )
 def test_contents(host: Path, path: str, text: str, problem: str) -> None:
-    """What the loader and apt are told."""
+    """The settings of the loader and apt."""
     place = host / path[1:]
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)

@@ -1,4 +1,4 @@
-"""What is compiled of an environment's Python."""
+"""The compiled part of an environment's Python."""
 
 import os
 import py_compile
@@ -20,7 +20,7 @@ def prefix(tmp_path: Path) -> Path:
     library = tmp_path / f"lib/python{SERIES}"
     (library / "site-packages").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
-    # what runs there is told which files to compile
+    # the program there gets the names of the files to compile
     (tmp_path / "bin/python").write_text(f'#!/bin/sh\ntee "{tmp_path}/asked" | exec {sys.executable} "$@"\n')
     (tmp_path / "bin/python").chmod(0o755)
     (library / "module.py").write_text("x = 1\n")

@@ -27,7 +27,7 @@ def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def given_back(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What a deploy does where owner or modes of a whole one are wrong."""
+    """The actions of a deploy where owner or modes of a whole one are wrong."""
     (folder / MARKER).write_text("{}")
     values: dict[str, Any] = {"job": SimpleNamespace(target=str(folder)), "spec": "", "record": f"{folder}.record"}
     values |= dict.fromkeys(("unit", "work", "body", "programs", "package"), "") | {"marker": MARKER}

@@ -50,7 +50,7 @@ class VerifiedEnvFolder:
         return {path: one.sha256 for path, one in validate_environment(self.top, self.plan, self.listed).items()}
 
     def wheel(self, files: dict[str, str], name: str = "demo_package-1.0.dist-info/RECORD", rows: str = "") -> None:
-        """What was installed: its list, with more rows, and no more."""
+        """The installed files: its list, with more rows, and no more."""
         listed = "".join(f"{path},sha256={_encoded(text)},{len(text)}\n" for path, text in files.items())
         with zipfile.ZipFile(f"{self.top}.whl", "w") as made:
             made.writestr(name, f"{listed}{rows}{name},,\n")

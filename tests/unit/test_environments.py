@@ -1,4 +1,4 @@
-"""Environments: what a catalogue may ask of wheels and conda packages, and whether the lock answers it."""
+"""Environments: a catalogue's requests for wheels and conda packages, and whether the lock answers them."""
 
 from datetime import date
 from pathlib import Path

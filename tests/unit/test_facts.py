@@ -1,4 +1,4 @@
-"""What the probe tells becomes facts; the probe itself runs on any Linux, as root or not."""
+"""The probe's output becomes facts; the probe itself runs on any Linux, as root or not."""
 
 import os
 import platform
@@ -96,7 +96,7 @@ MANY = {
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
 CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "glibc", "apt_lock", "elsewhere", "self_check"}
-"""What may be told as nothing."""
+"""The keys that may be empty."""
 
 
 def test_a_probes_lines_become_facts() -> None:

@@ -185,7 +185,7 @@ def test_the_deploy_lock_gives_signs_of_life_while_a_large_file_is_read(host, tm
 
 @pytest.fixture
 def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the operator is told of a job, on a host where no job runs and none can be started."""
+    """The operator's output about a job, on a host where no job runs and none can be started."""
     lines: list[str] = []
     monkeypatch.setattr(jobs, "logger", SimpleNamespace(error=lines.append, info=lines.append, warning=lines.append))
     write_stand_in(tmp_path / "bin", "systemctl", "echo ${STATE:-inactive}")

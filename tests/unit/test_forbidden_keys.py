@@ -1,4 +1,4 @@
-"""What a catalogue may not say by itself: programs, files, folders, servers and listeners are the inventory's."""
+"""Keys that a catalogue may not set by itself: programs, files, folders, servers and listeners are the inventory's."""
 
 import pytest
 
@@ -68,7 +68,7 @@ HARMLESS = {
     *("GRAMMAR", "SCHEMA", "PROMPT", "DEVICE", "MESSAGE", "JINJA_TEMPLATE", "ORIGINS", "METHODS", "HEADERS", "JSON"),
     *("<dev1,dev2,..>", "<tensor name pattern>=<buffer type>,...", "START END"),
 }
-"""What stands for a value, in the help of the version that ships, where that can name nothing of the host."""
+"""The placeholder of a value, in the help of the version that ships, where that can name nothing of the host."""
 
 
 def test_every_option_of_the_pinned_server_that_can_name_something_of_the_host_is_reserved_or_the_rigs_own() -> None:

@@ -1,4 +1,4 @@
-"""nginx's configuration of a gateway: what is declared is in it, once, and nothing else can get in."""
+"""nginx's configuration of a gateway: the declaration is in it, once, and nothing else can get in."""
 
 import json
 import re

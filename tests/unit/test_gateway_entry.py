@@ -1,4 +1,4 @@
-"""What an inventory may say of a gateway, and what that comes to."""
+"""An inventory's keys of a gateway, and its configuration."""
 
 from dataclasses import replace
 from typing import Any
@@ -301,7 +301,7 @@ def test_caches_are_kept_apart_where_engine_and_listener_can() -> None:
 
 
 def test_nginx_gets_no_socket_on_which_a_worker_could_stand_still(box: OperatorFolder) -> None:
-    """It leaves those that it is handed as they are, and systemd makes them blocking unless it is told."""
+    """It leaves inherited sockets as they are, and systemd makes them blocking by default."""
     box_rig = load_gateway(box, gateway={"listeners": LAN})
     unit = render_gateway(
         box_rig.roots, box_rig.accounts, box_rig.instances, box_rig.gateway, box_rig.monitoring, "# ours"

@@ -1,4 +1,4 @@
-"""The file of a gateway's keys: what it takes, what it refuses, how it is written, and what hosts are given of it."""
+"""The file of a gateway's keys: valid and refused texts, how it is written, and the hosts' part of it."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What the gateway's router answers: a real one, asked over its sockets as nginx asks."""
+"""The answers of the gateway's router: a real one, asked over its sockets as nginx asks."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterFixture]:
 
 
 def identity(world: RouterFixture, clear: str) -> dict[str, Any]:
-    """What nginx sends for a caller with a key."""
+    """nginx's headers for a caller with a key."""
     return {
         "listener": "wan",
         "X-Rw-Key": world.ask("/auth", listener="wan", **bearer_header(clear)).headers["x-rw-key"],

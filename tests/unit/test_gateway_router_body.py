@@ -1,4 +1,4 @@
-"""What the router reads of a body: no parser behind it may find another model there."""
+"""The router's reading of a body: no parser behind it may find another model there."""
 
 import json
 import tracemalloc

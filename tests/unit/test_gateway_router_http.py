@@ -149,7 +149,7 @@ pieces = st.sampled_from(
 
 
 def outcome(*parts: bytes) -> tuple[list[tuple[str, bytes]], int]:
-    """What was read, and the status of what was refused in the end."""
+    """The bodies that were read, and the status of a refused one."""
     reader, found = Reader(MOST), []
     try:
         for part in parts:

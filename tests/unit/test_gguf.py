@@ -1,4 +1,4 @@
-"""Whether a file is a GGUF, and whole, by its beginning; what it says is hostile."""
+"""Whether a file is a GGUF, and whole, by its beginning; its contents are hostile."""
 
 import struct
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is said of a container that is not as it is declared, and what the survey sees of one."""
+"""Messages about a container that differs from its declaration, and the survey's facts about one."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ def process(pid: int, group: str, words: tuple[str, ...] = (), **changes: Any) -
 
 
 def mounts() -> list[ObservedMount]:
-    """What a container sees."""
+    """The mounts of a container."""
     found = [saw(one.target, "ext4", one.writable, one.source) for one in DECLARED.mounts]
     found += [saw("/", "overlay", False, "/"), saw("/proc", "proc", True, "/"), saw("/dev", "tmpfs", True, "/")]
     found += [saw("/etc/hostname", "tmpfs", False, "/x"), saw("/proc/acpi", "tmpfs", False, "/")]

@@ -80,7 +80,7 @@ def container_entry(*cards: int) -> dict[str, Any]:
 
 
 def crun_config(*cards: int, **said: Any) -> dict[str, Any]:
-    """What crun reads."""
+    """The configuration of crun."""
     one = container_entry(*cards)
     return configuration(one, said, (990, 991), calls(PROFILE), edits(SPEC, one["devices"]) if cards else [])
 

@@ -1,4 +1,4 @@
-"""The job that unpacks an image: what a hostile one would leave on the host, and one that does not fit."""
+"""The job that unpacks an image: the remains of a hostile one on the host, and one that does not fit."""
 
 import json
 import os

@@ -55,7 +55,7 @@ class LayeredStore:
         path.write_text(json.dumps(said))
 
     def run(self, into: Path, *paths: str) -> subprocess.CompletedProcess[str]:
-        """What is said of what comes out of it."""
+        """The message about its output."""
         plan = self.folder / "plan.json"
         plan.write_text(json.dumps({"shadows": {path: shadow_pattern(path) for path in paths}}))
         command = [sys.executable, "-I", originals.__file__, str(self.folder), IMAGE, SITE, str(plan)]
@@ -65,7 +65,7 @@ class LayeredStore:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def extracted_files(self, into: Path, *paths: str) -> dict[str, str]:
-        """What comes out of it."""
+        """The files of its output."""
         done = self.run(into, *paths)
         assert done.returncode == 0, done.stdout + done.stderr
         assert bool(done.stdout) == ("is not a regular file of the image" in done.stdout)

@@ -1,4 +1,4 @@
-"""What Python imports before a module: its own finder says."""
+"""Modules that Python imports first: its own finder tells."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path

@@ -98,7 +98,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def has(process: Path, base: str) -> list[str]:
-    """What is said of it with this folder for its user's packages."""
+    """The message about it with this folder for its user's packages."""
     (process / "environ").write_text(f"PYTHONUSERBASE={base}\0")
     return python_import_paths.elsewhere(7, ("/usr/",))
 

@@ -1,4 +1,4 @@
-"""`rigwright init` from the command line: what it refuses, what it asks, and what it leaves."""
+"""`rigwright init` from the command line: its refusals, its questions, and its files."""
 
 import runpy
 import socket

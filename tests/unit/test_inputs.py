@@ -1,4 +1,4 @@
-"""Inputs: what a catalogue may ask for, and the rig that is refused while the lock does not have it."""
+"""Inputs: a catalogue's requests, and the rig that is refused while the lock does not have it."""
 
 import pytest
 from pydantic import ValidationError

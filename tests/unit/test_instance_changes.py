@@ -127,7 +127,7 @@ def test_a_variable_that_the_process_alone_has_is_one_like_others() -> None:
     after = unit("/usr/bin/env", "LD_PRELOAD=/b.so", "MALLOC_ARENA_MAX=2", *WORDS)
     said = ["LD_PRELOAD=/a.so -> /b.so", "+ MALLOC_ARENA_MAX=2"]
     assert changes(after, before) == said
-    # where it was in the file of all commands, it is none that changes
+    # where it was in the file of all commands, it does not change
     moved = changes(before, unit(*WORDS), f"LD_PRELOAD=/a.so\n{before.environment}")
     assert moved == ["other text of its unit with the same settings"]
 

@@ -1,4 +1,4 @@
-"""A survey becomes an inventory: what is declared, what is only said, and that it always loads."""
+"""A survey becomes an inventory: declared keys, comments, and that it always loads."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The hosts that an inventory file names for the command line: which, and what is said when there are none."""
+"""The hosts that an inventory file names for the command line: which, and the message when there are none."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is known to go wrong with instances on their cards, and whether they fit."""
+"""Known problems of instances on their cards, and whether they fit."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the lab asks of the machine that it runs on."""
+"""The lab's needs of the machine that it runs on."""
 
 import importlib
 import os

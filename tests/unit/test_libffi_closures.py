@@ -65,8 +65,8 @@ CONTENTS: dict[str, tuple[tuple[int, ...], bool]] = {
     "a closure at another place": ((0, 0, *CLOSURE), False),
     "half a closure": ((0, HEAD, *TRAMPOLINE[:2]), False),
 }
-# What any process has that may not map memory that is writable and executable: seccomp(2) on x86-64 has mmap(2), the
-# ninth call, refused with EPERM where its third argument is both, as systemd's MemoryDenyWriteExecute= does.
+# The filter of any process that may not map memory that is writable and executable: seccomp(2) on x86-64 has mmap(2),
+# the ninth call, refused with EPERM where its third argument is both, as systemd's MemoryDenyWriteExecute= does.
 SANDBOXED = """
 import ctypes, os, struct, sys
 rules = [(0x20, 0, 0, 0), (0x15, 0, 4, 9), (0x20, 0, 0, 32), (0x54, 0, 0, 6), (0x15, 0, 1, 6)]

@@ -90,7 +90,7 @@ def test_the_service_carries_the_port_to_the_instances_socket_in_its_group() -> 
 
 
 def test_the_service_can_make_the_folder_of_sockets_before_any_instance_has_begun() -> None:
-    """What is to be seen by the unit's process would have to be there for the one that makes it, too."""
+    """A file that the unit's process is to see would have to be there for the one that makes it, too."""
     text = make_listener().text
     (folder,) = values(text, "BindReadOnlyPaths")
     (before,) = values(text, "ExecStartPre")

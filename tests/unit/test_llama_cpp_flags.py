@@ -1,4 +1,4 @@
-"""Flags: what the pinned llama-server's own help says of them."""
+"""Flags: the pinned llama-server's own help about them."""
 
 from dataclasses import replace
 from pathlib import Path

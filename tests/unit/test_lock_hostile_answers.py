@@ -1,4 +1,4 @@
-"""Whatever a server answers `rigwright lock`: what it asks refuses in its own way, and takes no more than its bound."""
+"""With every answer of a server, `rigwright lock` refuses in its own way, and takes no more than its bound."""
 
 import hashlib
 import io

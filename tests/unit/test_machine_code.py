@@ -1,4 +1,4 @@
-"""Machine code of libraries: what it is for, which cards run it, and files that are no libraries."""
+"""Machine code of libraries: its targets, the cards that run it, and files that are no libraries."""
 
 import io
 import random

@@ -86,7 +86,7 @@ def test_whatever_an_inventory_raises_is_said_in_one_line(tmp_path: Path, progra
 
 
 class Unprintable:
-    """What cannot say what it is."""
+    """An object without a printable form."""
 
     def __repr__(self) -> str:
         raise ValueError

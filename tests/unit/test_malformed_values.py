@@ -124,7 +124,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
 
 
 def lines(box: OperatorFolder, entries: object, **shared: object) -> list[str]:
-    """What is said of entries that are refused, without the inventory's name."""
+    """The messages about refused entries, without the inventory's name."""
     from rigwright.inventory import hosts
 
     with pytest.raises(SystemExit) as ended:

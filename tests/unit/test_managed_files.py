@@ -1,4 +1,4 @@
-"""What the survey tells of what is ours and of what it stands on, on made-up folders, and what checks make of it."""
+"""The survey's facts about our own objects and the system below them, on made-up folders, and the checks' verdicts."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""A generation's manifest: what it says, and which unit states a deploy reads in one that lies on a host."""
+"""A generation's manifest: its contents, and which unit states a deploy reads in one that lies on a host."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a listener with keys is asked: by hashes of keys alone, and whether it refuses in words of OpenAI's."""
+"""Requests to a listener with keys: only by hashes of keys, and whether it refuses in words of OpenAI's."""
 
 import json
 from dataclasses import replace
@@ -98,7 +98,7 @@ def test_of_many_keys_some_are_asked_for(box: Rig) -> None:
 
 
 def offer_problems(box: Rig, **changed: SurveyAnswer) -> str:
-    """What is wrong with what the router has said; of some it says something else."""
+    """The problems of the router's answers; of some it answers otherwise."""
     model = sample_instance("chat").model_name
     told = {
         "office: models of alice": router_answer(200, {"data": [{"id": model}, {"id": "gpt-4o"}]}),

@@ -1,4 +1,4 @@
-"""Dashboards that are shipped: what was made is what `tests.dashboards` says, and every figure is one that is known."""
+"""Shipped dashboards: they are the output of `tests.dashboards`, and every figure is a known one."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What an inventory may say of watching, and the monitoring server's scrape targets."""
+"""An inventory's keys of monitoring, and the monitoring server's scrape targets."""
 
 import json
 from pathlib import Path
@@ -37,14 +37,14 @@ def rigs(made: OperatorFolder, /, **entries: Any) -> dict[str, Rig]:
 
 
 def entry_problems(made: OperatorFolder, /, **entries: Any) -> list[str]:
-    """What is wrong with one, without the file's name."""
+    """The problems of one, without the file's name."""
     with pytest.raises(SystemExit) as ended:
         made.load_group(entries)
     return [line.removeprefix(f"{made.inventory}: ") for line in str(ended.value.code).splitlines()]
 
 
 def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
-    """What Prometheus is to ask, by job."""
+    """The requests of Prometheus, by job."""
     return {Path(path).stem: json.loads(text) for path, text in render_targets(rig.roots, rig.scrape_targets).items()}
 
 

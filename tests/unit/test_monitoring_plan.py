@@ -1,4 +1,4 @@
-"""Watching: what stands in its way, what a plan says of it, and what its role does."""
+"""Monitoring: its obstacles, its words in a plan, and the actions of its role."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def ready(state: MonitoringFacts, **changes: Any) -> HostFacts:
 
 
 def declared_units(made: Rig) -> MonitoringFacts:
-    """What watches, as it is declared."""
+    """The declared units of monitoring."""
     return MonitoringFacts(
         {one.name: ServiceState("active", "enabled", one.digest({})) for one in monitoring_services(made)}
     )
@@ -59,7 +59,7 @@ def changed(made: Rig, **changes: Any) -> MonitoringFacts:
 
 
 def steps(made: Rig, state: MonitoringFacts) -> list[tuple[str, str]]:
-    """What a plan says, and why."""
+    """The steps of a plan, and why."""
     found = plan_deploy(rig_target_state(made, ready(state), BUILD), converged_state(target_generation(RIG))).steps
     assert {one.role for one in found} <= {"monitoring"}
     return [(one.what, one.why) for one in found]

@@ -25,7 +25,7 @@ STEADY, GROWING = "{}x120", "0+60x120"
 
 @dataclass(frozen=True)
 class AlertCase:
-    """Series, a value a minute, and what is said of them."""
+    """Series, a value a minute, and their alerts."""
 
     alert: str
     series: dict[str, str]

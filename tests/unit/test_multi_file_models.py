@@ -1,4 +1,4 @@
-"""Models of many files: which locked files their keys stand for, and what a lock with other files is told."""
+"""Models of many files: which locked files their keys stand for, and the message about a lock with other files."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A rig's way to the world: what its jobs are told, and what programs that they run find in their environment."""
+"""A rig's way to the world: the settings of its jobs, and the environment of the programs that they run."""
 
 import json
 import os

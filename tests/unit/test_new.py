@@ -116,7 +116,7 @@ def test_a_model_that_the_engine_cannot_load_is_refused_with_the_command_that_ad
 
 
 def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:
-    """What is written is what the other one declares, of every kind of engine."""
+    """The written table is the other one's declaration, of every kind of engine."""
     ours = load_catalog([ROOT / "catalog"]).variants
     for number, (name, one) in enumerate(sorted(ours.items())):
         run_new(inventory, "variant", f"own/v{number}", "--like", name)

@@ -1,4 +1,4 @@
-"""What counts as a sound driver and a sound card, and what is said of each that is not."""
+"""Sound drivers and sound cards, and the messages about others."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What counts as the right kernel module, now and at the next boot, and what is said of each that is not."""
+"""The right kernel module, now and at the next boot, and the messages about others."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What counts as a driver of one piece that stays as it is, and what is said of each that does not."""
+"""Drivers of one piece that stay as they are, and the messages about others."""
 
 from dataclasses import replace
 from typing import Any
@@ -154,7 +154,7 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*")},
             [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
         ),
-        # a pattern fits from the beginning of a name; one that is none fits nothing
+        # a pattern fits from the beginning of a name; an invalid one fits nothing
         (
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*", "image", "linux-image-(")},
             [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
@@ -174,7 +174,7 @@ def test_a_driver_that_something_may_upgrade_is_said(
     [
         (("nvidia-utils-580-server", "580.178.04-0ubuntu0.24.04.1"), []),
         (("nvidia-utils-580-server", "595.71.05-1"), ["nvidia-utils-580-server 595.71.05-1"]),
-        # a held kernel is none of the driver's
+        # a held kernel is not the driver's
         (("linux-image-generic", "6.8.0-90.90"), []),
         (("nvidia-settings", "610.43.02-1"), []),
     ],
@@ -285,7 +285,7 @@ def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
 
 
 def test_a_hold_on_a_kernel_that_neither_runs_nor_boots_next_keeps_no_update_from_it() -> None:
-    """generic beside generic-hwe-24.04: what a deploy has held stays so until the next upgrade lets go of it."""
+    """generic next to generic-hwe-24.04: a held kernel stays so until the next upgrade lets go of it."""
     newer = "6.14.0-27-generic"
     facts = replace(
         SOUND,

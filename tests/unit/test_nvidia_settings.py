@@ -1,4 +1,5 @@
-"""What cards are set to and how they are joined: nvidia-smi's words, and what is said where that is not as declared."""
+"""The settings of cards and their connections: nvidia-smi's words, and the messages where those differ from the
+declaration."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What nvidia-smi prints becomes a typed value, or one sentence."""
+"""The output of nvidia-smi becomes a typed value, or one sentence."""
 
 from collections.abc import Callable
 from dataclasses import replace

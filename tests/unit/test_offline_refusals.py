@@ -1,4 +1,4 @@
-"""What a verb refuses by its words and the inventory alone, it refuses before any host is reached."""
+"""A verb refuses wrong words and inventories before any host is reached."""
 
 from collections.abc import Callable
 

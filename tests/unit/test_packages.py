@@ -64,7 +64,7 @@ class PackagesHost:
 
     @property
     def sources(self) -> str:
-        """What the last archive's sources were."""
+        """The last archive's sources."""
         (path,) = self.folder.glob("*/rigwright.sources")
         return path.read_text()
 

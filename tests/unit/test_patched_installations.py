@@ -1,4 +1,4 @@
-"""What is patched is another installation: its plan says so, and its job checks before it begins."""
+"""A patched installation is another one: its plan tells so, and its job checks before it begins."""
 
 import io
 import json

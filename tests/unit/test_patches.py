@@ -1,4 +1,4 @@
-"""Patches as they are declared: what is wrong with one is said while an inventory loads, all of it."""
+"""Declared patches: problems of one are reported while an inventory loads, all of them."""
 
 import os
 from pathlib import Path

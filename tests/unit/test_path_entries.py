@@ -1,4 +1,4 @@
-"""What lies at paths, as a real shell finds it, and what is made of it."""
+"""Objects at paths, as a real shell finds them, and their handling."""
 
 import grp
 import hashlib

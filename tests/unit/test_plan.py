@@ -64,7 +64,7 @@ def ready(**changes: Any) -> HostFacts:
 
 
 def target_state(host: HostFacts | None = None, one: Rig = RIG, **changes: Any) -> TargetState:
-    """What a rig comes to on a host with the sample's engine and tools."""
+    """The target state of a rig on a host with the sample's engine and tools."""
     installations = {"plain": BUILD} if one.instances else {}
     return replace(TargetState(one, host or ready(), TOOLS, None, installations, target_generation(one)), **changes)
 

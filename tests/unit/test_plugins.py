@@ -71,7 +71,7 @@ def toml(values: dict[str, Any]) -> str:
 def plugin_problems(
     folder: Path, plugins: list[str], code: tuple[str, ...] | None = None, other: str = "", **changes: object
 ) -> list[str]:
-    """What is said of an environment of a rig that names plugins, of which there is one.
+    """The messages about an environment of a rig that names plugins, of which there is one.
 
     Args:
         folder: Of its inventory.

@@ -1,4 +1,5 @@
-"""What operations ask is asked in one command before they run; an answer counts until something is done on its host."""
+"""Questions of operations are asked in one command before they run; an answer counts until something is done on its
+host."""
 
 import subprocess
 from collections.abc import Callable, Iterator

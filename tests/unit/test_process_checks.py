@@ -113,7 +113,7 @@ def test_who_looks_as_nobody_is_no_process_of_a_unit_that_is_nobodys_too(child: 
     others = processes.Others("/nowhere/", {str(os.getuid())}, "ours-to-try", set(), looking=os.getpid())
     found = {one["pid"] for one in others.find_intruders(set())}
     assert child not in found
-    assert os.getppid() in found  # whose child looks is none of those that do
+    assert os.getppid() in found  # a parent of such a child is not one of them
 
 
 @pytest.mark.parametrize(("pid", "looks"), [(7, False), (6, True), (5, True), (4, False)])

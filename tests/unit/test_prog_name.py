@@ -1,4 +1,4 @@
-"""What the command is called, where it lies, and what shells complete of it."""
+"""The name of the command, its place, and the completions of shells."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What is pruned: the oldest generations, damaged ones, and nothing that one that stays refers to."""
+"""Pruning: the oldest generations, damaged ones, and nothing that one that stays refers to."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -91,7 +91,7 @@ def instance_port(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def listener_findings(ours: int, program: str, *words: str) -> list[dict[str, str]]:
-    """What is said of another one's listener."""
+    """The messages about another one's listener."""
     with process(program, *words) as (pid, port):
         asked = {
             **{"ports": [ours], "places": [f"127.0.0.1:{ours}"], "sockets": [], "units": [], "models": ["small"]},

@@ -33,7 +33,7 @@ def test_a_line_without_end_comes_in_parts() -> None:
 
 
 def spoken(out: bytes) -> dict[str, Any]:
-    """What a channel says."""
+    """The output of a channel."""
     ignored = ("settimeout", "set_combine_stderr", "exec_command", "sendall", "shutdown_write", "close")
     said = {"makefile": lambda _: io.BytesIO(out), "makefile_stderr": lambda _: io.BytesIO()}
     return dict.fromkeys(ignored, lambda *_: None) | said

@@ -1,4 +1,4 @@
-"""The removal script on a folder, over stand-ins for systemd's and apt's programs: what goes, and what stays."""
+"""The removal script on a folder, over stand-ins for systemd's and apt's programs: removed and kept objects."""
 
 import os
 from pathlib import Path
@@ -131,7 +131,7 @@ class FormerRigHost:
         return (self.root / "bin/asked").read_text().splitlines()
 
     def left(self) -> set[str]:
-        """What lies in the folders that were ours, and in the one of units."""
+        """The remains in the folders that were ours, and in the one of units."""
         places = (self.root / name for name in ("etc", "opt", "srv", "units", "run", "owned"))
         paths = [path for place in places for path in (place, *place.rglob("*")) if path.exists() or path.is_symlink()]
         return {str(path.relative_to(self.root)) for path in paths}
@@ -167,7 +167,7 @@ def test_what_a_container_was_kept_in_goes(host: FormerRigHost) -> None:
 
 
 def test_what_is_mounted_is_taken_off_among_the_hosts_mounts(host: FormerRigHost) -> None:
-    """A job has mounts of its own: what it takes off there alone is busy."""
+    """A job has mounts of its own: a path that is unmounted only there is busy."""
     bin_ = host.root / "bin"
     (bin_ / "mounted").touch()
     write_stand_in(bin_, "nsenter", f'{REMEMBER}\nshift\nOURS=no exec "$@"')

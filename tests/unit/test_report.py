@@ -1,4 +1,4 @@
-"""The page for strangers: what is on it is on a list, whatever hosts, inventories, books and logs say."""
+"""The page for strangers: its contents are on a list, with any hosts, inventories, books and logs."""
 
 import json
 import re

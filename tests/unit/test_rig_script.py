@@ -82,7 +82,7 @@ class ProjectClone:
         return compiled.exists() and "compileall" in compiled.read_text()
 
     def run(self, *words: str, **variables: str) -> list[str]:
-        """What was done to the environment for the sake of a command line, which then came through as it was."""
+        """The actions on the environment for the sake of a command line, which then came through as it was."""
         self.log.write_text("")
         environment = {"PATH": f"{self.programs}:{os.environ['PATH']}", "LOG": str(self.log)} | variables
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What `pyinfra --data` may say: typed like the inventory's keys, and refused as they are, all mistakes at once."""
+"""The options of `pyinfra --data`: typed like the inventory's keys, and refused as they are, all mistakes at once."""
 
 import subprocess
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
     ("words", "said"),
     [
         ("reboot=no", ["reboot: 'no' is refused: must be true or false"]),
-        # what does not go together is said once each of them can be meant
+        # options that do not go together are reported once each of them can be meant
         ("reboot=no to=3", ["reboot: 'no' is refused: must be true or false"]),
         ("reboot=deploi", ["reboot: 'deploi' is refused: must be true or false"]),
         ("reboot=yes", ["reboot: 'yes' is refused: must be true or false"]),

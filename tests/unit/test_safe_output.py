@@ -16,7 +16,7 @@ from cli.tables import style_text
 from tests.unit.example_counts import example_count
 
 ESC = "\x1b"
-# What terminals do as they are told by: colours that hide, titles, cursors, answers as if typed, 8-bit controls.
+# Sequences that terminals obey: colours that hide, titles, cursors, answers as if typed, 8-bit controls.
 ATTACKS = (
     *(
         f"{ESC}[2J",
@@ -83,7 +83,7 @@ def test_joiners_are_spelt_in_a_name_and_join_letters_in_what_a_model_says(
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
 def test_what_a_model_says_writes_nowhere_else_on_the_terminal(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
-    # red text is none of a model's, either
+    # red text may not come from a model, either
     safe_output.print_model_text(f"{ESC}[31m{attack}")
     assert {*capsys.readouterr().out} <= LETTERS
 

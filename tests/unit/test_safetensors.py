@@ -1,4 +1,4 @@
-"""Files of weights: a header that does not fit its file, and an index that is none."""
+"""Files of weights: a header that does not fit its file, and an invalid index."""
 
 import json
 

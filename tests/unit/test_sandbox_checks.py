@@ -1,4 +1,4 @@
-"""What the checks of a sandbox ask it: as its unit and drop-ins leave it, and nothing that changes anything."""
+"""The questions of the checks to a sandbox: as its unit and drop-ins leave it, and nothing that changes anything."""
 
 import json
 import os

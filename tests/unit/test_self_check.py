@@ -232,7 +232,7 @@ def test_while_the_deploy_lock_is_held_the_last_result_stays(host: DeployedFolde
     assert [one.outcome for one in host.history] == ["failing", "skipped"]
     assert host.history[-1].reason == "deploy of rig.py holds the deploy lock since noon (ana@desk)"
     host.shown.clear()
-    # a lock that no process holds any more is none
+    # a lock that no process holds any more does not count
     assert host.failing() == set()
 
 

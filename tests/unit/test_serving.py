@@ -95,7 +95,7 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
         (HELP, {"thinking": "off"}, [*CLOSED, "--reasoning", "off"]),
         (OLD, {"thinking": "auto"}, ["--reasoning", "auto"]),
         (HELP, {"memory_lock": True, "thinking": "on"}, ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"]),
-        # what a variant says of it is all that is said
+        # a variant's own value is the only one
         (HELP, {"flags": {"cors-origins": "*"}}, [*FIXED, "--cors-origins", "*"]),
         (HELP, {"flags": {"cors-credentials": True}}, [*FIXED, "--cors-credentials"]),
     ],

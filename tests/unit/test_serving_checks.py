@@ -52,7 +52,7 @@ SECTION: Section[RequestAnswers] = Section("requests", RequestAnswers, lambda sc
 
 
 def survey_answers(*asks: SurveyRequest, within: float = 20.0) -> dict[str, SurveyAnswer]:
-    """What the survey's program is answered."""
+    """The answers to the survey's program."""
     question = {"asks": [asdict(one) for one in asks], "parts": [], "within": within}
     return SurveyAnswers(collect_answers({"requests": (20.0, question)})).read(SECTION).answers
 
@@ -119,7 +119,7 @@ def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(
 
 
 def raw(*answers: bytes, **more: object) -> SurveyAnswer:
-    """What becomes of an answer as it came; of several, each to one request after another."""
+    """The handling of an answer as it came; of several, each to one request after another."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def give() -> None:

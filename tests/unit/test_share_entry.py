@@ -1,4 +1,4 @@
-"""What an inventory may say of weights that are shared."""
+"""An inventory's keys of shared weights."""
 
 import pytest
 

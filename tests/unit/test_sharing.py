@@ -40,7 +40,7 @@ RIG = sample_rig()
 
 
 def values(text: str, key: str) -> list[str]:
-    """What a directive of nginx's, or a key of a unit, is set to, in order."""
+    """The values of a directive of nginx's, or a key of a unit, in order."""
     lines = [line.strip() for line in text.splitlines()]
     return [line[len(key) :].lstrip(" =").rstrip(";") for line in lines if line.startswith((f"{key} ", f"{key}="))]
 

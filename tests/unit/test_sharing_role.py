@@ -23,7 +23,7 @@ SETTLED = ServiceState("active", "enabled", share_digest(RIG.roots, SHARE))
 
 
 def run_share_operation(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:
-    """Have facts of a host that is not there; what is said where nothing is to be done."""
+    """Have facts of a host that is not there; the output where nothing is to be done."""
     quiet: list[str] = []
     there = SimpleNamespace(get_fact=lambda *_, **__: fact, noop=quiet.append)
     monkeypatch.setattr(module, "host", there)

@@ -70,7 +70,7 @@ def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
 
 
 def load_inventory(name: str) -> dict[str, dict[str, Any]]:
-    """What an inventory says of its rigs, by name, without their locks: each can be made."""
+    """An inventory's rigs, by name, without their locks: each can be made."""
     with load_for("lock"):
         group: Any = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))["rigs"]
         assert all(load_rig(data["rig"]).instances for _, data in group)

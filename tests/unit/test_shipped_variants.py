@@ -1,6 +1,6 @@
 """Every variant that is shipped: it can be declared on each of its cards, and says what is known of it and what for.
 
-What an inventory declares is judged whole: each option by what the pinned engine takes, with model and card.
+An inventory's declaration is judged whole: each option by the pinned engine's own rules, with model and card.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `rigwright test` runs: every test has its place, and `all` leaves none out."""
+"""The stages of `rigwright test`: every test has its place, and `all` leaves none out."""
 
 import json
 import subprocess
@@ -30,13 +30,13 @@ print(json.dumps(found), file=sys.stderr)
 
 @dataclass(frozen=True)
 class CollectedStage:
-    """What there is of a stage."""
+    """The contents of a stage."""
 
     recorded: dict[str, bool]
     """Test or fixture, as it is recorded -> whether it runs in `all` alone."""
     every: dict[str, bool]
     whole: list[list[str]]
-    """What each process of `all` runs."""
+    """The tests of each process of `all`."""
     quick: list[list[str]]
 
 

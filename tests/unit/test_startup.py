@@ -1,4 +1,4 @@
-"""What has verbs begin sooner changes nothing of what they do."""
+"""The code that has verbs begin sooner changes nothing of their work."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What instances were started from, and their keys, as the survey tells it."""
+"""The files that instances were started from, and their keys, in the survey."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.unit.test_process_checks import CHAT, RIG, WANTED
 
 
 def started(**changed: object) -> SurveyAnswers:
-    """What root has noted of a start, with some of it changed."""
+    """Root's record of a start, with some of it changed."""
     digests = {unit_state.unit: [unit_state.started_from] for unit_state in WANTED.generation.unit_states}
     key = InstanceKeyFile("600", 0, True, [])
     found = {unit: StartRecord(lines, [], [], [], key) for unit, lines in digests.items()}

@@ -1,4 +1,4 @@
-"""The wait between a stop and the next start, over stand-ins: what is left of a unit, and what only looks so."""
+"""The wait between a stop and the next start, over stand-ins: real and apparent remains of a unit."""
 
 from pathlib import Path
 

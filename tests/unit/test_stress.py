@@ -1,4 +1,4 @@
-"""What instances have to bear: each probe on a scripted model, and red on one that misbehaves."""
+"""Stress tests of instances: each probe on a scripted model, and red on one that misbehaves."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a survey suggests: names for cards, a root with room, a free port, variants that fit."""
+"""Suggestions of a survey: names for cards, a root with room, a free port, variants that fit."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the survey tells becomes a typed value; the survey itself runs on any Linux, as root or not."""
+"""The survey's output becomes a typed value; the survey itself runs on any Linux, as root or not."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the survey's module of the next boot finds in a folder that stands in for a host."""
+"""The findings of the survey's module of the next boot in a folder that stands in for a host."""
 
 import gzip
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the survey's modules of kernel, boot, packages and settings find in a folder that stands in for a host."""
+"""The findings of the survey's modules of kernel, boot, packages and settings in a folder that stands in for a host."""
 
 import hashlib
 import os

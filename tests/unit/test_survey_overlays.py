@@ -1,4 +1,4 @@
-"""What an overlay stands on, told by the inode numbers of what it shows."""
+"""The lower folders of an overlay, found by the inode numbers in it."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What has the survey take less of a host's processors, and changes nothing of what it finds."""
+"""Measures by which the survey takes less of a host's processors, and finds the same."""
 
 import hashlib
 import os
@@ -77,7 +77,7 @@ def test_a_host_without_dpkgs_lists_is_looked_at_all_the_same() -> None:
     dpkg.known()
 
 
-# by itself, as on a host: what a test's own process opens anew in each that it forks is not looked at
+# by itself, as on a host: files that a test's own process opens anew in each that it forks are not looked at
 LOOKS = """
 import os, sys
 from checks.survey.host import fs_responsiveness

@@ -1,4 +1,4 @@
-"""What a host's users, services and files say to fool the survey, or to keep it from saying anything."""
+"""Texts of a host's users, services and files that would fool the survey, or silence it."""
 
 import os
 import subprocess

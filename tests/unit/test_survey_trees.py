@@ -1,4 +1,4 @@
-"""What the survey sees of trees, of what leads to them and of generations, on folders made for it."""
+"""The survey's view of trees, of the links that lead to them and of generations, on folders made for it."""
 
 import os
 import shutil

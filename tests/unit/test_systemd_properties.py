@@ -1,4 +1,4 @@
-"""Properties of units over systemd's own socket: what is sent, what comes, and what is refused."""
+"""Properties of units over systemd's own socket: requests, answers, and refusals."""
 
 import socket
 import struct

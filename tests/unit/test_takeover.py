@@ -1,4 +1,4 @@
-"""What served before us: how it is named, what cannot be taken over, and the scripts that stop it and bring it back."""
+"""Earlier services: their names, their limits, and the scripts that stop them and bring them back."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -138,7 +138,7 @@ REFUSED = {
     "SysctlName": ["", "vm", "vm.", ".vm.x", "dev.cdrom", "vm/swappiness", "vm..x", "vm.Swap", "vm" + ".x" * 7],
 }
 
-# What a shell, systemd, a terminal or a file system reads as more than a letter
+# Characters that a shell, systemd, a terminal or a file system reads as more than a letter
 HOSTILE = [*"\n\r\0\t '\"\\&|<>*?#!;`$%~{}()", "$(id)", "$HOME", "%n", "{{ x }}", "\x1b[31m", "\x7f"]
 HOSTILE += ["\u2028", "\x85", "\u202e", "\ud800", "\U0001f4a3", "é", "\uff0f"]
 # types whose text is printed bare into units and paths, and the characters that mean nothing there
@@ -227,7 +227,7 @@ def test_an_options_value_is_a_table_as_json() -> None:
 
 
 def test_an_options_value_is_one_line_that_says_what_it_is() -> None:
-    """What turns writing around, or ends a line for some readers, is not seen in a diff."""
+    """Characters that turn writing around, or end a line for some readers, are invisible in a diff."""
     unseen = ["\u2028", "\x85", "\u202e", "\ud800", "\u200b", "\xa0", "\x9b"]
     assert [text for bad in unseen for text in (bad, f"a{bad}b") if takes("FlagValue", text)] == []
     assert not takes("FlagValue", {"a": dt.date(2026, 11, 22)})

@@ -1,4 +1,4 @@
-"""TOML files: what is no TOML, or not what is wanted, is refused with its name."""
+"""TOML files: an invalid or unfit one is refused with its name."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What checks of trees say of a survey: each is red for its own cause, and green beside the others."""
+"""Checks of trees on a survey: each is red for its own cause, and green next to the others."""
 
 import inspect
 import json
@@ -124,7 +124,7 @@ def way(found: Answers, root: str) -> dict[str, Any]:
 
 
 def reds(found: Answers) -> dict[str, Drift]:
-    """What is red, by its id."""
+    """The red ones, by id."""
     survey = SurveyAnswers({name: {"told": told} for name, told in found.items()})
     given: dict[str, Any] = {"survey": survey, "rig": RIG, "desired": DESIRED, "target_generation": DESIRED.generation}
     given |= {"installation": MADE, "record_property": lambda *_: None, "pytestconfig": PytestOptions()}

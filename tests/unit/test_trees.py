@@ -1,4 +1,4 @@
-"""What a deploy records of each tree, and what it does where one is not as it was recorded."""
+"""A deploy's record of each tree, and its actions where one differs from that."""
 
 import os
 import shutil
@@ -310,7 +310,7 @@ def test_what_is_there_is_told_and_what_is_missing_is_known(host: TreesHost) -> 
 
 
 def _write_digest(host: TreesHost, lie: str = "") -> Path:
-    """What the job that has made the engine leaves, with a digest of its own choice where it lies."""
+    """The output of the job that has made the engine, with a digest of its own choice where it lies."""
     rows = []
     for path in sorted((host.engine_tree / "bin").iterdir()):
         if not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Units that are no instances: what is done about them, as they are found."""
+"""Units that are no instances: the actions on them, as they are found."""
 
 from types import SimpleNamespace
 from typing import Any

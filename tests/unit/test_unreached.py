@@ -46,7 +46,7 @@ REFUSED = "Connection refused (port 1 of 127.0.0.9)"
 
 
 def raised(message: str, cause: BaseException) -> ConnectError:
-    """What pyinfra raises for what paramiko does."""
+    """pyinfra's error for paramiko's."""
     try:
         try:
             raise cause

@@ -70,7 +70,7 @@ def test_any_instances_have_different_users_that_useradd_takes(names: list[str],
 
 
 def commands(monkeypatch: pytest.MonkeyPatch, lines: list[str], names: list[str]) -> list[str]:
-    """What is done for these users on a host with these lines of passwd."""
+    """The commands for these users on a host with these lines of passwd."""
     found = users.PasswdFact().read(
         channel_lines_of([("passwd", line) if ":" in line else (*line.split(),) for line in lines])
     )

@@ -1,4 +1,4 @@
-"""What is known of a variant: declared by kinds, judged while the catalogue loads, and told by plan and deploy."""
+"""The evidence of a variant: declared by kinds, judged while the catalogue loads, and reported by plan and deploy."""
 
 import json
 from pathlib import Path

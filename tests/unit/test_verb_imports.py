@@ -1,4 +1,4 @@
-"""What a verb imports before it does anything: most of the time that the quick ones take."""
+"""The imports of a verb before it does anything: most of the time that the quick ones take."""
 
 import subprocess
 import sys

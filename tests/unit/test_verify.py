@@ -1,4 +1,4 @@
-"""What instances have to be able to do: each check green on a scripted model, and red on one that misbehaves."""
+"""Capabilities of instances: each check green on a scripted model, and red on one that misbehaves."""
 
 import time
 from collections.abc import Callable

@@ -65,7 +65,7 @@ def test_what_root_runs_for_it_is_no_program_of_its_environment() -> None:
         assert done.stdout == "/usr/sbin:/usr/bin:/sbin:/bin\n", line
 
 
-# What the dynamic loader, the C library, shells, Python and curl read before a program has a say.
+# Variables that the dynamic loader, the C library, shells, Python and curl read before a program has a say.
 OBEYED = ("LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV", "ENV", "PYTHONPATH", "SSL_CERT_FILE")
 
 
@@ -218,7 +218,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> launcher.Door:
 def status(
     door: launcher.Door, path: str, *headers: tuple[bytes, bytes], method: str = "POST", kind: str = "http"
 ) -> Any:
-    """What a client is told first."""
+    """The first answer to a client."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Flags and variables of vLLM: what the pinned version's own parser says of them."""
+"""Flags and variables of vLLM: the pinned version's own parser about them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What vLLM says of itself: lines as 0.21.0 wrote them on a processor and on an H100, and lines of a liar."""
+"""vLLM's own reports: lines as 0.21.0 wrote them on a processor and on an H100, and lines of a liar."""
 
 import shlex
 import subprocess

@@ -1,4 +1,4 @@
-"""What vLLM's parser takes and its engine refuses: of models, cards and options together."""
+"""Command lines that vLLM's parser takes and its engine refuses: of models, cards and options together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -64,7 +64,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec() -> FetchSpec:
-    """What indexes and registries are told of a run."""
+    """Indexes' and registries' settings of a run."""
     source = FileSource("index", file="a")
     return cast(
         "FetchSpec",

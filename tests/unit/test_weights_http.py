@@ -93,7 +93,7 @@ def test_a_size_that_is_not_the_locked_one_is_refused_although_the_hash_is_right
 
 AFTER = f"bytes={HALF}-"
 CUT, WHOLE = truncated_file(CONTENT, HALF), complete_file(CONTENT)
-# What lies there of an earlier run, the sources' answers, and the ranges that the last source is asked for.
+# Files of an earlier run, the sources' answers, and the ranges that the last source is asked for.
 FETCHED: dict[str, tuple[bytes | None, dict[str, list[AnswerHandler]], list[str | None]]] = {
     "cut off": (None, {"m": [CUT, WHOLE]}, [None, AFTER]),
     "a part of an earlier run": (CONTENT[:1000], {"m": [WHOLE]}, ["bytes=1000-"]),

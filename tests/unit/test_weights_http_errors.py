@@ -1,4 +1,4 @@
-"""What a server's refusal means, and how a file is hashed behind its writer."""
+"""The meaning of a server's refusal, and how a file is hashed behind its writer."""
 
 import hashlib
 import time

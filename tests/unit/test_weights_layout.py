@@ -21,7 +21,7 @@ def good(host: WeightsFixture) -> str:
 
 
 def owned(host: WeightsFixture) -> list[str]:
-    """What the ledger has of the file once it is there."""
+    """The ledger's rows of the file once it is there."""
     return [f"file {host.file_path()}.part", f"file {host.file_path()}"]
 
 

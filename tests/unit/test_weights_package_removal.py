@@ -44,7 +44,7 @@ def dropped(host: WeightsFixture, *files: LockedFile, program: str = "") -> subp
 
 
 def traces(host: WeightsFixture) -> list[str]:
-    """What is there of packages: files, folders, records and lines of the ledger."""
+    """The traces of packages: files, folders, records and lines of the ledger."""
     found = [str(path.relative_to(host.folder)) for top in (host.root, host.records) for path in top.rglob("*")]
     lines = [line for line in host.ledger.read_text().splitlines() if str(host.root / "_packages") in line]
     return sorted({*found, *lines} - {"weights/deep", "weights/wrong", "weights/verity"})

@@ -235,7 +235,7 @@ def test_a_peer_that_never_begins_is_not_waited_for_again(host: WeightsFixture) 
 
 
 def test_a_progress_file_without_end_is_not_read_to_its_end(host: WeightsFixture) -> None:
-    """What is kept of it would be as much memory as comes in within five seconds."""
+    """The kept part of it would be as much memory as comes in within five seconds."""
     sent = 0
 
     def endless(handler: FileServerHandler, start: int) -> None:

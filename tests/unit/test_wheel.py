@@ -1,4 +1,4 @@
-"""The wheel: what it has, that a commit gives one, and that its command does what a clone's does."""
+"""The wheel: its contents, that a commit gives one, and that its command does the same as a clone's."""
 
 import base64
 import csv

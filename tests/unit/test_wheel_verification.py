@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """What of a new virtual environment counts."""
+    """The counted part of a new virtual environment."""
     for path in ("lib/python3.11/site-packages/pip/__init__.py", "bin/pip3", "bin/python3"):
         (tmp_path / "venv" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "venv" / path).touch()

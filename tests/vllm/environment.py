@@ -61,7 +61,7 @@ def start_program(python: Path, module: str) -> subprocess.Popen[str]:
 
 
 def program_output(program: subprocess.Popen[str], given: object = None) -> str:
-    """What a program that was started prints, given some JSON."""
+    """The output of a started program, given some JSON."""
     printed, _ = program.communicate("" if given is None else json.dumps(given))
     assert program.returncode == 0, f"it ended with {program.returncode}"
     return printed

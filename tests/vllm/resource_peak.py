@@ -1,4 +1,4 @@
-"""What a throwaway host takes of this machine while something is done to it: disk and memory, at their highest."""
+"""The use of this machine by a throwaway host while something is done to it: disk and memory, at their highest."""
 
 import os
 import shutil

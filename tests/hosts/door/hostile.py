@@ -219,7 +219,7 @@ SLOW: dict[str, tuple[bytes, set[int]]] = {
     "half a body of 60 MB": (_head(f"Content-Length: {60 * MIB}", body=b"x" * MIB), {CLOSED, 408}),
     "nothing": (b"", {CLOSED}),
 }
-"""What does not go on: it is not waited for."""
+"""Requests that stall: they are not waited for."""
 
 
 async def nothing_hostile_reaches_an_engine(world: World) -> None:

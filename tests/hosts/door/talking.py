@@ -235,7 +235,7 @@ async def what_is_left_of_a_refused_body_is_no_request(world: World) -> None:
         status, _, body = await world.ask(text.replace(b"POST", method.encode(), 1) + after)
         assert status == wanted
         assert body.count(b"HTTP/1.1 404 ") == 1 and body.count(b"HTTP/1.1 ") == 1, body
-    # by a key that is none, the body being there or on its way
+    # by an invalid key, the body being there or on its way
     for port, said in ((world.port + 1, inner), (world.port + 1, inner + b"x" * 3_000_000)):
         text = posting(said).replace(b"Connection: close", b"Connection: keep-alive", 1)
         status, _, body = await world.ask(

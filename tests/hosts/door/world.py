@@ -193,7 +193,7 @@ class World:
         return sum(1024 * int(line.split()[1]) for text in texts for line in text.splitlines() if line[:4] == "Pss:")
 
     def trusted(self, port: int) -> ssl.SSLContext | None:
-        """What it takes to ask at a port with TLS; nothing for one without."""
+        """The settings for a port with TLS; empty for one without."""
         tls = port == self.port + 2
         return ssl.create_default_context(cafile=str(self.folder / "run/tls/tls.crt")) if tls else None
 

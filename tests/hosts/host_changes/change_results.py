@@ -24,11 +24,11 @@ class ChangeResult:
     reaches: bool
     verdict: CaseVerdict
     findings: list[HostFinding] = field(default_factory=list)
-    """What the host reports with the change, and did not report before."""
+    """The host's new reports with the change."""
     error: str = ""
     """Why the change is invalid."""
     leftover: str = ""
-    """What its `undo` has left; the host was restored."""
+    """The rest after its `undo`; the host was restored."""
     written: list[str] = field(default_factory=list)
     """Of a change that is not detected: files that it has written."""
     red: tuple[str, ...] = ()

@@ -93,7 +93,7 @@ kind = "deb"
 version = "{TOOLKIT}"
 sources = ["container-toolkit:stable/deb/amd64"]
 """
-# What the driver's libraries are linked against: an image brings it.
+# The libraries that the driver's are linked against: an image brings them.
 LIBC = [f"/lib/x86_64-linux-gnu/{name}" for name in ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6")]
 
 
@@ -241,7 +241,7 @@ class ImageBox:
         return self.declare(**{"instances": instances, **contained, **rig})
 
     def server_facts(self) -> dict[str, Any]:
-        """What the server says of itself, and of what it sees."""
+        """The server's own report, with its view of the host."""
         asked = f'curl -s -H "Authorization: Bearer {api_key(self.host)}" http://127.0.0.1:{PORT}/about'
         said: dict[str, Any] = json.loads(self.host.run(asked))
         return said

@@ -43,7 +43,7 @@ class ToyEngine(EngineKeys):
 
 
 class ToyVariant(VariantKeys):
-    """What a toy says."""
+    """A toy's answer."""
 
     greeting: str = Field(description="Any text.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Handed on as JSON.")

@@ -1,4 +1,4 @@
-"""What can go wrong with a hub's answers, each as it happens in the world."""
+"""Faults of a hub's answers, each as it happens in the world."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class FaultRules:
                 rule.fault.released.set()
 
     def matching_faults(self, part: Part, repository: str, path: str | None) -> list[Fault]:
-        """What an answer suffers from."""
+        """The faults of an answer."""
         with self._lock:
             return [one.fault for one in self._rules if one.fault.part == part and one.matches_answer(repository, path)]
 

@@ -1,4 +1,4 @@
-"""What stand-ins for servers share: they count what they are asked for and send, are slow as told, and fail as told."""
+"""Common parts of stand-ins for servers: they count their requests and bytes, and are slow or fail on order."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class StandInServer:
 
         Args:
             fault: One of `tests.stand_ins.hub.faults`.
-            repository: Whose: a hub's repository, an index's project, a channel's folder.
+            repository: Its owner: a hub's repository, an index's project, a channel's folder.
             path: Of which file.
             skip: So many answers are right first.
             times: So many suffer then; all without it.

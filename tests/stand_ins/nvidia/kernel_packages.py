@@ -131,5 +131,5 @@ def headers_package(release: str) -> StandInDeb:
 
 
 def empty_tool_packages() -> list[StandInDeb]:
-    """What the packages need of the distribution, empty, for archives that a test asks without installing."""
+    """The distribution's packages that they need, empty, for archives that a test asks without installing."""
     return [StandInDeb("kmod", "99", "kmod"), StandInDeb("dkms", "99", "dkms")]

@@ -186,7 +186,7 @@ def prebuilt_modules(
 
 
 def signature_packages(releases: Sequence[str], *, respin: int = 1) -> list[StandInDeb]:
-    """What all branches' prebuilt modules of these kernels share."""
+    """The common part of all branches' prebuilt modules of these kernels."""
     return [
         _module_package(f"linux-signatures-nvidia-{release}", f"{package_version(release)}+{respin}", "restricted")
         for release in releases

@@ -1,4 +1,4 @@
-"""What vLLM's engine makes of command lines, on cards that are not there: JSON in, JSON out.
+"""The engine configuration that vLLM makes of command lines, on cards that are not there: JSON in, JSON out.
 
 Each case is {"words": [...], "capability": "8.6", "cards": 2}, with "environment" where it has some; its verdict is
 what vLLM says where it refuses, and "" where it would go on to load weights.
