@@ -18,9 +18,9 @@ Where all red lines of a drift print commands, these are run as printed, and `cu
 the host right for the next drift.
 
 In `do` and `cure` a line that is `reboot` or `deploy` and nothing else is that, done from outside.
-harmless.toml has changes that no check may report: `box`, `do`, `undo`, and `changed`, the classes of changes that it is reported
-in as an operator's own. elsewhere.toml lists the checks that no host here can turn
-red, and the tests that show them red instead: `shown`.
+harmless.toml has changes that no check may report: `box`, `do`, `undo`, and `changed`, the classes of changes that it
+is reported in as an operator's own. elsewhere.toml lists the checks that no host here can turn red, and the tests that
+show them red instead: `shown`.
 
 By hand, against a throwaway host that is up: `python -m tests.hosts.drift_boxes INVENTORY [AREA] [-k WORDS]`.
 """
