@@ -26,7 +26,7 @@ def keep_waiting(host: LabHost) -> None:
     host.run(f'dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other python3 -c "{hold}"')
 
 
-def test_a_second_run_is_refused_with_who_and_what_and_the_deploy_lock_ends_with_its_holder(
+def test_a_second_run_is_refused_with_the_holder_and_the_deploy_lock_ends_with_it(
     lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, converged)

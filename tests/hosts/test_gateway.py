@@ -154,7 +154,7 @@ def test_clients_speak_to_one_plain_address_without_a_key(box: GatewayBox) -> No
 
 @pytest.mark.all_only
 @on_both
-def test_no_worker_waits_for_a_client_whom_another_one_has(box: GatewayBox) -> None:
+def test_no_worker_waits_for_a_client_of_another_one(box: GatewayBox) -> None:
     # of two that wake for one connection, the second would stand still in accept() with all its streams
     process = "/proc/$(systemctl show --property=MainPID --value rigwright_gateway)/fdinfo"
     handed = box.host.run(f"grep -h ^flags: {process}/3 {process}/4").split()[1::2]

@@ -240,7 +240,7 @@ def test_equal_instances_share_what_comes_as_declared(box: GatewayBox) -> None:
         assert all(one.result() > 1 for one in streams)
 
 
-def test_who_comes_when_all_wait_is_told_to_come_later(box: GatewayBox) -> None:
+def test_a_request_to_a_full_queue_is_told_to_come_later(box: GatewayBox) -> None:
     client = box.plain_client()
     streams = [
         client.chat.completions.create(
@@ -287,7 +287,7 @@ def test_a_key_has_its_limits_and_no_others(box: GatewayBox) -> None:
     assert ask_question(single) == ANSWER
 
 
-def test_only_who_is_declared_reads_figures(box: GatewayBox, authority: Path) -> None:
+def test_only_declared_clients_read_figures(box: GatewayBox, authority: Path) -> None:
     for at in (f"http://{box.address}:{LAN}", f"https://{box.address}:{TLS}"):
         found = {
             path: requests.get(f"{at}/metrics{path}", verify=str(authority), timeout=10)

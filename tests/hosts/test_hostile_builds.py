@@ -212,7 +212,7 @@ def leaves_nothing(evil: HostileSourceBox, *names: str) -> None:
 
 
 @pytest.mark.all_only
-def test_no_build_leaves_what_is_no_plain_file_and_what_was_refused_is_in_nobodys_way(
+def test_no_build_leaves_special_files_and_a_refused_build_does_not_block_the_next(
     lab: ThrowawayLab, boot: BootHost, tmp_path: Path
 ) -> None:
     evil = HostileSourceBox(lab, boot(), tmp_path / "box")

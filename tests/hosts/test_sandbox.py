@@ -69,7 +69,7 @@ def test_a_local_user_never_gets_the_port_nor_past_it(converged: LabHost, eve: s
     wait_until(lambda: red_checks(inventory) == set(), "conforming again")
 
 
-def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: LabHost, inventory: Path) -> None:
+def test_clients_wait_at_the_port_while_no_engine_is_behind_it(converged: LabHost, inventory: Path) -> None:
     converged.run("systemctl stop rigwright-chat")
     ask = (
         f"curl --silent --max-time 5 -H 'Authorization: Bearer {api_key(converged)}' http://127.0.0.1:{PORT}/v1/models"

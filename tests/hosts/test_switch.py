@@ -135,7 +135,7 @@ def generation(box: GatewayBox) -> str:
 @pytest.mark.parametrize(
     "room", [True, pytest.param(False, marks=pytest.mark.all_only)], ids=["beside", "in its place"]
 )
-def test_nobody_loses_an_answer_while_another_variant_comes(box: GatewayBox, room: bool) -> None:
+def test_no_client_loses_an_answer_while_another_variant_comes(box: GatewayBox, room: bool) -> None:
     lock(box, told=room)
     inventory = write_variant(box)
     assert run_deploy(inventory).status == 0
@@ -225,7 +225,7 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Gate
 
 
 @pytest.mark.all_only
-def test_one_that_does_not_answer_beside_the_old_one_costs_nobody_anything(box: GatewayBox) -> None:
+def test_a_silent_standby_costs_clients_nothing(box: GatewayBox) -> None:
     lock(box, told=True)
     inventory = write_variant(box)
     assert run_deploy(inventory).status == 0

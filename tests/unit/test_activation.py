@@ -165,7 +165,7 @@ def test_an_instance_that_goes_is_stopped_before_the_one_that_gets_its_card_star
     assert order(converged_state(before), after) == ((CHAT,), (CODE, PORT))
 
 
-def test_what_does_not_run_is_in_nobodys_way() -> None:
+def test_a_stopped_process_is_no_conflict() -> None:
     cards = (sample_card("8.6"), sample_card("8.6"))
     before = target_generation(
         sample_rig(sample_instance("chat", cards=(0,)), sample_instance("code", cards=(1,), port=8021), cards=cards)
@@ -202,7 +202,7 @@ def cards_of(name: str, index: int, **changes: Any) -> Generation:
     )
 
 
-def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts() -> None:
+def test_an_unknown_process_is_stopped_before_another_instance_starts() -> None:
     before, after = cards_of("chat", 0), two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021))
     unknown = {
         **converged_state(before).processes,
@@ -214,7 +214,7 @@ def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts()
     )
 
 
-def test_a_process_that_nobody_knows_is_only_restarted_where_there_is_no_other_instance() -> None:
+def test_an_unknown_process_is_only_restarted_where_there_is_no_other_instance() -> None:
     alone = cards_of("chat", 0)
     unknown = {
         **converged_state(alone).processes,

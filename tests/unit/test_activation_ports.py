@@ -171,7 +171,7 @@ def test_an_engine_that_listens_itself_is_gone_before_its_port_is_held() -> None
     assert way(on_tcp(processes=down), AIM) == Activation((), started, listen=(HOLDER, HOLDER_2))
 
 
-def test_an_engine_whose_port_nobody_is_to_have_is_only_started_again() -> None:
+def test_an_engine_with_an_unneeded_port_is_only_started_again() -> None:
     after = target_generation(two_instance_rig(sample_instance("chat", port=8030), sample_instance("code", port=8031)))
     found = way(on_tcp(), after)
     assert found

@@ -124,7 +124,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: Hos
     assert "generation 1 is back" in done.stdout
 
 
-def test_what_a_unit_said_last_is_shown_and_not_whom_systemd_has_killed(host: HostFolder) -> None:
+def test_a_units_last_lines_are_shown_and_not_systemds_kills(host: HostFolder) -> None:
     killed = "".join(f"echo '{CODE}: Killing process {pid} (ZMQbg/IO/0) with signal SIGKILL.';" for pid in range(30))
     write_stand_in(host.root / "bin", "journalctl", f"echo it waits for a card; {killed} echo Failed with result")
     host.set_answers(**{f"state_{CODE}": FAILS})

@@ -81,7 +81,7 @@ def test_a_token_is_called_one(box: OperatorFolder) -> None:
     )
 
 
-def test_a_key_in_the_home_of_nobody_is_refused_in_words(box: OperatorFolder) -> None:
+def test_a_key_in_the_home_of_an_unknown_user_is_refused_in_words(box: OperatorFolder) -> None:
     (line,) = box.refusal_lines(instances=chat_instances(api_key_file="~nobody-at-all/key"))
     place = f"{box.inventory}: box.instances.chat.api_key_file"
     assert line == f"{place}: ~nobody-at-all/key does not exist; no folder ~nobody-at-all"

@@ -37,7 +37,7 @@ def test_a_control_group_is_of_the_systems_own_unit(cgroup: str, unit: str) -> N
 
 
 @pytest.mark.skipif(shutil.which("ss") is None, reason="no ss (iproute2) here")
-def test_the_probe_finds_who_listens() -> None:
+def test_the_probe_finds_listeners() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         (mine,) = [one for one in probe().listeners if one.port == port]

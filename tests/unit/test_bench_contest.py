@@ -95,7 +95,7 @@ def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: ContestHost, e
     assert host.released
 
 
-def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: ContestHost) -> None:
+def test_nothing_is_touched_while_the_deploy_lock_is_held(host: ContestHost) -> None:
     host.refused = "ana@desk holds the deploy lock"
     with pytest.raises(MeasurementFailed, match="refused: ana@desk"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()

@@ -210,7 +210,7 @@ def test_tokens_of_others_mark_a_load(made: float, running: float, foreign: int,
     assert (rung.foreign, rung.is_contaminated) == (foreign, contaminated)
 
 
-def test_what_was_done_for_requests_that_failed_is_nobodys() -> None:
+def test_tokens_of_failed_requests_count_as_foreign() -> None:
     told = loaded().model_dump()
     told["requests"].append({"error": "cut"})
     samples = [EngineMetrics(tokens=0, prompt_tokens=0), EngineMetrics(tokens=1000, prompt_tokens=1000)]

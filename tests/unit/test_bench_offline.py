@@ -256,7 +256,7 @@ def test_an_interrupt_ends_it_and_the_instance_serves_again(measuring, host, mon
     assert serves_again(host)
 
 
-def test_somebody_elses_turn_is_not_disturbed(measuring: Measuring, host: OfflineBenchHost) -> None:
+def test_another_run_is_not_disturbed(measuring: Measuring, host: OfflineBenchHost) -> None:
     host.refused = "somebody deploys"
     done = measuring("throughput", "--stop")
     assert done.exit_code == 2

@@ -135,7 +135,7 @@ def test_what_a_probe_finds_leads_to_further_questions_while_others_are_looked_f
     assert (found["early"]["told"], found["later"]["told"]) == (["x" * 300_000], ["a b"])
 
 
-def test_of_whoever_asks_no_more_nothing_is_left_behind(sections) -> None:  # type: ignore[no-untyped-def]
+def test_a_closed_connection_leaves_nothing_behind(sections) -> None:  # type: ignore[no-untyped-def]
     early = "import os, time\ndef look(asked):\n    os.write(os.open(asked, os.O_WRONLY), b'.')\n    time.sleep(600)\n"
     sections(early=early, later=LATER)
     reading, writing = os.pipe()
@@ -201,7 +201,7 @@ def test_the_survey_has_the_sections_of_all_its_modules(tmp_path: Path, monkeypa
     assert names[1:-1] == shipped
 
 
-def test_a_section_that_nobody_can_end_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]
+def test_a_section_that_cannot_be_ended_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]
     # as one that waits in the kernel: it is not in the group that is ended
     sections(
         stays="""import os

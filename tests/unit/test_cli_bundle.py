@@ -164,7 +164,7 @@ def test_a_maker_that_dies_before_the_index_leaves_the_earlier_one_whole(maker, 
     assert {row.path for row in maker.make_bundle().rows} == FILES | {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
 
 
-def test_what_somebody_else_has_put_into_the_folder_stays(maker: BundleFixture) -> None:
+def test_foreign_files_in_the_folder_stay(maker: BundleFixture) -> None:
     strange = {"weights/mine.gguf", "packages/debian-12/mine of two words", "packages/notes/list", "README"}
     for path in strange:
         (maker.bundle_folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_is_one_line_with_the_folder(maker: BundleFixture, m
     assert maker.make_bundle().rows == before.rows
 
 
-def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleFixture) -> None:
+def test_a_folder_locked_by_another_process_is_left_alone(maker: BundleFixture) -> None:
     maker.bundle_folder.mkdir()
     # a user that can only read the folder can lock it, too
     readable = os.open(maker.bundle_folder, os.O_RDONLY)
@@ -285,7 +285,7 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(maker, monkeyp
     assert {file.name for file in found.files(rows)} == {"x-1.0-h1_0.conda"}
 
 
-def test_a_channel_that_nobody_knows_is_said(maker: BundleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_channel_is_reported(maker: BundleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     row = sample_artefact(
         kind="conda",
         build="0",

@@ -80,7 +80,7 @@ def test_a_file_that_has_gone_takes_no_keys_away(keys, hosts, file, words):
     assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
 
-def test_what_is_there_already_reloads_nobody(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
+def test_present_files_cause_no_reload(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "alice")
     assert (keys("sync").exit_code, hosts["box1"].reloaded_units) == (0, [ROUTER_UNIT])
 
@@ -173,7 +173,7 @@ def test_nothing_is_brought_where_only_the_file_is_meant(keys, hosts, file):
     assert given_to(hosts["box1"]) == ["alice"]
 
 
-def test_whoever_is_at_work_there_is_named(keys, hosts, file, monkeypatch):
+def test_the_process_at_work_there_is_named(keys, hosts, file, monkeypatch):
     keys("make", "alice")
     monkeypatch.setattr(key_sync, "HOST_LOCK_TIMEOUT_S", 0)
     deploy_lock = Path(hosts["box1"].relocate_script(DEPLOY_LOCK))
@@ -248,7 +248,7 @@ def test_a_list_without_keys_says_how_to_make_one(keys: RunKeys) -> None:
         assert "differ" not in done.stderr
 
 
-def test_keys_are_listed_with_their_rights_and_who_has_them(keys, hosts, monkeypatch):
+def test_keys_are_listed_with_their_rights_and_hosts(keys, hosts, monkeypatch):
     keys("make", "alice", "--models", "qwen3,llama", "--requests-per-minute", "60", "--streams", "1")
     keys("make", "bob")
     held = (hosts["box2"].credentials / "gateway-keys.json").read_text()

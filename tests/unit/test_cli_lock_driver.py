@@ -50,7 +50,7 @@ def test_what_is_locked_stays_and_is_not_asked_for_again(drivers: DriverLockFixt
     assert (drivers.lock_lines("--refresh"), drivers.lock_files) == (["no change"], before)
 
 
-def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(drivers):
+def test_another_version_is_one_line_and_an_unneeded_driver_leaves_nothing(drivers):
     drivers.archive.add_driver(NEWER)
     drivers.archive.publish()
     drivers.lock_lines()

@@ -98,7 +98,7 @@ def test_a_hub_that_does_not_answer_in_time(world: HubLockFixture, monkeypatch: 
         assert world.lock_error().startswith(f"cannot be locked: the hub at {url} timed out: ")
 
 
-def test_a_hub_with_a_certificate_that_nobody_trusts(world: HubLockFixture, tmp_path: Path) -> None:
+def test_a_hub_with_an_untrusted_certificate(world: HubLockFixture, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=localhost"]
     made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]

@@ -148,7 +148,7 @@ def test_a_generation_that_came_meanwhile_is_seen(host, models, monkeypatch):
     assert (host.root / OLD).exists()
 
 
-def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, models: Verb) -> None:
+def test_while_the_deploy_lock_is_held_nothing_is_removed(host: WeightHost, models: Verb) -> None:
     (host.folder / "run").mkdir()
     (host.folder / "run/locks").mkdir(0o700)
     with (host.folder / "run/locks/lease").open("w") as deploy_lock:
@@ -168,14 +168,14 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
     assert json.loads((host.folder / "run/locks/lease").read_text())["doing"] == f"removing org/name@{OTHER[:12]}"
 
 
-def test_a_fetch_that_has_failed_keeps_nobody_from_making_room(host: WeightHost, models: Verb) -> None:
+def test_a_failed_fetch_does_not_prevent_a_removal(host: WeightHost, models: Verb) -> None:
     host.set_systemctl_answer("jobs", "rw-job-weights-x.service loaded failed failed /bin/sh\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0, done.output
     assert not (host.root / OLD).exists()
 
 
-def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: WeightHost, models: Verb) -> None:
+def test_foreign_files_stay_unless_they_were_verified(host: WeightHost, models: Verb) -> None:
     placed = host.root / f"org/name/{OTHER}/notes of mine.txt"
     placed.write_text("mine")
     adopted = host.add_file(f"org/name/{OTHER}/adopted.gguf", b"adopted")

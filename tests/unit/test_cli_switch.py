@@ -372,7 +372,7 @@ def test_a_check_that_the_model_cannot_be_judged_by_is_no_failure(operator: Swit
     assert (done.exit_code, orders(operator)) == (0, ["chat:llamacpp/wide"]), done.output
 
 
-def test_it_is_not_asked_where_nobody_wants_that(operator: SwitchOperator) -> None:
+def test_it_is_not_asked_without_an_option(operator: SwitchOperator) -> None:
     operator.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[FAIL])
     assert operator.switch("chat", "llamacpp/wide", "--unverified", *ONE).exit_code == 0
     assert orders(operator) == ["chat:llamacpp/wide"]

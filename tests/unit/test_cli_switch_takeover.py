@@ -75,7 +75,7 @@ def test_nothing_is_done_without_consent(operator: TakeoverOperator) -> None:
     assert (operator.take("--dry", answer="").exit_code, operator.ran) == (0, [])
 
 
-def test_a_port_of_somebody_elses_is_refused_as_ever(operator: TakeoverOperator) -> None:
+def test_a_foreign_port_is_refused_as_ever(operator: TakeoverOperator) -> None:
     operator.found = replace(UNIT, ports=frozenset({9}))
     done = operator.take("--yes")
     assert "one: refused: port 8020 of instance chat is in use by python3 (vllm.service)" in done.output

@@ -163,7 +163,7 @@ def test_an_instance_under_stress_is_told_with_its_figures(box: OperatorFolder, 
     assert any("flock" in told and "lease" in told for told in host.run_commands)
 
 
-def test_a_box_that_somebody_deploys_is_not_loaded(box: OperatorFolder, host: StandInSshd) -> None:
+def test_a_box_during_a_deploy_is_not_loaded(box: OperatorFolder, host: StandInSshd) -> None:
     locks = host.folder / "run" / "locks"
     locks.mkdir(mode=0o700)
     locks.chmod(0o700)

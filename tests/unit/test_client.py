@@ -130,7 +130,7 @@ def test_an_answer_that_was_read_whole_has_ended(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("b''\n", "")
 
 
-def test_nobody_is_waited_for_longer_than_that(client_at_instance: OpenClient) -> None:
+def test_no_answer_is_waited_for_longer_than_that(client_at_instance: OpenClient) -> None:
     with client_at_instance(ScriptedModel("wedged")) as one:
         reply = one.send_request(ONE_TOKEN, 0.3)
     assert (reply.status, reply.error) == (0, "no answer in time")
@@ -144,7 +144,7 @@ def test_an_answer_without_end_is_cut(client_at_instance: OpenClient) -> None:
     assert sum(len(text) for _, text in reply.events) < 200_000
 
 
-def test_who_is_not_there_is_not_waited_for(host: ClientHost, place: ClientTarget) -> None:
+def test_a_missing_server_is_not_waited_for(host: ClientHost, place: ClientTarget) -> None:
     with HostClient(host, place) as one:
         reply = one.send_request(ONE_TOKEN, SOON)
     assert (reply.status, reply.error) == (0, "No such file or directory")

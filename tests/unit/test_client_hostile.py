@@ -75,7 +75,9 @@ def ask_client(limit: float, most: int = 1 << 20) -> dict[str, object]:
         (EVENTS, b": nothing yet\n\n"),
     ],
 )
-def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, first: bytes, drop: bytes) -> None:
+def test_a_server_that_sends_a_byte_now_and_then_is_not_read_for_ever(
+    tmp_path: Path, first: bytes, drop: bytes
+) -> None:
     with engine(tmp_path / "s", dripping(first, drop)) as place:
         began = time.monotonic()
         found = http_exchange.request_with_retries(place, ask_client(0.3))
@@ -84,7 +86,7 @@ def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, firs
     assert took < 2
 
 
-def test_a_load_reads_nobody_longer_than_the_longest_answer(tmp_path: Path) -> None:
+def test_a_load_reads_no_stream_longer_than_the_longest_answer(tmp_path: Path) -> None:
     with engine(tmp_path / "s", dripping(b"HTTP/1.1 200 OK\r\nA: ", b"a")) as place:
         server = load_generator.LoadTarget(lambda limit: http_exchange.TargetConnection(place, limit, whole=0.3), "")
         began = time.monotonic()
@@ -143,7 +145,7 @@ def test_a_host_that_says_nothing_is_not_waited_for(lying, monkeypatch):
         one.send_request(ONE_TOKEN, 0.1)
 
 
-def test_what_nobody_takes_is_not_kept(lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_data_is_not_kept(lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "KEPT", 1000)
     line = json.dumps({"id": 1, "told": "a" * 100})
     with lying(f"{ORDERED} while echo '{line}'; do :; done") as one:

@@ -108,7 +108,7 @@ def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict
     assert serving_state.parse_unit_usage(done.stdout.splitlines()) == found
 
 
-def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
+def test_the_holder_of_the_deploy_lock_is_named(tmp_path: Path) -> None:
     script = render("deploy_lock/holder.sh.j2", deploy_lock=str(tmp_path / "lease"))
 
     def look() -> LockHolder | None:

@@ -62,7 +62,7 @@ def host(tmp_path: Path) -> ContainerProgramHost:
     return ContainerProgramHost(tmp_path)
 
 
-def test_it_says_who_runs_in_the_container_and_gives_that_user_its_key(host: ContainerProgramHost) -> None:
+def test_it_declares_the_containers_user_and_gives_that_user_its_key(host: ContainerProgramHost) -> None:
     asked = host.make()
     assert (host.root / "containers/chat/owner").read_text() == "RW_OWNER=990:990\n"
     (mount,) = [line for line in asked if line.startswith("mount ")]
@@ -72,7 +72,7 @@ def test_it_says_who_runs_in_the_container_and_gives_that_user_its_key(host: Con
     assert (host.root / "instances/chat").is_dir()
 
 
-def test_the_filter_of_system_calls_is_the_distributions_without_what_nobody_needs(host: ContainerProgramHost) -> None:
+def test_the_filter_of_system_calls_is_the_distributions_without_unneeded_calls(host: ContainerProgramHost) -> None:
     host.make()
     found = json.loads((host.root / "containers/chat/seccomp.json").read_text())
     assert found["syscalls"][0]["names"] == ["read"]

@@ -58,7 +58,7 @@ def test_options_are_merged_and_what_was_there_comes_back(there, ours, made):
     assert (back, left.set) == (there, {})
 
 
-def test_what_somebody_has_changed_since_stays_theirs() -> None:
+def test_options_changed_by_others_stay_theirs() -> None:
     found, record = daemon_json.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
     found["mtu"] = 9000
     found["data-root"] = "/srv/docker"
@@ -84,7 +84,7 @@ def test_what_is_declared_no_more_is_known_as_ours_until_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize("found", [{"runtimes": {}}, {"features": None}, {"log-opts": {}, "debug": True}, {}])
-def test_options_that_nobody_has_changed_since_are_known(found: dict[str, Any]) -> None:
+def test_unchanged_options_are_known(found: dict[str, Any]) -> None:
     made, record = daemon_json.merge_options(found, {**NVIDIA, "log-opts": {"tag": "x"}}, DaemonRecord())
     assert daemon_json.is_untouched(made, found, record)
     assert not daemon_json.is_untouched({**made, "mtu": 9000}, found, record)

@@ -317,7 +317,7 @@ def with_bundle(found: Bundle, *groups: PackageGroup, **keys: Any) -> Rig:
     return replace(container_rig(*groups, **keys), bundle=found, bundle_folder=str(found.folder))
 
 
-def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: Path) -> None:
+def test_with_a_bundle_its_packages_count_and_no_archive_is_asked(tmp_path: Path) -> None:
     one = with_bundle(package_bundle(tmp_path, toolkit_group()), engines=("docker", "podman"))
     # a host without lists, and with a source of another author
     there = container_facts(

@@ -86,7 +86,7 @@ class DockerHost:
         "",
     ],
 )
-def test_a_file_that_nobody_has_changed_since_is_byte_for_byte_as_it_was(tmp_path: Path, found: str) -> None:
+def test_an_unchanged_file_is_byte_for_byte_as_it_was(tmp_path: Path, found: str) -> None:
     host = DockerHost(tmp_path, found, mode=0o600)
     host.let_go()
     assert (host.path.read_text(), host.path.stat().st_mode & 0o777) == (found, 0o600)
@@ -182,7 +182,7 @@ def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not
     assert ("systemctl restart docker.service" in host.daemon_requests) != waits
 
 
-def test_letting_go_shows_nobody_a_proxys_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_release_does_not_show_a_proxys_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     host = DockerHost(tmp_path, '{"http-proxy": "http://me:secret@proxy"}')
     there = json.loads(host.path.read_text()) | {"mtu": 9000}
     monkeypatch.setattr(container_toolkit, "read_container_facts", lambda _: host.facts(options=json.dumps(there)))

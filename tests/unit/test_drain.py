@@ -107,7 +107,7 @@ def test_several_instances_have_the_same_time(host: HostFolder) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "many", "-1", "9999999999", "<html>"])
-def test_a_gateway_that_cannot_drain_holds_nobody_up(host: HostFolder, answer: str) -> None:
+def test_a_gateway_that_cannot_drain_delays_no_stop(host: HostFolder, answer: str) -> None:
     drain_output(host, chat=answer)
     assert "under way" not in run(host)
     (host.root / "gateway/chat").unlink()

@@ -92,7 +92,7 @@ def test_only_processes_with_a_card_are_found_each_card_once(tmp_path: Path) -> 
     ]
 
 
-def test_a_process_that_ends_while_one_looks_is_nobody(tmp_path: Path) -> None:
+def test_a_process_that_ends_during_the_look_is_left_out(tmp_path: Path) -> None:
     process(tmp_path, "7", "x", "0::/\n", "/dev/nvidia0")
     (tmp_path / "proc/7/comm").unlink()
     (tmp_path / "proc/7/cgroup").unlink()

@@ -143,7 +143,9 @@ def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(on, output_li
     assert output_lines[0] == "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0"
 
 
-def test_who_uses_lent_cards_is_named_where_consent_is_missing(on: Callable[[RebootingHost], RebootingHost]) -> None:
+def test_users_of_reserved_cards_are_named_where_consent_is_missing(
+    on: Callable[[RebootingHost], RebootingHost],
+) -> None:
     asked, *ended = describe_needed_reboot(ReconnectingShell(on(RebootingHost(STRANGER, cards=LENT))), "why", (0,))
     assert asked.startswith("needs a reboot: why. Re-run deploy with --reboot")
     assert ended == [BORROWED]

@@ -241,7 +241,7 @@ WantedBy=multi-user.target
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 @pytest.mark.parametrize("unit", [UBUNTU_UNIT, DEBIAN_UNIT])
-def test_the_persistence_daemon_can_be_enabled_whoever_ships_its_unit(tmp_path: Path, unit: str) -> None:
+def test_the_persistence_daemon_can_be_enabled_with_a_unit_of_any_package(tmp_path: Path, unit: str) -> None:
     name = "nvidia-persistenced.service"
     for place, text in {f"usr/lib/systemd/system/{name}": unit, PERSISTENCED[1:]: files()[PERSISTENCED]}.items():
         (tmp_path / place).parent.mkdir(parents=True)

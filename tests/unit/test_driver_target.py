@@ -227,7 +227,7 @@ def test_a_record_of_a_driver_of_which_nothing_is_left_brings_nothing_back() -> 
     assert (found.plan.action, found.version, set(found.packages)) == ("install", NEW, set(debian_packages()))
 
 
-def test_a_driver_that_somebody_has_moved_to_another_branch_does_not_need_what_the_one_before_had() -> None:
+def test_a_driver_that_an_operator_moved_to_another_branch_does_not_need_the_earlier_packages() -> None:
     names = [name.replace("580", "595") for name in SERVER]
     moved = replace(UBUNTU_HOST, **installed_facts("Ubuntu", "595.71.05-0ubuntu0.24.04.1", *names))
     found = driver_target(driver_rig(C3090, managed=True), moved)

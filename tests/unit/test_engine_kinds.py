@@ -79,7 +79,7 @@ def test_every_kind_is_whole_and_its_keys_are_documented(kind: Kind) -> None:
     assert not isinstance(kind, InstallingKind) or isinstance(kind.program, str)
 
 
-def test_a_kind_of_somebody_elses_has_keys_of_its_own_in_the_catalogue(tmp_path: Path) -> None:
+def test_a_foreign_kind_has_keys_of_its_own_in_the_catalogue(tmp_path: Path) -> None:
     register(OtherKind())
     catalog = load(tmp_path, OWN)
     assert catalog.engines["theirs"] == OtherEngine(kind="other", colour="red")
@@ -110,7 +110,7 @@ def test_the_same_kind_may_be_registered_again_and_another_one_of_its_name_not()
     assert kinds()["other"] is other
 
 
-def test_a_first_kind_of_somebody_elses_does_not_take_the_place_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_kind_that_comes_first_does_not_replace_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be registered before anybody has asked for any kind."""
     shipped = set(kinds())
     monkeypatch.setattr(engines, "_registered", {})
@@ -119,7 +119,7 @@ def test_a_first_kind_of_somebody_elses_does_not_take_the_place_of_ours(monkeypa
 
 
 @pytest.mark.parametrize("kind", ['"lama.cpp"', '"Llama.cpp"', '"other"', '"../llama_cpp"', '""', "7", "true", "[]"])
-def test_a_kind_that_nobody_has_is_refused_with_those_that_there_are(tmp_path: Path, kind: str) -> None:
+def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path: Path, kind: str) -> None:
     with pytest.raises(Invalid) as caught:
         load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
     (line,) = str(caught.value).splitlines()

@@ -210,7 +210,7 @@ def test_a_row_and_a_missing_file_have_the_time_of_their_file_or_folder(
     assert ALICE in author
 
 
-def test_of_an_unknown_time_those_are_named_who_were_there_since_the_acceptance(
+def test_without_a_time_all_logins_since_the_acceptance_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = HostEntry("sysctl", "parameters in force", "x")

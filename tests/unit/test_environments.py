@@ -115,7 +115,7 @@ def test_the_row_that_it_will_have_answers_all_but_what_is_found(data: dict[str,
     assert describe_mismatch(parse_input(data), [row]).startswith("is locked with")
 
 
-def test_conda_packages_that_nobody_locked_are_named_with_the_nearest() -> None:
+def test_unlocked_conda_packages_are_named_with_the_nearest() -> None:
     lock = Lock({}, {"python-3.10.20": (conda(),)})
     said = describe_uncovered("python-3.10.2", "conda", {}, lock, "rig.py")
     assert said.startswith('there is no locked environment of conda packages "python-3.10.2"')

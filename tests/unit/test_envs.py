@@ -175,7 +175,7 @@ def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
     assert "7.5" in line
 
 
-def test_who_enters_is_nobody_and_the_words_stay_apart() -> None:
+def test_a_shell_runs_as_user_nobody_and_the_words_stay_apart() -> None:
     words = environment_command(sample_rig().roots, "/opt/x", ("echo", "a b", "$HOME"), "x.service", terminal=False)
     assert {"--property=DynamicUser=yes", "--property=NoNewPrivileges=yes", "--pipe"} <= set(words)
     assert words[-5:] == ('. "$$0" && exec "$$@"', "/opt/x/activate", "echo", "a b", "$$HOME")

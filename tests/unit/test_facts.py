@@ -292,7 +292,7 @@ def test_the_probe_finds_what_is_left_of_what_is_not_declared_any_more(tmp_path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
+def test_the_probe_recognises_a_user_without_root() -> None:
     assert probe(user=65534).uid == 65534
 
 

@@ -101,7 +101,7 @@ def test_an_edit_comes_first_though_others_explain_more() -> None:
     assert causes[0].evidence == "code: MemoryMax 90% -> 2G"
 
 
-def test_a_generation_that_somebody_has_changed_is_no_undeployed_edit() -> None:
+def test_a_changed_generation_is_no_undeployed_edit() -> None:
     made, new = target_generation(), two_instance_rig()
     desired = rig_target_state(new, sample_facts(), sample_build())
     found = stored(made)

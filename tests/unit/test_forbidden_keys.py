@@ -182,7 +182,7 @@ def test_what_is_allowed_for_nothing_is_refused_with_the_nearest_name(box: Opera
     assert "instances.chat.variant" in second
 
 
-def test_what_the_rigs_own_keys_set_is_nobodys_to_allow(box: OperatorFolder) -> None:
+def test_options_of_the_rigs_own_keys_cannot_be_allowed(box: OperatorFolder) -> None:
     write_catalogue(box, "context = 4096\n", 'context = 4096\nflags.ssl-key-file = "/x"\n')
     assert "is not allowed in flags: other keys set ssl-key-file" in "\n".join(
         box.refusal_lines(instances=chat_instances(), allow=["flags.ssl-key-file"])

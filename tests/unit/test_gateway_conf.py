@@ -43,7 +43,7 @@ def test_tls_is_on_where_it_is_declared_alone() -> None:
     ]
 
 
-def test_the_router_is_asked_who_it_is_wherever_there_are_keys() -> None:
+def test_nginx_asks_the_router_for_a_keys_owner_wherever_there_are_keys() -> None:
     open_to_all = replace(DOOR, listeners=(replace(LAN, keys=False),))
     assert not find_in_conf("auth_request", open_to_all)
     keyed = replace(DOOR, listeners=(*open_to_all.listeners, DOOR.listeners[1]))

@@ -264,7 +264,7 @@ def test_all_of_ipv6_is_all_there_is() -> None:
         ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
     ],
 )
-def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:
+def test_a_plan_names_clients_and_their_models(listener: dict[str, object], said: str) -> None:
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
     box_rig = sample_rig(sample_instance(model_name="model"), gateway=gateway)
     (line,) = describe_access(box_rig.instances, box_rig.gateway)

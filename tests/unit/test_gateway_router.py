@@ -110,7 +110,7 @@ def test_a_minute_has_so_many_requests(world: RouterFixture) -> None:
     assert 25 <= int(said[2].headers["x-rw-retry"]) <= 30
 
 
-def test_a_listener_that_is_not_known_lets_nobody_in(world: RouterFixture) -> None:
+def test_an_unknown_listener_refuses_all_clients(world: RouterFixture) -> None:
     assert world.ask("/auth", listener="other").status == 500
     assert world.route({"model": "qwen3"}, listener="other").error["type"] == "server_error"
 

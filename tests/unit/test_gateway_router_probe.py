@@ -114,7 +114,7 @@ def test_progress_of_others_is_an_answer_while_one_waits(box: ProbedRouter) -> N
     wait_until(lambda: not box.out("chat"))
 
 
-def test_who_is_stopped_or_ready_anew_or_unknown_is_not_out(box: ProbedRouter) -> None:
+def test_a_stopped_or_ready_or_unknown_instance_is_not_out(box: ProbedRouter) -> None:
     box.nginx.probes = {"chat": 0}
     for name in ("chat", "chat2", "former"):
         (box.world.out_folder / name).touch()
@@ -126,7 +126,7 @@ def test_who_is_stopped_or_ready_anew_or_unknown_is_not_out(box: ProbedRouter) -
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
-def test_a_clock_that_is_set_takes_nobody_out_or_in(box: ProbedRouter, hours: int) -> None:
+def test_a_clock_that_is_set_takes_no_instance_out_or_in(box: ProbedRouter, hours: int) -> None:
     """It was set after chat became ready."""
     box.nginx.probes = {"chat": 0}
     box.ready("chat"), box.ready("chat2")
@@ -153,7 +153,7 @@ def test_one_that_was_started_anew_meanwhile_is_not_out(box: ProbedRouter) -> No
     assert "is out" not in box.world.read_stderr
 
 
-def test_while_nginx_says_nothing_nobody_is_taken_out_or_in(tmp_path: Path) -> None:
+def test_while_nginx_is_silent_no_instance_is_taken_out_or_in(tmp_path: Path) -> None:
     settings = router_settings(listeners={}, models=TWO, probe=dict(OFTEN))
     world = RouterFixture(tmp_path, settings, [key_entry("a", "a")])
     with ExitStack() as stack:

@@ -142,7 +142,7 @@ def test_requests_come_back_evenly(tmp_path: Path) -> None:
     assert [ring.wait(one) for _ in range(4)] == [0, 0, 0, 20]
 
 
-def test_new_keys_give_nobody_more_requests(tmp_path: Path) -> None:
+def test_new_keys_do_not_allow_more_requests(tmp_path: Path) -> None:
     clock = ManualClock()
     alice = key_entry("a", "a", requests_per_minute=2)
     ring = keyring(tmp_path, clock, alice)

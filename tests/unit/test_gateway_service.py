@@ -136,7 +136,7 @@ def test_it_goes_with_its_sockets_where_it_is_not_declared_any_more() -> None:
     assert not any(name.startswith("rigwright_") for name in done.slices)
 
 
-def test_an_instance_is_restarted_where_a_gateway_comes_for_it_says_then_who_may_connect() -> None:
+def test_an_instance_is_restarted_for_a_new_gateway_because_its_clients_change() -> None:
     assert (
         CHAT
         in (

@@ -299,7 +299,7 @@ def test_one_that_answers_again_is_forgotten(health_of: ObserveHost, folder: Pat
 
 
 @as_root
-def test_a_look_reads_the_generation_and_who_was_stopped_by_hand(health_of: ObserveHost, folder: Path) -> None:
+def test_a_look_reads_the_generation_and_instances_stopped_by_hand(health_of: ObserveHost, folder: Path) -> None:
     assert health_of().generation == GenerationObservation(None, "", "")
     config = folder / "etc/rigwright"
     made = Generation({"env/chat": "A=1\n", "ready": "#!/bin/sh\n"}, {"engines/x": "/opt/x"}, (), (), (), "")

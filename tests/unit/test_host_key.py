@@ -170,7 +170,7 @@ def test_a_host_with_another_key_is_sent_nothing(box, host, home, connect):
     assert f"rigwright key host {box.inventory} --limit box" in line
 
 
-def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(box, host, home, connect):
+def test_an_unknown_host_is_sent_nothing_and_not_remembered(box, host, home, connect):
     declare(box, host, ssh_host_key=None)
     done = connect(box, home)
     assert (host.login_count, host.run_commands, known_hosts(home)) == (0, [], ""), done.stdout + done.stderr

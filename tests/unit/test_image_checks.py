@@ -350,7 +350,7 @@ def test_a_device_under_another_ones_name_is_seen(tmp_path: Path) -> None:
     assert found == {"/dev/null": False, "/dev/zero": True, "/dev/none-such": True, "/dev/full": True}
 
 
-def test_who_runs_in_no_container_has_none(tmp_path: Path) -> None:
+def test_an_instance_without_a_container_has_none(tmp_path: Path) -> None:
     one = {"image": "i" * 64, "store": str(store(tmp_path)), "folder": str(tmp_path / "chat"), "mounts": []}
     one |= {"spec": "", "by": "podman"}
     (tmp_path / "folders/old").mkdir(parents=True)

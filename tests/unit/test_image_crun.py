@@ -119,7 +119,7 @@ def test_its_unit_is_looked_at_as_any_other() -> None:
     assert asked["units"]["rigwright-chat.service"][0] == "/usr/bin/crun"  # type: ignore[index] # what is asked
 
 
-def test_who_has_cards_may_open_those_and_has_their_spec_written_before_each_start() -> None:
+def test_an_instance_with_cards_may_open_those_and_has_their_spec_written_before_each_start() -> None:
     found = lines(0)
     assert "DeviceAllow=char-nvidia* rwm" in found
     asks, writes = [line for line in found if "cdi generate" in line or "/bundle-" in line]
@@ -200,7 +200,7 @@ def test_a_file_is_no_card() -> None:
         bundle.device({"path": "/dev/nvidia0", "hostPath": __file__})
 
 
-def test_the_filter_of_system_calls_is_that_of_who_has_no_capability() -> None:
+def test_the_filter_of_system_calls_is_that_of_a_process_without_capabilities() -> None:
     found = calls(PROFILE)
     assert (found["defaultAction"], found["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", 38)
     assert found["architectures"] == ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"]

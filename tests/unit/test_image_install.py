@@ -75,7 +75,7 @@ def test_a_good_image_is_whole_with_its_marker(host: ImageInstallHost) -> None:
     assert (host.layer / "file").read_text() == "content\n"
 
 
-def test_device_files_of_an_image_are_nobodys_to_open_on_the_host(host: ImageInstallHost) -> None:
+def test_no_user_can_open_device_files_of_an_image_on_the_host(host: ImageInstallHost) -> None:
     host.unpacks("mknod -m 666 disk b 8 0", "mknod mem c 1 1", "mkfifo pipe", "mkdir d", "mknod d/null c 1 3")
     assert host.run().returncode == 0
     assert {path.relative_to(host.layer).as_posix() for path in host.layer.rglob("*")} == {"file", "d"}

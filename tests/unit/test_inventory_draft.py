@@ -81,7 +81,7 @@ def test_nothing_yet_leaves_an_example_with_a_free_port(place: OperatorFolder, c
     assert "No NVIDIA card is on the PCI bus." in text
 
 
-def test_who_logs_in_under_the_services_name_gets_another_for_them(place: OperatorFolder, catalog: Catalog) -> None:
+def test_a_login_with_the_services_name_gets_another_for_them(place: OperatorFolder, catalog: Catalog) -> None:
     answers = replace(ANSWERS, connection={**CONNECTION, "ssh_user": "rigwright"})
     _, rig = loaded(place, render_inventory(BARE, answers, catalog))
     assert rig.accounts.prefix == "rigwright-serving"

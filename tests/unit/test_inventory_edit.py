@@ -16,7 +16,7 @@ __all__ = ["operator"]
 WIDE = ("chat", "llamacpp/wide", *ONE)
 
 
-def test_an_edit_of_somebody_elses_is_not_lost(tmp_path: Path) -> None:
+def test_a_foreign_edit_is_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "rig.py"
     path.write_bytes(b"theirs")
     with pytest.raises(click.ClickException, match="was changed meanwhile; nothing was changed"):
@@ -111,7 +111,7 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
     assert (operator.text == before) == restored
 
 
-def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(operator, monkeypatch):
+def test_a_file_that_changed_meanwhile_is_left_alone(operator, monkeypatch):
     def deploy(wanted: RunRequest) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
         raise HostUnreached("deploy failed (see above)")

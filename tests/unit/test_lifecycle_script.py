@@ -140,12 +140,12 @@ def test_what_is_not_deployed_is_refused_and_nothing_is_done(host: LifecycleHost
     assert not host.marker.exists()
 
 
-def test_a_job_at_work_is_waited_for_by_nobody(host: LifecycleHost) -> None:
+def test_no_process_waits_for_a_job_at_work(host: LifecycleHost) -> None:
     host.set_systemctl_answer("jobs", "rw-job-weights.service loaded active running x\n")
     assert host.run_rehash("restart").describe_outcome("restart") == ["refused: rw-job-weights.service is at work"]
 
 
-def test_who_deploys_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None:
+def test_a_deploy_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None:
     import fcntl
 
     host.run_rehash("start")

@@ -97,7 +97,7 @@ def test_the_service_can_make_the_folder_of_sockets_before_any_instance_has_begu
     assert folder == f"-{before.split()[-1]}"
 
 
-def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
+def test_the_service_has_a_user_of_its_own_and_no_network() -> None:
     text = make_listener().text
     assert (values(text, "DynamicUser"), values(text, "PrivateNetwork")) == (["yes"], ["yes"])
     assert values(text, "RestrictAddressFamilies") == ["AF_UNIX"]
@@ -146,7 +146,7 @@ def test_a_service_that_has_started_is_known_by_its_text_once_systemd_has_read_i
     assert found == ({} if unread else {SERVICE: f"{make_listener().unit_state.started_from}\n"})
 
 
-def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: Path) -> None:
+def test_every_user_can_get_to_the_folder_of_sockets_of_any_maker(tmp_path: Path) -> None:
     """Where weights lie on a slow disk, it is a port's service, whose own files no other service reads."""
     (umask,), (before,) = values(make_listener().text, "UMask"), values(make_listener().text, "ExecStartPre")
     command = before.partition("/proc/1/ns/mnt ")[2].replace(SOCKET_FOLDER, f"{tmp_path}/run{SOCKET_FOLDER}")

@@ -133,7 +133,7 @@ def test_one_box_of_an_inventory_asks_all(box: OperatorFolder) -> None:
     assert lines[-1] == "other.monitoring.server: watch already asks all boxes of this inventory"
 
 
-def test_whom_it_asks_is_written_from_the_inventory(box: OperatorFolder) -> None:
+def test_scrape_targets_are_written_from_the_inventory(box: OperatorFolder) -> None:
     found = scrape_jobs(rigs(box, one=exporter_entry(), watch=server_entry())["watch"])
     assert [(row["targets"], row["labels"]["box"]) for row in found["node"]] == [
         ([f"{AT}:9100"], "one"),
@@ -160,7 +160,7 @@ def test_a_gateway_is_scraped_by_the_scheme_of_a_listener_that_others_reach(box,
     assert [(row["targets"], row["labels"]["__scheme__"]) for row in found] == asked
 
 
-def test_who_may_ask_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
+def test_clients_of_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
     gateway = {"listeners": {"lan": LAN}, "scrapers": ["192.0.2.10/32"]}
     found = rigs(box, one=exporter_entry(gateway=gateway), watch=server_entry())
     assert metrics_readers(found["one"].gateway, found["one"].monitoring) == ("192.0.2.10/32", f"{ASKS}/32", f"{AT}/32")

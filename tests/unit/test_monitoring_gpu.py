@@ -176,7 +176,7 @@ def test_what_is_no_request_is_closed_and_the_next_one_is_answered(sent: bytes) 
         assert fetch_figures(at)[0] == 200
 
 
-def test_who_says_nothing_or_takes_nothing_holds_one_place_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_client_holds_one_place_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "PATIENCE", 1.5)
     with serve_figures("x" * 20_000_000) as at:
         began = time.monotonic()

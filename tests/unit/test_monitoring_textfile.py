@@ -54,7 +54,7 @@ def test_a_part_of_any_name_is_one_label() -> None:
         assert "error while linting" not in done.stderr
 
 
-def test_a_box_that_tells_nobody_has_nowhere_to_leave_it() -> None:
+def test_a_box_without_exporters_has_no_textfile() -> None:
     first_rig = sample_rig()
     box_rig = sample_rig()
     assert (

@@ -125,7 +125,7 @@ def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:
         assert copy.model_dump(exclude=told) == one.model_dump(exclude=told)
 
 
-def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> None:
+def test_a_given_purpose_is_written(inventory: Path) -> None:
     run_new(inventory, "variant", "vllm/mine", "--like", "vllm/dual", "--why", 'It is "mine".')
     purpose = catalog(inventory).variants["vllm/mine"].purpose
     assert purpose

@@ -215,7 +215,7 @@ FALLEN = "NVRM: Xid (PCI:0000:00:06): 79, GPU has fallen off the bus."
         f'"MESSAGE" : "{FALLEN}"',
     ],
 )
-def test_who_gives_a_file_the_name_of_a_broken_card_breaks_none(host: NvidiaFolderHost, message: str) -> None:
+def test_a_file_with_the_name_of_a_broken_card_breaks_none(host: NvidiaFolderHost, message: str) -> None:
     host.write("says/log.json", json.dumps({"__CURSOR": "s=2", "MESSAGE": message}) + "\n")
     host.write("says/log", f"{message}\n")
     assert red(host) == {}

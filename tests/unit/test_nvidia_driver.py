@@ -71,7 +71,7 @@ def test_a_card_that_is_off_the_bus_is_said() -> None:
     assert difference_pairs(find_unanswering_cards(RIG.cards, there, (ONE,))) == [("2 cards on the PCI bus", "1")]
 
 
-def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
+def test_cards_after_the_declared_ones_are_ignored() -> None:
     one = sample_rig(sample_instance(cards=(0,)), cards=(H200,))
     sick = replace(TWO, name="X", persistence="Disabled", uncorrected=9, width=1, used_mib=9999)
     cards = (ONE, sick)
@@ -169,7 +169,7 @@ FOREIGN = f"only this rig on card 1 at {SECOND}"
         ("x", "/user.slice/rigwright.slice/rigwright-chat.service"),
     ],
 )
-def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
+def test_a_foreign_process_is_named(name: str, cgroup: str) -> None:
     cards = (ONE, replace(TWO, used_mib=300))
     processes = {493: OWN, 7: CardHolder(name, cgroup)}
     found = f"pid 7 ({name}) with 300 MiB in {cgroup}"
@@ -180,7 +180,7 @@ def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
     ) == [(FOREIGN, found)]
 
 
-def test_a_process_of_which_little_is_known_is_somebody_elses() -> None:
+def test_a_process_with_few_facts_counts_as_foreign() -> None:
     found = difference_pairs(
         find_holder_differences(
             RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN}

@@ -208,7 +208,7 @@ def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tup
 @pytest.mark.parametrize(
     ("module", "step"), [(VERSION, "wait until no request is under way"), ("", "do not reboot yet: ")]
 )
-def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
+def test_no_reboot_leads_into_a_kernel_without_the_module(module: str, step: str) -> None:
     kernels = (*STATE.kernels, KernelModule(NEXT, True, module, "", ""))
     for asked in (False, True):
         found = find_pending_reboot(replace(STATE, kernels=kernels, reboot=asked))

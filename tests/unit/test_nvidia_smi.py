@@ -53,7 +53,7 @@ def test_two_cards_that_are_idle() -> None:
     assert apps(0, "", "") == ()
 
 
-def test_a_card_that_somebody_computes_on() -> None:
+def test_a_card_with_a_foreign_process() -> None:
     assert gpus(0, CAPTURED_OUTPUT["busy"], "")[0] == replace(FIRST, used_mib=1551)
     assert apps(0, CAPTURED_OUTPUT["apps"], "") == (App(493, "0000:00:06.0", 1542),)
 

@@ -120,7 +120,7 @@ def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monk
     assert python_shadowing.look({})["other"] == []
 
 
-def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
+def test_a_file_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
     os.utime(host / "var/lib/dpkg/info/curl.list", (1, 1))
     (host / "usr/bin/curl.real").touch()
     moved = "/usr/bin/curl\n/usr/bin/curl.real\n"

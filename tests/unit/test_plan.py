@@ -202,7 +202,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_what_a_host_serves_decides_what_will_be_done_and_who_notices(host: str) -> None:
+def test_the_serving_state_decides_the_steps_and_their_effects(host: str) -> None:
     changes, steps, interrupted = HOSTS[host]
     done = plan_for(converged_state(AIM, **changes))
     assert [(step.what, step.why) for step in done.steps] == steps

@@ -165,6 +165,6 @@ def test_it_becomes_the_launcher_which_finds_the_door(tmp_path: Path, more: tupl
     assert done.stdout == f"{['/srv/model', '--uds=/run/x', '--middleware', DOOR]} /run/key Door\n"
 
 
-def test_an_entry_point_of_nobody_ends_it(tmp_path: Path) -> None:
+def test_an_unknown_entry_point_ends_it(tmp_path: Path) -> None:
     done = started_by(tmp_path, launcher="other-serve")
     assert (done.returncode, done.stderr) == (1, "0 distributions have an entry point other-serve, expected 1\n")

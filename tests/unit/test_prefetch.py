@@ -133,7 +133,7 @@ def test_an_operation_after_a_change_asks_anew(
     assert answer(connector, script) == ["1"]
 
 
-def test_whoever_takes_the_connection_itself_may_change_the_host(
+def test_a_verb_with_its_own_connection_may_change_the_host(
     connector: PrefetchConnector, shell: ShellConnector
 ) -> None:
     connector.prefetch([asking_operation(connector, "echo one")])
@@ -169,9 +169,7 @@ def test_an_old_answer_counts_no_more(
     assert len(shell.commands) == 2
 
 
-def test_a_question_that_fails_is_asked_again_by_who_needs_it(
-    connector: PrefetchConnector, shell: ShellConnector
-) -> None:
+def test_a_failed_question_is_asked_again_by_its_operation(connector: PrefetchConnector, shell: ShellConnector) -> None:
     connector.prefetch([asking_operation(connector, "echo one; exit 3"), asking_operation(connector, "echo two")])
     assert connector.run_shell_command(ReadOnlyScript("echo one; exit 3"))[0] is False
     assert answer(connector, "echo two") == ["two"]
@@ -243,7 +241,7 @@ def test_a_host_that_tells_something_else_is_asked_one_by_one(
 
 
 @pytest.mark.parametrize("error", [OSError("Socket is closed"), SSHException("session not active"), TimeoutError()])
-def test_a_connection_that_breaks_is_left_to_who_needs_it(
+def test_a_connection_that_breaks_is_left_to_its_user(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def broken(*_: Any, **__: Any) -> tuple[bool, CommandOutput]:

@@ -101,7 +101,7 @@ def test_code_that_was_replaced_or_removed_is_told(tmp_path: Path) -> None:
         one.kill()
 
 
-def test_who_runs_as_a_user_of_ours_is_told(child: int) -> None:
+def test_processes_of_our_users_are_reported(child: int) -> None:
     others = processes.Others("/nowhere/", {str(os.getuid())}, "ours-to-try", set())
     assert {"pid": child, "what": "runs as a user of ours"}.items() <= next(
         one for one in others.find_intruders(set()) if one["pid"] == child
@@ -109,7 +109,7 @@ def test_who_runs_as_a_user_of_ours_is_told(child: int) -> None:
     assert child not in [one["pid"] for one in others.find_intruders({child})]
 
 
-def test_who_looks_as_nobody_is_no_process_of_a_unit_that_is_nobodys_too(child: int) -> None:
+def test_the_surveys_own_process_is_not_counted_to_a_unit_of_user_nobody(child: int) -> None:
     others = processes.Others("/nowhere/", {str(os.getuid())}, "ours-to-try", set(), looking=os.getpid())
     found = {one["pid"] for one in others.find_intruders(set())}
     assert child not in found
@@ -379,9 +379,7 @@ def test_what_the_look_says_of_code_without_a_package_is_what_its_check_knows(tm
     assert code.find_problems() == {str(tmp_path / "libcuda.so.1"): test_code.UNKNOWN}
 
 
-def test_what_users_of_ours_have_in_shared_memory_is_told_and_nobody_elses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_files_of_our_users_in_shared_memory_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "psm_left").write_text("x")
     (tmp_path / "psm_link").symlink_to("/etc/passwd")
     monkeypatch.setattr(processes, "SHARED", str(tmp_path))

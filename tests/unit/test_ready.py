@@ -56,7 +56,7 @@ def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: StartingInst
     assert json.loads(start.server.asked[0].body)["max_tokens"] == 1
 
 
-def test_it_asks_as_nobody_who_is_in_the_instances_group(start: StartingInstance) -> None:
+def test_it_asks_as_user_nobody_in_the_instances_group(start: StartingInstance) -> None:
     asked = []
 
     def record_request(handler: FileServerHandler, at: int) -> None:
@@ -291,7 +291,7 @@ def test_an_empty_key_is_never_ready(start: StartingInstance) -> None:
     assert start.ready(os.getpid(), key="").returncode != 0
 
 
-def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: StartingInstance) -> None:
+def test_before_systemd_lists_the_units_processes_none_are_counted(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {4711: (f"0::{start.group}\n", []), 4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS)}
     start.busy = True

@@ -91,7 +91,7 @@ def test_a_key_that_takes_one_of_several_says_which(folder: Path) -> None:
     ]
 
 
-def test_a_key_that_nobody_described_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_without_a_description_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Quiet(BaseModel):
         key: int
 

@@ -68,7 +68,7 @@ def test_several_words_are_a_command_and_its_arguments(verb: Verb) -> None:
     assert verb("ssh", "{}", "printf", "%s.", "a b", "$HOME").stdout == "a b.$HOME."
 
 
-def test_ssh_runs_a_command_as_who_logs_in_and_ends_as_it_does(verb: Verb, host: StandInSshd) -> None:
+def test_ssh_runs_a_command_as_the_login_user_and_ends_as_it_does(verb: Verb, host: StandInSshd) -> None:
     done = verb("ssh", "{}", "echo hello; exit 7", _sudo=True)
     assert (done.returncode, done.stdout) == (7, "hello\n"), done.stderr
     assert host.run_commands == ["echo hello; exit 7"]

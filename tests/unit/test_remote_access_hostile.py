@@ -51,7 +51,7 @@ def test_what_run_shows_of_a_line_without_end_is_shown_in_parts(capsys: pytest.C
     assert sum(line.count("a") for line in lines) == 200_000
 
 
-def test_a_host_that_says_anything_but_who_has_the_lock_is_not_heard_for_ever() -> None:
+def test_an_endless_answer_about_the_lock_is_cut_off() -> None:
     said = io.BytesIO(b"nonsense\n" * 100_000)
     channel: Any = SimpleNamespace(makefile=lambda _: said, makefile_stderr=lambda _: io.BytesIO())
     assert deploy_lock._read_refusal(channel)

@@ -179,7 +179,7 @@ def test_what_is_mounted_is_taken_off_among_the_hosts_mounts(host: FormerRigHost
     ]
 
 
-def test_what_somebody_else_has_put_there_stays_and_is_named(host: FormerRigHost) -> None:
+def test_foreign_files_there_stay_and_are_named(host: FormerRigHost) -> None:
     (host.root / "srv/a/theirs.gguf").touch()
     (host.root / "units/theirs.service").touch()
     said = host.remove()

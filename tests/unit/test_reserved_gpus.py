@@ -191,13 +191,13 @@ HELD = [
 
 
 @pytest.mark.parametrize(("lines", "expected"), [one[1:] for one in HELD], ids=[one[0] for one in HELD])
-def test_who_uses_lent_cards_alone_is_told_from_who_does_not(
+def test_processes_on_only_reserved_cards_are_distinguished_from_others(
     lines: list[tuple[str, ...]], expected: ForeignProcesses
 ) -> None:
     assert parse_holders(channel_lines(*BUS, *(("holder", *line) for line in lines)), (0, 2)) == expected
 
 
-def test_where_the_driver_has_no_number_for_a_card_its_file_is_nobodys_lent_one() -> None:
+def test_a_card_without_a_number_is_not_reserved_by_its_file() -> None:
     assert parse_holders(channel_lines(*BUS[2:], ("holder", "7", "a", "/", "/dev/nvidia0")), (0,)).borrowers == ()
 
 
@@ -246,7 +246,7 @@ def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> 
     )
 
 
-def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_names_users_of_reserved_cards_and_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lending(PlanBox):
         def read_card_holders(self) -> ForeignProcesses:
             return ForeignProcesses(borrowers=("pid 7 (train) uses card 0, which is reserved",))

@@ -74,7 +74,7 @@ def test_lines_are_heard_before_a_command_ends() -> None:
     assert answer.lines == ["a", "b", "c", "last"]
 
 
-def test_who_cannot_tell_the_rest_says_so_and_the_command_ends() -> None:
+def test_a_lost_rest_is_reported_and_the_command_ends() -> None:
     def rest(line: bytes) -> str:
         raise ValueError(line.decode())
 

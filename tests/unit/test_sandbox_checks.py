@@ -121,7 +121,7 @@ def test_the_program_says_what_came_through_and_changes_nothing(tmp_path: Any) -
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_in_the_hosts_network_a_loopback_interface_is_nobodys_own(shared: bool) -> None:
+def test_in_the_hosts_network_a_loopback_interface_is_shared(shared: bool) -> None:
     here = str(Path("/proc/self/ns/net").readlink())
     allowed = ["AF_INET", "AF_NETLINK"]
     found = network_escapes([("127.0.0.1", 0)], [], allowed, here if shared else "net:[0]")
@@ -164,7 +164,7 @@ def test_a_ring_that_is_refused_or_knows_no_sockets_opens_none(
     assert escape.io_uring_sockets([2]) == ([] if setup < 0 else ["can use io_uring"])
 
 
-def test_nobody_is_stopped_by_being_traced() -> None:
+def test_a_traced_process_is_not_stopped() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         done = subprocess.run(
             [sys.executable, "-c", f"import checks.escape as e; e.reachable_processes([{child.pid}])"], check=True

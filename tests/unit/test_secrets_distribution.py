@@ -125,7 +125,7 @@ def test_what_does_not_arrive_whole_never_takes_its_place(
     assert said in done.stderr
 
 
-def test_without_the_file_of_keys_nobody_loses_his(
+def test_without_the_file_of_keys_no_client_loses_its_key(
     host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.run_operations(secrets, monkeypatch)
@@ -273,7 +273,7 @@ def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayFold
         f"{SECRET}$(id)\n".encode(),
     ],
 )
-def test_what_is_no_key_is_given_to_nobody(host: GatewayFolderHost, content: bytes) -> None:
+def test_an_invalid_key_is_not_given(host: GatewayFolderHost, content: bytes) -> None:
     host.install_generation({"chat": "chat.api-key"})
     engine_key(host)
     host.run_program("prepare")
@@ -294,7 +294,7 @@ def test_what_is_no_key_is_given_to_nobody(host: GatewayFolderHost, content: byt
     ],
     ids=["gone", "cut off", "without its first line", "empty"],
 )
-def test_half_a_pair_is_given_to_nobody(host: GatewayFolderHost, spoil: Callable[[Path], object], said: str) -> None:
+def test_half_a_pair_is_not_given(host: GatewayFolderHost, spoil: Callable[[Path], object], said: str) -> None:
     path = host.credentials / "gateway-lan.pem"
     path.write_text(pair_of(host).text)
     host.install_generation({}, ("lan",))

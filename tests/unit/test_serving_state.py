@@ -246,7 +246,7 @@ def test_a_reference_and_a_file_that_are_none_are_left_out() -> None:
 @pytest.mark.parametrize(
     "name", ["/etc/passwd", "-rf", "x.service", "rigwright-x.service\n", "rigwright-$(id).service"]
 )
-def test_units_of_names_that_we_never_give_are_somebody_elses(name: str) -> None:
+def test_units_with_unknown_names_are_foreign(name: str) -> None:
     found = parse(encode_records(*RECORDS, ("link", name, ""), (PROCESS[0], name, *PROCESS[2:]), (END,)))
     assert found == parse(encode_records(*RECORDS, (END,)))
 

@@ -170,7 +170,7 @@ def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
         process.kill()
 
 
-def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path: Path) -> None:
+def test_nginx_itself_tries_settings_as_user_nobody_before_they_count(tmp_path: Path) -> None:
     words = PROOF.replace("/usr/sbin/nginx", str(tmp_path / "nginx"))
     for name, body in {"chown": ":", "setpriv": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"'}.items():
         write_stand_in(tmp_path / "bin", name, body)
@@ -186,7 +186,7 @@ def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path
         assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_who_shares_needs_nginx_and_nobody_else_does() -> None:
+def test_only_a_sharing_rig_needs_nginx() -> None:
     sharing = sample_rig(share=SHARE)
     assert set(host_facts.required_packages(sharing)) - set(host_facts.required_packages(RIG)) == {"nginx"}
     assert host_facts.probe_values(sharing)["packages"] == list(host_facts.required_packages(sharing))

@@ -90,7 +90,7 @@ def test_whether_there_is_room_for_both(one: Instance, room: FreeMemory, why: st
     assert bool(why) == bool(said)
 
 
-def test_without_a_gateway_nobody_moves_clients() -> None:
+def test_without_a_gateway_clients_are_not_moved() -> None:
     assert "no gateway" in describe_standby_refusal(
         box(sized_instance(), gateway=None), sized_instance(), FreeMemory(99 * ONE), renamed=False
     )

@@ -71,7 +71,7 @@ def test_installed_packages_are_looked_through_once_and_tell_what_they_always_do
     assert said.splitlines() == ["False", "1 SSHConnector", "True 0"]
 
 
-def test_installed_packages_are_found_by_whoever_imports_what_finds_them_by_its_whole_name() -> None:
+def test_installed_packages_are_found_by_importers_of_the_full_name() -> None:
     said = python(
         "from cli import import_speedups\n"
         "import_speedups.speed_up_imports()\n"
@@ -161,7 +161,7 @@ def test_dataclasses_whose_methods_are_compiled_when_they_are_called_are_what_th
     )
 
 
-def test_a_dataclass_that_nobody_makes_is_not_compiled() -> None:
+def test_an_unused_dataclass_is_not_compiled() -> None:
     said = python(
         "import dataclasses\n"
         "from cli import import_speedups\n"

@@ -124,7 +124,7 @@ def test_engines_tools_and_keys_that_are_whole_are_found(host: HostFolder) -> No
     assert host.read_state().folders == {str(path) for path in whole}
 
 
-def test_what_a_job_had_begun_is_found_and_what_somebody_has_put_beside_it_is_not(host: HostFolder) -> None:
+def test_unfinished_work_of_a_job_is_found_and_foreign_files_are_not(host: HostFolder) -> None:
     ours = [host.software / "engines/ours", host.software / "engines/.making-ours", host.config / "build/ours"]
     for path in (*ours, host.software / "engines/somebodys", host.software / "engines/.making-somebodys"):
         path.mkdir(parents=True)

@@ -71,7 +71,7 @@ def test_a_process_that_does_not_end_stops_an_activation(host: HostFolder, group
     ],
     ids=["a user's own", "a container's", "another's"],
 )
-def test_whoever_gives_a_unit_of_his_own_that_name_holds_nothing_up(host: HostFolder, group: str) -> None:
+def test_a_foreign_unit_of_that_name_holds_nothing_up(host: HostFolder, group: str) -> None:
     process(host, group)
     status, said = run(host)
     assert (status, "do not end" in said) == (0, False), said
@@ -86,7 +86,7 @@ def test_a_listener_that_is_left_stops_an_activation(host: HostFolder, address: 
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2", "10.0.0.5", "[::1]", "[::]", "[fe80::1]%eth0"])
-def test_a_listener_on_another_address_is_in_nobodys_way(host: HostFolder, address: str) -> None:
+def test_a_listener_on_another_address_is_no_conflict(host: HostFolder, address: str) -> None:
     listens(host, address)
     status, said = run(host)
     assert (status, "still taken" in said) == (0, False), said

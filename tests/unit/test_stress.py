@@ -194,7 +194,7 @@ def test_an_image_is_not_asked_of_others(stressing: Stressing) -> None:
     assert (found["image"].verdict, found["image"].detail) == ("n/a", "not declared")
 
 
-def test_who_does_not_find_the_word_has_served_it(stressing: Stressing) -> None:
+def test_a_missed_word_still_counts_as_served(stressing: Stressing) -> None:
     found, _ = stressing(ScriptedModel("no needle"), context=4096)
     assert found["needle-3068"].verdict == "ok"
     assert "did not find the word" in found["needle-3068"].detail

@@ -147,7 +147,7 @@ def test_weights_go_to_a_big_data_disk(disks: tuple[ObservedDisk, ...], root: st
     assert suggest_models_root(replace(BARE, disks=disks)) == root
 
 
-def test_a_port_is_one_that_nobody_but_a_rig_has() -> None:
+def test_a_port_belongs_to_one_rig() -> None:
     listeners = (
         ListeningSocket(8020, "python3", ""),
         ListeningSocket(8021, "x", "x.service"),
@@ -240,7 +240,7 @@ def test_what_is_locked_and_goes_wrong_is_not_taken_for_what_is_not_locked(
     ("driver", "variant", "declared"),
     [("", "llamacpp/one", {"managed": True}), ("580.95.05", "llamacpp/one", None), ("", "llamacpp/cpu", None)],
 )
-def test_who_has_no_driver_gets_one(
+def test_a_host_without_a_driver_gets_one(
     catalog: Catalog, driver: str, variant: str, declared: dict[str, object] | None
 ) -> None:
     survey = replace(BARE, cards=cards(CARD), driver=driver)

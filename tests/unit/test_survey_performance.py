@@ -92,7 +92,7 @@ print(fs_responsiveness.silent(sys.argv[1:]))
 """
 
 
-def test_who_looks_into_a_folder_keeps_nothing_open(tmp_path: Path) -> None:
+def test_a_reader_of_a_folder_keeps_nothing_open(tmp_path: Path) -> None:
     """A reader that waits for the end of a section's answer would wait for a look that never ends."""
     done = subprocess.run([sys.executable, "-c", LOOKS, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -48,7 +48,7 @@ print(asking.answers())
 
 
 @ROOT
-def test_who_asks_other_listeners_and_is_ended_has_heard_nothing() -> None:
+def test_an_ended_prober_has_heard_nothing() -> None:
     # in a process of its own: it forks
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=30)
     assert "RuntimeError: the process that asks other listeners has died" in done.stderr
@@ -121,7 +121,7 @@ def test_a_users_slice_is_not_ours_whatever_it_is_called(group: str, ours: bool)
         ("systemctl stop rigwright.target", "systemctl stop rigwright.target"),
     ],
 )
-def test_no_secret_of_somebodys_line_is_told(line: str, shown: str) -> None:
+def test_no_secret_of_a_foreign_line_is_reported(line: str, shown: str) -> None:
     assert common.masked(line) == shown
 
 

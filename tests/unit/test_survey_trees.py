@@ -119,7 +119,7 @@ LOOSE: dict[str, Callable[[TreesHost], object]] = {
 
 
 @pytest.mark.parametrize("what", LOOSE)
-def test_whoever_may_do_more_is_seen(host: TreesHost, what: str) -> None:
+def test_further_rights_are_seen(host: TreesHost, what: str) -> None:
     LOOSE[what](host)
     (found,) = changes(host)
     assert (found.what, "with mode 755" in found.expected, "777" in found.found or "757" in found.found) == (
@@ -163,7 +163,7 @@ def test_a_link_in_the_place_of_a_tree_is_none(host: TreesHost) -> None:
         ),
     ],
 )
-def test_without_a_record_of_roots_nobody_knows(
+def test_without_a_record_of_roots_the_state_is_unknown(
     host: TreesHost, forge: Callable[[TreesHost], object], said: str
 ) -> None:
     forge(host)

@@ -139,7 +139,7 @@ def test_a_second_name_of_another_unit_has_nothing(at: Path) -> None:
         assert systemd_properties.properties(["a.service"], "Id") == {}
 
 
-def test_nobody_is_asked_for_nothing(at: Path) -> None:
+def test_no_server_is_asked_without_need(at: Path) -> None:
     assert systemd_properties.properties([], "Id") == {}
 
 
@@ -161,6 +161,6 @@ def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes, sai
         systemd_properties.properties(["a.service"], "Id")
 
 
-def test_nobody_there_is_no_answer(at: Path) -> None:
+def test_without_a_listener_there_is_no_answer(at: Path) -> None:
     with pytest.raises(RuntimeError, match="private: No such file"):
         systemd_properties.properties(["a.service"], "Id")

@@ -127,7 +127,7 @@ def test_what_passwd_tells_is_read_by_user() -> None:
         look.read(channel_lines_of([("passwd", f"{RIGHT}\nroot:x:0:0::/:/bin/sh")]))
 
 
-def test_a_user_that_nobody_needs_is_removed_and_not_ours_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unneeded_user_is_removed_and_no_longer_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generations, "read_serving_state", lambda rig: None)
     monkeypatch.setattr(generations, "find_surplus", lambda *_: Surplus((), (), ("svc-a", "svc-b")))
     made = sample_rig(sample_instance())

@@ -206,7 +206,7 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_who_has_chosen_nothing_serves_nothing(init: Init, box: OperatorFolder, ran: RecordedVerbs) -> None:
+def test_without_a_choice_nothing_is_served(init: Init, box: OperatorFolder, ran: RecordedVerbs) -> None:
     done = init("root@box", "--serve", answer="0\n0\n2\n0\n")
     assert (done.exit_code, ran.verbs) == (1, [])
     assert "box.py is written without a variant to serve" in done.output

@@ -84,7 +84,7 @@ def test_nothing_else_is_red_for_it(verifying: Verifying, fault: Fault, only: st
     assert red(verifying(ScriptedModel(fault))) == {only}
 
 
-def test_who_serves_something_else_is_asked_no_more(verifying: Verifying) -> None:
+def test_an_instance_of_another_model_is_asked_no_more(verifying: Verifying) -> None:
     model = ScriptedModel("other model")
     found = verifying(model)
     assert found["server"].detail == "it serves somebody-else, not scripted"

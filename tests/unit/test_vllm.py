@@ -311,7 +311,7 @@ def test_a_build_for_the_cpu_takes_no_cards() -> None:
     assert kind_of(one).refusals(one, Roots(), Path()) == []
 
 
-def test_a_version_that_nobody_has_looked_at_is_refused_with_what_would_help() -> None:
+def test_an_unknown_version_is_refused_with_a_remedy() -> None:
     one = vllm_instance(known=None)
     (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))
     assert "/home/ops/catalog/flags/vllm-0.21.0.json" in line

@@ -78,7 +78,7 @@ def test_a_link_in_a_locks_place_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "else").exists()
 
 
-def test_who_waits_is_told_for_whom_and_gives_up_in_the_end(tmp_path: Path) -> None:
+def test_a_waiting_run_learns_of_the_holder_and_gives_up_in_the_end(tmp_path: Path) -> None:
     told: list[str] = []
     with hold_elsewhere(tmp_path / "locks", "x") as process:
         began = time.monotonic()

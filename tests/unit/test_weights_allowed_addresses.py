@@ -163,7 +163,7 @@ def test_a_process_that_is_held_connects_to_nothing_else(inner: LoopbackFileServ
 
 
 @needs_root
-def test_curl_asks_nobody_for_the_address_again(
+def test_curl_does_not_look_up_the_address_again(
     host: WeightsFixture, inner: LoopbackFileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # a name that only this lookup knows, which is asked once
@@ -242,7 +242,7 @@ def test_the_words_of_a_redirect_are_no_bytes_of_the_file(host: WeightsFixture) 
 
 
 @needs_root
-def test_nobody_is_led_from_https_to_plain_http(tmp_path: Path, inner: LoopbackFileServer) -> None:
+def test_no_redirect_leads_from_https_to_plain_http(tmp_path: Path, inner: LoopbackFileServer) -> None:
     with make_weights_fixture(tmp_path, private=True) as host:
         host.redirects.append(inner.url)
         private = StandInMirror(

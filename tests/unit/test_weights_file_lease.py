@@ -30,7 +30,7 @@ def put(host: WeightsFixture, sent: bool) -> Path:
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["placed", "sent"])
-def test_a_right_file_is_not_taken_while_somebody_has_it_open_to_write(host: WeightsFixture, sent: bool) -> None:
+def test_a_right_file_is_not_taken_while_a_process_has_it_open_to_write(host: WeightsFixture, sent: bool) -> None:
     with put(host, sent).open("r+b"):
         done = host.run_fetch({wanted_file(): []})
     assert done.returncode == 1
@@ -53,7 +53,7 @@ def test_of_one_that_is_mapped_somewhere_a_copy_is_taken(host: WeightsFixture, s
     assert host.is_fetched(wanted_file())
 
 
-def test_who_opens_it_meanwhile_is_noticed(tmp_path: Path) -> None:
+def test_a_process_that_opens_it_meanwhile_is_noticed(tmp_path: Path) -> None:
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     path = tmp_path / "x"
     path.write_bytes(CONTENT)

@@ -132,7 +132,7 @@ def of_peer(one: HostileServer, part: Path) -> None:
 @pytest.mark.parametrize("ask", [of_index, of_registry, of_peer])
 @hostile
 @given(data=st.data())
-def test_whoever_is_asked_for_more_than_bytes_answers_or_is_refused(
+def test_a_request_for_more_than_bytes_is_answered_or_refused(
     hostile_server: HostileServer, tmp_path: Path, ask: Any, data: st.DataObject
 ) -> None:
     hostile_server.set_answers(data.draw(answer_strategy(CONTENT)))

@@ -262,9 +262,7 @@ def test_a_file_without_bytes_is_brought_too(host: WeightsFixture) -> None:
     assert host.is_fetched(empty)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_said_at_once_with_what_to_do(
-    host: WeightsFixture, tmp_path: Path
-) -> None:
+def test_an_untrusted_certificate_is_reported_at_once_with_a_remedy(host: WeightsFixture, tmp_path: Path) -> None:
     _, server = make_certificate(tmp_path, "127.0.0.1")
     private = StandInMirror("127.0.0.1", lambda _: CONTENT, certificate=server)
     done = host.run_fetch({wanted_file(): host.url_sources(f"{private.url}/m")})

@@ -128,7 +128,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         digest_file(tmp_path / "y")
 
 
-def test_nobody_waits_for_a_hash_that_nobody_wants(tmp_path: Path) -> None:
+def test_no_thread_waits_for_an_unneeded_hash(tmp_path: Path) -> None:
     follower, _ = followed(tmp_path / "x")
     follower.abandon()
     follower.join(timeout=10)

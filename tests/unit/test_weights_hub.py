@@ -56,7 +56,7 @@ def of_each_client(faults: list[tuple[Any, str, set[str]]]) -> list[Any]:
     ]
 
 
-def test_a_model_is_brought_and_the_next_run_asks_nobody(host: WeightsFixture) -> None:
+def test_a_model_is_brought_and_the_next_run_asks_no_server(host: WeightsFixture) -> None:
     wanted = host.commit_files(FILES)
     done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout

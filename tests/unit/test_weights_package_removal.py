@@ -68,7 +68,7 @@ def test_nothing_is_left_of_packages_but_what_is_others(host: WeightsFixture) ->
     assert host.ledger.stat().st_ino == before.st_ino
 
 
-def test_what_somebody_has_placed_there_stays(host: WeightsFixture) -> None:
+def test_foreign_files_stay(host: WeightsFixture) -> None:
     one = package(1)
     host.place_file(host.file_path(one), CONTENT[1:])
     assert host.run_fetch({one: []}).returncode == 0

@@ -72,7 +72,7 @@ def test_a_token_that_ends_before_a_blob_does_is_asked_for_anew(host: WeightsFix
         ('Bearer service="x"', "asks for what nobody here can show"),
     ],
 )
-def test_a_registry_that_lets_nobody_in_is_told(host: WeightsFixture, challenge: str, text: str) -> None:
+def test_a_registry_that_refuses_all_clients_is_reported(host: WeightsFixture, challenge: str, text: str) -> None:
     LoopbackRegistry(host.server).push_image(IMAGE, "v1")
     host.server.serve("v2/", lambda handler, start: handler.send_head(401, 0, ("WWW-Authenticate", challenge)))
     done = host.run_fetch(wanted_blobs(host))
