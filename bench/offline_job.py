@@ -158,4 +158,6 @@ def parse_result(what: str, said: str, marker: str) -> ThroughputResult | Latenc
         return FIGURES[what].model_validate_json(next(lines, "").removeprefix(marker))
     except ValidationError as error:
         last = printable(said.strip().rpartition("\n")[2])[:200]
-        raise MeasurementFailed(f"it ended without figures ({error.error_count()} of them are none): {last}") from None
+        raise MeasurementFailed(
+            f"it ended without figures ({error.error_count()} of them are invalid): {last}"
+        ) from None

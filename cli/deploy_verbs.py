@@ -171,7 +171,9 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
 def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
     """Run over hosts; `some` says that the inventory may have others."""
     if wanted.verbose and is_host_file(wanted.inventory):
-        raise click.UsageError(f"-v needs a Python inventory, which pyinfra reads itself: {wanted.inventory} is none")
+        raise click.UsageError(
+            f"-v needs a Python inventory, which pyinfra reads itself: {wanted.inventory} is another kind"
+        )
     if wanted.verbose:
         limits = [word for name in rigs for word in ("--limit", _host_pattern(wanted.inventory, name))] if some else []
         if run_pyinfra(wanted.inventory, *wanted.pyinfra_arguments, *limits):

@@ -158,7 +158,7 @@ UNGIVEN = {
     "what is above": "/../../../etc/passwd",
     "what is above, encoded": "/%2e%2e/%2e%2e/etc/passwd",
 }
-HEARD = "prometheus: who is silent"
+HEARD = "prometheus: silent targets"
 """The request of it."""
 
 

@@ -31,7 +31,7 @@ class LockHolder:
     doing: str = ""
 
     def __str__(self) -> str:
-        return self.describe("the deploy lock") if self.who else "somebody else holds the deploy lock"
+        return self.describe("the deploy lock") if self.who else "another process holds the deploy lock"
 
     def describe(self, lock: str) -> str:
         """The holder of a lock in one sentence: user, process, command, since when.

@@ -271,9 +271,7 @@ def _alertmanager_service(roots: Roots, accounts: ServiceAccounts, server: Monit
     paths = {name: secret_path(roots, name) for name in wanted}
     at = (LOOPBACK, server.alertmanager_port)
     floor = SINCE if any(one.url_file for one in server.receivers.values()) else PACKAGED_PROGRAMS["alertmanager"].floor
-    return _build_service(
-        roots, accounts, "alertmanager", "who is told of alerts", words, at, files, paths, floor=floor
-    )
+    return _build_service(roots, accounts, "alertmanager", "receivers of alerts", words, at, files, paths, floor=floor)
 
 
 def _blackbox_service(

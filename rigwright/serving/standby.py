@@ -190,7 +190,7 @@ def plan_standby(
     folder = f"{FOLDER}/{instance.name}"
     # of which the current generation may have none, or another
     text = own.text.replace(f"{rig.roots.config}/current/", f"{folder}/")
-    bound = f"[Unit]\n# whoever moves clients to it and away again must be there\nBindsTo={job}\nAfter={job}\n"
+    bound = f"[Unit]\n# the job that moves clients to it and back must be there\nBindsTo={job}\nAfter={job}\n"
     requests = {f"warm-up/{own.instance}.{at}": one for at, one in enumerate(own.warm_up, start=1)}
     return StandbyInstance(
         instance=instance.name,

@@ -70,7 +70,7 @@ def keep_original_file(path: str, copy: str, record: str) -> Generator[StringCom
     """
     there = host.get_fact(PathEntriesFact, paths=[path, record])
     if there.get(path, PathEntry()).kind != "file" or there.get(record, PathEntry()).kind != "absent":
-        host.noop("already stored, or there was none")
+        host.noop("already stored, or there was no file")
         return
     yield StringCommand("cp -p", QuoteString(path), QuoteString(copy))
 

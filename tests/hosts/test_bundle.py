@@ -219,7 +219,7 @@ def test_two_hosts_at_once_one_through_sudo_though_connections_are_cut_while_it_
 
 
 @pytest.mark.all_only
-def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_room_again(
+def test_a_disk_that_fills_up_is_reported_and_what_was_sent_counts_when_there_is_room_again(
     boot: BootHost, first_run: ConvergedLayers, home: Path
 ) -> None:
     host = boot(first_run.engine_layer)

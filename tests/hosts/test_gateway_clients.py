@@ -240,7 +240,7 @@ def test_equal_instances_share_what_comes_as_declared(box: GatewayBox) -> None:
         assert all(one.result() > 1 for one in streams)
 
 
-def test_a_request_to_a_full_queue_is_told_to_come_later(box: GatewayBox) -> None:
+def test_a_request_to_a_full_queue_is_asked_to_come_later(box: GatewayBox) -> None:
     client = box.plain_client()
     streams = [
         client.chat.completions.create(

@@ -36,7 +36,7 @@ def read_changes(inventory: Path) -> dict[str, str]:
     return {one["key"]: one["change"] for one in changes if one["counts"]}
 
 
-def test_changes_are_told_until_they_are_accepted(converged: LabHost, inventory: Path) -> None:
+def test_changes_are_reported_until_they_are_accepted(converged: LabHost, inventory: Path) -> None:
     assert "not reviewed: " in check(inventory, status=0)
     assert "accepted entries 1 by ana" in check(inventory, "--accept", "--yes", "--author=ana", status=0)
     (file,) = (inventory.parent / "accepted").iterdir()

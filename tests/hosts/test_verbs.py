@@ -147,9 +147,7 @@ def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Pa
     assert run_rigwright("status", file).returncode == 0
 
 
-def test_node_and_litellm_are_answered_with_what_they_are_told(
-    converged: LabHost, inventory: Path, tmp_path: Path
-) -> None:
+def test_node_and_litellm_get_the_declared_answers(converged: LabHost, inventory: Path, tmp_path: Path) -> None:
     assert run_deploy(inventory).status == 0
     program = node_folder(tmp_path / "node") / "told.mjs"
     config = tmp_path / "config.yaml"

@@ -145,5 +145,5 @@ def test_a_copy_is_of_the_content_that_was_read(root: Path) -> None:
         ("UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4", "UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4"),
     ],
 )
-def test_a_line_is_told_without_its_secrets(line: str, told: str) -> None:
+def test_a_line_is_reported_without_its_secrets(line: str, told: str) -> None:
     assert common.masked(line) == told

@@ -121,7 +121,7 @@ def test_a_port_that_cannot_be_held_starts_nothing_and_gives_way_to_the_earlier_
     assert "generation 1 is back" in said
 
 
-def test_a_port_of_the_earlier_generation_that_cannot_be_held_again_is_told(host: HostFolder) -> None:
+def test_a_port_of_the_earlier_generation_that_cannot_be_held_again_is_reported(host: HostFolder) -> None:
     host.set_answers(fails=f"start {HOLDER_2}\nstart {HOLDER_3}\n")
     status, said = run(host, MOVED)
     assert status == 1

@@ -43,7 +43,7 @@ RELEASES: list[tuple[str, bytes, str]] = [
     ("cut", CURL[:-30], NO_MESSAGE),
     ("empty", b"", "has no date or no hashes"),
     ("no text", b"\xff\xfe", "codec can't decode"),
-    ("with a date that is none", released("bookworm", b"", "today"), "has an unreadable date"),
+    ("with a date that is invalid", released("bookworm", b"", "today"), "has an unreadable date"),
     ("with two names", released("bookworm", b"", more="Codename: bookworm\n"), "has Codename twice"),
     ("without hashes", BODY.partition(b"SHA256")[0], "has no date or no hashes"),
 ]

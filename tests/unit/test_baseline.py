@@ -154,7 +154,7 @@ def test_a_book_is_read_as_it_was_written_and_of_all_runs_the_last_are_kept(tmp_
         ('{"schema": 1, "more": 1}', "more"),
     ],
 )
-def test_a_book_that_is_none_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
+def test_a_book_that_is_invalid_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "box.json").write_text(text)
     with pytest.raises(UnreadableHistory, match=words):
         speed_baselines.load_history(tmp_path / "box.json")

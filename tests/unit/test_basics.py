@@ -60,7 +60,7 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
     ["a\\nuid 7\\nb", "a\nuid 7", '",pid=1,fd=9', "pid=1,", "\nLISTEN 0 0 *:x", "\x1b[31m", "%s\\c", "-n"],
     ids=repr,
 )
-def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: str) -> None:
+def test_a_listener_is_reported_by_its_own_name_and_process_whatever_that_is(name: str) -> None:
     """Any local user listens, and is called as it likes."""
     command = [sys.executable, "-c", LISTEN, name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

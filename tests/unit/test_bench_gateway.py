@@ -120,7 +120,7 @@ def report(**changes: object) -> Report:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def test_each_way_is_said_in_terms_of_the_instances_own_port() -> None:
+def test_each_way_is_reported_in_terms_of_the_instances_own_port() -> None:
     lines = {(line[1], line[2]): line[3:] for line in report().table()}
     assert lines["64", PORT] == ("8", "1024.0", "20.00", "21.00", "40.00", "+0.00", "+0.00", "+0.00 to +0.00", "1.000")
     assert lines["64", TLS][5:7] == ("+7.00", "+7.00")

@@ -119,7 +119,7 @@ def test_every_request_has_a_prompt_that_begins_like_no_other(load: Load) -> Non
     assert all(one["temperature"] == 0.6 and one["model"] == "m" and one["stream"] for one in engine.asked)
 
 
-def test_a_prompt_of_the_operators_is_said_as_it_is(load: Load) -> None:
+def test_a_prompt_of_the_operators_is_reported_as_it_is(load: Load) -> None:
     engine = StandInChatEngine(first_s=0.01, gap_s=0)
     load(engine, 1, 0.05, salted=False)
     assert {one["messages"][0]["content"] for one in engine.asked} == {"say it"}
@@ -171,7 +171,7 @@ def test_what_a_host_prints_is_held_to_its_shape(said: str) -> None:
         TypeAdapter(LoadResult).validate_json(said)
 
 
-def test_of_a_servers_metrics_some_lines_are_told() -> None:
+def test_of_a_servers_metrics_some_lines_are_reported() -> None:
     text = b'a{x="1 }"} 1\na{x="2"} 2.5\nb 7\n# a 1\na_more 5\nnothing\n\xff\n'
     assert lines(text, frozenset({"a", "b"})) == 'a{x="1 }"} 1\na{x="2"} 2.5\nb 7'
     told = lines(StandInChatEngine(kv_a_slot=0.25, running=2, waiting=1).render_metrics.encode(), NAMES)

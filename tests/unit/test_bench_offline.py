@@ -59,7 +59,7 @@ def test_the_bench_has_all_of_the_instances_unit_but_what_is_of_serving() -> Non
     assert [one for one in kept if one.startswith("BindPaths=")] == [f"BindPaths={UNIT.cache}:{COMPILED}"]
 
 
-def test_it_is_told_what_is_served_and_what_is_wanted() -> None:
+def test_it_gets_the_served_and_the_wanted_state() -> None:
     made = kind_of(CHAT).offline(RIG, CHAT, MADE, WANTED)
     assert made is not None
     assert made.command[1:4] == ("-I", "-", "throughput")
@@ -201,7 +201,7 @@ def serves_again(host: OfflineBenchHost) -> bool:
     return stopped < host.index(f"systemctl start {CHAT.unit}") < host.index(f"systemctl stop {GUARD_UNIT}")
 
 
-def test_a_throughput_is_told_and_the_instance_serves_again(measuring, host, tmp_path):
+def test_a_throughput_is_reported_and_the_instance_serves_again(measuring, host, tmp_path):
     done = measuring("throughput", "--stop", f"--json={tmp_path / 'f.json'}", "--output-tokens=100")
     assert done.exit_code == 0, done.output
     assert "10.00 requests/s, 1000.0 tokens/s of answers, 800.0 with those of prompts, in 2.0 s" in done.output
@@ -264,7 +264,7 @@ def test_another_run_is_not_disturbed(measuring: Measuring, host: OfflineBenchHo
     assert not [one for one in host.told if "systemctl stop" in one]
 
 
-def test_an_installation_without_a_bench_is_said(measuring: Measuring, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_without_a_bench_is_reported(measuring: Measuring, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Installation | None:
         return None
 

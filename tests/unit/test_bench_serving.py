@@ -218,5 +218,5 @@ def test_a_ratio_is_as_sure_as_rounds_agree_and_not_as_loads_do() -> None:
         (0.93, 1.07, "cannot tell whether at least 0.99: 7.0 % either way; 147 such would, if it is 1"),
     ],
 )
-def test_it_is_said_what_cannot_be_told(low: float, high: float, said: str) -> None:
+def test_unknown_facts_are_reported_as_unknown(low: float, high: float, said: str) -> None:
     assert ConfidenceInterval(1.0, low, high, 3).describe_against_goal(0.99) == said

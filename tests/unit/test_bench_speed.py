@@ -95,7 +95,7 @@ def test_what_is_no_rate_does_not_count(one: RequestTimes, rates: dict[str, list
     assert (made.rates, made.left_out) == (rates, said)
 
 
-def test_a_prompt_that_has_no_room_is_said_and_not_asked() -> None:
+def test_a_prompt_that_has_no_room_is_reported_and_not_asked() -> None:
     ask, seen = fixed_speed_server()
     made = {part.name: part for part, _ in measure_protocol(ask, SpeedEffort(), 32768, lambda text: None)}
     assert made["prefill 90k"].absent == "a request has room for 32768 tokens"
@@ -166,7 +166,7 @@ def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
     return file
 
 
-def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
+def test_a_run_is_reported_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
     done = timing(quick(), f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 0, done.output
     assert "no baseline yet" in done.output
@@ -267,7 +267,7 @@ def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
     assert ([(one.ended, one.rates) for one in page.runs], page.accepted) == ([("failed", {})], ())
 
 
-def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timing, tmp_path: Path) -> None:
+def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_reported(timing: Timing, tmp_path: Path) -> None:
     """As decode is of a stream that comes in one piece: nothing would be slower."""
     file = speed_baselines.history_path(str(tmp_path / "rig.py"), "box1")
     made = run(1).model_copy(update={"rates": {"prefill 10k": Series(values=(1.0,))}})

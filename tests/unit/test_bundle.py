@@ -167,12 +167,16 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("no format", lambda index: index.pop("schema"), ["schema: missing"]),
     ("no digest", lambda index: index.pop("digest"), ["digest: missing"]),
     ("no rows", lambda index: index.pop("files"), ["files: missing"]),
-    ("a digest that is none", changed(digest="x"), ["digest: 'x' is refused: must be 64 lowercase hexadecimal digits"]),
+    (
+        "a digest that is invalid",
+        changed(digest="x"),
+        ["digest: 'x' is refused: must be 64 lowercase hexadecimal digits"],
+    ),
     ("a key nobody knows", changed(file=[]), ['file: unknown key; did you mean "files"?; allowed: ']),
     ("systems nobody has", changed(systems=["arch-1"]), ["systems[0]: 'arch-1' is refused: must be a system, such as"]),
     ("another hash in a row", first(sealed=False, sha256="0" * 64), [RESEALED]),
     ("a row less", lambda index: index["files"].pop(), [RESEALED]),
-    ("a hash that is none", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 lowercase"]),
+    ("a hash that is invalid", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 lowercase"]),
     ("a size below nothing", first(size=-1), ["files[0].size: -1 is refused: must be"]),
     ("a size in words", first(sealed=False, size="9"), ["files[0].size: '9' is refused: must be a"]),
     ("up and out", first(path="../secret"), [f"files[0].path: '../secret' {INSIDE}"]),
@@ -276,7 +280,7 @@ def test_a_files_bytes_are_looked_at_before_it_is_sent(folder: Path) -> None:
     assert found.refusal() == f"{found.path}: Is a directory"
 
 
-def test_a_file_that_cannot_be_read_is_said_so() -> None:
+def test_a_file_that_cannot_be_read_is_reported() -> None:
     unreadable = LocalFile(Path("/proc/self/mem"), "mem", "0" * 64, 1)
     assert unreadable.refusal() == "/proc/self/mem: Input/output error"
 

@@ -161,7 +161,7 @@ def test_a_host_that_believes_unsigned_archives_does_not_believe_a_bundle(maker,
     assert host.job_error(signed_anew(maker, None)) == UNSIGNED.format(host.keyring)
 
 
-def test_until_when_an_archive_calls_itself_recent_is_said_and_recorded(maker, archive):
+def test_until_when_an_archive_calls_itself_recent_is_reported_and_recorded(maker, archive):
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites(until="Fri, 01 Jan 2100 00:00:00 UTC")
     done = maker.run_bundle()

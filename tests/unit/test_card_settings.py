@@ -250,7 +250,7 @@ def test_a_host_is_read_in_one_round_trip(host: CardSettingsHost) -> None:
     assert [card.address for card in found.topology.cards] == [ONE, TWO]
 
 
-def test_units_that_are_not_there_are_said_to_be_nothing(host: CardSettingsHost) -> None:
+def test_units_that_are_not_there_are_reported_as_nothing(host: CardSettingsHost) -> None:
     found = host.live(TUNED)
     assert found.units == {PERSISTENCED: ServiceState(), POWER_UNIT: ServiceState()}
     assert found.record == ""
@@ -275,7 +275,7 @@ def test_a_driver_that_does_not_answer_leaves_the_rest(host: CardSettingsHost) -
     assert (found.units[PERSISTENCED], found.sysctl["vm.swappiness"]) == (SOUND, "10")
 
 
-def test_an_answer_that_is_none_is_no_card(host: CardSettingsHost) -> None:
+def test_an_answer_that_is_invalid_is_no_card(host: CardSettingsHost) -> None:
     host.set_smi_answers(
         cards="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", status="9"
     )

@@ -142,7 +142,7 @@ def test_numbers_and_true_are_values_of_flags(tmp_path: Path) -> None:
     assert catalog.variants["llamacpp/two"].flags == {"threads": "8", "temp": "0.7", "metrics": True}
 
 
-def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("[cards")
     (tmp_path / "c.toml").write_text("[models.x]\n[models.y]\n")
     text = refusal(tmp_path, changed('"8.6"', '"x"'))
@@ -247,13 +247,13 @@ def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path,
         assert line.startswith(f"{tmp_path / 'b.toml'}: {start}")
 
 
-def test_a_key_that_its_kind_does_not_have_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+def test_a_key_that_its_kind_does_not_have_is_reported_with_the_nearest_one(tmp_path: Path) -> None:
     (line,) = refusal(tmp_path, changed("parallel = 2", "paralel = 2")).splitlines()
     path = tmp_path / "a.toml"
     assert line.startswith(f'{path}: variants.llamacpp/two.paralel: unknown key; did you mean "parallel"?')
 
 
-def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: OperatorFolder) -> None:
+def test_a_variant_of_an_engine_that_is_not_there_is_reported_by_what_uses_it(box: OperatorFolder) -> None:
     """Its allowed keys are unknown; a rig that does not use it has no harm from it."""
     catalog = CATALOG.replace(
         '[variants."llamacpp/cpu"]\nengine = "plain"', '[variants."llamacpp/cpu"]\nengine = "plane"'

@@ -139,7 +139,7 @@ def test_a_program_prints_records_by_itself(tmp_path: Path) -> None:
         assert sorted(told.many("file")) == sorted((5, str(tmp_path / name)) for name in names)
 
 
-def test_a_key_that_is_told_twice_is_not_one() -> None:
+def test_a_repeated_key_is_invalid() -> None:
     told = parse_output(encode_records(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
     with pytest.raises(ValueError, match="2 times instead of once"):
         told.one("ours")

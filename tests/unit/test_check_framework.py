@@ -235,7 +235,7 @@ def test_the_gravest_alone_are_run_where_that_is_asked_for(box: CheckRunFolder) 
 
 
 @pytest.mark.parametrize("gone", ["two before", "two meanwhile"])
-def test_a_host_out_of_reach_is_told_apart_from_one_that_does_not_conform(box: CheckRunFolder, gone: str) -> None:
+def test_a_host_out_of_reach_is_distinguished_from_one_that_does_not_conform(box: CheckRunFolder, gone: str) -> None:
     ran = box.check("--only=Z02", "--json", hosts="one two", gone=gone)
     assert ran.status == 3
     assert {host["name"]: host["verdict"] for host in ran.report["hosts"]} == {

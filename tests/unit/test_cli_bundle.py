@@ -114,7 +114,7 @@ def test_a_file_that_was_cut_goes_on_where_it_was(maker: BundleFixture) -> None:
     assert asked == [None, f"bytes={2 * downloads.CHUNK_BYTES}-"]
 
 
-def test_all_that_is_not_to_be_had_is_said_at_once_and_no_index_is_written(maker: BundleFixture) -> None:
+def test_all_that_is_not_to_be_had_is_reported_at_once_and_no_index_is_written(maker: BundleFixture) -> None:
     maker.remove_project("engine")
     maker.remove_project("tool")
     maker.write_inventory()

@@ -60,7 +60,9 @@ def invoke(box: OperatorFolder, verb: str, *options: str) -> Result:
         ("deploy -v", "--yes -v"),
     ],
 )
-def test_pyinfra_is_told(box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, expected: str) -> None:
+def test_pyinfra_learns_of_it(
+    box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, expected: str
+) -> None:
     verb, *options = words.split()
     done = invoke(box, verb, "-v", *options)
     assert done.exit_code == 0, done.output
@@ -81,7 +83,7 @@ def test_pyinfra_is_told(box: OperatorFolder, pyinfra_calls: list[tuple[str, ...
         ("remove --yes --keep-weights", ("remove", {"verb": "remove", "keep_weights": True}, False, False)),
     ],
 )
-def test_a_run_of_ours_is_told_the_same(box, performed, words, expected):
+def test_a_run_of_ours_gets_the_same(box, performed, words, expected):
     verb, *options = words.split()
     done = invoke(box, verb, *options)
     assert done.exit_code == 0, done.output

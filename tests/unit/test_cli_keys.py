@@ -116,7 +116,7 @@ def test_what_is_asked_wrongly_changes_nothing(keys: RunKeys, file: Path, words:
     assert (done.stdout, file.exists(), said in done.stderr) == ("", False, True), done.stderr
 
 
-def test_the_nearest_name_is_told(keys: RunKeys) -> None:
+def test_the_nearest_name_is_reported(keys: RunKeys) -> None:
     keys("make", "alice", "--no-hosts")
     assert 'did you mean "alice"?' in keys("revoke", "alcie").stderr
 
@@ -295,7 +295,7 @@ def test_a_file_that_is_refused_is_not_written_over(keys: RunKeys, file: Path) -
         assert f"{file}: keys.alice.sha256: missing" in done.stderr
 
 
-def test_hosts_with_other_files_are_told_apart_first(keys: RunKeys, tmp_path: Path) -> None:
+def test_hosts_with_other_files_are_distinguished_first(keys: RunKeys, tmp_path: Path) -> None:
     done = keys("list", files={"box2": "other.toml"})
     assert done.exit_code == 1
     assert "choose a keys file with --limit" in done.stderr

@@ -74,7 +74,7 @@ def test_a_controller_with_an_older_file_gives_no_revoked_key_back(controllers, 
     assert (carol.exit_code, accepts_key(box1, carol.stdout.strip()), accepts_key(box1, alice)) == (0, True, False)
 
 
-def test_two_controllers_that_change_the_same_version_are_told_apart(controllers, box1, tmp_path):
+def test_two_controllers_that_change_the_same_version_are_distinguished(controllers, box1, tmp_path):
     a = controllers("a")
     a("make", "alice")
     shutil.copytree(tmp_path / "a", tmp_path / "b")

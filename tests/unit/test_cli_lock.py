@@ -185,7 +185,7 @@ def test_a_source_of_a_mirror_that_the_inventory_does_not_name_has_no_address(wo
     assert "stor:small.gguf has no address: the inventory has no such mirror" in world.run_lock().stderr
 
 
-def test_all_that_is_wrong_is_told_at_once(world: LockFixture) -> None:
+def test_all_that_is_wrong_is_reported_at_once(world: LockFixture) -> None:
     world.index.publish_source("engine", "1.0", yanked="broken build")
     world.index.projects["part"].clear()
     world.index.publish_wheel("part", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")

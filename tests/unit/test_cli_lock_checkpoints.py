@@ -109,7 +109,7 @@ HALVES: dict[str, tuple[dict[str, bytes], str]] = {
         {"model.safetensors.index.json": json.dumps({"weight_map": {"a": "\x1b[2J"}}).encode()},
         "model.safetensors.index.json names '\\x1b[2J', which",
     ),
-    "an index that is none": (
+    "an index that is invalid": (
         {"model.safetensors.index.json": b"[]"},
         "model.safetensors.index.json is not a weights index: exclude it",
     ),

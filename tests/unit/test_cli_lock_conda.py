@@ -162,7 +162,7 @@ def test_an_index_that_sends_elsewhere_is_refused(box: CondaLockBox) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"<html></html>", b'{"packages": 1}', b"\xff" * 1000])
-def test_an_index_that_is_none_is_refused(box: CondaLockBox, content: bytes) -> None:
+def test_an_index_that_is_invalid_is_refused(box: CondaLockBox, content: bytes) -> None:
     box.channel.serve("linux-64/repodata.json", content)
     assert "inputs.py: cannot be locked" in " ".join(box.run_lock().stderr.split())
     assert box.lock_text == ""

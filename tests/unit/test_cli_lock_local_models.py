@@ -100,7 +100,7 @@ def test_another_version_is_hashed_anew(world: HubLockFixture) -> None:
     ]
 
 
-def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubLockFixture) -> None:
+def test_a_rig_that_uses_it_learns_which_mirror_it_lacks(world: HubLockFixture) -> None:
     more = (
         '[models.one]\nfile = "model"\n[variants."llamacpp/one"]\nengine = "llama.cpp"\nmodel = "one"\ncontext = 4096'
     )

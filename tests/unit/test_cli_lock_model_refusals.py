@@ -119,7 +119,7 @@ def test_a_hub_with_an_untrusted_certificate(world: HubLockFixture, tmp_path: Pa
     )
 
 
-def test_a_client_that_is_told_to_stay_offline(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_asked_to_stay_offline(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert world.lock_error() == (
         "cannot be locked: HF_HUB_OFFLINE forbids requests to the hub: unset it, and lock on a machine with a network"

@@ -135,7 +135,7 @@ def test_files_that_a_wheel_keeps_elsewhere_are_where_they_are_installed(world: 
     world.lock_lines()
 
 
-def test_a_wheel_that_lacks_what_it_lists_is_said(world: LockFixture) -> None:
+def test_a_wheel_that_lacks_what_it_lists_is_reported(world: LockFixture) -> None:
     publish(world, patched_wheel(without="demo/words.py"))
     line = "patch louder cannot be judged: demo-1.0-py3-none-any.whl is not a readable wheel: it lacks a file"
     assert line in lock_output(world)
@@ -288,7 +288,7 @@ def test_check_that_cannot_look_into_a_newer_one_says_so(world: LockFixture, con
     assert any(one.startswith(f"could not check: patch louder: {line}") for one in world.check_lines(3))
 
 
-def test_a_server_that_gives_parts_and_then_the_whole_is_said() -> None:
+def test_a_server_that_gives_parts_and_then_the_whole_is_reported() -> None:
     content = patched_wheel()
     with run_file_server() as files, pytest.raises(DownloadUnavailable, match="gives parts of it, and then the whole"):
         url = files.serve("demo.whl", complete_file(content), rangeless_file(content))
@@ -304,7 +304,7 @@ def test_names_of_a_wheel_do_not_write_on_the_terminal() -> None:
     with zipfile.ZipFile(buffer, "w") as made_:
         made_.writestr("demo\x1b[2J-1.0.dist-info/RECORD", "one row\n")
     with (
-        pytest.raises(DownloadUnavailable, match=r"demo\\x1b\[2J-1\.0.* has a row that is none"),
+        pytest.raises(DownloadUnavailable, match=r"demo\\x1b\[2J-1\.0.* has an invalid row"),
         range_requests.open_wheel(buffer),
     ):
         raise AssertionError("it was read")

@@ -47,7 +47,7 @@ def logs(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[byte
     return subprocess.run(command(box, *options), capture_output=True, timeout=LIMIT, check=False)
 
 
-def test_it_ends_by_itself_once_all_is_said(box: OperatorFolder, host: StandInSshd) -> None:
+def test_it_ends_by_itself_after_its_output(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, 'printf "%s\\n" "$@"')
     done = logs(box, "--lines", "7")
     assert done.returncode == 0, done.stderr

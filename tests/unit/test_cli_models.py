@@ -64,7 +64,7 @@ def test_every_model_has_a_line_with_what_is_known_of_it(host: WeightHost, model
     assert "the inventory" in done.output
 
 
-def test_programs_are_told_the_same(host: WeightHost, models: Verb) -> None:
+def test_programs_get_the_same(host: WeightHost, models: Verb) -> None:
     (old,) = [row for row in json.loads(models("--json").output) if row["version"] == OTHER]
     assert (old["host"], old["name"], old["state"], old["files"], old["size"]) == ("box1", "org/name", "verified", 1, 3)
     assert old["hashed"].startswith("20")

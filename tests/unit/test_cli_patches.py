@@ -110,7 +110,7 @@ def test_an_inventory_says_all_that_is_wrong_with_its_patches(box: Path, verb: s
     ]
 
 
-def test_a_patch_that_cannot_be_read_is_said_with_everything_else(box: Path) -> None:
+def test_a_patch_that_cannot_be_read_is_reported_with_everything_else(box: Path) -> None:
     write_patch(box / "patches/louder", files={"change.diff": "no diff\n"})
     write_patch(box / "patches/other", purpose=None)
     said = run_patches(box, "validate").output

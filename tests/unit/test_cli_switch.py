@@ -203,7 +203,7 @@ def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(operator, 
     assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
 
 
-def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: SwitchOperator) -> None:
+def test_the_file_is_edited_after_all_and_the_box_deployed(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert done.exit_code == 0, done.output

@@ -48,7 +48,7 @@ def operator(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> TakeoverOp
     return made
 
 
-def test_it_takes_the_place_of_what_serves_once_that_is_said_and_granted(operator: TakeoverOperator) -> None:
+def test_it_replaces_the_served_variant_after_consent(operator: TakeoverOperator) -> None:
     before = operator.text
     done = operator.take()
     assert done.exit_code == 0, done.output
@@ -91,7 +91,7 @@ def test_a_foreign_port_is_refused_as_ever(operator: TakeoverOperator) -> None:
         (("llamacpp/wide", "--yes"), "--yes goes with --from"),
     ],
 )
-def test_a_name_that_is_none_is_refused_before_a_host_is_touched(operator, words, said):
+def test_a_name_that_is_invalid_is_refused_before_a_host_is_touched(operator, words, said):
     done = operator.switch("chat", *words, *ONE)
     assert said in " ".join(done.output.replace("│", " ").split())
     assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)

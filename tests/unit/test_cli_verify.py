@@ -153,7 +153,7 @@ def stress(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[st
     return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
-def test_an_instance_under_stress_is_told_with_its_figures(box: OperatorFolder, host: StandInSshd) -> None:
+def test_an_instance_under_stress_is_reported_with_its_figures(box: OperatorFolder, host: StandInSshd) -> None:
     with run_model_server(ScriptedModel(name="small"), socket(host)):
         done = stress(box, "--up-to", "3000")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -201,7 +201,7 @@ def test_what_was_borne_until_the_end_of_a_stress_is_kept(box, host, how, status
     assert [check["verdict"] for check in one["checks"]].count("ok") == 2
 
 
-def test_a_key_that_is_revoked_midway_is_said(box: OperatorFolder, host: StandInSshd) -> None:
+def test_a_key_that_is_revoked_midway_is_reported(box: OperatorFolder, host: StandInSshd) -> None:
     with run_model_server(ScriptedModel(name="small", revoked_after=1), socket(host)):
         done = verify(box, "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]

@@ -84,7 +84,7 @@ def test_a_key_of_the_operators_goes_over_standard_input(client_at_instance, pla
     assert "LoadCredential" not in (tmp_path / "host" / "options").read_text()
 
 
-def test_a_wrong_key_is_said_and_never_shown(client_at_instance: OpenClient, tmp_path: Path) -> None:
+def test_a_wrong_key_is_reported_and_never_shown(client_at_instance: OpenClient, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("not-the-key\n")
     with client_at_instance(ScriptedModel()) as one:
         reply = one.send_request(ONE_TOKEN, SOON)

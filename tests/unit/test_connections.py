@@ -55,7 +55,7 @@ def test_a_host_that_answers_something_else_is_named_with_its_words(monkeypatch,
     assert "\x1b" not in caught.value.message
 
 
-def test_a_connection_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> root_shell.RootCommandResult:
         raise root_shell.ConnectionGone("Socket is closed")
 
@@ -65,7 +65,7 @@ def test_a_connection_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         made.read_facts()
 
 
-def test_hosts_are_told_in_their_order() -> None:
+def test_hosts_are_reported_in_their_order() -> None:
     found = [ConnectedHost(name, sample_rig(), None) for name in "abc"]
     assert map_hosts(found, lambda one: one.name) == ["a", "b", "c"]
 
@@ -126,7 +126,7 @@ def test_the_holder_of_the_deploy_lock_is_named(tmp_path: Path) -> None:
         assert look() == LockHolder()
 
 
-def test_a_state_is_said_in_systemds_words() -> None:
+def test_a_state_is_reported_in_systemds_words() -> None:
     (unit, _) = target_generation().units
     assert _process_state(None) == "not there"
     assert _process_state(running_process(unit.unit_state)) == "active"

@@ -107,7 +107,7 @@ def test_what_was_written_down_says_whether_there_was_a_file() -> None:
         json.dumps({"options": [{"path": ["a"] * 5000, "set": 1}], "absent": True}),
     ],
 )
-def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
+def test_a_record_that_cannot_be_read_does_not_count(text: str) -> None:
     assert daemon_json.parse_record(text) is None
 
 

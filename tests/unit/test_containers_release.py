@@ -129,7 +129,7 @@ def test_a_file_that_the_operator_has_taken_away_or_spoiled_is_his(tmp_path: Pat
     assert host.path.is_symlink()
 
 
-def test_a_copy_that_a_power_cut_has_emptied_is_none_to_go_back_to(tmp_path: Path) -> None:
+def test_a_copy_emptied_by_a_power_cut_is_not_restored(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, '{"log-level": "warn"}')
     for torn in ("", '{"log-'):
         (tmp_path / "store").mkdir(exist_ok=True)
@@ -139,7 +139,7 @@ def test_a_copy_that_a_power_cut_has_emptied_is_none_to_go_back_to(tmp_path: Pat
         assert json.loads(host.path.read_text()) == {"log-level": "warn"}
 
 
-def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, "{}")
     before = host.path.read_text()
     (note,) = end_of_management.describe_release(container_rig().roots, host.facts(record="{"))

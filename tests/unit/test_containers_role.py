@@ -82,7 +82,7 @@ def recorded_commands(root: Path) -> list[str]:
     ]
 
 
-def test_a_daemon_is_told_to_read_its_options_or_started_again_and_that_is_written_down(output_lines, tmp_path):
+def test_a_daemon_is_asked_to_read_its_options_or_started_again_and_that_is_written_down(output_lines, tmp_path):
     running = container_facts(docker_runs=True, containers=("own",))
     assert _run_daemon_step(ContainersRoleHost(tmp_path, running), "reload", {}) is True
     assert recorded_commands(tmp_path) == ["systemctl reload docker.service"]
@@ -127,13 +127,13 @@ def test_containers_that_are_to_outlive_their_daemon_do_so_from_this_restart_on(
     assert recorded_commands(tmp_path)[3:] == ["systemctl reload docker.service"]
 
 
-def test_a_daemon_that_does_not_start_with_its_options_is_said(output_lines: list[str], tmp_path: Path) -> None:
+def test_a_daemon_that_does_not_start_with_its_options_is_reported(output_lines: list[str], tmp_path: Path) -> None:
     write_stand_in(tmp_path / "bin", "systemctl", "false")
     assert _run_daemon_step(ContainersRoleHost(tmp_path, container_facts(docker_runs=True)), "restart", {}) is False
     assert output_lines == ["[box] the Docker daemon rejects its options: see `journalctl -u docker.service`"]
 
 
-def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_said(output_lines, tmp_path):
+def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_reported(output_lines, tmp_path):
     assert (
         _run_daemon_step(
             ContainersRoleHost(tmp_path, container_facts(), container_facts(docker_runs=True)), "restart", {}
@@ -145,7 +145,7 @@ def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_said(output
     assert output_lines == ["[box] the Docker daemon is not running: see `journalctl -u docker.service`"]
 
 
-def test_a_spec_that_stays_wrong_is_said_with_the_units_own_words(output_lines: list[str], tmp_path: Path) -> None:
+def test_a_spec_that_stays_wrong_is_reported_with_the_units_own_words(output_lines: list[str], tmp_path: Path) -> None:
     one = ContainersRoleHost(tmp_path, container_facts(refresh=WATCHED))
     assert _refresh_spec(one) is True
     # a job outlives the connection: the cards may take longer than a command may be silent
@@ -238,7 +238,7 @@ def test_of_a_bundle_what_apt_needs_is_sent_and_no_archive_is_asked(output_lines
     assert output_lines == []
 
 
-def test_a_bundle_that_does_not_fit_is_said_so(output_lines: list[str], tmp_path: Path) -> None:
+def test_a_bundle_that_does_not_fit_is_reported(output_lines: list[str], tmp_path: Path) -> None:
     one = ContainersRoleHost(tmp_path, container_facts())
     one.says = ["kept", "E: Unable to correct problems, you have held broken packages."]
     assert _install_packages(one, bundled_toolkit(one), kept=False) is False

@@ -66,7 +66,7 @@ def builds(one: Rig) -> dict[str, Build]:
     return {"plain": plan_build(one, "plain", sample_engine(), sample_facts())}
 
 
-def test_without_an_instance_on_a_card_there_is_none() -> None:
+def test_without_an_instance_on_a_card_there_is_no_limit() -> None:
     box_rig = single_card_rig(cards=())
     assert (
         plan_toolkit(box_rig.roots, box_rig.cards, box_rig.instances, box_rig.envs, box_rig.toolkit, sample_facts())

@@ -28,7 +28,7 @@ SAID = (
 )
 
 
-SOMEBODY = "somebody else holds the deploy lock"
+UNNAMED = "another process holds the deploy lock"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ SOMEBODY = "somebody else holds the deploy lock"
     [
         (json.dumps(HOLDER), SAID),
         (json.dumps(HOLDER | {"who": "ops@desk\x1b[2J\nforged"}), SAID.replace("desk", "desk\ufffd[2J\ufffdforged")),
-        *[(held, SOMEBODY) for held in ("", "{", "[]", '{"who": "x"}', "5", "[" * 100_000)],
+        *[(held, UNNAMED) for held in ("", "{", "[]", '{"who": "x"}', "5", "[" * 100_000)],
     ],
     ids=lambda value: value[:20],
 )
@@ -131,7 +131,7 @@ def test_signs_of_life_keep_it(tmp_path: Path) -> None:
             time.sleep(0.25)
         assert one.poll() is None
         with start_holder(tmp_path, "second") as (_, refused):
-            assert refused == SOMEBODY
+            assert refused == UNNAMED
 
 
 def test_observers_learn_that_it_is_held(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def kernel(*lines: str, driver: str = "580.1") -> list[Diagnosis]:
     return list(diagnose_kernel(lines, driver, command))
 
 
-def test_an_xid_of_a_card_is_said_with_what_to_do() -> None:
+def test_an_xid_of_a_card_is_reported_with_what_to_do() -> None:
     (one,) = kernel(XID.format(card="65", code=79))
     assert (one.id, one.where, one.times) == ("xid-79", "GPU 0000:65:00", 1)
     assert "it fell off the bus" in one.means
@@ -167,7 +167,7 @@ def test_what_is_not_in_the_table_is_said_to_be_unknown() -> None:
     assert all(load_xids()[code].suspect == "card" for code in FATAL_XIDS)
 
 
-def test_memory_that_was_not_enough_is_told_from_the_kernels_log() -> None:
+def test_memory_that_was_not_enough_is_distinguished_from_the_kernels_log() -> None:
     (one,) = kernel(OOM, OOM)
     assert (one.id, one.times) == ("out-of-memory", 2)
     assert "the kernel ended llama-server" in one.means

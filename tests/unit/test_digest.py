@@ -52,7 +52,7 @@ def test_what_is_no_digest_is_not_heard(said: object) -> None:
     assert parse_digest(said) is None
 
 
-def test_a_mismatch_is_said_with_both() -> None:
+def test_a_mismatch_is_reported_with_both() -> None:
     assert describe_digest_mismatch(ONE, "") == describe_digest_mismatch(ONE, ONE) == ""
     assert f"digest {format_digest(ONE)}, but {format_digest(OTHER)} is expected" in describe_digest_mismatch(
         ONE, OTHER

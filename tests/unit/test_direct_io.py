@@ -96,7 +96,7 @@ def test_a_plain_read_would_have_been_seen(disk: Path) -> None:
     assert cached(disk / "x") > before
 
 
-def test_pages_that_are_absent_are_told_as_ranges() -> None:
+def test_pages_that_are_absent_are_reported_as_ranges() -> None:
     assert direct._group_pages([True, True, False, True], 8 * PAGE) == [(8 * PAGE, 2 * PAGE), (11 * PAGE, PAGE)]
     assert direct._group_pages([False], 0) == []
 

@@ -87,7 +87,7 @@ def test_what_takes_longer_is_told_and_then_stopped(host: HostFolder) -> None:
     assert told[-1] == "stay/chat 1"
 
 
-def test_an_engine_that_ends_its_streams_when_they_are_told_is_stopped_at_once(host: HostFolder) -> None:
+def test_an_engine_that_ends_its_streams_on_request_is_stopped_at_once(host: HostFolder) -> None:
     # a busy machine may ask fewer or more often within the second that it has
     write_stand_in(
         host.root / "bin", "curl", GATEWAY.replace("head", "case $url in */cut/*) echo 0 ;; *) echo 1 ;; esac; : head")

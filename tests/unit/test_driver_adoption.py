@@ -223,7 +223,7 @@ def test_an_adopted_driver_that_is_not_loaded_needs_its_key_too() -> None:
     assert make_driver_plan(driver_rig(C3090), replace(facts, **LOADED)).action == "adopt"
 
 
-def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
+def test_a_plan_and_a_refusal_are_reported_in_words_and_for_programs() -> None:
     facts = driverless_host(**installed_facts("Debian", "535.1.1-1", "libcuda1"), nouveau=True)
     box_rig = driver_rig(C3090)
     plan = plan_driver(box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, facts)

@@ -131,7 +131,9 @@ def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
         ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40+1", ""),
     ],
 )
-def test_a_package_of_the_driver_is_told_from_one_with_its_own_version(name: str, version: str, driver: str) -> None:
+def test_a_package_of_the_driver_is_distinguished_from_one_with_its_own_version(
+    name: str, version: str, driver: str
+) -> None:
     assert InstalledPackage(name, version).driver == driver
 
 
@@ -270,7 +272,7 @@ def test_sources_of_nvidias_have_their_release(host: DriverProbeHost) -> None:
     ],
 )
 @pytest.mark.parametrize("gap", ["\n", " \n"], ids=["blank", "of blanks"])
-def test_a_source_that_is_switched_off_is_none(host: DriverProbeHost, line: str, counts: bool, gap: str) -> None:
+def test_a_source_that_is_switched_off_does_not_count(host: DriverProbeHost, line: str, counts: bool, gap: str) -> None:
     uri = "URIs: https://x.example/cuda/repos/{}/x86_64/\n"
     text = f"Types: deb\n{line}\n{uri.format('debian12')}{gap}Types: deb\n{uri.format('debian13')}"
     path = host.write("etc/apt/sources.list.d/c.sources", text)

@@ -63,7 +63,7 @@ def test_a_reboot_that_is_refused_ends_it(output_lines, tmp_path, monkeypatch):
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, STUCK, CONVERGED_HOST, consent=True)) is False
 
 
-def test_a_reboot_that_does_not_help_is_said_and_not_repeated(output_lines, reboots, tmp_path):
+def test_a_reboot_that_does_not_help_is_reported_and_not_repeated(output_lines, reboots, tmp_path):
     after = replace(CONVERGED_HOST, module="", kernel_modules=((KERNEL, ""), (NEXT, NEW)))
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, STUCK, after, consent=True)) is False
     assert len(reboots) == 1
@@ -89,7 +89,9 @@ def test_what_is_not_in_the_way_is_loaded(output_lines, reboots, tmp_path, facts
     assert (recorded_commands(tmp_path), reboots) == (["modprobe nvidia", "modprobe nvidia_uvm"], [])
 
 
-def test_a_module_that_cannot_be_loaded_is_said(output_lines: list[str], reboots: list[str], tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_loaded_is_reported(
+    output_lines: list[str], reboots: list[str], tmp_path: Path
+) -> None:
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, BARE)) is False
     assert output_lines == ["[box] the module nvidia cannot be loaded: see `journalctl -k -b -g NVRM`"]
 

@@ -133,7 +133,7 @@ def test_apt_would_do(name: str) -> None:
     assert (found.installed, found.removed, found.complaints) == (installed, removed, complaints)
 
 
-def test_the_drivers_packages_are_told_from_what_comes_along() -> None:
+def test_the_drivers_packages_are_distinguished_from_what_comes_along() -> None:
     lines = [
         *PLAIN.splitlines(),
         "Inst nvidia-modprobe (595.71.05-1 NVIDIA CUDA:localhost [amd64])",

@@ -90,7 +90,7 @@ def test_a_lock_on_package_lists_is_waited_for(host: DriverJobHost) -> None:
     assert host.recorded_commands[1:4] == ["update ours.sources ", "sleep 2", "update ours.sources "]
 
 
-def test_where_the_driver_is_gone_what_the_archive_has_is_told(host: DriverJobHost) -> None:
+def test_where_the_driver_is_gone_what_the_archive_has_is_reported(host: DriverJobHost) -> None:
     rows = " nvidia-driver-cuda | 595.45.04-1 | http://a.example/cuda  Packages\n"
     host.set_answers(simulated=NO_WAY, offered=rows)
     assert run_look_job(host).returncode == 0
@@ -103,7 +103,7 @@ def test_interrupted_installations_are_ended_once_the_lock_is_free(host: DriverJ
     assert host.recorded_commands[:3] == ["dpkg --configure -a", "sleep 2", "dpkg --configure -a"]
 
 
-def test_an_installation_that_cannot_be_ended_is_told_and_left_to_apt(host: DriverJobHost) -> None:
+def test_an_installation_that_cannot_be_ended_is_reported_and_left_to_apt(host: DriverJobHost) -> None:
     host.set_answers(half="dpkg: error processing package nvidia-kernel-open-dkms\n")
     done = run_look_job(host)
     assert done.returncode == 0

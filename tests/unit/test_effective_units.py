@@ -89,7 +89,7 @@ def units(**changed: str | None) -> UnitSurvey:
     )
 
 
-def test_names_that_systemctl_quotes_are_told_as_they_are() -> None:
+def test_names_that_systemctl_quotes_are_reported_as_they_are() -> None:
     said = r'basic.target "rigwright-a\\x2db.slice" "odd\"one.mount" -.mount'
     expected = ["basic.target", r"rigwright-a\x2db.slice", 'odd"one.mount', "-.mount"]
     assert units(After=said).property_names(NAME, "After") == expected

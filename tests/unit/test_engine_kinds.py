@@ -87,7 +87,7 @@ def test_a_foreign_kind_has_keys_of_its_own_in_the_catalogue(tmp_path: Path) -> 
     assert catalog.engines["plain"].kind == "llama.cpp"
 
 
-def test_its_mistakes_are_told_like_any_others(tmp_path: Path) -> None:
+def test_its_mistakes_are_reported_like_any_others(tmp_path: Path) -> None:
     register(OtherKind())
     with pytest.raises(Invalid) as caught:
         load(tmp_path, OWN.replace("colour", "color") + "dept = 2\n")

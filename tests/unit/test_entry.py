@@ -35,7 +35,7 @@ def test_a_table_of_its_own_takes_the_place_of_the_shared_one(box: OperatorFolde
     assert load_rig(data["rig"]).network.mirrors == {"store": ("http://127.0.0.1:8000/files/",)}
 
 
-def test_a_mistake_in_a_shared_key_is_told_once(box: OperatorFolder) -> None:
+def test_a_mistake_in_a_shared_key_is_reported_once(box: OperatorFolder) -> None:
     with pytest.raises(SystemExit) as ended:
         entries = {"a": sample_entry(), "b": sample_entry(), "c": sample_entry(proxy="http://own")}
         rigs = {name: {**keys, "ssh_hostname": name} for name, keys in entries.items()}

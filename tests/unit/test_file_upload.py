@@ -206,7 +206,7 @@ def test_a_job_that_has_not_begun_is_not_said_to_go_on(host, output_lines, tmp_p
     assert output_lines[-1].endswith("Is a directory; run it again to continue")
 
 
-def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(host, output_lines, tmp_path):
+def test_a_running_job_goes_on_and_nothing_is_sent(host, output_lines, tmp_path):
     (one,) = files(tmp_path / "bundle", one=b"one")
     # which says something else the second time
     write_stand_in(

@@ -190,5 +190,5 @@ def test_options_of_the_rigs_own_keys_cannot_be_allowed(box: OperatorFolder) -> 
 
 
 @pytest.mark.parametrize("key", ["slot-save-path", "flags.", "flags.a b", "../x", 5])
-def test_a_key_that_is_none_is_refused(box: OperatorFolder, key: object) -> None:
+def test_a_key_that_is_invalid_is_refused(box: OperatorFolder, key: object) -> None:
     assert any("allow[0]" in line for line in box.refusal_lines(instances=chat_instances(), allow=[key]))

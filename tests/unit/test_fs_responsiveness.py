@@ -26,7 +26,7 @@ def test_no_more_than_a_few_dead_servers_are_waited_for(dead: Path, tmp_path: Pa
     assert time.monotonic() - began < 10
 
 
-def test_many_disks_that_take_their_time_are_none_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_disks_do_not_count_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs_responsiveness, "look", lambda one: time.sleep(0.3))
     assert fs_responsiveness.silent([str(tmp_path)] * 6, 1.2) == []
 

@@ -71,7 +71,7 @@ def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[st
     assert not find_in_conf(r"^\s*(?:allow|deny|limit_conn|limit_req)\b", door)
 
 
-def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> None:
+def test_the_router_gets_the_headers_that_requests_are_kept_together_by() -> None:
     door = replace(DOOR, sticky_headers=("x-session-id",))
     assert set(find_in_conf(r"proxy_set_header (x-session-id .*);", door)) == {"x-session-id $http_x_session_id"}
     assert len(find_in_conf(r"proxy_set_header x-session-id", door)) == len(door.listeners) * (len(PATHS) + 1)

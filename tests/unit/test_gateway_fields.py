@@ -294,7 +294,7 @@ def test_where_the_gateway_salts_clients_do_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rule", [rule for rule in load_request_rules() if rule.kind == "absent"], ids=lambda one: one.name
 )
-def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: RequestRule) -> None:
+def test_an_empty_value_does_not_count_where_it_may_not_be_sent(strict: Model, rule: RequestRule) -> None:
     for value in ("", False, []):
         assert refusal(strict, example_at_place(rule, rule.location[0], value)) is None
     for value in (0, " ", {}, [None], True):

@@ -115,7 +115,7 @@ def test_a_file_that_is_not_there_is_not_written_for_its_version(tmp_path: Path)
         {"serial": 1, "id": 5},
     ],
 )
-def test_a_host_whose_version_is_none_has_none(value: object) -> None:
+def test_a_host_with_an_invalid_version_has_none(value: object) -> None:
     assert parse_host_version(value) is None
     assert parse_host_version({"serial": 1, "id": "0" * 16}) == HostVersion(1, "0" * 16)
 

@@ -154,7 +154,7 @@ def test_without_a_file_of_keys_there_are_no_keys(tmp_path: Path) -> None:
         made.stop()
 
 
-def test_systemd_is_told_when_it_serves(tmp_path: Path) -> None:
+def test_systemd_learns_when_it_serves(tmp_path: Path) -> None:
     made = small(tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.settimeout(30)

@@ -171,7 +171,7 @@ def test_while_nginx_is_silent_no_instance_is_taken_out_or_in(tmp_path: Path) ->
         assert world.read_stderr.count("nginx's socket") == 1
 
 
-def test_nginx_is_told_which_keys_are_gone_and_which_are_back(box: ProbedRouter) -> None:
+def test_nginx_learns_which_keys_are_gone_and_which_are_back(box: ProbedRouter) -> None:
     first, second = str(key_entry("a", "a")["id"]), str(key_entry("b", "b")["id"])
     unknown = "0123456789abcdef"
     box.nginx.keys = {unknown: 1, "../odd": 1}

@@ -77,7 +77,10 @@ LIES = {
         "is truncated",
     ),
     "a list of lists": (gguf_header([PAIR + struct.pack("<IQ", ARRAY, 1)], []), "a list of type 9"),
-    "a type of value that is none": (gguf_header([gguf_string("a") + struct.pack("<I", 13)], []), "a value of type 13"),
+    "a type of value that is invalid": (
+        gguf_header([gguf_string("a") + struct.pack("<I", 13)], []),
+        "a value of type 13",
+    ),
     "a key twice": (gguf_header([NAMED, NAMED], []), "has the key 'general.architecture' twice"),
     "a key without a name": (gguf_header([gguf_string("") + gguf_value(1)], []), "has a key without a name"),
     "a long name": (gguf_header([NAMED], [tensor_info("a" * 64, 0, [32])]), "header: 64 bytes of one text"),

@@ -105,7 +105,7 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_states_are_told_apart(found: InstanceHealth, state: str, note: str) -> None:
+def test_states_are_distinguished(found: InstanceHealth, state: str, note: str) -> None:
     assert found.state == state
     assert note in found.note
     assert found.is_well == (state in ("ready", "asleep"))

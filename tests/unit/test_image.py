@@ -145,7 +145,7 @@ def test_podman_reads_settings_of_ours() -> None:
     assert found["lock_type"] == "file"
 
 
-def test_nothing_that_the_host_says_of_all_containers_is_said_of_these() -> None:
+def test_nothing_that_the_host_says_of_all_containers_is_reported_of_these() -> None:
     one = image_rig(image_instance())
     service = KIND.service(one, one.instances[0], unpacked_image(one))
     found = toml.tomllib.loads(service.programs[service.environment["CONTAINERS_CONF"].rpartition("/")[2]])

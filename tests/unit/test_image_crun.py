@@ -178,7 +178,7 @@ def test_cards_bring_what_their_spec_says_and_no_group() -> None:
     assert "additionalGids" not in found["process"]["user"]
 
 
-def test_a_card_that_is_not_there_is_said_in_words_that_are_explained() -> None:
+def test_a_missing_card_is_reported_in_words_that_are_explained() -> None:
     with pytest.raises(Unfit) as missing:
         edits(SPEC, ["nvidia.com/gpu=7"])
     with pytest.raises(Unfit) as gone:

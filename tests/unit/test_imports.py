@@ -69,7 +69,7 @@ def test_a_scripts_own_folder_is_where_it_imports_first_from(tmp_path: Path) -> 
         assert python_import_paths.elsewhere(pid, (*OWN, f"{tmp_path}/")) == []
 
 
-def test_another_program_and_what_it_has_mapped_are_told(tmp_path: Path) -> None:
+def test_another_program_and_what_it_has_mapped_are_reported(tmp_path: Path) -> None:
     with running("-I", "-c", f"import _ctypes; {RUNS}", at=tmp_path) as pid:
         first, *mapped = python_import_paths.elsewhere(pid, ("/nowhere/",))
         assert first == f"its program is {PYTHON}"
@@ -122,13 +122,13 @@ def test_a_service_cannot_hide_its_packages_among_others(process: Path) -> None:
     assert has(process, "/srv") == [f"its user has /srv/lib with more than {python_import_paths.MANY} entries"]
 
 
-def test_a_services_pipe_in_place_of_a_folder_is_none(process: Path) -> None:
+def test_a_services_pipe_in_place_of_a_folder_does_not_count(process: Path) -> None:
     os.mkfifo(process / "root/srv/lib")
     assert has(process, "/srv") == []
 
 
-def test_a_map_without_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_without_end_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows come by their addresses: a row that a process puts before its own is not to hide it."""
     monkeypatch.setattr(python_import_paths, "MAPS", 4096)
     found = python_import_paths.elsewhere(os.getpid(), ("/",))
-    assert "its map is too long: nobody knows what it has mapped" in found
+    assert "its map is too long: its mappings are unknown" in found

@@ -103,7 +103,7 @@ def test_what_is_wrong_is_refused_in_one_line_before_connecting(init, surveyed_c
     assert done.output.count("\n") == 1
 
 
-def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecting(init, surveyed_connections, box):
+def test_a_mistake_in_the_catalogue_beside_the_inventory_is_reported_before_connecting(init, surveyed_connections, box):
     box.write("catalog/box.toml", "[crads]\n")
     done = init("ops@box")
     assert (done.exit_code, surveyed_connections) == (2, [])

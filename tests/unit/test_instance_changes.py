@@ -51,7 +51,7 @@ def changes(new: InstanceUnit, old: InstanceUnit, environment: str | None = None
         ((*WORDS, "--grammar", "a\n\33[2J"), ["+ --grammar a\\n\\x1b[2J"]),
     ],
 )
-def test_flags_are_said_as_they_are_declared(words: tuple[str, ...], said: list[str]) -> None:
+def test_flags_are_reported_as_they_are_declared(words: tuple[str, ...], said: list[str]) -> None:
     before = unit(*WORDS)
     assert changes(unit(*words), before) == said
 
@@ -62,7 +62,7 @@ def test_many_are_counted() -> None:
     assert changes(after, before)[-1] == "3 more"
 
 
-def test_variables_and_the_rest_of_a_unit_are_told_apart() -> None:
+def test_variables_and_the_rest_of_a_unit_are_distinguished() -> None:
     before = unit(*WORDS)
     variables = f"A=1\nB=2\n{before.environment}"
     after = replace(before, environment=f"A=2\nC=3\n{before.environment}", text=before.text + "Nice=5\n")

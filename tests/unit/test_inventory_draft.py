@@ -34,7 +34,7 @@ def loaded(place: OperatorFolder, text: str) -> tuple[dict[str, Any], Rig]:
     return data, load_rig(data["rig"])
 
 
-def test_where_the_memory_would_decide_and_is_unknown_the_doubt_is_said() -> None:
+def test_where_the_memory_would_decide_and_is_unknown_the_doubt_is_reported() -> None:
     shipped = load_catalog([ROOT / "catalog"])
     text = render_inventory(replace(BARE, cards=(TURING,)), ANSWERS, shipped)
     assert "its memory is unknown without a driver: it may be rtx-2080-ti-22g" in " ".join(text.split()).replace(

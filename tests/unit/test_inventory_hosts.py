@@ -154,5 +154,5 @@ def test_validate_refuses_a_host_that_is_no_rig(tmp_path: Path) -> None:
         (4_000_000_000_000, "4000.0 GB"),
     ],
 )
-def test_a_size_is_said_in_the_largest_unit_that_fits(count: int, text: str) -> None:
+def test_a_size_is_reported_in_the_largest_unit_that_fits(count: int, text: str) -> None:
     assert format_size(count) == text

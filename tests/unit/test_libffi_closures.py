@@ -114,7 +114,7 @@ def sandboxed(program: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("what", CONTENTS)
-def test_closures_are_told_from_other_code(what: str) -> None:
+def test_closures_are_distinguished_from_other_code(what: str) -> None:
     words, expected = CONTENTS[what]
     assert SPACE.are_closures(struct.pack(f"<{len(words)}Q", *words).ljust(4096, b"\0")) is expected
 
@@ -169,6 +169,6 @@ def test_a_file_in_memory_that_has_only_the_name_is_code_of_no_file() -> None:
         assert {row for row in Code(()).of(pid) if not row.startswith("file ")} == {f"unnamed {NAME}"}
 
 
-def test_both_are_told_apart_in_one_process() -> None:
+def test_both_are_distinguished_in_one_process() -> None:
     with sandboxed(CALLBACKS + FOREIGN) as pid:
         assert f"unnamed {NAME}" in Code(()).of(pid)

@@ -72,7 +72,7 @@ def test_a_stopped_instance_is_marked_before_it_is_stopped_and_a_started_one_is_
     assert [verb for verb in host.systemctl_commands if verb in ("stop", "start")] == ["stop", "start"]
 
 
-def test_one_that_does_not_start_is_told_with_what_it_has_said(host: LifecycleHost) -> None:
+def test_one_that_does_not_start_is_reported_with_its_output(host: LifecycleHost) -> None:
     host.set_systemctl_answer("becomes", "failed\n")
     found = host.run_rehash("restart")
     assert not found.is_right("restart")

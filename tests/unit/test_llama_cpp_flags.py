@@ -219,7 +219,7 @@ def test_a_snapshot_of_every_engine_ships() -> None:
     assert names == {path.name for path in SHIPPED}
 
 
-def test_an_option_of_ours_that_a_version_lacks_is_told() -> None:
+def test_an_option_of_ours_that_a_version_lacks_is_reported() -> None:
     lacking = LlamaSnapshot(tuple(o for o in OLD.options if o.name not in ("reasoning", "api-key-file")))
     one = replace(EVERY_KEY["all"], known=lacking)
     assert sorted(find_flag_problems(lacking, key_options(one, Roots()))) == ["api-key-file", "reasoning"]
@@ -291,7 +291,7 @@ def test_an_engine_without_a_snapshot_is_refused_where_one_is_needed(box: Operat
     ]
 
 
-def test_a_snapshot_that_is_none_is_told_with_its_file(box: OperatorFolder) -> None:
+def test_a_snapshot_that_is_invalid_is_reported_with_its_file(box: OperatorFolder) -> None:
     box.write(FLAGS_FILE, "")
     (line,) = box.refusal_lines(instances=chat_instances())
     assert line.endswith(

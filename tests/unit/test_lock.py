@@ -153,7 +153,7 @@ def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
     assert (artefacts["small"].sha256, artefacts["engine-source"].sha256) == ("c" * 64, "a" * 64)
 
 
-def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "b.lock.toml").write_text(f'schema = 9\nartefacts = 0\ndigest = "{rows_digest([])}"')
     lines = refusal(tmp_path, changed("size = 1000", "size = -1").replace("b" * 64, "x"))
     assert [line.split(": ")[1] for line in lines] == ["artefact[0].size", "artefact[1].sha256", "schema"]

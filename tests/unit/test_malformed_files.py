@@ -77,7 +77,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_whatever_an_inventory_raises_is_said_in_one_line(tmp_path: Path, program: str) -> None:
+def test_whatever_an_inventory_raises_is_reported_in_one_line(tmp_path: Path, program: str) -> None:
     path = tmp_path / "rig.py"
     path.write_text(program)
     done = CliRunner().invoke(main, ["validate", str(path)])

@@ -288,6 +288,6 @@ def test_what_is_harmless_is_no_reason_for_alarm(world: ManagedFilesFixture, wha
     assert world.red() == {}
 
 
-def test_a_folder_that_takes_no_change_is_told(world: ManagedFilesFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_takes_no_change_is_reported(world: ManagedFilesFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "ioctl", lambda *_: struct.pack("=II", 0x10, 0))
     assert set(world.red()) == {"O04", "O08"}

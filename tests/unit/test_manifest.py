@@ -159,7 +159,7 @@ BAD: dict[str, str] = {
     "a listener without a digest": listening(started_from=""),
     "a listener with a digest on two lines": listening(started_from=f"{A}\n"),
     "listeners that are none": json.dumps({"instances": {}, "listeners": {}}),
-    "text that is none": '{"instances": {"\\ud800": {"port": 8020, "cards": []}}}',
+    "text that is invalid": '{"instances": {"\\ud800": {"port": 8020, "cards": []}}}',
 }
 
 

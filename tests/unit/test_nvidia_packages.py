@@ -108,7 +108,7 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: InstalledPackage) ->
         ),
     ],
 )
-def test_a_driver_of_two_pieces_is_said(beside: list[InstalledPackage], differences: list[tuple[str, str]]) -> None:
+def test_a_driver_of_two_pieces_is_reported(beside: list[InstalledPackage], differences: list[tuple[str, str]]) -> None:
     facts = also(*beside)
     # the kernel's metapackage of modules has the kernel's version
     modules = {"linux-modules-nvidia-580-server-open-generic": "6.8.0-40.40"}
@@ -139,7 +139,7 @@ def test_a_driver_of_two_pieces_is_said(beside: list[InstalledPackage], differen
         (also(InstalledPackage("nvidia-settings", "510.47.03-0ubuntu4")), []),
     ],
 )
-def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differences: list[tuple[str, str]]) -> None:
+def test_another_driver_than_the_locked_one_is_reported(facts: DriverFacts, differences: list[tuple[str, str]]) -> None:
     assert difference_pairs(find_lock_differences(facts, VERSION, LOCKED)) == differences
 
 
@@ -162,7 +162,7 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
         ({"unattended": False, "blacklist": ()}, []),
     ],
 )
-def test_a_driver_that_something_may_upgrade_is_said(
+def test_a_driver_that_something_may_upgrade_is_reported(
     changes: dict[str, Any], differences: list[tuple[str, str]]
 ) -> None:
     holds = (*HOLDS, "nvidia-not-installed")
@@ -179,7 +179,7 @@ def test_a_driver_that_something_may_upgrade_is_said(
         (("nvidia-settings", "610.43.02-1"), []),
     ],
 )
-def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list[str]) -> None:
+def test_another_branch_on_offer_is_reported(candidate: tuple[str, str], found: list[str]) -> None:
     state = replace(STATE, candidates=(*STATE.candidates, candidate))
     assert difference_pairs(find_branch_differences(state, SOUND)) == [
         ("apt to offer only branch 580", one) for one in found
@@ -201,7 +201,7 @@ def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list
         ),
     ],
 )
-def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tuple[str, str]]) -> None:
+def test_a_pending_reboot_is_reported(changes: dict[str, Any], differences: list[tuple[str, str]]) -> None:
     assert difference_pairs(find_pending_reboot(replace(STATE, **changes))) == differences
 
 
@@ -234,7 +234,9 @@ WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.
         ({"security": WAITING, "kernel_days": 400, "holds": frozenset()}, []),
     ],
 )
-def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict[str, Any], found: list[str]) -> None:
+def test_security_updates_that_a_hold_keeps_away_for_long_are_reported(
+    changes: dict[str, Any], found: list[str]
+) -> None:
     differences = find_missed_security(replace(STATE, **changes), SOUND, HOLDS)
     assert difference_pairs(differences) == [
         (
@@ -273,7 +275,7 @@ DEBIAN = driverless_host("debian-13", **installed_facts("NVIDIA", "595.71.05-1",
         (replace(DEBIAN, kernel_packages=()), {"holds": frozenset(debian_packages()), "kernel_days": 1}, []),
     ],
 )
-def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
+def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_reported(
     facts: DriverFacts, changes: dict[str, Any], said: list[tuple[str, str]]
 ) -> None:
     state = KernelFacts(facts.kernel, (KernelModule(facts.kernel, True, "595.71.05", "", ""),), kernel_days=KERNEL_DAYS)

@@ -68,7 +68,7 @@ def test_when_files_were_made_is_known_where_it_is_kept(tmp_path: Path) -> None:
     assert all(time.time() - moment < 60 for moment in found.values())
 
 
-def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
+def test_a_link_to_what_no_package_has_brought_is_reported(host: Path) -> None:
     (host / "opt").mkdir()
     (host / "opt/evil").touch()
     (host / "usr/share").mkdir()

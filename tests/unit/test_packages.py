@@ -113,7 +113,7 @@ def test_archives_are_tried_in_order_until_one_has_the_packages(
     assert [f"archive {url} failed" in done.stdout for url in tried] == [True] * len(tried)
 
 
-def test_a_repository_that_is_down_is_said_though_apt_only_warns(tmp_path: Path) -> None:
+def test_a_repository_that_is_down_is_reported_though_apt_only_warns(tmp_path: Path) -> None:
     warned = "W: Failed to fetch http://c/x  Connection refused\nW: Some index files failed to download."
     done = PackagesHost(tmp_path).run(rig_with_mirrors(), WARNED=warned)
     assert done.returncode == 0

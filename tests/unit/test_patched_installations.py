@@ -45,7 +45,7 @@ def test_what_it_is_called_and_why_is_no_input(tmp_path: Path) -> None:
     assert env(read_patch(tmp_path, files={"x.py": "x"}, diff=None, targets=[whole])).digest != env(same).digest
 
 
-def test_hosts_are_told_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
+def test_hosts_learn_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
     one = read_patch(tmp_path)
     box_rig = sample_rig()
     (told,) = json.loads(render_install_plan(box_rig.roots, box_rig.requests, env(one), "/opt/x/engines/env"))[

@@ -136,7 +136,7 @@ def test_what_is_no_code_of_a_package_is_refused(tmp_path: Path, path: str, said
     assert list(load_patches([tmp_path])) == ["louder"]
 
 
-def test_a_patch_that_names_no_files_of_a_large_diff_is_told_in_a_few_lines(tmp_path: Path) -> None:
+def test_a_patch_that_names_no_files_of_a_large_diff_is_reported_in_a_few_lines(tmp_path: Path) -> None:
     other = "".join(f"--- a/demo/{n}\n+++ b/demo/{n}\n@@ -1 +1 @@\n-a\n+b\n" for n in range(1000))
     write_patch(tmp_path / "louder", files={"change.diff": DIFF + other})
     said = patch_problems(tmp_path).splitlines()
@@ -144,7 +144,7 @@ def test_a_patch_that_names_no_files_of_a_large_diff_is_told_in_a_few_lines(tmp_
     assert "targets: the diff changes 980 more files without a table" in "".join(said)
 
 
-def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
+def test_all_of_it_is_reported_at_once(tmp_path: Path) -> None:
     write_patch(tmp_path / "one", purpose=None)
     write_patch(tmp_path / "two", files={"change.diff": "nothing\n"}, targets=[TARGET, WHOLE])
     write_patch(tmp_path / "Three_")
@@ -176,7 +176,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     assert "the folder: is not a patch" in patch_problems(tmp_path)
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path, *_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 

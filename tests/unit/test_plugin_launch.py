@@ -116,7 +116,7 @@ def test_a_model_that_guesses_for_another_is_no_variants_either() -> None:
         ({"modes": {"auto": {"command": "sh"}}}, "Extra inputs|extra"),
     ],
 )
-def test_a_description_that_is_none_is_refused(keys: dict[str, Any], said: str) -> None:
+def test_a_description_that_is_invalid_is_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         PluginKeys(**(LAUNCHING | keys))
 

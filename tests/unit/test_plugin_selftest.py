@@ -129,7 +129,7 @@ def test_lines_are_as_a_reader_of_a_terminal_sees_them(said: str, seen: list[str
         ({"seconds": 0}, "greater than or equal to 1"),
     ],
 )
-def test_a_description_that_is_none_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_a_description_that_is_invalid_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         PluginKeys(**LAUNCHING, selftest=SELFTEST | changes)
 

@@ -210,7 +210,7 @@ def test_nothing_is_done_while_questions_are_gathered(
     assert (ended, shell.commands, list(tmp_path.iterdir())) == (["impatient", "working"], [], [])
 
 
-def test_an_answer_to_one_user_is_none_to_another(connector: PrefetchConnector, shell: ShellConnector) -> None:
+def test_an_answer_to_one_user_is_hidden_from_another(connector: PrefetchConnector, shell: ShellConnector) -> None:
     connector.prefetch(
         [asking_operation(connector, "echo one", _sudo=True), asking_operation(connector, "echo one", _sudo=False)]
     )

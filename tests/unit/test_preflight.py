@@ -131,7 +131,7 @@ def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence
     assert all(part in reason for part in essence), reason
 
 
-def test_each_user_that_is_in_the_way_is_told() -> None:
+def test_each_user_that_is_in_the_way_is_reported() -> None:
     made = sample_rig(*(sample_instance(name, port=8020 + at) for at, name in enumerate(("chat", "code", "more"))))
     moved = HostAccount(MOVED.replace("chat", "code"), True, ("sh (pid 7)",))
     found = find_refusals(
@@ -148,7 +148,7 @@ def test_each_user_that_is_in_the_way_is_told() -> None:
     assert [reason.startswith(begin) for reason, begin in zip(found, begins, strict=True)] == [True] * 3, found
 
 
-def test_everything_in_the_way_is_told_at_once() -> None:
+def test_everything_in_the_way_is_reported_at_once() -> None:
     host = sample_facts(
         os_version="11",
         architecture="aarch64",
@@ -287,7 +287,7 @@ def test_what_is_downloaded_already_needs_no_space_again() -> None:
         assert len(find_refusals(rig_target_state(made, host), NOW)) == refused, (begun_gib, free_gib)
 
 
-def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
+def test_a_port_listened_on_over_both_protocols_is_reported_once() -> None:
     host = good(listeners=(ListeningSocket(8020, "nginx", "nginx.service"),) * 2)
     assert len(find_refusals(rig_target_state(box(), host, CUDA), NOW)) == 1
     other = good(listeners=(ListeningSocket(8020, "nginx", "nginx.service"), ListeningSocket(8020, "python3", "")))

@@ -72,7 +72,7 @@ def test_a_value_with_line_breaks_is_shown_on_one_line() -> None:
     assert "\n" not in line
 
 
-def test_problems_are_said_once_each_and_in_order() -> None:
+def test_problems_are_reported_once_each_and_in_order() -> None:
     first, second = Problem("a.py", "k", "x"), Problem("b.py", "k", "x")
     assert str(Invalid([second, first, second])) == "a.py: k: x\nb.py: k: x"
 
@@ -123,7 +123,7 @@ def test_letters_of_any_language_stay_as_they_are() -> None:
         ({"inner": {"port": 1, 5: 1}}, "box.inner[5]: 5 is refused: must be text as key"),
     ],
 )
-def test_the_rule_is_said_in_the_projects_words(data: object, rule: str) -> None:
+def test_the_rule_is_reported_in_the_projects_words(data: object, rule: str) -> None:
     assert collect_problems(data) == [f"rig.py: {rule}"]
 
 

@@ -76,13 +76,13 @@ def test_a_host_without_services_is_asked_for_none() -> None:
     assert processes._groups([]) == {}
 
 
-def test_one_that_has_ended_is_none() -> None:
+def test_one_that_has_ended_does_not_count() -> None:
     with subprocess.Popen(["true"]) as one:
         one.wait()
     assert processes._process(one.pid, Code(())) is None
 
 
-def test_code_that_was_replaced_or_removed_is_told(tmp_path: Path) -> None:
+def test_code_that_was_replaced_or_removed_is_reported(tmp_path: Path) -> None:
     library = tmp_path / "part.so"
     library.write_bytes(bytes(4096))
     load = f"import mmap; f = open({str(library)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_EXEC); {UP}"
@@ -117,7 +117,7 @@ def test_the_surveys_own_process_is_not_counted_to_a_unit_of_user_nobody(child: 
 
 
 @pytest.mark.parametrize(("pid", "looks"), [(7, False), (6, True), (5, True), (4, False)])
-def test_whose_parent_has_ended_is_none_of_those_that_look(
+def test_a_process_with_an_ended_parent_is_not_the_surveys(
     monkeypatch: pytest.MonkeyPatch, pid: int, looks: bool
 ) -> None:
     """Of 7 the parent, 6, has ended; 5 is the survey's, and 4 of init's."""
@@ -126,7 +126,7 @@ def test_whose_parent_has_ended_is_none_of_those_that_look(
     assert processes.Others("/nowhere/", set(), "ours", set(), looking=3)._looks(pid) == looks
 
 
-def test_another_file_at_the_same_path_is_told(child: int, tmp_path: Path) -> None:
+def test_another_file_at_the_same_path_is_reported(child: int, tmp_path: Path) -> None:
     assert not processes._other(child, str(tmp_path))
     assert not processes._other(child, str(tmp_path / "none"))
 
@@ -357,17 +357,17 @@ def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "changed", [{"words": ["/usr/lib/systemd/systemd-socket-proxyd", "/tmp/x"]}, {"variables": ["LD_PRELOAD=/x.so"]}]
 )
-def test_other_words_and_variables_of_a_carrier_are_told(changed: dict[str, object]) -> None:
+def test_other_words_and_variables_of_a_carrier_are_reported(changed: dict[str, object]) -> None:
     assert set(red(with_process(declared_host(), CARRIER, **changed))) == {"S25"}
 
 
-def test_a_way_into_its_network_is_told() -> None:
+def test_a_way_into_its_network_is_reported() -> None:
     made = declared_host()
     unit = replace(made.units[CHAT], interfaces=["lo", "veth0"])
     assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}
 
 
-def test_other_weights_in_its_view_are_told() -> None:
+def test_other_weights_in_its_view_are_reported() -> None:
     made = declared_host()
     unit = replace(made.units[CHAT], elsewhere=["/srv/models/a.gguf"])
     assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}

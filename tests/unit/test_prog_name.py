@@ -135,7 +135,7 @@ def test_it_is_put_on_the_path_once_and_over_nothing_else(tmp_path: Path) -> Non
     assert "is not this one: remove it" in said
 
 
-def test_its_version_is_told() -> None:
+def test_its_version_is_reported() -> None:
     done = CliRunner().invoke(main, ["--version"])
     assert (done.exit_code, done.output.split()[0]) == (0, "rigwright")
 

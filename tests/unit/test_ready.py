@@ -256,7 +256,7 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
         ([], 0, True),
     ],
 )
-def test_an_answer_that_does_not_come_from_its_cards_is_none(
+def test_an_answer_that_does_not_come_from_its_cards_does_not_count(
     start: StartingInstance, opened: list[str], cards: int, ready: bool
 ) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))

@@ -57,7 +57,7 @@ def test_a_command_runs_on_all_hosts_and_each_line_has_its_host(verb: Verb) -> N
     assert (done.returncode, done.stdout) == (3, "box  one\nbox  two\\x1b[31m\n"), done.stderr
 
 
-def test_a_command_that_fails_and_a_host_out_of_reach_are_told_apart(verb: Verb) -> None:
+def test_a_command_that_fails_and_a_host_out_of_reach_are_distinguished(verb: Verb) -> None:
     assert verb("ssh", "{}", "exit 5").returncode == 5
     done = verb("ssh", "{}", "exit 5", both=True)
     assert (done.returncode, "box: exit status 5" in done.stderr) == (3, True), done.stderr

@@ -92,7 +92,7 @@ def test_a_model_that_never_ends_is_heard_no_longer_than_an_answer(
 
 
 @pytest.mark.parametrize("key", ["secret\nsecond", "secret\r", "\u20acsecret"])
-def test_a_key_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
+def test_a_key_that_is_invalid_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
     way = ClientEndpoint("box", "m", "http://127.0.0.1:9/v1", keyed=True, listener="lan")
     monkeypatch.setattr(chat, "find_access_paths", lambda *_: {way: ()})
     (tmp_path / "rig.py").write_text("")
@@ -115,7 +115,7 @@ def test_a_command_that_reads_no_more_ends_what_is_sent_to_it(monkeypatch: pytes
     os.close(writing)
 
 
-def test_a_port_that_takes_no_connection_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_takes_no_connection_is_reported_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*_: object) -> None:
         raise ChannelException(2, "Connect failed\x1b[2J")
 

@@ -71,7 +71,7 @@ def test_what_lies_elsewhere_is_not(path: str) -> None:
         ("open", "/run/rigwright/router", "0600", "--reference=/x:root"),
     ],
 )
-def test_a_repair_of_anything_else_is_none(words: tuple[str, ...]) -> None:
+def test_a_repair_of_anything_else_does_not_count(words: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="is no repair"):
         Repair(*words)  # type: ignore[arg-type]
 

@@ -70,7 +70,7 @@ def test_a_version_has_the_shape_of_one(text: str, said: str) -> None:
         (KERNEL, f"6.1.0{CANARY}", "withheld"),
     ],
 )
-def test_of_other_texts_only_what_is_allowed_is_told(pattern: re.Pattern[str], text: str, said: str) -> None:
+def test_of_other_texts_only_what_is_allowed_is_reported(pattern: re.Pattern[str], text: str, said: str) -> None:
     assert safe_prefix(pattern, text) == said
 
 
@@ -214,7 +214,9 @@ def test_it_is_shown_before_it_is_written_and_only_with_consent(report_of: RunRe
     assert file.exists()
 
 
-def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_said(report_of: RunReport, tmp_path: Path) -> None:
+def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_reported(
+    report_of: RunReport, tmp_path: Path
+) -> None:
     (tmp_path / "keys").write_text("mine")
     file = tmp_path / "show_report.md"
     file.symlink_to(tmp_path / "keys")

@@ -72,7 +72,7 @@ def test_what_cannot_be_lent_is_refused(box: OperatorFolder, changes: dict[str, 
     assert line.startswith(f"{box.inventory}: box.{said}")
 
 
-def test_all_that_is_wrong_with_what_is_lent_is_said_at_once(box: OperatorFolder) -> None:
+def test_all_that_is_wrong_with_what_is_lent_is_reported_at_once(box: OperatorFolder) -> None:
     lines = box.refusal_lines(cards=FOUR, reserved_gpus=[2, 2, 9], instances=ONE_OF_THEM)
     assert [line.removeprefix(f"{box.inventory}: box.").split(":")[0] for line in lines] == [
         "instances.chat.cards",
@@ -112,7 +112,7 @@ def test_others_may_not_compute_on_a_card_beside_it() -> None:
     assert found.expected == f"only this rig on card 0 at {FIRST}"
 
 
-def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
+def test_an_instance_of_ours_on_a_lent_card_is_reported() -> None:
     apps, processes = (App(493, FIRST, 1542), App(493, SECOND, 900)), {493: CardHolder("llama-server", GROUP)}
     assert (
         find_holder_differences(RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), apps, processes) == []

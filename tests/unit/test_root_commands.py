@@ -30,7 +30,7 @@ print(*root_shell.run_command(ShellHost(), "echo done", limit=300).lines)
 """
 
 
-def test_both_outputs_and_the_status_come_back_however_much_is_said() -> None:
+def test_both_outputs_and_the_status_come_back_at_any_length() -> None:
     answer = root_shell.run_command(ShellHost(), "cat; head -c 3000000 /dev/zero >&2; echo bye >&2; exit 7", "a\nb c\n")
     assert (answer.status, answer.lines, answer.complaint) == (7, ["a", "b c"], f"{chr(0) * 3000000}bye")
 
@@ -44,7 +44,7 @@ def test_a_command_that_reads_nothing_of_what_it_is_given_still_answers() -> Non
     assert root_shell.run_command(ShellHost(), "exec <&-; echo done").lines == ["done"]
 
 
-def test_a_command_is_told_the_rest_by_the_first_line_that_it_prints() -> None:
+def test_a_command_gets_the_rest_after_its_first_line() -> None:
     answer = root_shell.run_command(
         ShellHost(), "read one; echo $one!; cat", "a\n", rest=lambda line: f"{line.decode()}?\n"
     )
@@ -82,7 +82,7 @@ def test_a_lost_rest_is_reported_and_the_command_ends() -> None:
         root_shell.run_command(ShellHost(), "echo one; cat", rest=rest)
 
 
-def test_a_command_that_ends_before_its_first_line_is_told_nothing_more(
+def test_a_command_that_ends_before_its_first_line_gets_nothing_more(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert root_shell.run_command(ShellHost(), "printf half; exit 3", rest=lambda line: 1 / 0).status == 3  # type: ignore[return-value]

@@ -46,7 +46,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a list": (headed([ONE]), HEADLESS),
     "too deep": (headed(b"[" * 100_000), HEADLESS),
     "an infinite number": (headed(b'{"a": ' + b"1" * 5000 + b"}"), HEADLESS),
-    "a tensor that is none": (headed({"a": 8}), NOWHERE),
+    "a tensor that is invalid": (headed({"a": 8}), NOWHERE),
     "a tensor that is nowhere": (headed({"a": {"shape": [4]}}), NOWHERE),
     "one offset": (headed({"a": {"data_offsets": [8]}}), NOWHERE),
     "offsets of text": (headed({"a": {"data_offsets": ["0", "8"]}}), NOWHERE),

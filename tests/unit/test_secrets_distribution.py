@@ -102,7 +102,7 @@ def test_one_that_is_starting_is_waited_for(host: GatewayFolderHost) -> None:
     assert host.reloaded_units == [ROUTER_UNIT]
 
 
-def test_one_that_does_not_take_them_is_said(host: GatewayFolderHost) -> None:
+def test_one_that_does_not_take_them_is_reported(host: GatewayFolderHost) -> None:
     host.set_unit_state(ROUTER, "active")
     host.systemctl.with_name(f"systemctl.reload.{ROUTER_UNIT}").write_text("true\n")
     done = host.run_script(secrets_distribution.render_keys_reload(keyring.keys_digest(KEYS)))
@@ -164,7 +164,7 @@ def test_without_the_file_of_keys_no_client_loses_its_key(
     assert host.carry_out(secrets.install_client_keys, file=str(file)) == []
 
 
-def test_the_process_is_told_after_its_keys_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
+def test_the_process_learns_of_keys_after_they_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
     program = 'trap \'cat "$1" > "$2"; exit\' HUP; echo; while :; do sleep 0.05; done'
     # what runs the tests may ignore it, and a shell cannot trap what was ignored before
     places = [str(host.run / ROUTER / "keys.json"), str(tmp_path / "heard")]

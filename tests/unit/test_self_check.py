@@ -351,7 +351,7 @@ def test_a_probe_tells_what_a_deploy_has_left(host: DeployedFolder, active: bool
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": "x"}', '{"run": 1, "failing": [{}], "outcome": "ok"}'])
-def test_a_survey_says_that_a_result_is_none(host: DeployedFolder, text: str) -> None:
+def test_a_survey_marks_a_missing_result(host: DeployedFolder, text: str) -> None:
     host.run()
     path = host.root / STATE / "state.json"
     asked = {

@@ -235,7 +235,7 @@ def test_what_was_edited_in_a_generation_stops_no_look(record: Record, at: int, 
         assert [getattr(kept, name) for kept in told.generations if kept.number == 10] == [""]
 
 
-def test_a_reference_and_a_file_that_are_none_are_left_out() -> None:
+def test_an_invalid_reference_and_an_invalid_file_are_left_out() -> None:
     references = [("reference", "10", path) for path in (ENGINE, "", "opt", "/opt\n/etc")]
     (_, kept) = parse(changed("reference", *references)).generations
     assert kept.references == {ENGINE}

@@ -70,7 +70,7 @@ def test_only_declared_networks_and_the_box_itself_get_in_and_at_one_address(
     assert values(service, "RestrictAddressFamilies") == [family]
 
 
-def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> None:
+def test_it_gives_the_folder_of_models_and_writes_only_there_if_asked() -> None:
     made = sample_rig(roots=Roots(models="/data/models", config="/etc/box"))
     nginx, service = render_share_config(made.roots, SHARE), render_share_unit(made.roots, SHARE)
     assert values(nginx, "root") == ["/data/models"]

@@ -127,7 +127,7 @@ def test_there_is_a_driver_for_it_and_its_settings(name: str, system: str) -> No
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("system", ["debian-12", "debian-13"])
-def test_on_debian_its_operator_is_told_to_lock_a_driver_and_nothing_else(name: str, system: str) -> None:
+def test_on_debian_the_message_suggests_only_to_lock_a_driver(name: str, system: str) -> None:
     one = ALL[name]
     (reason,) = refusal_reasons(one, driverless_host(system, *(card.pci_ids[0] for card in one.cards)))
     assert reason.startswith(f"no driver is locked for {system}")

@@ -120,7 +120,7 @@ def test_it_is_the_same_but_for_its_name_its_socket_and_where_it_reads() -> None
     assert (twin.unit, twin.unit_file) == ("rigwright_beside-chat.service", f"/run/systemd/system/{twin.unit}")
     assert f"BindsTo={job}\nAfter={job}\n" in twin.text
     back = twin.text.replace(
-        f"# whoever moves clients to it and away again must be there\nBindsTo={job}\nAfter={job}\n", ""
+        f"# the job that moves clients to it and back must be there\nBindsTo={job}\nAfter={job}\n", ""
     )
     leaves = [line for line in back.splitlines(keepends=True) if line.endswith("/chat/leave\n")]
     assert len(leaves) == 1

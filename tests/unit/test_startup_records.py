@@ -34,7 +34,7 @@ ONE = RIG.instances[0]
         {"key": InstanceKeyFile("600", 0, False, [])},
     ],
 )
-def test_a_start_from_something_else_is_told(changed: dict[str, object]) -> None:
+def test_a_start_from_something_else_is_reported(changed: dict[str, object]) -> None:
     test_serving.test_process_is_current(started(), WANTED.generation, ONE)
     with pytest.raises(Drift):
         test_serving.test_process_is_current(started(**changed), WANTED.generation, ONE)
@@ -49,7 +49,7 @@ def test_a_start_from_something_else_is_told(changed: dict[str, object]) -> None
         InstanceKeyFile("600", 0, True, ["/proc/7/environ"]),
     ],
 )
-def test_a_key_that_others_may_read_is_told(key: InstanceKeyFile) -> None:
+def test_a_key_that_others_may_read_is_reported(key: InstanceKeyFile) -> None:
     test_serving.test_key_is_secret(started(), ONE)
     with pytest.raises(Drift):
         test_serving.test_key_is_secret(started(key=key), ONE)

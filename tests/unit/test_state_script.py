@@ -96,7 +96,7 @@ def test_on_a_blank_host_nothing_is_found(host: HostFolder) -> None:
     assert host.read_state() == serving_state.ObservedServing()
 
 
-def test_links_and_files_of_ours_are_told_from_what_is_not(host: HostFolder) -> None:
+def test_links_and_files_of_ours_are_distinguished_from_what_is_not(host: HostFolder) -> None:
     ours = f"{host.config}/current/units/{CHAT}"
     (host.units / CHAT).symlink_to(ours)
     (host.units / "rigwright-old.service").write_text(OWNED_HEADER + "\n[Unit]\n")

@@ -241,7 +241,7 @@ def test_a_warning_or_a_lost_card_hides_no_other_card(tmp_path: Path, status: in
     assert (report.all("gpu"), report.all("smi_failed")) == ([row], [])
 
 
-def test_a_mount_with_an_odd_name_is_none_to_suggest() -> None:
+def test_a_mount_with_an_odd_name_is_not_suggested() -> None:
     rows = [("disk", "/dev/sdb1", "ext4", "rw", "9", "8", f"/data{odd}") for odd in ("", "\nuid\t7", "\x1b[2J", " b")]
     found = parse_survey(channel_lines_of([*records(SYSTEM), *rows]))
     assert [disk.mount for disk in found.disks] == ["/data"]

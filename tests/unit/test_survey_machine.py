@@ -76,7 +76,7 @@ def test_what_has_become_of_packages_files_is_said(root: Path, write: WriteFile)
         ("/usr/bin/nvidia-smi", "has another content"),
         ("/usr/lib/libcuda.so.1", "is a link to /opt/libcuda.so.1"),
         ("/usr/src/nvidia-1/dkms.conf", "is missing"),
-        ("/usr/bin/bash", "runs as its owner, whoever starts it"),
+        ("/usr/bin/bash", "runs as its owner for every user"),
     }
 
 
@@ -98,7 +98,7 @@ def test_a_change_that_keeps_size_and_time_is_seen(root: Path) -> None:
         (0o644, "cannot be run"),
     ],
 )
-def test_modes_that_are_in_the_way_or_too_wide_are_said(write: WriteFile, mode: int, said: str) -> None:
+def test_modes_that_are_in_the_way_or_too_wide_are_reported(write: WriteFile, mode: int, said: str) -> None:
     seen = write("usr/bin/nvidia-smi", "", mode).stat()
     made = os.stat_result((seen.st_mode, *seen[1:4], 0, 0, *seen[6:10]))
     assert package_file_changes.wrong("/usr/bin/nvidia-smi", made, strict=True).startswith(said)

@@ -44,7 +44,7 @@ def overlay(tmp_path: Path) -> OverlayFolder:
     return OverlayFolder(tmp_path)
 
 
-def test_layers_that_are_shown_are_told_in_their_order(overlay: OverlayFolder) -> None:
+def test_layers_that_are_shown_are_reported_in_their_order(overlay: OverlayFolder) -> None:
     assert overlay.shown_path() == overlay.layers
 
 

@@ -131,12 +131,12 @@ def test_what_is_harmless_hides_nothing_by_its_number() -> None:
         units.few(["x"] * (units.MANY + 1))
 
 
-def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:
+def test_a_secret_that_goes_while_it_is_looked_at_does_not_count(tmp_path: Path) -> None:
     with patch("os.walk", return_value=[(str(tmp_path), [], ["gone.key"])]):
         assert frontend_services.loose(str(tmp_path)) == []
 
 
-def test_a_log_that_others_read_or_write_is_told(tmp_path: Path) -> None:
+def test_a_log_that_others_read_or_write_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     log.touch()
     log.chmod(0o640)

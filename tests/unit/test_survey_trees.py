@@ -136,7 +136,7 @@ def test_what_was_added_is_seen_whatever_it_is_called(host: TreesHost, name: str
     assert (found.what, found.path.startswith("bin/")) == ("added", True)
 
 
-def test_the_first_of_many_are_told_and_all_are_counted(host: TreesHost) -> None:
+def test_the_first_of_many_are_reported_and_all_are_counted(host: TreesHost) -> None:
     for number in range(100):
         (host.engine_tree / f"more{number}").touch()
     (host.engine_tree / "bin/server").write_text("x")
@@ -144,7 +144,7 @@ def test_the_first_of_many_are_told_and_all_are_counted(host: TreesHost) -> None
     assert (tree.count, len(tree.changes), {one.what for one in tree.changes}) == (101, 9, {"added", "other"})
 
 
-def test_a_link_in_the_place_of_a_tree_is_none(host: TreesHost) -> None:
+def test_a_link_in_the_place_of_a_tree_does_not_count(host: TreesHost) -> None:
     host.engine_tree.rename(host.root / "away")
     host.engine_tree.symlink_to(host.root / "away")
     found = survey_trees(host)
@@ -171,7 +171,7 @@ def test_without_a_record_of_roots_the_state_is_unknown(
     assert tree.unrecorded.startswith(said)
 
 
-def test_a_record_that_is_none_is_no_answer(host: TreesHost) -> None:
+def test_a_record_that_is_invalid_is_no_answer(host: TreesHost) -> None:
     host.record_path(host.engine_tree).write_text("[]")
     digest = trees.hashed(str(host.record_path(host.engine_tree)))
     host.ledger.write_text(f"record {host.record_path(host.engine_tree).name} {digest}\n")

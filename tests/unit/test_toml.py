@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_refused_with_file_and_key(tmp_path: Path, conten
         ),
     ],
 )
-def test_a_mistake_is_said_in_tomls_words(tmp_path: Path, content: str, said: str) -> None:
+def test_a_mistake_is_reported_in_tomls_words(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "x.toml"
     path.write_text(content)
     with pytest.raises(Invalid) as caught:

@@ -175,7 +175,7 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "an engine without a record": (lambda a: tree_row(a, ENGINE).update(unrecorded="no record of it"), {"L02"}),
     "no engine": (lambda a: tree_row(a, ENGINE).update(there=False, marker=""), {"L01", "L02"}),
     "an engine of other options": (lambda a: tree_row(a, ENGINE).update(marker='{"inputs": {"x": 1}}'), {"L01"}),
-    "a marker that is none": (lambda a: tree_row(a, ENGINE).update(marker="[" * 9000), {"L01"}),
+    "a marker that is invalid": (lambda a: tree_row(a, ENGINE).update(marker="[" * 9000), {"L01"}),
     "an engine that does not start": (
         lambda a: a["programs"].update({f"version of {MADE.name}": {"status": 127, "text": "version: 1 (0123456)"}}),
         {"L03"},
@@ -276,7 +276,7 @@ def test_what_has_no_answer_is_red(section: str) -> None:
     assert reds(found)
 
 
-def test_when_it_was_changed_is_said() -> None:
+def test_when_it_was_changed_is_reported() -> None:
     found = answers()
     tree_row(found, ENGINE).update(change("other"))
     assert "since 2026-11-23 03:10 UTC" in str(reds(found)["L02"])

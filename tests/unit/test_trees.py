@@ -278,7 +278,7 @@ def test_what_serves_once_changes_nothing(host: TreesHost) -> None:
 
 
 @pytest.mark.parametrize("forged", ["record", "ledger"])
-def test_a_record_that_the_ledger_does_not_know_is_none(host: TreesHost, forged: str) -> None:
+def test_a_record_that_the_ledger_does_not_know_does_not_count(host: TreesHost, forged: str) -> None:
     record = host.record_path(host.engine_tree)
     if forged == "record":
         (host.engine_tree / "bin/liba.so.1").chmod(0o755)
@@ -346,7 +346,7 @@ def test_what_the_job_has_hashed_is_not_read_again(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="what root has written is believed, and nobody else's")
 @pytest.mark.parametrize("what", ["bytes", "somebody's", "anybody may write it", "a link", "cut", "a lie"])
-def test_a_file_that_has_changed_since_is_read_and_words_of_others_are_none(
+def test_a_changed_file_is_read_and_words_of_others_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     host = make_trees_host(tmp_path / "host", monkeypatch)

@@ -127,7 +127,7 @@ def test_the_list_names_what_is_blocked() -> None:
     assert all(name in done.stdout for name in CATALOG.variants)
 
 
-def test_programs_are_told_all_of_it() -> None:
+def test_programs_get_all_of_it() -> None:
     told: Any = json.loads(run("--json").stdout)
     by_name = {row["variant"]: row for row in told["variants"]}
     assert by_name.keys() == CATALOG.variants.keys() - UNADDRESSED

@@ -97,7 +97,7 @@ def test_options_that_do_not_go_together_are_refused_before_connecting(
         (["--need", "throughput", "--workload", "agents", "--cards", "1"], "for these cards: llamacpp/default"),
     ],
 )
-def test_a_need_that_nothing_answers_is_said_and_nothing_is_written(
+def test_a_need_that_nothing_answers_is_reported_and_nothing_is_written(
     init: Init, box: OperatorFolder, options: list[str], said: str
 ) -> None:
     done = init("root@box", *options)

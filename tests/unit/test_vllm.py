@@ -263,7 +263,7 @@ def test_a_browser_may_ask_which_origins_are_allowed(door: launcher.Door) -> Non
     assert status(door, "/v1/chat/completions", method="OPTIONS") == 200
 
 
-def test_an_empty_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_key_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("\n")
     monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
     with pytest.raises(SystemExit, match="contains no key"):
@@ -328,7 +328,7 @@ def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
     ]
 
 
-def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_told_beforehand() -> None:
+def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_reported_beforehand() -> None:
     big = sample_artefact(name="big", size=20 * 1024**3)
     one = vllm_instance(
         parts=(ModelPart("model", (*checkpoint_rows(), big, checkpoint_row("own.py"))),), trust_remote_code=True

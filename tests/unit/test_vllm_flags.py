@@ -136,7 +136,7 @@ def test_each_version_has_its_own_options() -> None:
     assert "is not an option of vLLM 0.20.2" in find_option_problems(OLD, flags)["fingerprint-mode"]
 
 
-def test_an_option_is_said_once_and_not_by_flags_where_a_key_says_it() -> None:
+def test_an_option_of_a_key_is_refused_in_flags() -> None:
     found = find_option_problems(
         NEW, {"enforce-eager": True, "no-enforce-eager": True, "tensor-parallel-size": 2, "port": 80}, OWN
     )

@@ -298,7 +298,7 @@ def test_many_bytes_are_read_at_once(place: WeightCheckHost, monkeypatch: pytest
     assert place.red() == {}
 
 
-def test_a_disk_that_does_not_answer_is_said(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_answer_is_reported(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(path: Path) -> None:
 
         signal.raise_signal(signal.SIGALRM)

@@ -44,7 +44,7 @@ def test_a_verified_file_is_known_and_one_that_was_touched_is_not(host: WeightHo
     assert not is_verified(host, file)
 
 
-def test_an_empty_record_is_none(host: WeightHost) -> None:
+def test_an_empty_record_does_not_count(host: WeightHost) -> None:
     file = host.add_fetched_file(HUB)
     (host.records / records.record_name(file)).write_text("")
     assert not is_verified(host, file)
@@ -64,7 +64,7 @@ def test_a_name_with_a_line_break_is_left_out(host: WeightHost) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\\nb", "a\\0b", "%s", "-n", "$(id)", "a;b", "\u00e9"])
-def test_a_name_is_told_as_it_is(host: WeightHost, name: str) -> None:
+def test_a_name_is_reported_as_it_is(host: WeightHost, name: str) -> None:
     file = host.add_fetched_file(f"org/name/{COMMIT}/{name}")
     assert is_verified(host, file)
 

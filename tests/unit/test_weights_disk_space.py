@@ -65,7 +65,7 @@ def fill(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("python", ["client", ""], ids=["client", "plain"])
-def test_a_disk_that_fills_up_on_the_way_is_said_once_and_the_next_run_goes_on(
+def test_a_disk_that_fills_up_on_the_way_is_reported_once_and_the_next_run_goes_on(
     small_disk: WeightsFixture, python: str
 ) -> None:
     host = small_disk

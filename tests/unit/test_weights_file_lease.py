@@ -117,7 +117,7 @@ def test_a_copy_of_a_wrong_file_leaves_it_as_it_was(host: WeightsFixture) -> Non
 
 
 @pytest.mark.usefixtures("without_leases")
-def test_without_room_for_a_copy_it_is_said(
+def test_without_room_for_a_copy_it_is_reported(
     host: WeightsFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hold, "CLONE", 0)

@@ -145,7 +145,7 @@ def test_a_server_that_sends_nothing_more_is_given_up_and_what_came_is_kept(host
 
 
 @pytest.mark.parametrize("by", [1000, -1000])
-def test_a_length_that_is_a_lie_ends_well_once_the_truth_is_told(host: WeightsFixture, by: int) -> None:
+def test_a_wrong_length_ends_well_once_it_is_corrected(host: WeightsFixture, by: int) -> None:
     def lie(handler: FileServerHandler, start: int) -> None:
         handler.send_head(200, len(CONTENT) + by)
         handler.wfile.write(CONTENT)
@@ -178,7 +178,7 @@ def test_an_answer_that_passes_is_tried_again(host: WeightsFixture, code: int) -
     assert host.is_fetched(wanted_file())
 
 
-def test_without_any_source_that_has_it_each_one_s_reason_is_said(host: WeightsFixture) -> None:
+def test_without_any_source_that_has_it_each_one_s_reason_is_reported(host: WeightsFixture) -> None:
     done = host.fetch_file(host.server.serve("a", error_status(404)), host.server.serve("b", complete_file(WRONG)))
     assert done.returncode == 1
     (line,) = [

@@ -152,7 +152,7 @@ def test_a_file_that_the_index_has_with_another_hash_is_not_fetched(host: Weight
 
 
 @pytest.mark.parametrize("said", ["x\n==> note: all is well", "0" * 63, 7, ["0" * 64], {}])
-def test_a_hash_that_is_none_is_as_if_nothing_was_said(host: WeightsFixture, said: Any) -> None:
+def test_an_invalid_hash_counts_as_missing(host: WeightsFixture, said: Any) -> None:
     rows = [{"filename": NAME, "url": f"../../{PLACE}", "hashes": {"sha256": said}}]
     done = host.run_fetch({wheel(): index(host, page(files=rows))})
     assert done.returncode == 0, done.stdout

@@ -74,7 +74,7 @@ def test_foreign_files_stay(host: WeightsFixture) -> None:
     assert host.run_fetch({one: []}).returncode == 0
     done = dropped(host, one)
     assert done.returncode == 0, done.stdout
-    assert "stays, for it was placed there by somebody" in done.stdout
+    assert "stays, for another user placed it there" in done.stdout
     assert host.is_fetched(one)
 
 

@@ -163,7 +163,7 @@ def test_a_peer_s_clock_does_not_matter(host: WeightsFixture) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"files": 3}', b'{"files": [3, {}]}', b'{"files": [{"behind": 3}]}', b"\xff"], ids=repr
 )
-def test_a_progress_file_that_makes_no_sense_is_none(host: WeightsFixture, body: bytes) -> None:
+def test_a_progress_file_that_makes_no_sense_does_not_count(host: WeightsFixture, body: bytes) -> None:
     host.server.serve(PROGRESS, complete_file(body))
     done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert done.returncode == 0, done.stdout

@@ -115,7 +115,7 @@ def test_a_record_is_a_line_of_stat_and_the_path(folder: Path, root: Path) -> No
     assert (folder / "deep" / record.name).is_file()
 
 
-def test_a_half_written_record_is_none_and_does_not_stay_in_the_way(folder: Path, root: Path) -> None:
+def test_a_half_written_record_does_not_count_and_does_not_stay(folder: Path, root: Path) -> None:
     file = write_record(root)
     folder.mkdir()
     (folder / f"{records.record_name(file)}.new").write_text("7 17")

@@ -66,10 +66,10 @@ def test_a_token_that_ends_before_a_blob_does_is_asked_for_anew(host: WeightsFix
     ("challenge", "text"),
     [
         ("Basic realm=x", "asks for user and password: name a file with them among the registries"),
-        ("Negotiate", "asks for what nobody here can show"),
+        ("Negotiate", "asks for credentials of an unknown kind"),
         ('Bearer realm="ftp://example.org/token"', "it leads to an invalid address"),
         ('Bearer realm="http://10.255.0.1/token"', "an address that is not public"),
-        ('Bearer service="x"', "asks for what nobody here can show"),
+        ('Bearer service="x"', "asks for credentials of an unknown kind"),
     ],
 )
 def test_a_registry_that_refuses_all_clients_is_reported(host: WeightsFixture, challenge: str, text: str) -> None:
@@ -81,7 +81,7 @@ def test_a_registry_that_refuses_all_clients_is_reported(host: WeightsFixture, c
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"token": 5}', b'{"token": "a\\nb"}', b"[" * 100_000])
-def test_a_token_server_that_gives_none_is_told(host: WeightsFixture, answer: bytes) -> None:
+def test_a_token_server_that_gives_none_is_reported(host: WeightsFixture, answer: bytes) -> None:
     registry = LoopbackRegistry(host.server, guarded=True)
     registry.push_image(IMAGE, "v1")
     place = next(path for path in host.server.answers if path.startswith("token"))

@@ -62,7 +62,7 @@ def wrong(path: str, seen: os.stat_result, strict: bool) -> str:
     """The faults of a file's owner and permissions, in words."""
     mode = stat.S_IMODE(seen.st_mode)
     if seen.st_mode & stat.S_ISUID and not SETUID.fullmatch(path):
-        return "runs as its owner, whoever starts it"
+        return "runs as its owner for every user"
     if strict and seen.st_uid != 0:
         return f"belongs to user {seen.st_uid}"
     if mode & 0o002 or (mode & 0o020 and seen.st_gid != 0):

@@ -42,7 +42,7 @@ def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
     found = [] if program.startswith(places) else [f"its program is {program}"]
     maps = common.entire(f"{PROC}/{pid}/maps", MAPS)
     if maps is None:
-        found.append("its map is too long: nobody knows what it has mapped")
+        found.append("its map is too long: its mappings are unknown")
     rows = [line.split(maxsplit=5) for line in common.lines(maps or "")]
     mapped = {row[5] for row in rows if len(row) == 6 and row[5].startswith("/") and MODULES.search(row[5])}
     found += [f"it has mapped {path}" for path in sorted(mapped) if not path.startswith(places)]

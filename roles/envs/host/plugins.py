@@ -231,7 +231,7 @@ def inspect_wheel(wheel: Path, wanted: Mapping[str, Any]) -> PluginWheel:
                 wrong.append(f"{escape_word(path)} would run in the place of a module's text")
         # pip takes what follows the last slash of a name
         wrong += [
-            f"its program {escape_word(one)} has a name that is none"
+            f"its program {escape_word(one)} has an invalid name"
             for one in sorted(commands)
             if not PROGRAM.fullmatch(one)
         ]

@@ -45,7 +45,7 @@ def drop_files(spec: FetchSpec) -> None:
         if ours:
             _remove_record(spec.records, file)
         else:
-            print_log_line(f"note: {path} stays, for it was placed there by somebody")
+            print_log_line(f"note: {path} stays, for another user placed it there")
         gone += _remove_empty_folders(spec.root, path.parent)
     _strike_ledger_lines(spec.ledger, frozenset(gone))
     print_log_line(f"==> {len(spec.files)} packages are gone")

@@ -117,7 +117,7 @@ class RegistryClient:
                 return RegistryAccess(login=self._read_login(source), until=time.monotonic() + FRESH)
             if scheme.lower() == "bearer" and "realm" in said:
                 return RegistryAccess(self._request_token(source, said), until=time.monotonic() + FRESH)
-            raise FetchRefused("it asks for what nobody here can show")
+            raise FetchRefused("it asks for credentials of an unknown kind")
         if not answer.status:
             more = ": if that is a network's own authority, name it as ca_file" if answer.exit == UNTRUSTED else ""
             raise FetchRefused(f"{answer.said}{more}")

@@ -68,7 +68,7 @@ def _decode_page(content_type: str, body: bytes) -> tuple[str, str]:
         said = strip_unprintable(kind) if content_type else "no type"
         raise FetchRefused(f"it answers with {said}, which is not a package index page")
     if charset not in CHARSETS:
-        raise FetchRefused(f"its page is in the character set {strip_unprintable(charset)}, which is none of an index")
+        raise FetchRefused(f"its page is in the character set {strip_unprintable(charset)}, which no index has")
     try:
         return kind, body.decode("utf-8" if kind == JSON else charset)
     except UnicodeDecodeError:

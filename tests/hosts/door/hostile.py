@@ -205,7 +205,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
         {400},
     ),
     "no model": (_line(CHAT, body=b'{"messages":[]}'), {400}),
-    "a model that is none": (_line(CHAT, body=json.dumps({"model": ["tiny"]}).encode()), {400}),
+    "a model that is invalid": (_line(CHAT, body=json.dumps({"model": ["tiny"]}).encode()), {400}),
     "an unknown model": (_line(CHAT, body=b'{"model":"other"}'), {404}),
     "a model of two lines": (_line(CHAT, body=b'{"model":"tiny\\r\\nX-Accel-Redirect: @serve"}'), {400, 404}),
     "a path that the model has not": (_line("POST /v1/embeddings HTTP/1.1"), {400, 404}),
