@@ -228,7 +228,7 @@ def test_a_blank_host_without_a_network_gets_docker_and_podman_from_a_bundle(
 @pytest.mark.all_only
 @single_release_mark("debian-13")
 @pytest.mark.parametrize("what", ["powered off", "controller killed"])
-def test_what_ends_in_the_middle_is_finished_by_the_next_run(box: ContainersBox, what: str) -> None:
+def test_a_run_cut_off_in_the_middle_is_finished_by_the_next(box: ContainersBox, what: str) -> None:
     box.declare_containers(**BOTH)
     box.interrupt(what, "==> installing container-toolkit", job="rw-job-container-toolkit")
     box.run_rig("deploy")

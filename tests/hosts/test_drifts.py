@@ -165,17 +165,17 @@ def test_drifts_of_a_box_that_is_watched(monitored_host: DriftHostPool, number: 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_that_serves(serving: DriftHostPool) -> None:
+def test_harmless_changes_of_a_serving_box(serving: DriftHostPool) -> None:
     serving.unminded("serving")
 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_with_cards(cards: DriftHostPool) -> None:
+def test_harmless_changes_of_a_box_with_cards(cards: DriftHostPool) -> None:
     cards.unminded("cards")
 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_with_containers(containers: DriftHostPool) -> None:
+def test_harmless_changes_of_a_box_with_containers(containers: DriftHostPool) -> None:
     containers.unminded("containers")

@@ -86,7 +86,7 @@ def test_each_drift_is_seen(lab: ThrowawayLab, boot: BootHost, env_servers: Envi
 
 
 @pytest.mark.all_only
-def test_what_is_not_locked_never_gets_there(
+def test_unlocked_files_never_get_there(
     lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()

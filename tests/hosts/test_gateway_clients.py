@@ -132,7 +132,7 @@ def test_programs_without_a_library_are_answered(box: GatewayBox) -> None:
 
 
 @pytest.mark.parametrize("sent", [pytest.param(sent, id=name) for name, sent in REQUESTS.items()])
-def test_what_programs_send_is_answered_as_they_read_it(box: GatewayBox, sent: RecordedClientRequest) -> None:
+def test_requests_of_programs_are_answered_as_they_read_it(box: GatewayBox, sent: RecordedClientRequest) -> None:
     with requests.Session() as session:
         session.headers.clear()
         reply = session.request(sent.method, box.url(sent.path), headers=sent.headers, json=sent.body, timeout=60)
@@ -210,7 +210,7 @@ def test_anthropics_protocol_reaches_either_engine(box: GatewayBox, model: str, 
 
 
 @pytest.mark.parametrize("path", ["rerank", "embeddings"])
-def test_what_an_engine_has_not_is_refused_by_name(box: GatewayBox, path: str) -> None:
+def test_missing_options_of_an_engine_are_refused_by_name(box: GatewayBox, path: str) -> None:
     for model in ("gpt-4o", "qwen3"):
         reply = requests.post(box.url(path), json={"model": model, "query": "q", "documents": ["d"]}, timeout=10)
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "path_not_found")

@@ -23,9 +23,7 @@ def mounted(host: LabHost) -> list[str]:
 
 
 @on_both
-def test_what_a_gateway_writes_fills_nothing_that_is_the_hosts(
-    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
-) -> None:
+def test_files_of_a_gateway_fill_no_disk_of_the_host(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     box = GatewayBox(lab, converged, tmp_path)
     inventory = box.write_gateway_inventory({"chat": DEMO})
     assert run_deploy(inventory).status == 0

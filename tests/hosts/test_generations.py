@@ -134,7 +134,7 @@ def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: ThrowawayLab, converg
 
 
 @pytest.mark.all_only
-def test_what_a_kept_generation_needs_stays_and_the_rest_goes(
+def test_needs_of_a_kept_generation_stay_and_the_rest_goes(
     lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     def turn(number: int) -> Path:

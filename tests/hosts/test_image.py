@@ -102,7 +102,7 @@ DRIFTS = {
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("what", DRIFTS)
-def test_what_is_changed_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
+def test_a_change_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
     do, wanted, undo = DRIFTS[what]
     box.host.run(do)
     assert red_checks(inventory) >= SHARED_DISK_CHECKS | wanted
@@ -124,7 +124,7 @@ SAID = {
 
 
 @pytest.mark.all_only
-def test_what_the_host_says_of_all_containers_has_no_say_in_it(box: ImageBox, inventory: Path, release: str) -> None:
+def test_the_hosts_settings_of_all_containers_have_no_effect(box: ImageBox, inventory: Path, release: str) -> None:
     for path, text in SAID.items():
         aside = f"mkdir -p $(dirname {path}); [ ! -e {path} ] || mv {path} {path}.aside"
         box.host.run(f"{aside}; printf '%s\\n' {shlex.quote(text)} > {path}")

@@ -101,7 +101,7 @@ DRIFTS = {
 
 
 @pytest.mark.parametrize("what", DRIFTS)
-def test_what_is_changed_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
+def test_a_change_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
     do, wanted, undo = DRIFTS[what]
     box.host.run(do)
     assert red_checks(inventory) >= SHARED_DISK_CHECKS | wanted

@@ -85,7 +85,7 @@ def test_a_deploy_that_is_cut_off_at_each_operation_is_finished_by_the_next_and_
     assert red_checks(rigs[now]) == set()
 
 
-def test_what_a_power_cut_leaves_of_one_lock_goes_with_the_next(
+def test_remains_of_a_lock_after_a_power_cut_go_with_the_next(
     lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()

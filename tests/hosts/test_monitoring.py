@@ -146,9 +146,7 @@ def keeps_the_token(host: LabHost, told: AlertWebhook) -> None:
 
 
 @pytest.mark.all_only
-def test_what_is_silent_is_known_and_what_is_not_declared_any_more_goes(
-    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
-) -> None:
+def test_silent_targets_are_known_and_undeclared_ones_go(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
     with serve_webhook(lab.gateway) as told:
         inventory = write_inventory(tmp_path, lab, converged, **host_entry(lab, converged, told))

@@ -79,7 +79,7 @@ def red(box: DriverBox) -> set[str]:
 
 @pytest.mark.all_only
 @single_release_mark("debian-13")
-def test_what_is_not_the_locked_driver_is_refused(
+def test_another_driver_than_the_locked_one_is_refused(
     undriven: DriverBox, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     box, old = undriven, OLD[undriven.system]
@@ -100,7 +100,7 @@ def test_what_is_not_the_locked_driver_is_refused(
 
 @pytest.mark.all_only
 @single_release_mark("debian-13")
-def test_what_is_another_driver_or_in_its_way_is_refused(
+def test_another_driver_or_an_obstacle_is_refused(
     undriven: DriverBox, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     box, old = undriven, OLD[undriven.system]

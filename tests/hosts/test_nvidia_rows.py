@@ -153,7 +153,7 @@ def test_nvidias_newer_packages_for_ubuntu_have_no_branch_in_their_names_and_are
 
 @pytest.mark.all_only
 @on("ubuntu-24.04")
-def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_box_runs_nvidias_own(up: Boot) -> None:
+def test_conflicting_packages_are_refused_untouched_and_a_mixed_box_then_runs_nvidias_own(up: Boot) -> None:
     box = up("ubuntu-24.04", C2080, C5090)
     box.publish(LTS)
     box.declare(source="nvidia")

@@ -98,7 +98,7 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
 
 
 @pytest.mark.all_only
-def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: LabHost, inventory: Path) -> None:
+def test_capabilities_are_asked_at_its_socket_and_leave_nothing(converged: LabHost, inventory: Path) -> None:
     before = converged.run("systemctl show -P InvocationID rigwright-chat")
     done = run_rigwright("check", "--serving", str(inventory), "--json")
     (host,) = json.loads(done.stdout)["hosts"]
@@ -119,7 +119,7 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Lab
 
 
 @pytest.mark.all_only
-def test_what_it_bears_is_seen_under_the_deploy_lock(converged: LabHost, inventory: Path) -> None:
+def test_stress_tests_run_under_the_deploy_lock(converged: LabHost, inventory: Path) -> None:
     done = run_rigwright("bench", "stress", str(inventory), "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     found = {check["check"]: check for check in one["checks"]}

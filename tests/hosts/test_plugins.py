@@ -152,7 +152,7 @@ SAID = {
 
 
 @pytest.mark.all_only
-def test_what_is_no_plugin_of_its_description_never_gets_there(
+def test_a_plugin_unlike_its_description_never_gets_there(
     lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()

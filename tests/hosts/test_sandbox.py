@@ -96,7 +96,7 @@ def test_clients_wait_at_the_port_while_no_engine_is_behind_it(converged: LabHos
     assert main_pid(converged, CARRIER) == carrier
 
 
-def test_what_an_instance_writes_fills_nothing_that_is_the_hosts(converged: LabHost, inventory: Path) -> None:
+def test_files_of_an_instance_fill_no_disk_of_the_host(converged: LabHost, inventory: Path) -> None:
     """A full /run keeps systemd from reading units and from starting jobs, and so every deploy away."""
     folder = str(Path(SOCKET).parent)
     theirs = "setpriv --reuid=rigwright-chat --regid=rigwright-chat --clear-groups --no-new-privs"

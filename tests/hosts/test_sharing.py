@@ -111,9 +111,7 @@ def test_an_nginx_that_was_there_before_us_goes_on(lab: ThrowawayLab, converged:
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_what_stands_in_the_way_is_refused_before_anything_is_done(
-    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
-) -> None:
+def test_obstacles_are_refused_before_anything_is_done(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     converged.run("systemd-run -q --unit=foreign --socket-property=ListenStream=8090 true")
     run = run_deploy(write_share_inventory(tmp_path, lab, converged, address="192.0.2.1"))
     assert run.status == 1

@@ -47,7 +47,7 @@ def test_it_is_where_its_instance_is(converged: LabHost, inventory: Path) -> Non
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_it_runs_ends_with_it_however_that_ends(converged: LabHost, inventory: Path, end: signal.Signals) -> None:
+def test_its_processes_end_with_it_after_any_end(converged: LabHost, inventory: Path, end: signal.Signals) -> None:
     command = words(inventory, "sh", "-c", "echo begun; sleep 1000")
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout

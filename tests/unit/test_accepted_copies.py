@@ -35,7 +35,7 @@ def accept(asked: dict[str, Any], serial: int, values: dict[str, str] | None = N
     return told
 
 
-def test_what_is_accepted_is_what_was_shown_and_newer(root: Path) -> None:
+def test_shown_and_newer_entries_are_accepted(root: Path) -> None:
     write(root, "etc/cron.d/job")
     asked = question(root, "/etc/cron.d/**")
     assert accept(asked, 2) == {"serial": 2, "digest": "d", "changed": [], "copies": 1}

@@ -223,7 +223,7 @@ def test_an_unknown_process_is_only_restarted_where_there_is_no_other_instance()
     assert order(converged_state(alone, processes=unknown), alone) == ((), (CHAT,))
 
 
-def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_says_now() -> None:
+def test_holdings_of_a_process_follow_from_its_start_and_not_from_its_unit_now() -> None:
     """Its unit was changed on the host since: on the disk it has card 1, in its process card 0."""
     before, after = cards_of("chat", 0), cards_of("chat", 1)
     host = converged_state(
@@ -244,7 +244,7 @@ def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_
     assert order(host, target_generation(both)) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
-def test_what_is_given_back_is_what_was_held_and_not_what_comes_after() -> None:
+def test_the_held_memory_is_given_back_and_not_the_next_ones() -> None:
     before, after = cards_of("chat", 0), cards_of("chat", 1)
     assert way(converged_state(before), after) == Activation((), (CHAT,), (), (before.units[0].unit_state,))
 

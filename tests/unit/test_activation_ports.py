@@ -134,7 +134,7 @@ PROCESSES = [
 
 @pytest.mark.parametrize("aim", [AIM, SWAPPED], ids=["as it is", "swapped"])
 @pytest.mark.parametrize("engine", [CHAT, CODE])
-def test_what_carries_a_port_that_stays_held_is_never_stopped(aim: Generation, engine: str) -> None:
+def test_the_service_of_a_held_port_is_never_stopped(aim: Generation, engine: str) -> None:
     """A client that connects in the meantime would have it started again, and it must not be waited for."""
     for one, other in product(PROCESSES, [RIGHT[engine], DOWN, replace(RIGHT[engine], started_from=NOBODY_KNOWS)]):
         found = converged_state(AIM, processes={**RIGHT, PORT: one, engine: other})

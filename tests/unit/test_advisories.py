@@ -347,7 +347,7 @@ def test_a_driver_that_is_not_locked_has_no_version(fleet: dict[str, PredicateSc
     assert [one for one in gaps if one.what == "NVIDIA driver"]
 
 
-def test_what_an_image_sets_itself_is_unknown(fleet: dict[str, PredicateScene], scene: PredicateScene) -> None:
+def test_an_images_own_settings_are_unknown(fleet: dict[str, PredicateScene], scene: PredicateScene) -> None:
     name = scene.rig.instances[0].name
     container: Any = SimpleNamespace(command=scene.services[name].command, environment={}, by="podman")
     contained = replace(scene, services={name: replace(scene.services[name], container=container)})

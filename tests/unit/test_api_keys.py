@@ -34,7 +34,7 @@ def test_a_key_is_the_only_line_of_its_file(tmp_path: Path, end: str) -> None:
         KEY.encode() + b"\xff",
     ],
 )
-def test_what_cannot_go_into_a_header_is_no_key_and_is_not_repeated(tmp_path: Path, content: bytes) -> None:
+def test_text_unfit_for_a_header_is_no_key_and_is_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"contains no key|cannot be read") as caught:
@@ -48,7 +48,7 @@ def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> No
             api_keys.load_api_key(str(path))
 
 
-def test_what_would_never_end_is_no_file(tmp_path: Path) -> None:
+def test_an_endless_source_is_no_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (str(pipe), "/dev/zero"):

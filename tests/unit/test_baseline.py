@@ -88,7 +88,7 @@ def test_a_rate_that_was_not_accepted_is_not_compared() -> None:
         ({}, []),
     ],
 )
-def test_what_of_the_box_changed_is_named(changes: dict[str, object], said: list[str]) -> None:
+def test_changes_of_the_box_are_named(changes: dict[str, object], said: list[str]) -> None:
     assert list(FINGERPRINT.model_copy(update=changes).describe_changes(FINGERPRINT)) == said
 
 

@@ -105,7 +105,7 @@ def test_a_run_that_does_not_count_turns_nothing_red(box: Any, more: dict[str, o
     assert check_notes(box, two(now), [run(now, 50, boot="c", **more)]) == {"how": "measured 3 days ago"}
 
 
-def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
+def test_an_undecidable_case_is_left_out_with_the_reason(box: Any) -> None:
     now = print_of(box)
     for accepted, last, words in (
         ([], [], "no speed was measured: `rigwright bench speed`"),

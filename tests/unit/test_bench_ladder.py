@@ -149,7 +149,7 @@ def test_a_full_queue_is_no_failure_of_the_servers(load: Load) -> None:
     assert found.refused > GIVE_UP
 
 
-def test_what_comes_in_one_piece_has_its_first_token_when_it_is_over(load: Load) -> None:
+def test_an_answer_in_one_piece_has_its_first_token_at_its_end(load: Load) -> None:
     found = load(StandInChatEngine(first_s=0.05, gap_s=0.01, fault="one piece"), 1, 0.05)
     assert found.figures()["median_itl_ms"] == 0
     assert found.figures()["median_ttft_ms"] >= 100
@@ -166,7 +166,7 @@ def test_what_comes_in_one_piece_has_its_first_token_when_it_is_over(load: Load)
         '{"seconds": 1, "processor_s": 0, "requests": [{"first_s": "1", "gaps_s": [], "total_s": 1, "tokens": 1}]}',
     ],
 )
-def test_what_a_host_prints_is_held_to_its_shape(said: str) -> None:
+def test_output_of_a_host_must_have_its_shape(said: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(LoadResult).validate_json(said)
 
@@ -185,7 +185,7 @@ def loaded(tokens: int = 10, requests: int = 10, seconds: float = 10.0) -> LoadR
     return LoadResult.model_validate({"seconds": seconds, "processor_s": 1.0, "requests": [one] * requests})
 
 
-def test_what_an_engine_says_of_itself_is_told_at_its_most_and_what_it_counts_by_its_growth() -> None:
+def test_gauges_are_reported_at_their_highest_and_counters_by_their_growth() -> None:
     rows = ((1, 0, 0.1, 5), (8, 2, 0.7, 5), (4, 0, 0.2, 7))
     samples = [EngineMetrics(running=r, waiting=w, kv_used=kv, preemptions=p) for r, w, kv, p in rows]
     rung = LadderStep.from_load(8, loaded(), samples)
@@ -263,7 +263,7 @@ def test_where_a_ladder_saturates_and_what_limits_it(rungs, capacity, streams, l
     assert (found.streams, found.limit) == (streams, limit)
 
 
-def test_what_queues_is_said() -> None:
+def test_queued_requests_are_reported() -> None:
     rungs = [rung(4, 1), rung(8, 1, waiting=3.0), rung(16, 1)]
     assert describe_queues(rungs, 4) == [
         "8 streams on 4 slots: up to 3 requests wait, and that is in TTFT",

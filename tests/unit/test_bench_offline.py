@@ -141,7 +141,7 @@ def test_the_program_runs_vllms_own(tmp_path: Path, lacks: str) -> None:
         f"{SAID}{'[' * 100_000}",
     ],
 )
-def test_what_an_engine_says_is_figures_or_nothing(said: str) -> None:
+def test_metrics_of_an_engine_are_figures_or_nothing(said: str) -> None:
     with pytest.raises(MeasurementFailed, match="without figures"):
         parse_result("throughput", f"{said}\n\x1b[2J gone", SAID)
 
@@ -225,7 +225,9 @@ def test_it_is_not_stopped_without_consent(measuring: Measuring, host: OfflineBe
     assert "chat must stop for it" in done.output
 
 
-def test_what_has_no_room_is_refused_before_anything_is_stopped(measuring: Measuring, host: OfflineBenchHost) -> None:
+def test_a_variant_that_does_not_fit_is_refused_before_anything_is_stopped(
+    measuring: Measuring, host: OfflineBenchHost
+) -> None:
     done = measuring("throughput", "--stop", "--input-tokens=4090")
     assert (done.exit_code, host.told) == (2, [])
     assert "has room for 4096 tokens" in done.output

@@ -87,7 +87,7 @@ def test_a_socket_may_be_an_options_value(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.bare == [found.program, f"--uds={BARE_SOCKET}"]
 
 
-def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_of_the_bare_process_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
     one = sample_instance()
     found = Deployed(sample_rig(one), one, ENGINE)
     cache = one.cache_folder
@@ -158,7 +158,7 @@ def report() -> ServingReport:
     )
 
 
-def test_what_two_ways_share_is_on_both_sides_of_each_pair() -> None:
+def test_common_parts_of_two_ways_are_on_both_sides_of_each_pair() -> None:
     made = report()
     unit, port = made.pairs(1, "unit"), made.pairs(1, "port")
     assert unit.ratios == pytest.approx([1.0, 0.8, 1.0])
@@ -186,7 +186,7 @@ def test_the_table_has_each_way_beside_another() -> None:
     ]
 
 
-def test_what_the_port_costs_is_said_of_the_worst_number_of_streams() -> None:
+def test_the_cost_of_the_port_is_reported_of_the_worst_number_of_streams() -> None:
     # later with one stream, slower with four
     assert "at worst: TTFT +0.40 ms, tokens/s -20.0 %; goal" in _port(report())
 

@@ -216,7 +216,7 @@ def test_an_index_that_is_wrong_is_refused_with_a_line_a_mistake(folder, change,
     [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"schema": 1' + b"}" * 2],
     ids=["empty", "cut", "no text", "deep", "two ends"],
 )
-def test_what_is_no_json_is_refused_in_one_line(folder: Path, content: bytes) -> None:
+def test_invalid_json_is_refused_in_one_line(folder: Path, content: bytes) -> None:
     (folder / INDEX).write_bytes(content)
     assert refusal(folder) == [f"the bundle: is not JSON: {AGAIN}"]
 
@@ -256,7 +256,7 @@ def test_a_link_that_leads_nowhere_is_missing_and_one_to_the_file_is_the_file(fo
     assert refusal(folder) == [f"weights/small/1/small-q4.gguf: Too many levels of symbolic links: {AGAIN}"]
 
 
-def test_what_an_index_lists_is_known_without_its_files(folder: Path) -> None:
+def test_files_of_an_index_are_known_without_fetching_them(folder: Path) -> None:
     (folder / "sources/engine-1.0.tar.gz").unlink()
     assert bundle.listed_paths(folder) == set(FILES)
     text = (folder / INDEX).read_text()

@@ -82,7 +82,7 @@ def host(tmp_path: Path, archive_key: tuple[Path, Path]) -> BundleAptHost:
     return BundleAptHost(tmp_path / "host", archive_key[0])
 
 
-def test_what_the_distribution_has_signed_is_installed_from_every_archive(maker, archive, host):
+def test_signed_packages_are_installed_from_every_archive(maker, archive, host):
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites()
     made = maker.make_bundle()

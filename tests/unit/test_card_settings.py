@@ -283,7 +283,7 @@ def test_an_answer_that_is_invalid_is_no_card(host: CardSettingsHost) -> None:
 
 
 @pytest.mark.parametrize("record", [("unit", "x.service", "enabled", "active"), ("card", ONE), ("sysctl", "a b", "1")])
-def test_what_is_cut_short_or_of_another_type_is_refused(record: tuple[str, ...]) -> None:
+def test_a_short_text_or_one_of_another_type_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(record))
 

@@ -173,7 +173,7 @@ def test_a_later_folders_entry_replaces_a_whole_one_of_the_same_name(tmp_path: P
     assert load_catalog([second, first]).variants["llamacpp/two"].context == 8192
 
 
-def test_what_we_ship_is_whole() -> None:
+def test_shipped_files_are_complete() -> None:
     catalog = load_catalog([ROOT / "catalog"])
     assert {variant.engine for variant in catalog.variants.values()} <= set(catalog.engines)
     assert {variant.model for variant in catalog.variants.values()} <= set(catalog.models)
@@ -239,7 +239,7 @@ ENGINES = "allowed: plain"
         (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
     ],
 )
-def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path, text, said):
+def test_missing_or_misspelt_keys_are_reported_once_with_the_allowed_ones(tmp_path, text, said):
     (tmp_path / "b.toml").write_text(text)
     lines = refusal(tmp_path, CATALOG).splitlines()
     assert len(lines) == len(said)
@@ -285,7 +285,7 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["engines = 7", "[engines]\nplain = 7", '[variants]\n"a/b" = "x"', "variants = []"])
-def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+def test_an_invalid_table_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     (line,) = refusal(tmp_path, f"{text}\n").splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: {text.strip('[').partition(']')[0].partition(' ')[0]}")
     assert "must be a table of" in line

@@ -300,7 +300,7 @@ def test_hosts_that_are_all_out_of_reach_are_named(box: CheckRunFolder) -> None:
         pytest.param([], "import nothing_of_this_name\n", "nothing_of_this_name", marks=pytest.mark.all_only),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_anything_is_judged(box, options, own, said):
+def test_an_impossible_run_is_refused_before_anything_is_judged(box, options, own, said):
     if own:
         box.write_own_checks(own)
     ran = box.check(*options)

@@ -60,7 +60,7 @@ def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp
     assert {name: asked.count(name) for name in ("gpus", *SETTINGS)} == {"gpus": 1, "memory": 1}
 
 
-def test_what_only_a_managed_driver_can_be_asked_is_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_checks_of_a_managed_driver_are_skipped_with_the_reason(tmp_path: Path) -> None:
     found = lines(NvidiaFolderHost(tmp_path.resolve()).root, "yes")
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert {name for name, rest in skipped.items() if rest.endswith("(the driver is not managed)")} == MANAGED

@@ -124,7 +124,7 @@ class TwoSectionSurvey:
 LATER = "def look(asked):\n    return asked\n"
 
 
-def test_what_a_probe_finds_leads_to_further_questions_while_others_are_looked_for(sections) -> None:  # type: ignore[no-untyped-def]
+def test_findings_of_a_probe_lead_to_further_questions_during_the_first_ones(sections) -> None:  # type: ignore[no-untyped-def]
     sections(early=LATER, later=LATER)
     asking = TwoSectionSurvey("printf 'a %s\\n' \"$LANGUAGE\" b", early=["x" * 300_000])
     first, second = survey_program.parse_probe_line(asking.line) or ()
@@ -169,7 +169,7 @@ def test_a_probe_of_another_shape_leads_nowhere(answer: object) -> None:
         survey_program.parse_probe_line(MARK.encode() + base64.b64encode(zlib.compress(json.dumps(answer).encode())))
 
 
-def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None:  # type: ignore[no-untyped-def]
+def test_output_of_a_login_is_no_finding_of_a_probe(sections) -> None:  # type: ignore[no-untyped-def]
     sections(later=LATER)
     asking = TwoSectionSurvey("echo a")
     asking.end("")
@@ -180,7 +180,7 @@ def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None
 
 
 @pytest.mark.parametrize("section", list_sections("early"), ids=lambda section: section.name)
-def test_what_is_looked_for_beside_a_probe_needs_nothing_that_it_finds(section: Section[object]) -> None:
+def test_sections_that_run_during_a_probe_need_none_of_its_findings(section: Section[object]) -> None:
     made = sample_rig(sample_instance("chat"), sample_instance("mapped_code"))
     section.asks(SurveyScope(made, None))  # type: ignore[arg-type] # what the rig comes to is not known yet
 
@@ -274,7 +274,7 @@ TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {}
         ({}, "found none"),
     ],
 )
-def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
+def test_an_invalid_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
     with pytest.raises(Drift, match="expected an answer about told") as caught:
         SurveyAnswers({"told": answer}).read(TOLD)
     assert said in str(caught.value)
@@ -316,7 +316,7 @@ def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
     }
 
 
-def test_what_is_sent_has_all_that_its_modules_import() -> None:
+def test_the_sent_program_has_all_imports_of_its_modules() -> None:
     modules = {path.stem: path.read_text() for path in survey_program.HOST.glob("*.py")}
     for name in sorted({*modules} - {"main", "__init__", *survey_program.COMMON}):
         sent = {name, *survey_program.shared_modules(modules, [name])}

@@ -44,7 +44,7 @@ def test_everything_is_brought_and_the_rig_is_satisfied_with_it(maker: BundleFix
     assert parse_digest(read_out) == rig.digest
 
 
-def test_what_is_there_is_kept_and_a_byte_that_differs_is_fetched_again(maker: BundleFixture) -> None:
+def test_present_files_are_kept_and_a_changed_byte_is_fetched_again(maker: BundleFixture) -> None:
     first = maker.make_bundle()
     assert sorted(path.rpartition("/")[2] for path in maker.fetched_paths if "pool" not in path) == sorted(
         path.rpartition("/")[2] for path in FILES
@@ -240,7 +240,7 @@ def test_a_folder_that_is_read_only_is_one_line(maker: BundleFixture) -> None:
     assert done.stderr == f"Error: {maker.bundle_folder}/.lock: Read-only file system\n"
 
 
-def test_what_cannot_be_meant_is_said(maker: BundleFixture) -> None:
+def test_a_meaningless_option_is_reported(maker: BundleFixture) -> None:
     assert "name the hosts' system with --system" in maker.run_bundle(system="").stderr
     assert 'there is no system "debian-11"; did you mean "debian-1' in maker.run_bundle(system="debian-11").stderr
     maker.box.write("rig.py", "rigs = []\n")

@@ -110,7 +110,7 @@ def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayF
         (["rotate", "bob", "--keep", "9000d"], "must be such as 90m, 24h or 7d"),
     ],
 )
-def test_what_is_asked_wrongly_changes_nothing(keys: RunKeys, file: Path, words: list[str], said: str) -> None:
+def test_a_wrong_request_changes_nothing(keys: RunKeys, file: Path, words: list[str], said: str) -> None:
     done = keys(*words)
     assert done.exit_code in (1, 2)
     assert (done.stdout, file.exists(), said in done.stderr) == ("", False, True), done.stderr

@@ -203,7 +203,7 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
         (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(loading, words, said):
+def test_an_impossible_request_is_refused_before_any_other(loading, words, said):
     engine = StandInChatEngine()
     done = loading(engine, *words)
     assert done.exit_code == 2

@@ -41,7 +41,7 @@ def test_every_package_of_the_driver_is_locked_with_the_archives_key(drivers, dr
     assert drivers.archive.files.url not in drivers.lock_files["mine.lock.toml"]
 
 
-def test_what_is_locked_stays_and_is_not_asked_for_again(drivers: DriverLockFixture) -> None:
+def test_locked_rows_stay_and_are_not_resolved_again(drivers: DriverLockFixture) -> None:
     drivers.lock_lines()
     before = drivers.lock_files
     drivers.archive.files.asked.clear()
@@ -119,7 +119,7 @@ def test_a_key_that_has_expired_is_refused(drivers: DriverLockFixture) -> None:
         assert "8793F200.pub expired on 2020-01-02: a new key needs its fingerprint" in drivers.lock_error()
 
 
-def test_what_is_no_key_is_refused(drivers: DriverLockFixture, drivers_key: ArchiveSigner) -> None:
+def test_an_invalid_key_is_refused(drivers: DriverLockFixture, drivers_key: ArchiveSigner) -> None:
     for content, said in (
         (b"\x99\x01\x0d binary", "is not an ASCII-armoured OpenPGP key"),
         ((drivers_key.armoured * 2).encode(), "is not an ASCII-armoured OpenPGP key"),

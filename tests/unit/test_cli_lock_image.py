@@ -151,7 +151,7 @@ LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f
         (changed(more="x" * (4 << 20)), "answers with more than 4 MiB"),
     ],
 )
-def test_what_is_no_image_is_refused_in_one_sentence(world: ImageLockFixture, content: bytes, text: str) -> None:
+def test_an_invalid_image_is_refused_in_one_sentence(world: ImageLockFixture, content: bytes, text: str) -> None:
     world.files.serve("v2/", complete_file(b"{}"))
     world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", complete_file(content))
     done = world.lock()

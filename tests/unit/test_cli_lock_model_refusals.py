@@ -84,7 +84,7 @@ ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_what_goes_wrong_is_one_clear_sentence(world: HubLockFixture, case: str) -> None:
+def test_an_error_is_one_clear_sentence(world: HubLockFixture, case: str) -> None:
     change, text = ERRORS[case]
     change(world)
     assert world.lock_error() == f"cannot be locked: {text}"
@@ -153,7 +153,7 @@ def test_an_answer_that_is_no_list_of_files(world: HubLockFixture, files: Loopba
 
 
 @pytest.mark.parametrize(("sha", "hash_", "key"), [("main", "a" * 64, "commit"), ("a" * 40, "../x", "sha256")])
-def test_what_the_hub_says_is_not_believed_to_be_a_hash(world, files, sha, hash_, key):
+def test_the_hubs_header_does_not_count_as_a_hash(world, files, sha, hash_, key):
     listed = {"rfilename": "x.gguf", "lfs": {"sha256": hash_, "size": 1, "pointerSize": 1}}
     answer = json.dumps({"id": NAME, "sha": sha, "siblings": [listed]})
     files.serve("api/models/org/name/revision/main?blobs=true", complete_file(answer.encode()))

@@ -88,7 +88,7 @@ def test_one_that_follows_ends_with(box, host, script, signals, status, said):
     assert (following.returncode, errors) == (status, said)
 
 
-def test_what_a_line_betrays_is_said_once_beside_the_lines(box: OperatorFolder, host: StandInSshd) -> None:
+def test_the_cause_in_a_line_is_reported_once_with_the_lines(box: OperatorFolder, host: StandInSshd) -> None:
     line = "error: invalid argument: --mlock"
     # newest first, as journalctl --reverse
     serving(host, f"printf '%s\\n' 'all slots are idle' '{line}' '{line}'")

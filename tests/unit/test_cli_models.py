@@ -79,7 +79,7 @@ def test_a_host_without_models_says_so_and_one_that_is_gone_too(tmp_path: Path, 
     assert any(line.split() == ["box2", "none"] for line in done.output.splitlines())
 
 
-def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: WeightHost, models: Verb) -> None:
+def test_an_unneeded_model_is_removed_with_its_records(host: WeightHost, models: Verb) -> None:
     part = host.root / f"org/name/{OTHER}/sub/y.gguf.part"
     part.write_bytes(b"12345")
     with host.ledger.open("a") as ledger:
@@ -121,7 +121,7 @@ def test_it_asks_first(host: WeightHost, models: Verb, answer: str) -> None:
     ("asked", "who"),
     [(f"org/name@{COMMIT}", "on box1: chat, generation 1"), (f"small@{COMMIT}", "on box1: the inventory")],
 )
-def test_what_something_needs_stays(host: WeightHost, models: Verb, asked: str, who: str) -> None:
+def test_needed_files_stay(host: WeightHost, models: Verb, asked: str, who: str) -> None:
     done = models("--remove", asked, "--yes")
     assert done.exit_code == 1
     assert f"stays, because it is needed; {who}" in done.output
@@ -206,7 +206,7 @@ def test_a_file_that_was_gone_before_leaves_no_record(host: WeightHost, models: 
         ("../..@x", "no model"),
     ],
 )
-def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, said: str) -> None:
+def test_targets_that_no_host_has_are_reported(host: WeightHost, models: Verb, asked: str, said: str) -> None:
     done = models("--remove", asked, "--yes")
     assert done.exit_code == 1
     assert said in done.output
@@ -214,7 +214,7 @@ def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, sa
 
 
 @pytest.mark.parametrize("asked", ["org/name", "@", "a@b@c"])
-def test_what_names_no_model_is_refused_before_a_host_is_reached(asked, tmp_path, monkeypatch):
+def test_an_unknown_model_is_refused_before_a_host_is_reached(asked, tmp_path, monkeypatch):
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
     monkeypatch.setattr(verb, "connect_inventory", lambda *_: pytest.fail("a host was reached"))

@@ -202,7 +202,7 @@ def test_an_exception_on_one_host_is_reported_in_one_line(ground: LocalDeployFol
 
 
 @pytest.mark.parametrize("words", [["--limit", "box9"], ["--expect", "0" * 64], ["--expect", "x"], ["--nope"]])
-def test_what_is_refused_reaches_no_host(ground: LocalDeployFolder, words: list[str]) -> None:
+def test_refused_requests_reach_no_host(ground: LocalDeployFolder, words: list[str]) -> None:
     logins = ground.server.login_count
     done = ground.run("deploy", *words)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr

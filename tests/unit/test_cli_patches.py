@@ -51,7 +51,7 @@ def run_patches(box: Path, verb: str, *options: str) -> Result:
     return CliRunner().invoke(main, [*verb.split(), str(box / "rig.py"), *options])
 
 
-def test_what_each_engine_carries_why_and_until_when(box: Path) -> None:
+def test_patches_of_each_engine_with_reason_and_end(box: Path) -> None:
     done = run_patches(box, "show patches")
     assert done.exit_code == 0, done.output
     _, row = done.stdout.splitlines()
@@ -66,7 +66,7 @@ def test_all_there_are(box: Path) -> None:
     assert (found["other"]["engine"], found["other"]["verdict"]) == ("", "impossible")
 
 
-def test_what_another_rig_carries_is_not_said_to_be_carried_by_none(box: Path) -> None:
+def test_a_patch_of_another_rig_is_not_called_unused(box: Path) -> None:
     more = INVENTORY.replace('{"box":', '{"plain": {"ssh_hostname": "192.0.2.7"}, "box":')
     (box / "rig.py").write_text(more)
     said = run_patches(box, "show patches", "--all", "--limit", "plain", "--json").stdout

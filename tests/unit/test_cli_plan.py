@@ -141,7 +141,7 @@ def test_an_instance_that_is_interrupted_is_reported_by_what_and_for_how_long(mo
 
 
 @pytest.mark.parametrize(("recorded", "changed"), [("a" * 64, False), ("b" * 64, True)])
-def test_what_changed_since_a_deploy_verified_it_is_named(
+def test_changes_since_the_verification_of_a_deploy_are_named(
     monkeypatch: pytest.MonkeyPatch, recorded: str, changed: bool
 ) -> None:
     box = PlanBox(sample_rig(), driverless_host())

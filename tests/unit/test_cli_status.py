@@ -147,7 +147,7 @@ def test_columns_without_anything_are_left_out() -> None:
         ),
     ],
 )
-def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int) -> None:
+def test_facts_outside_of_the_rows_are_reported(host: HostStatus, said: list[str], status: int) -> None:
     told = describe_hosts([host], "rig.py")
     assert [
         line.removeprefix("box1: ") for line in told if said[0] in line or line.removeprefix("box1: ") in said

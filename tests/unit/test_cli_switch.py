@@ -186,7 +186,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=list(REFUSED))
-def test_what_cannot_be_is_refused_before_a_host_is_touched(operator, words, said):
+def test_an_impossible_value_is_refused_before_a_host_is_touched(operator, words, said):
     before = operator.text
     done = operator.switch(*words)
     assert done.exit_code != 0
@@ -218,7 +218,7 @@ def test_the_file_is_edited_after_all_and_the_box_deployed(operator: SwitchOpera
     assert "one: both cannot run at once: the rig has no gateway" in done.output
 
 
-def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(operator, monkeypatch):
+def test_interruptions_by_the_variant_itself_are_no_difference_from_the_inventory(operator, monkeypatch):
     """Such as the gateway's router, whose settings have the slots of instances."""
     lan = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
     operator.declare(one=sample_entry(cards=[], instances=chat_instances(), gateway=lan))
@@ -378,7 +378,7 @@ def test_it_is_not_asked_without_an_option(operator: SwitchOperator) -> None:
     assert orders(operator) == ["chat:llamacpp/wide"]
 
 
-def test_what_is_declared_already_is_deployed_without_an_edit(operator: SwitchOperator) -> None:
+def test_a_declared_variant_is_deployed_without_an_edit(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/cpu", *ONE)
     assert done.exit_code == 0, done.output

@@ -97,7 +97,7 @@ def test_a_name_that_is_invalid_is_refused_before_a_host_is_touched(operator, wo
     assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
 
 
-def test_what_the_host_says_of_it_can_refuse_it(operator: TakeoverOperator) -> None:
+def test_the_hosts_report_of_it_can_refuse_it(operator: TakeoverOperator) -> None:
     operator.found = replace(UNIT, triggers=("vllm.socket",))
     done = operator.take("--yes")
     assert "one: refused: vllm.socket starts vllm.service: stop and disable it first" in done.output

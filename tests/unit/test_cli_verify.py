@@ -104,7 +104,7 @@ def verify_until(box: OperatorFolder, host: StandInSshd, end: Callable[[subproce
     return verifying.returncode, said, errors
 
 
-def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
+def test_results_before_an_interrupt_are_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
     status, said, errors = verify_until(box, host, lambda verifying: verifying.send_signal(signal.SIGINT))
     assert (status, "Interrupted, partial results kept" in errors) == (130, True), errors
     report = json.loads(said)
@@ -131,7 +131,7 @@ def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInS
         (["--limit", "bix"], "there is no host or group"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(box, host, options, words):
+def test_an_impossible_request_is_refused_before_any_other(box, host, options, words):
     done = verify(box, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -181,7 +181,7 @@ def test_growing_is_for_a_soak(box: OperatorFolder, host: StandInSshd) -> None:
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])
-def test_what_was_borne_until_the_end_of_a_stress_is_kept(box, host, how, status, ended):
+def test_results_until_the_end_of_a_stress_are_kept(box, host, how, status, ended):
     model = ScriptedModel(name="small", wedges_after=3)
     words = [sys.executable, "-m", "cli", "bench", "stress", str(box.inventory), "--json", "--up-to", "3000"]
     with (

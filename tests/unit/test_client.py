@@ -101,7 +101,7 @@ def test_a_wrong_key_is_reported_and_never_shown(client_at_instance: OpenClient,
         ("garbage", "an answer of another shape"),
     ],
 )
-def test_what_is_no_answer_is_none(client_at_instance: OpenClient, fault: Fault, words: str) -> None:
+def test_an_invalid_answer_is_none(client_at_instance: OpenClient, fault: Fault, words: str) -> None:
     with client_at_instance(ScriptedModel(fault)) as one:
         reply = one.send_request(STREAMED, SOON)
     with pytest.raises(NoChatMessage, match=words):
@@ -150,7 +150,7 @@ def test_a_missing_server_is_not_waited_for(host: ClientHost, place: ClientTarge
     assert (reply.status, reply.error) == (0, "No such file or directory")
 
 
-def test_what_is_waited_for_ends_with_the_job(client_at_instance: OpenClient) -> None:
+def test_a_wait_ends_with_the_job(client_at_instance: OpenClient) -> None:
     with client_at_instance(ScriptedModel("wedged")) as one:
         ended = threading.Timer(0.3, one.close)
         ended.start()

@@ -158,7 +158,7 @@ def test_unread_data_is_not_kept(lying: Callable[[str], HostClient], monkeypatch
             list(words)
 
 
-def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[str], HostClient]) -> None:
+def test_results_of_an_abandoned_order_are_left_out(lying: Callable[[str], HostClient]) -> None:
     late = "".join(f"echo '{json.dumps({'id': number, 'told': 'a'})}'; " for number in (0, 1, 1, 2))
     with lying(f"{ORDERED} echo '{json.dumps({'id': 1, 'told': 'first'})}'; read -r d; {late} cat") as one:
         given_up = one.run_module("asking", {}, str, 5.0)
@@ -169,7 +169,7 @@ def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[s
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_what_is_no_number_is_refused(lying: Callable[[str], HostClient], number: str) -> None:
+def test_an_invalid_number_is_refused(lying: Callable[[str], HostClient], number: str) -> None:
     with lying(f'{ORDERED} echo \'{{"id": 1, "told": {number}}}\'; cat') as one, pytest.raises(ClientJobFailed):
         assert math.isfinite(next(one.run_module("asking", {}, float, 5.0)))
 

@@ -68,7 +68,7 @@ def test_a_compose_file_is_equal_in_effect_to_the_unit(changes: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("changes", CASES)
-def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
+def test_its_view_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
     service, words = both(**changes)
     told = {
         target: (source, mode) for source, target, mode in (one.split(":") for one in option_values(words, "volume"))
@@ -102,13 +102,13 @@ def test_an_image_of_a_registry_of_ones_own_is_named_by_its_address() -> None:
     assert document["services"]["chat"]["image"].startswith("docker.io/vllm/vllm-openai@sha256:")
 
 
-def test_what_only_the_host_knows_is_asked_for() -> None:
+def test_facts_that_only_the_host_knows_are_asked_for() -> None:
     service, _ = both()
     assert service["user"].startswith("${RW_USER:?")
     assert service["mem_limit"].startswith("${RW_MEMORY:?")
 
 
-def test_what_compose_cannot_put_into_a_container_lies_beside_the_file() -> None:
+def test_files_that_compose_cannot_put_into_a_container_lie_next_to_its_file() -> None:
     # a file whose content is in compose's own is written into the container, whose root is read-only
     service, _ = both()
     assert not {"configs", "secrets"} & service.keys()
@@ -266,7 +266,7 @@ INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\
         (["one", "two"], ["chat", "--limit", "two"], "served by llama.cpp"),
     ],
 )
-def test_what_cannot_be_rendered_is_said_in_one_line(box, hosts, words, said):
+def test_an_instance_that_cannot_be_rendered_is_reported_in_one_line(box, hosts, words, said):
     entries = {name: sample_entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
     box.inventory.write_text(INVENTORY.format(entries=entries))
     done = CliRunner().invoke(main, ["show", "compose", str(box.inventory), *words])

@@ -99,7 +99,7 @@ MemoryCurrent=[not set]
         ("MemoryCurrent=5\n", {}),
     ],
 )
-def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict[str, UnitUsage]) -> None:
+def test_usage_is_read_by_unit(tmp_path: Path, blocks: str, found: dict[str, UnitUsage]) -> None:
     (tmp_path / "blocks").write_text(blocks)
     write_stand_in(tmp_path / "bin", "systemctl", f"cat {tmp_path}/blocks")
     environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}

@@ -85,7 +85,7 @@ def test_the_folders_above_a_cache_stay_roots(host: ContainerProgramHost) -> Non
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_a_killed_container_left_is_away_before_the_next_one(host: ContainerProgramHost, times: int) -> None:
+def test_remains_of_a_killed_container_are_removed_before_the_next_one(host: ContainerProgramHost, times: int) -> None:
     (host.root / "containers/chat/graph").mkdir(parents=True)
     (host.root / "mounted").write_text("x\n" * times)
     asked = host.make()

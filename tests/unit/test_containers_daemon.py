@@ -73,7 +73,7 @@ def test_an_option_that_is_declared_no_more_goes_back_while_others_stay() -> Non
     assert daemon_json.merge_options(found, {}, record)[0] == {"debug": False}
 
 
-def test_what_is_declared_no_more_is_known_as_ours_until_it_is_gone() -> None:
+def test_an_undeclared_object_is_ours_until_it_is_gone() -> None:
     found, before = daemon_json.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
     _, after = daemon_json.merge_options(found, {"mtu": 1500}, before)
     between = after.merge_previous(before)
@@ -90,7 +90,7 @@ def test_unchanged_options_are_known(found: dict[str, Any]) -> None:
     assert not daemon_json.is_untouched({**made, "mtu": 9000}, found, record)
 
 
-def test_what_was_written_down_says_whether_there_was_a_file() -> None:
+def test_the_record_tells_whether_there_was_a_file() -> None:
     _, record = daemon_json.merge_options({}, NVIDIA, DaemonRecord(), absent=True)
     _, record = daemon_json.merge_options(NVIDIA, NVIDIA | {"debug": True}, record)
     assert record.absent
@@ -134,7 +134,7 @@ def test_no_file_has_no_options(text: str | None, options: dict[str, Any]) -> No
         ('// mine\n{"debug": true}', "is not JSON"),
     ],
 )
-def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
+def test_an_invalid_table_of_options_is_refused(text: str, said: str) -> None:
     with pytest.raises(UnreadableDaemonConfig, match=said):
         daemon_json.parse_options(text)
 

@@ -87,7 +87,7 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, fa
         ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
+def test_an_impossible_value_is_refused_with_a_remedy(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
     (reason,) = refusal_reasons(container_rig(**keys), container_facts(**facts))
     assert reason.startswith(said)
 
@@ -286,7 +286,7 @@ def test_packages_that_cannot_stay_go() -> None:
     assert plan.removed == ("nvidia-docker2", "docker.io", "runc")
 
 
-def test_what_a_host_lacks_is_said_in_words() -> None:
+def test_missing_parts_of_a_host_are_reported_in_words() -> None:
     one, mixed = (
         container_rig(toolkit_group(), docker_group()),
         container_facts(toolkit_group("1.19.1"), docker_group(), half=("docker-ce",), held=frozenset(FOUR)),
@@ -361,7 +361,7 @@ def test_with_a_bundle_its_packages_count_and_no_archive_is_asked(tmp_path: Path
         ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
     ],
 )
-def test_what_a_bundle_lacks_is_refused_with_what_to_do(tmp_path, has, there, keys, said):
+def test_missing_parts_of_a_bundle_are_refused_with_a_remedy(tmp_path, has, there, keys, said):
     found = package_bundle(tmp_path, *has.pop("groups", (toolkit_group(),)), **has)
     lines = refusal_reasons(with_bundle(found, **keys), container_facts(**there))
     assert len(lines) == len(said)

@@ -91,7 +91,7 @@ def test_a_daemon_that_runs_its_program_its_words_and_what_is_on_it(host: Probed
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_what_a_daemon_has_read_is_what_was_there_before_it_began(host: ProbedHostFolder, written: bool) -> None:
+def test_a_daemon_has_read_the_file_from_before_its_start(host: ProbedHostFolder, written: bool) -> None:
     host.runs()
     host.options.write_text('{"debug": true}')
     # its inode is of now, and so later than the daemon

@@ -175,7 +175,7 @@ def test_a_folder_in_place_of_the_spec_is_reported(host: CardHost) -> None:
     assert list(host.spec.iterdir()) == []
 
 
-def test_what_a_card_says_in_place_of_its_name_is_no_card(host: CardHost) -> None:
+def test_an_error_in_place_of_a_name_is_no_card(host: CardHost) -> None:
     host.cards(UUIDS[0], "[Unknown Error]")
     assert host.refresh().returncode == 0
     assert UUIDS[0] in survey_specs(host)["names"]  # type: ignore[operator]

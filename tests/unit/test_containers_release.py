@@ -98,14 +98,14 @@ def test_an_unchanged_file_is_byte_for_byte_as_it_was(tmp_path: Path, found: str
     ]
 
 
-def test_what_was_not_there_is_not_there(tmp_path: Path) -> None:
+def test_files_that_were_absent_are_absent(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, None)
     host.let_go()
     assert not host.path.exists()
 
 
 @pytest.mark.parametrize("found", ['{"log-level": "warn"}', None])
-def test_what_the_operator_has_written_meanwhile_stays_and_only_ours_goes(tmp_path: Path, found: str | None) -> None:
+def test_later_edits_of_the_operator_stay_and_only_ours_go(tmp_path: Path, found: str | None) -> None:
     host = DockerHost(tmp_path, found, mode=0o640)
     host.path.write_text(json.dumps(json.loads(host.path.read_text()) | {"mtu": 9000, "log-driver": "local"}))
     host.let_go()

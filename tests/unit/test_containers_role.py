@@ -156,7 +156,7 @@ def test_a_spec_that_stays_wrong_is_reported_with_the_units_own_words(output_lin
     assert output_lines[2].startswith(f"[box] {REFRESH_UNIT} is masked, and must be enabled at boot")
 
 
-def test_what_the_operator_has_held_is_not_ours_to_let_go_of(output_lines: list[str], tmp_path: Path) -> None:
+def test_holds_of_the_operator_are_not_released(output_lines: list[str], tmp_path: Path) -> None:
     there, whole = (
         container_facts(toolkit_group(), held=frozenset(FOUR[:1])),
         container_facts(toolkit_group(), held=frozenset(FOUR)),
@@ -205,7 +205,7 @@ def test_a_transaction_that_is_objected_to_does_not_happen(output_lines: list[st
     assert output_lines[0].startswith("[box] refused: apt would remove theirs")
 
 
-def test_what_an_archive_has_dropped_comes_from_kept_files(output_lines: list[str], tmp_path: Path) -> None:
+def test_packages_dropped_by_an_archive_come_from_kept_files(output_lines: list[str], tmp_path: Path) -> None:
     one = ContainersRoleHost(tmp_path, container_facts())
     one.says = ["kept", *(f"Inst {name} (1.20.0-1 local-deb [amd64])" for name in FOUR)]
     assert _install_packages(one, target_packages(one, toolkit_group()), kept=True) is True

@@ -151,7 +151,7 @@ def test_another_wheel_is_another_toolkit_and_another_build(change: dict[str, st
     assert builds(single_card_rig(cuda=other))["plain"].digest != builds(single_card_rig())["plain"].digest
 
 
-def test_what_is_compiled_finds_it_there_and_nowhere_else() -> None:
+def test_a_build_finds_it_there_and_nowhere_else() -> None:
     options = builds(single_card_rig())["plain"].options
     root = locked_toolkit().root
     assert options["CMAKE_CUDA_COMPILER"] == f"{root}/bin/nvcc"

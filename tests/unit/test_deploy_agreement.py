@@ -110,7 +110,7 @@ def test_new_repairs_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.agreement.results["box"].remains
 
 
-def test_what_surrounds_ours_is_listed_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surrounding_entries_are_listed_and_fail_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, agreement("M01"))
     assert run.settle() == 0
     assert run.lines == ["box: not part of this deploy: M01 chat: its title: expected this, found that; do so"]

@@ -39,7 +39,7 @@ def test_neither_an_order_nor_a_place_counts() -> None:
     assert supply_digest(turned, replace(BUNDLE, folder=Path("/elsewhere"))) == supply_digest(LOCK, BUNDLE)
 
 
-def test_what_is_read_out_is_heard_as_it_was() -> None:
+def test_spoken_lines_are_unchanged() -> None:
     assert format_digest(ONE) == "-".join(["01234567", "89abcdef"] * 4)
     assert {
         parse_digest(said)
@@ -48,7 +48,7 @@ def test_what_is_read_out_is_heard_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("said", ["", ONE[1:], f"{ONE}0", f"g{ONE[1:]}", f"{ONE}\n", 5, True, None, [ONE]])
-def test_what_is_no_digest_is_not_heard(said: object) -> None:
+def test_an_invalid_digest_is_ignored(said: object) -> None:
     assert parse_digest(said) is None
 
 
@@ -88,7 +88,7 @@ def test_a_deploy_is_held_to_it_before_it_begins(box, verb, monkeypatch):
     assert not [word for word in begun[1] if word.startswith("expected_digest")]
 
 
-def test_what_is_no_digest_is_refused_by_the_command_line(box: OperatorFolder) -> None:
+def test_an_invalid_digest_is_refused_by_the_command_line(box: OperatorFolder) -> None:
     write(box)
     done = CliRunner().invoke(main, ["deploy", str(box.inventory), "--expect", "abc"])
     assert done.exit_code == 2

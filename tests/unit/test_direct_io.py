@@ -53,7 +53,7 @@ def part_in_memory(path: Path, content: bytes) -> int:
 
 @needs_fincore
 @pytest.mark.parametrize("refused_at", ["never", "open", "read"])
-def test_what_was_in_memory_stays_there_and_nothing_else_comes(disk, refused_at, monkeypatch):
+def test_cached_pages_stay_in_memory_and_no_others_come(disk, refused_at, monkeypatch):
     content = os.urandom(3 * direct.CHUNK + 4097)
     shelf = WeightShelf(disk)
     file = shelf.add_file("x", content)

@@ -70,7 +70,7 @@ def test_nothing_is_waited_for_where_nothing_is_under_way(host: HostFolder) -> N
     assert host.systemctl_commands[0] == f"stop {CHAT}"
 
 
-def test_what_is_under_way_ends_before_the_stop(host: HostFolder) -> None:
+def test_requests_under_way_end_before_the_stop(host: HostFolder) -> None:
     drain_output(host, chat="2,2,1,0")
     # of a single one, as clocks count them, hardly any may be left
     said = run(host, seconds=60)
@@ -79,7 +79,7 @@ def test_what_is_under_way_ends_before_the_stop(host: HostFolder) -> None:
     assert drain_orders(host) == [*["leave/chat 0"] * 4, "stay/chat 1"]
 
 
-def test_what_takes_longer_is_told_and_then_stopped(host: HostFolder) -> None:
+def test_longer_requests_get_an_error_and_are_stopped(host: HostFolder) -> None:
     drain_output(host, chat="3")
     assert "3 requests did not finish in time: their streams are told to retry" in run(host)
     told = drain_orders(host)

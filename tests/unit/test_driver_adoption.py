@@ -212,7 +212,7 @@ def test_a_reboot_is_needed_where_something_else_is_loaded(facts: DriverFacts, s
     ],
     ids=str,
 )
-def test_what_is_only_worth_knowing_is_a_note(one: Rig, facts: DriverFacts, said: str) -> None:
+def test_harmless_facts_are_notes(one: Rig, facts: DriverFacts, said: str) -> None:
     found = make_driver_plan(one, facts).warnings
     assert [said in text for text in found] == ([True] if said else [])
 

@@ -58,7 +58,7 @@ SINGLE = ("os_id", "os_version", "architecture", "kernel", "secure_boot", "key_e
 SINGLE += ("params", "nouveau", "devices", "persistence", "toolkit")
 
 
-def test_what_a_driver_probe_tells_becomes_facts() -> None:
+def test_the_output_of_a_driver_probe_becomes_facts() -> None:
     found = parse(channel_lines(*RECORDS))
     assert found == DriverFacts(
         os_id="ubuntu",
@@ -95,7 +95,7 @@ def test_what_a_driver_probe_tells_becomes_facts() -> None:
 
 
 @pytest.mark.parametrize("key", SINGLE)
-def test_what_is_missing_is_named(key: str) -> None:
+def test_missing_parts_are_named(key: str) -> None:
     with pytest.raises(ValueError, match=f"'{key}'"):
         parse(channel_lines(*(record for record in RECORDS if record[0] != key)))
 
@@ -113,7 +113,7 @@ def test_what_is_missing_is_named(key: str) -> None:
         ("persistence", "x"),
     ],
 )
-def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
+def test_values_of_another_type_are_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(*RECORDS, record))
 
@@ -239,7 +239,7 @@ def test_a_loaded_module_has_its_version_and_flavour(host: DriverProbeHost, flav
     assert found.params == (("EnableResizableBar", "1"), ("RegistryDwords", '""'))
 
 
-def test_what_a_run_file_has_left_is_found_unless_a_package_owns_it(host: DriverProbeHost) -> None:
+def test_remains_of_a_run_file_are_found_unless_a_package_owns_them(host: DriverProbeHost) -> None:
     path = host.write("usr/bin/nvidia-uninstall")
     assert host.run_probe().run_files == (str(path),)
     write_stand_in(host.root / "bin", "dpkg-query", "exit 0")

@@ -59,7 +59,7 @@ def run(host: CardFolder, word: str = "set", timeout: int = 20, **keys: Any) -> 
         ),
     ],
 )
-def test_what_is_declared_is_set_by_uuid(host: CardFolder, keys: dict[str, Any], told: list[str]) -> None:
+def test_declared_settings_are_made_by_uuid(host: CardFolder, keys: dict[str, Any], told: list[str]) -> None:
     status, _ = run(host, **keys)
     assert (status, host.smi_settings) == (0, told)
 
@@ -165,7 +165,7 @@ def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anoth
     assert [order for order in host.smi_settings if "-pl" in order] == ["-i GPU-aa -pl 350", "-i GPU-bb -pl 350"]
 
 
-def test_what_was_written_down_is_no_matter_while_the_bus_is_full(host: CardFolder) -> None:
+def test_records_do_not_matter_while_the_bus_is_full(host: CardFolder) -> None:
     record_cards(host, ("0000:01:00.0", "GPU-bb"), ("0000:41:00.0", "GPU-gone"))
     assert run(host, power_w=(110, 120))[0] == 0
     assert host.smi_settings == ["-i GPU-aa -pl 110", "-i GPU-bb -pl 120"]
@@ -195,7 +195,7 @@ def test_where_one_card_refuses_the_others_get_theirs(host: CardFolder) -> None:
     assert lines[0] == "card 0 at 0000:01:00.0: 280 W is refused: The current user does not have permission"
 
 
-def test_what_nvidia_smi_only_warns_of_is_a_failure(host: CardFolder) -> None:
+def test_a_warning_of_nvidia_smi_is_a_failure(host: CardFolder) -> None:
     host.set_smi_answers(warns="-i GPU-bb -lgc\n")
     status, lines = run(host, clocks_mhz=(210, 1695))
     assert status == 1

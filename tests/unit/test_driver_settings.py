@@ -104,7 +104,7 @@ def test_an_operators_own_driver_has_its_cards_settings_alone(keys: dict[str, An
     } == expected
 
 
-def test_what_is_declared_beside_an_operators_driver_stays_where_ours_is_let_go() -> None:
+def test_settings_for_an_operators_driver_stay_where_ours_is_released() -> None:
     one = driver_rig(C3090, managed=False, power_w=280)
     kept = driver_release_values(one.roots, keep=card_setting_files.declared_paths(one.roots, one.cards, one.driver))
     assert (kept["power"], kept["driver_records"]) == ("", [])

@@ -50,7 +50,7 @@ def test_apt_is_asked_what_it_would_do_and_does_nothing(host: DriverJobHost) -> 
     assert host.ledger_lines == ["package curl"]
 
 
-def test_what_apt_said_another_time_counts_no_more(host: DriverJobHost) -> None:
+def test_earlier_output_of_apt_counts_no_more(host: DriverJobHost) -> None:
     host.done.write_text("of another time\n")
     host.set_answers(broken="^update ours")
     (host.root / "ours.sources").touch()

@@ -165,7 +165,7 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_a_run_brings(name: str) -> None:
+def test_files_that_a_run_brings(name: str) -> None:
     one, facts, upgrading, expected = ROWS[name]
     found = driver_target(one, facts, upgrading)
     assert (found.plan.action, found.version, dict(found.exact), found.plan.removed) == expected

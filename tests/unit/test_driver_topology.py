@@ -155,6 +155,6 @@ def test_the_record_goes_through_json(host: CardFolder) -> None:
 @pytest.mark.parametrize(
     "record", [("gpu", "0"), ("card", "0", "0-31"), ("card", "x", "", "", "", ""), ("gpus", "no", "")]
 )
-def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
+def test_values_of_another_type_are_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(record))

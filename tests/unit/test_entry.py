@@ -74,7 +74,7 @@ def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: O
     ],
     ids=repr,
 )
-def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, object], value: object) -> None:
+def test_valid_values_of_a_rig_reach_it(box: OperatorFolder, changes: dict[str, object], value: object) -> None:
     ((_, data),) = box.load_group({"box": sample_entry(**changes)})
     rig, name = load_rig(data["rig"]), next(iter(changes))
     assert getattr(rig.network if hasattr(rig.network, name) else rig, name) == value
@@ -116,7 +116,7 @@ def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, o
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
 )
-def test_what_a_rig_may_not_say_is_refused_with_its_key(box, changes, place):
+def test_an_invalid_value_of_a_rig_is_refused_with_its_key(box, changes, place):
     (line,) = box.refusal_lines(**changes)
     assert line.startswith(f"{box.inventory}: box.{place}: "), line
     assert len(line) < 400

@@ -71,7 +71,7 @@ def test_a_signed_list_has_the_version(tmp_path: Path, monkeypatch: pytest.Monke
         (LISTED, "", "deb [allow-insecure=yes] http://a s main\n"),
     ],
 )
-def test_what_no_signed_list_has(
+def test_packages_that_no_signed_list_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, forged: str, source: str
 ) -> None:
     """Another version, architecture, size or relation; a forged list; a source that needs no signature."""

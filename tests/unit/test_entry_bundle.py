@@ -152,7 +152,7 @@ def _rows(lock: Lock) -> list[Any]:
     return [*lock.artefacts.values(), *lock.groups["tools"]]
 
 
-def test_what_is_found_in_a_bundle_goes_by_its_hash_whatever_it_is_called(box: OperatorFolder) -> None:
+def test_files_in_a_bundle_go_by_their_hash_with_any_name(box: OperatorFolder) -> None:
     found = bundle.load_bundle(write_bundle(box))
     lock = Lock.load([box.folder / "locks"])
     assert [file.name for file in found.files(_rows(lock))] == [row.file for row in _rows(lock)]

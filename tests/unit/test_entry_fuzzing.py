@@ -147,7 +147,7 @@ def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(plac
 
 
 @pytest.mark.parametrize("injected", ["a\nExecStartPre=/bin/id", "a\rb", "a%n", "a\\b", "é"], ids=ascii)
-def test_what_is_not_ours_would_be_seen(injected: str) -> None:
+def test_foreign_objects_would_be_seen(injected: str) -> None:
     instance = samples.sample_instance(name=injected)
     text = build_unit(samples.sample_rig(instance), instance, samples.sample_installation()).text
     assert directives(text) != directives(sample(0)) or not characters(text) <= characters(sample(0))

@@ -35,7 +35,7 @@ def compiled_names(prefix: Path) -> list[str]:
     return [Path(line).name for line in asked.read_text().splitlines()] if asked.exists() else []
 
 
-def test_what_is_not_compiled_is_and_what_another_program_compiles_is_left(prefix: Path) -> None:
+def test_missing_bytecode_is_compiled_and_other_programs_is_left(prefix: Path) -> None:
     assert compiled_names(prefix) == ["module.py"]
     library = prefix / f"lib/python{SERIES}"
     assert [one.name for one in (library / "__pycache__").iterdir()] == [MADE]
@@ -43,12 +43,12 @@ def test_what_is_not_compiled_is_and_what_another_program_compiles_is_left(prefi
 
 
 @pytest.mark.parametrize("mode", [MODES.TIMESTAMP, MODES.UNCHECKED_HASH, MODES.CHECKED_HASH])
-def test_what_a_package_has_compiled_is_not_compiled_again(prefix: Path, mode: MODES) -> None:
+def test_compiled_modules_of_a_package_are_not_compiled_again(prefix: Path, mode: MODES) -> None:
     py_compile.compile(str(prefix / f"lib/python{SERIES}/module.py"), invalidation_mode=mode)
     assert compiled_names(prefix) == []
 
 
-def test_what_was_compiled_of_a_text_with_another_time_is_compiled_again(prefix: Path) -> None:
+def test_bytecode_of_a_text_with_another_time_is_compiled_again(prefix: Path) -> None:
     module = prefix / f"lib/python{SERIES}/module.py"
     py_compile.compile(str(module), invalidation_mode=MODES.TIMESTAMP)
     os.utime(module, (1, 1))
@@ -69,7 +69,7 @@ def test_a_python_that_does_not_start_compiles_nothing(prefix: Path) -> None:
 
 
 @pytest.mark.parametrize("bytecode", [b"", b"short", b"\0" * 15])
-def test_what_is_no_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> None:
+def test_invalid_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> None:
     made = (prefix / f"lib/python{SERIES}/module.py").parent / "__pycache__" / MADE
     made.parent.mkdir()
     made.write_bytes(bytecode)

@@ -202,7 +202,7 @@ CONDA: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
 
 
 @pytest.mark.parametrize("what", CONDA)
-def test_what_is_wrong_before_anything_is_run_is_named(env: VerifiedEnvFolder, what: str) -> None:
+def test_problems_before_a_run_are_named(env: VerifiedEnvFolder, what: str) -> None:
     change, said = CONDA[what]
     change(env)
     with pytest.raises(EnvironmentRejected, match=said):
@@ -210,7 +210,7 @@ def test_what_is_wrong_before_anything_is_run_is_named(env: VerifiedEnvFolder, w
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_named(env: VerifiedEnvFolder, what: str) -> None:
+def test_problems_are_named(env: VerifiedEnvFolder, what: str) -> None:
     change, said = WRONG[what]
     change(env)
     with pytest.raises(EnvironmentRejected, match=said):

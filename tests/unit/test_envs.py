@@ -55,7 +55,7 @@ def test_it_is_installed_beside_engines_and_kept_as_they_are() -> None:
     assert folder in found.generation.files["references"].splitlines()
 
 
-def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() -> None:
+def test_its_builder_reads_place_and_kind_of_each_package() -> None:
     box_rig = sample_rig()
     read = json.loads(render_install_plan(box_rig.roots, box_rig.requests, env_installation(), "/opt/x/engines/env"))
     assert read["prefix"] == "/opt/x/engines/env/env"
@@ -124,7 +124,7 @@ def test_without_a_card_it_has_nothing_of_a_toolkit() -> None:
         ({"envs": ["plain"]}, "envs[0]: plain is also an engine's name: both would be installed in one place"),
     ],
 )
-def test_what_cannot_be_had_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+def test_an_unavailable_version_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     box = OperatorFolder(tmp_path)
     for name in ("demo", "plain"):
         box.write(

@@ -154,7 +154,7 @@ def test_a_probes_lines_become_facts() -> None:
     )
 
 
-def test_what_is_not_there_is_empty() -> None:
+def test_missing_facts_are_empty() -> None:
     found = parse(channel_lines_of([(record[0], "") if record[0] in CUT else record for record in SINGLE]))
     assert (found.cuda_version, found.apt_lock_holder, found.os_version) == ("", "", "")
     assert (found.missing_packages, found.linked_roots, found.started_builds) == ((), (), frozenset())
@@ -165,7 +165,7 @@ def test_what_is_not_there_is_empty() -> None:
 
 
 @pytest.mark.parametrize("missing", SINGLE, ids=lambda record: record[0])
-def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
+def test_missing_parts_are_named(missing: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"'{missing[0]}' no times"):
         parse(channel_lines_of([record for record in RECORDS if record is not missing]))
 
@@ -213,7 +213,7 @@ def test_a_malformed_record_is_refused(record: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("output", [[], ["sudo: a password is required"]])
-def test_what_is_no_answer_is_refused(output: list[str]) -> None:
+def test_an_invalid_answer_is_refused(output: list[str]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(output)
 

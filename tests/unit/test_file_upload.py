@@ -117,7 +117,7 @@ def files(folder: Path, **contents: bytes) -> list[LocalFile]:
     return found
 
 
-def test_what_is_there_whole_is_not_sent_again_nor_read(host: ShellHost, tmp_path: Path) -> None:
+def test_complete_files_are_not_sent_again_nor_read(host: ShellHost, tmp_path: Path) -> None:
     two = files(tmp_path / "bundle", one=b"one", other=CONTENT)
     watcher = _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "")
     watcher.send_files(two)
@@ -153,7 +153,7 @@ def test_files_are_sent_unless_the_host_has_what_they_are_for(host, tmp_path, pr
     assert _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "").needs_files([one], present) is lacks
 
 
-def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(host, tmp_path):
+def test_sent_files_are_readable_for_apts_own_user_with_any_umask(host, tmp_path):
     before = os.umask(0o077)
     try:
         _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send_files(files(tmp_path / "bundle", one=b"one"))

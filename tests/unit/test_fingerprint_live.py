@@ -195,7 +195,7 @@ def test_the_table_of_classes_is_complete() -> None:
         "/usr/share/debconf/confmodule",
     ],
 )
-def test_what_interpreters_of_root_load_is_an_entry(path: str) -> None:
+def test_modules_of_roots_interpreters_are_entries(path: str) -> None:
     patterns = [entry_collection.key_expression(pattern) for one in ENTRY_CLASSES for pattern in one.paths]
     assert any(re.match(pattern, path) for pattern in patterns)
 

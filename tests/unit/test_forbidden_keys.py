@@ -40,7 +40,7 @@ MIRRORS = {"store": ["http://h/"]}
         ("GGML_BACKEND_DIR", "beside"),
     ],
 )
-def test_what_names_a_program_or_a_file_to_cmake_is_refused(name: str, value: str) -> None:
+def test_programs_and_files_for_cmake_are_refused(name: str, value: str) -> None:
     assert list(forbidden_cmake_options({name: value, "GGML_NATIVE": "OFF"})) == [name]
 
 
@@ -142,7 +142,7 @@ SNAPSHOT = """
         ("new-mode", "/etc/passwd", False),
     ],
 )
-def test_what_a_snapshot_says_is_not_believed_where_it_would_open_a_file(name, value, right):
+def test_a_snapshot_is_not_believed_where_it_would_open_a_file(name, value, right):
     made: LlamaSnapshot = parse_help(SNAPSHOT)
     assert (forbidden_flags(made, {name: value}) == {}) == right
 
@@ -174,7 +174,7 @@ def test_a_flag_that_names_a_folder_is_refused_and_the_inventory_can_allow_it(bo
     assert len(box.load_group({"box": rig})) == 1
 
 
-def test_what_is_allowed_for_nothing_is_refused_with_the_nearest_name(box: OperatorFolder) -> None:
+def test_an_unused_permission_is_refused_with_the_nearest_name(box: OperatorFolder) -> None:
     write_catalogue(box, "context = 4096\n", CACHE)
     first, second = sorted(box.refusal_lines(instances=chat_instances(), allow=["flags.slot-save-pth"]))
     assert 'allow[0]: "flags.slot-save-pth" is not used by any variant' in first

@@ -52,7 +52,7 @@ def test_nginx_asks_the_router_for_a_keys_owner_wherever_there_are_keys() -> Non
     assert len(find_in_conf(r"auth_request /_auth;")) == 2 * (len(PATHS) + 2)
 
 
-def test_what_comes_from_an_engine_has_no_type_but_what_lua_gives_it() -> None:
+def test_text_of_an_engine_has_only_the_type_that_lua_gives_it() -> None:
     text = render_nginx_conf(DOOR, "# ours")
     asked = re.findall(r"location @(?:serve|again|scrape) \{(.*?)\n    \}", text, re.DOTALL)
     assert len(asked) == 3 * len(DOOR.listeners)
@@ -90,7 +90,7 @@ def test_the_router_gets_the_headers_that_requests_are_kept_together_by() -> Non
         ("listeners", (NginxListener("lan", ("0.0.0.0:80 #",)),)),
     ],
 )
-def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
+def test_text_of_more_than_a_word_is_refused(key: str, value: object) -> None:
     with pytest.raises(ValueError, match="not a single configuration word"):
         replace(DOOR, **{key: value})
 

@@ -194,7 +194,7 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         ),
     ],
 )
-def test_what_a_gateway_cannot_be_is_refused(box: OperatorFolder, gateway: dict[str, object], said: str) -> None:
+def test_impossible_gateways_are_refused(box: OperatorFolder, gateway: dict[str, object], said: str) -> None:
     (line,) = box.refusal_lines(instances=TWINS, gateway=gateway)
     assert line.startswith(f"{box.inventory}: box.{said}")
 

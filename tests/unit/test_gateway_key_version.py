@@ -139,7 +139,7 @@ def row(name: object, sha256: object, **more: object) -> dict[str, object]:
         ([row(f"k{n:02}", str(n)) for n in range(12)], [], ["12 keys would return: k00, k01, k02"]),
     ],
 )
-def test_what_keys_would_do_is_named(ours, theirs, effect):
+def test_effects_of_keys_are_named(ours, theirs, effect):
     found = list(describe_effect(ours, theirs))
     assert len(found) == len(effect)
     assert all(words in line for words, line in zip(effect, found, strict=True)), found

@@ -225,7 +225,7 @@ def test_a_body_is_read_if_its_headers_let_it(world: RouterFixture, headers: dic
     assert status == 204 or said.error["type"] == "invalid_request_error"
 
 
-def test_what_is_no_request_for_a_model_gets_an_error_that_clients_read(world: RouterFixture) -> None:
+def test_invalid_requests_for_a_model_get_an_error_that_clients_read(world: RouterFixture) -> None:
     for sent in (b"", b"hello", b'{"model":"a","model":"b"}', b"\xff", b'{"model":"a"' + b"," * 100_000):
         assert (said := world.route(sent)).status == 400
         assert said.error["type"] == "invalid_request_error"
@@ -246,7 +246,7 @@ def raw(world: RouterFixture, sent: bytes, to: str = "light") -> bytes:
         return b"".join(iter(lambda: one.recv(1 << 16), b""))
 
 
-def test_what_is_no_http_is_answered_and_over(world: RouterFixture) -> None:
+def test_invalid_http_is_answered_and_over(world: RouterFixture) -> None:
     assert raw(world, b"GARBAGE\r\n\r\nGET /health HTTP/1.1\r\n\r\n").count(b"HTTP/1.1 ") == 1
     assert raw(world, b"A" * 70_000).startswith(b"HTTP/1.1 431 ")
     assert raw(world, b"POST /route/x HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")

@@ -85,7 +85,7 @@ def test_an_instance_that_gives_no_token_is_out_until_it_does(box: ProbedRouter)
 @pytest.mark.parametrize(
     ("status", "out"), [(200, False), (400, False), (404, False), (501, False), (500, True), (502, True)]
 )
-def test_what_an_instance_says_shows_whether_it_is_well(box: ProbedRouter, status: int, out: bool) -> None:
+def test_answers_of_an_instance_show_its_health(box: ProbedRouter, status: int, out: bool) -> None:
     box.nginx.probes = {"chat": status}
     box.ready("chat")
     box.world.start()

@@ -38,7 +38,7 @@ def way(found: ObservedServing, aim: Generation) -> Activation | None:
     return plan_activation(found, CONFIG, goal_for(found, aim))
 
 
-def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() -> None:
+def test_its_processes_are_started_from_the_files_of_the_generation() -> None:
     reserved, router, nginx = AIM.gateway
     assert (router.unit, nginx.unit) == (ROUTER_UNIT, GATEWAY_UNIT)
     text = AIM.files[f"units/{reserved.unit}"]

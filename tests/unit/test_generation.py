@@ -76,7 +76,7 @@ def test_every_input_has_a_digest_and_a_mark_of_its_own() -> None:
     ],
     ids=lambda changes: "+".join(changes),
 )
-def test_what_is_not_served_is_no_input(changes: dict[str, Any]) -> None:
+def test_unserved_models_are_no_inputs(changes: dict[str, Any]) -> None:
     assert make_generation(sample_rig(sample_instance(), cards=CARDS, **changes)) == make_generation()
 
 

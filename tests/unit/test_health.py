@@ -111,7 +111,7 @@ def test_states_are_distinguished(found: InstanceHealth, state: str, note: str) 
     assert found.is_well == (state in ("ready", "asleep"))
 
 
-def test_what_a_log_betrays_comes_with_what_helps() -> None:
+def test_an_error_in_a_log_comes_with_its_remedy() -> None:
     lines = ("an illegal memory access was encountered at x", "Cannot use FA version 2", "all is well")
     (error,) = health_with_answers(UNIT, ENGINE, "", *lines).errors
     assert error.startswith("an illegal memory access was encountered: a kernel of vLLM")
@@ -278,7 +278,7 @@ def test_one_that_hangs_is_silent_and_then_wedged(health_of, folder):
         '{"run": "aa", "now": "another", "began": 0}',
     ],
 )
-def test_what_was_written_down_of_another_run_counts_for_nothing(health_of, folder, text):
+def test_records_of_another_run_do_not_count(health_of, folder, text):
     kept = folder / "run/rigwright/silent/chat"
     kept.parent.mkdir(parents=True)
     kept.write_text(text)
@@ -344,7 +344,7 @@ def test_a_look_reads_what_a_process_was_started_from(health_of: ObserveHost, fo
 
 
 @as_root
-def test_what_the_gateway_and_the_host_say_is_told(health_of: ObserveHost, folder: Path) -> None:
+def test_answers_of_the_gateway_and_the_host_are_reported(health_of: ObserveHost, folder: Path) -> None:
     (folder / "run/rigwright_router/out").mkdir(parents=True)
     (folder / "run/rigwright_router/out/chat").write_text("no answer within 120 s\n")
     (folder / "run/reboot-required").touch()

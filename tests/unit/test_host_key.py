@@ -71,7 +71,7 @@ GOOD = blob("ssh-ed25519", ED, bytes(32))
         (blob("ecdsa-sha2-nistp256", EC, b"nistp256", bytes([5]) * 65), "contains no key of type ecdsa-sha2-nistp256"),
     ],
 )
-def test_what_is_no_key_is_refused(box: OperatorFolder, key: str, said: str) -> None:
+def test_an_invalid_key_is_refused(box: OperatorFolder, key: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parse_host_key(key)
     (line,) = box.refusal_lines(ssh_host_key=key)
@@ -79,7 +79,7 @@ def test_what_is_no_key_is_refused(box: OperatorFolder, key: str, said: str) -> 
 
 
 @pytest.mark.parametrize("key", [None, 5, b"ssh-ed25519 x", [GOOD]])
-def test_what_is_no_text_is_refused(box: OperatorFolder, key: object) -> None:
+def test_other_values_than_text_are_refused(box: OperatorFolder, key: object) -> None:
     assert "box.ssh_host_key: " in box.refusal_lines(ssh_host_key=key)[0]
 
 

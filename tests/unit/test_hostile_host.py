@@ -133,7 +133,7 @@ def fuzz(rounds: int) -> int:
     return understood
 
 
-def test_what_a_host_tells_never_becomes_more_than_words_of_ours() -> None:
+def test_output_of_a_host_never_becomes_more_than_words_of_ours() -> None:
     assert fuzz(5_000) > 0
 
 

@@ -113,7 +113,7 @@ def test_its_flags_are_judged_by_the_version_that_the_catalogue_says() -> None:
     assert KIND.refusals(image_instance(), Roots(), Path("/box"), frozenset({"8.6"})) == []
 
 
-def test_what_has_to_be_fetched_and_unpacked_needs_its_room() -> None:
+def test_downloads_and_unpacked_files_need_their_space() -> None:
     one = image_rig(image_instance(cards=()))
     large = [row.model_copy(update={"size": 10**12}) if row.name == "layer" else row for row in image_rows()]
     box = image_rig(image_instance(cards=()), engine_artefacts={"vllm-image": tuple(large)})
@@ -129,7 +129,7 @@ def test_a_container_is_not_measured_outside_of_its_unit() -> None:
         _ = Deployed(box, box.instances[0], unpacked_image(box)).bare
 
 
-def test_what_podman_says_of_missing_cards_is_explained() -> None:
+def test_podmans_message_about_missing_cards_is_explained() -> None:
     said = "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0"
     cause = find_cause(KIND.causes, said)
     assert cause

@@ -267,14 +267,14 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_not_as_declared_is_one_red_check(what: str) -> None:
+def test_a_deviation_is_one_red_check(what: str) -> None:
     look, identifier, said = WRONG[what]
     found = look()
     assert list(found) == [identifier]
     assert said in found[identifier]
 
 
-def test_what_renders_on_its_own_cards_is_its_too() -> None:
+def test_renderers_on_its_own_cards_are_its_too() -> None:
     assert image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/card0", "/dev/dri/renderD129"])) == {}
 
 
@@ -328,7 +328,7 @@ def test_a_file_system_is_the_hosts_where_that_has_it_elsewhere_too(monkeypatch:
     assert running_containers._hosts("/run/rigwright/containers/chat") == {"0:9", "0:20", "0:32"}
 
 
-def test_what_a_spec_gives_is_read_as_the_toolkit_writes_it(tmp_path: Path) -> None:
+def test_a_spec_is_read_as_the_toolkit_writes_it(tmp_path: Path) -> None:
     spec = tmp_path / "nvidia.yaml"
     spec.write_text(
         'containerEdits:\n  env:\n  - NVIDIA_CTK_LIBCUDA_DIR=/usr/lib\n  - "NVIDIA_VISIBLE_DEVICES=void"\n'

@@ -163,7 +163,7 @@ def test_variables_are_the_images_then_its_cards_and_then_the_declared_ones() ->
     assert (crun_config(WorkingDir="/work")["process"]["cwd"], crun_config()["process"]["cwd"]) == ("/work", "/")
 
 
-def test_what_an_image_says_of_variables_and_is_none_is_left_out() -> None:
+def test_invalid_variables_of_an_image_are_left_out() -> None:
     assert crun_config(Env=["nothing", ""])["process"]["env"] == crun_config()["process"]["env"]
 
 
@@ -190,7 +190,7 @@ def test_a_missing_card_is_reported_in_words_that_are_explained() -> None:
 @pytest.mark.parametrize(
     "changed", [{"intelRdt": {}}, {"hooks": [{"hookName": "prestart", "path": "/x", "more": 1}]}, {"netDevices": []}]
 )
-def test_what_nothing_is_known_of_in_a_spec_is_refused(changed: dict[str, Any]) -> None:
+def test_unknown_parts_of_a_spec_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(Unfit, match="which is unsupported"):
         edits({**SPEC, "containerEdits": changed}, ["nvidia.com/gpu=0"])
 

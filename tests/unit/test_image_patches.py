@@ -140,7 +140,7 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
         ),
     ],
 )
-def test_what_python_would_load_in_its_place_is_refused(tmp_path, layers, said):
+def test_shadowing_modules_are_refused(tmp_path, layers, said):
     done = LayeredStore(tmp_path / "store", *layers).run(tmp_path / "into", PATH)
     assert (done.returncode, done.stderr) == (int("is never" in said), "")
     assert done.stdout.startswith(said) if said else done.stdout == ""

@@ -54,7 +54,7 @@ def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
         (("-P",), {"PYTHONUSERBASE": "/nowhere"}, []),
     ],
 )
-def test_what_its_variables_and_its_place_add_is_told(tmp_path, words, variables, said):
+def test_entries_of_its_variables_and_its_place_are_reported(tmp_path, words, variables, said):
     (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
     with running(*words, "-c", RUNS, at=tmp_path, **variables) as pid:
         assert python_import_paths.elsewhere(pid, OWN) == [one.format(tmp_path) for one in said]
@@ -77,7 +77,7 @@ def test_another_program_and_what_it_has_mapped_are_reported(tmp_path: Path) -> 
         assert all(one.startswith("it has mapped /") for one in mapped)
 
 
-def test_what_is_no_python_or_has_ended_imports_nothing(tmp_path: Path) -> None:
+def test_other_or_ended_processes_import_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         assert python_import_paths.elsewhere(process.pid, OWN) == []
         process.communicate()

@@ -133,7 +133,7 @@ def test_a_variable_that_the_process_alone_has_is_one_like_others() -> None:
 
 
 @pytest.mark.parametrize("file", ["", "nonsense", 'ExecStart="', "ExecStart=\nExecStart=\0"])
-def test_what_lies_there_may_be_anything(file: str) -> None:
+def test_any_object_may_lie_there(file: str) -> None:
     assert compare_units(UNIT, WrittenUnit(file, file, file)).describe()
 
 

@@ -63,7 +63,7 @@ def test_line_ends_and_comments_stay(operator: SwitchOperator) -> None:
     assert operator.box.inventory.read_bytes() == f"{first}'one'{edited}".encode()
 
 
-def test_what_is_not_written_plainly_is_refused_but_once(operator: SwitchOperator) -> None:
+def test_computed_entries_are_refused_except_once(operator: SwitchOperator) -> None:
     operator.box.write(
         "rig.py", operator.text.replace("rigs =", 'NEW = "llamacpp/" + "cpu"\nrigs =').replace("'llamacpp/cpu'", "NEW")
     )

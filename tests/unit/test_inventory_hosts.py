@@ -104,7 +104,7 @@ def test_an_inventory_without_hosts_is_refused_in_one_line(tmp_path: Path, text:
     assert caught.value.message == f"{tmp_path / 'rig.py'}: {said}"
 
 
-def test_what_the_inventory_says_when_it_ends_is_said_alone(tmp_path: Path) -> None:
+def test_the_inventorys_own_end_is_the_only_message(tmp_path: Path) -> None:
     with pytest.raises(click.ClickException) as caught:
         hosts(tmp_path, "raise SystemExit('not today')")
     assert caught.value.message == "not today"

@@ -120,7 +120,7 @@ def test_a_service_is_started_again_for_what_it_carries_and_nothing_else(other: 
     assert (other.unit_state == make_listener().unit_state) is same
 
 
-def test_what_a_service_is_to_be_is_its_text_and_what_it_holds_is_its_sockets_port() -> None:
+def test_the_target_of_a_service_is_its_text_and_its_holding_is_its_sockets_port() -> None:
     unit_state = make_listener().unit_state
     assert unit_state.started_from == hashlib.sha256(make_listener().text.encode()).hexdigest()
     assert (unit_state.unit, unit_state.port, unit_state.cards) == (SERVICE, 8020, frozenset())

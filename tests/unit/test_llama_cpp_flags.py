@@ -116,7 +116,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("flag", sorted(RIGHT))
-def test_what_the_server_takes_is_taken(flag: str) -> None:
+def test_settings_that_the_server_takes_are_accepted(flag: str) -> None:
     assert find_flag_problems(HELP, {flag: RIGHT[flag]}, own=MANAGED_FLAGS) == {}
 
 
@@ -145,7 +145,7 @@ def test_what_the_server_takes_is_taken(flag: str) -> None:
         ("gpt-oss-20b-default", True, "is not allowed in flags: other keys set gpt-oss-20b-default"),
     ],
 )
-def test_what_the_server_would_refuse_is_refused(flag: str, value: str | bool, essence: str) -> None:
+def test_settings_that_the_server_would_refuse_are_refused(flag: str, value: str | bool, essence: str) -> None:
     wrong = find_flag_problems(HELP, {flag: value, "metrics": True} if flag != "metrics" else {flag: value})
     assert list(wrong) == [flag]
     assert essence in wrong[flag]
@@ -172,7 +172,7 @@ def test_an_option_that_another_key_sets_is_refused_by_any_name(flag: str, name:
     }
 
 
-def test_what_was_removed_is_not_suggested() -> None:
+def test_removed_options_are_not_suggested() -> None:
     (text,) = find_flag_problems(HELP, {"draft-maxi": "4"}).values()
     assert "draft-max" not in text.replace("draft-n-max", "").replace("draft-maxi", "")
 
@@ -189,7 +189,7 @@ def test_every_name_that_is_the_rigs_own_is_one_of_the_pinned_servers() -> None:
     assert [name for name in sorted(MANAGED_FLAGS) if not HELP.find(name)] == []
 
 
-def test_what_became_another_option_is_of_the_older_version_alone() -> None:
+def test_a_renamed_option_belongs_only_to_the_older_version() -> None:
     for old, (new, value, _) in RENAMED.items():
         assert (OLD.find(old) is None, HELP.find(old)) == (False, None)
         assert find_flag_problems(OLD, {old: True}) == find_flag_problems(HELP, {new: value}) == {}
@@ -206,7 +206,7 @@ EVERY_KEY = {
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 @pytest.mark.parametrize("name", EVERY_KEY)
-def test_what_our_own_keys_become_is_taken_by_every_version_that_ships(path: Path, name: str) -> None:
+def test_options_of_our_own_keys_are_taken_by_every_shipped_version(path: Path, name: str) -> None:
     one = EVERY_KEY[name]
     assert find_flag_problems(load_snapshot(path), key_options(one, Roots())) == {}
 

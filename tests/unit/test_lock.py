@@ -85,7 +85,7 @@ def test_a_folder_without_locks_locks_nothing(tmp_path: Path) -> None:
         (changed('["store:small-q4.gguf"]', "[]"), "artefact[1].sources: "),
     ],
 )
-def test_what_is_no_whole_lock_is_refused_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+def test_an_incomplete_lock_is_refused_with_its_place(tmp_path: Path, text: str, place: str) -> None:
     lines = refusal(tmp_path, text)
     assert any(line.startswith(f"{tmp_path / 'a.lock.toml'}: {place}") for line in lines), lines
 
@@ -169,7 +169,7 @@ ROWS = [
 WHOLE = render_lock(ROWS, "catalog/a.toml")
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_written_table_is_read_unchanged(tmp_path: Path) -> None:
     lock = load(tmp_path, WHOLE)
     assert {row.name: row for row in ROWS if not row.group} == lock.artefacts
     assert lock.groups == {"tools": (ROWS[3], ROWS[2]), "more": (ROWS[4],)}

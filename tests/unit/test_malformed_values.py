@@ -186,7 +186,7 @@ def test_addresses_of_one_machine_are_one(place: OperatorFolder, one: str, other
 
 
 @pytest.mark.parametrize("good", ["box", "box.lan.", "my_alias", "192.0.2.7", "::1", "fe80::1%eth0", "xn--a-1"])
-def test_what_a_host_can_be_is_taken(place: OperatorFolder, good: str) -> None:
+def test_valid_hosts_are_accepted(place: OperatorFolder, good: str) -> None:
     assert canonical_host(good)
     place.load_group({"box": sample_entry(ssh_hostname=good)})
 

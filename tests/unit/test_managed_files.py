@@ -114,7 +114,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ManagedFilesFixtur
     return made
 
 
-def test_what_is_in_order_is(world: ManagedFilesFixture) -> None:
+def test_a_sound_host_is_green(world: ManagedFilesFixture) -> None:
     assert world.red() == {}
 
 
@@ -234,7 +234,7 @@ DRIFTS: dict[str, tuple[Callable[[ManagedFilesFixture], object], set[str], str]]
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_what_drifts_is_seen(world: ManagedFilesFixture, drift: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drift_is_seen(world: ManagedFilesFixture, drift: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, expected, text = DRIFTS[drift]
     monkeypatch.setenv("FLAG", "0")
     change(world)
@@ -283,7 +283,7 @@ HARMLESS: dict[str, Callable[[ManagedFilesFixture], object]] = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_is_harmless_is_no_reason_for_alarm(world: ManagedFilesFixture, what: str) -> None:
+def test_harmless_states_turn_nothing_red(world: ManagedFilesFixture, what: str) -> None:
     HARMLESS[what](world)
     assert world.red() == {}
 

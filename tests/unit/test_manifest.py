@@ -42,7 +42,7 @@ def test_a_deploy_reads_the_slots_that_were_written() -> None:
     ]
 
 
-def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
+def test_findings_of_survey_programs_about_an_instance() -> None:
     weight = RIG.roots.weight_path(sample_artefact())
     (chat, code) = (json.loads(TEXT)["instances"][name] for name in ("chat", "code"))
     assert chat == {
@@ -164,7 +164,7 @@ BAD: dict[str, str] = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_what_is_no_manifest_is_refused(text: str) -> None:
+def test_an_invalid_manifest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"an invalid manifest|a manifest with"):
         parse_manifest(text, {})
 

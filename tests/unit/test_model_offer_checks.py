@@ -77,7 +77,7 @@ def keys(box: Rig, **models: Any) -> None:
     dump(Path(box.inventory).with_name(FILE), ClientKeyring(keys=ring))
 
 
-def test_what_keys_may_use_is_asked_of_the_router_by_their_hashes(box: Rig) -> None:
+def test_rights_of_keys_are_asked_of_the_router_by_their_hashes(box: Rig) -> None:
     keys(box, alice=None, bob=("gpt-4o",), eve=("none-such",))
     asked = {one.name: one for one in gateway_requests(box) if one.at == ROUTER}
     owners = [one.rpartition(" ")[2] for one in asked if ": model " in one]

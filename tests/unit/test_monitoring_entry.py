@@ -72,7 +72,7 @@ def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
     ],
     ids=lambda one: "" if isinstance(one, str) else str(one),
 )
-def test_what_cannot_be_is_refused_in_one_line(box: OperatorFolder, changes: dict[str, Any], line: str) -> None:
+def test_an_impossible_value_is_refused_in_one_line(box: OperatorFolder, changes: dict[str, Any], line: str) -> None:
     (said,) = entry_problems(box, box=exporter_entry(monitoring=TOLD | changes))
     assert said.startswith("box.monitoring")
     assert line in said

@@ -21,7 +21,7 @@ HOSTILE = 'a"} 1\nrigwright_check_failed{check="S01",level="critical",part="\\'
 TELLS = sample_rig(monitoring=Monitoring(address="10.0.0.5"))
 
 
-def test_what_was_found_is_told_with_when_and_of_what() -> None:
+def test_findings_are_reported_with_time_and_subject() -> None:
     text = render_check_metrics(1790000000.9, 3, {"ok": 200, "fail": 1}, [("S01", "high", "chat")] * 2)
     assert [line for line in text.splitlines() if not line.startswith("#")] == [
         "rigwright_check_finished_seconds 1790000000",

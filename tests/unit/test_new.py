@@ -153,7 +153,7 @@ def test_a_given_purpose_is_written(inventory: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_and_leaves_nothing(inventory: Path, words: tuple[str, ...], said: str) -> None:
+def test_an_impossible_value_is_refused_and_leaves_nothing(inventory: Path, words: tuple[str, ...], said: str) -> None:
     what, name, *options = words
     done = new(inventory, what, name, *options)
     assert done.exit_code == 2
@@ -170,6 +170,6 @@ def test_a_file_that_is_there_stays(inventory: Path) -> None:
     assert there.read_text() == "# mine\n"
 
 
-def test_what_is_derived_from_ours_can_be_locked(inventory: Path) -> None:
+def test_models_derived_from_ours_can_be_locked(inventory: Path) -> None:
     run_new(inventory, "variant", "vllm/mine", "--like", "vllm/dual")
     assert collect_inputs(inventory.parent / "catalog") == []

@@ -79,7 +79,7 @@ def test_an_archive_that_is_not_there_is_distinguished_from_one_out_of_reach(
         (100, "", "", ["status 100"]),
     ],
 )
-def test_what_apt_says_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
+def test_output_of_apt_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
     reason, differences = find_archive_differences(status, said)
     assert unknown in reason
     assert bool(reason) == bool(unknown)

@@ -78,5 +78,5 @@ def test_a_complaint_about_a_card_or_a_port_comes_first(line: str) -> None:
         "NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (0x62:0x40:2019)",
     ],
 )
-def test_what_the_kernel_says_of_others_is_no_complaint(line: str) -> None:
+def test_the_kernels_messages_about_others_are_no_complaint(line: str) -> None:
     assert find_kernel_complaints(BOX.cards, THERE, WAY, [line]) == []

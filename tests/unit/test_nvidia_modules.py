@@ -179,7 +179,7 @@ def test_the_wrong_flavour_for_the_next_kernel_is_reported_before_it_boots() -> 
         ("595.91.07", VERSION, ["deploy INVENTORY", "deploy INVENTORY"]),
     ],
 )
-def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
+def test_the_next_boot_is_compared_with_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
     kernels = (replace(HERE, version=""), replace(THERE, version=newest))
     found = find_disk_differences(VERSION, KernelFacts(RUNNING, kernels), installed)
     assert [one.cure for one in found] == steps

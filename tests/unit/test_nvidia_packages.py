@@ -69,7 +69,7 @@ def test_a_sound_host_has_no_difference() -> None:
         InstalledPackage("nvidia-firmware-580-server-580.126.09", "580.126.09-0ubuntu0.24.04.1"),
     ],
 )
-def test_what_is_beside_the_driver_is_no_part_of_it(beside: InstalledPackage) -> None:
+def test_packages_next_to_the_driver_are_no_part_of_it(beside: InstalledPackage) -> None:
     assert find_mixed_packages(also(beside)) == []
 
 

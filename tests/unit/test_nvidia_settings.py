@@ -240,7 +240,7 @@ def test_a_record_is_read_whole_or_not_at_all() -> None:
         (None, "6.1", "1", {}, [("a record of the driver by the last deploy", "none")]),
     ],
 )
-def test_what_has_changed_since_the_last_deploy_is_said(
+def test_changes_since_the_last_deploy_are_reported(
     record: DriverRecord | None, kernel: str, module: str, packages: dict[str, str], found: list[tuple[str, str, str]]
 ) -> None:
     assert difference_pairs(find_driver_drift(record, kernel, module, packages)) == found

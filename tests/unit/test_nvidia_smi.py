@@ -59,7 +59,7 @@ def test_a_card_with_a_foreign_process() -> None:
 
 
 @pytest.mark.parametrize("unsaid", ["[N/A]", "N/A", "[Not Supported]"])
-def test_what_a_card_does_not_have_is_none(unsaid: str) -> None:
+def test_missing_figures_of_a_card_are_none(unsaid: str) -> None:
     line = (
         f"0, 00000000:01:00.0, GPU-1, 580.1, 8.6, 24576, {unsaid}, Enabled, 4, {unsaid}, {unsaid}, {unsaid}, {unsaid}, "
         f"{unsaid}, {unsaid}, {unsaid}, 90.02, Odd, One"

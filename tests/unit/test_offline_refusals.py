@@ -89,7 +89,7 @@ def test_a_door_that_is_not_there(refusal: Refusal, verb: str, option: str, keys
     assert (said or "instance chat is behind no gateway") in refusal(f"{verb} {{}} --gateway {option}", **declared)
 
 
-def test_what_has_no_room(refusal: Refusal) -> None:
+def test_variants_that_do_not_fit(refusal: Refusal) -> None:
     said = refusal("bench throughput {} --instance chat --stop --input-tokens 1000000")
     assert "has room for" in said
     assert "must stop for it" in refusal("bench latency {} --instance chat")

@@ -128,7 +128,7 @@ def test_a_lock_that_is_held_too_long_ends_it(tmp_path: Path) -> None:
     assert "another program has held that lock for ten minutes" in done.stdout
 
 
-def test_what_is_installed_is_not_upgraded_along_with_what_is_missing(tmp_path: Path) -> None:
+def test_installed_packages_are_not_upgraded_along_with_missing_ones(tmp_path: Path) -> None:
     host = PackagesHost(tmp_path)
     write_stand_in(
         tmp_path / "bin", "dpkg-query", "case $4 in curl) printf installed ;; *) printf config-files ;; esac"

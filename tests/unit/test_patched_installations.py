@@ -38,7 +38,7 @@ def test_a_patched_environment_is_another_one_beside(tmp_path: Path) -> None:
     assert locked_packages(one) == locked_packages(plain)
 
 
-def test_what_it_is_called_and_why_is_no_input(tmp_path: Path) -> None:
+def test_name_and_reason_are_no_inputs(tmp_path: Path) -> None:
     same = read_patch(tmp_path, "other-name", purpose="another reason", obsolete_when="never")
     assert env(same).digest == env(read_patch(tmp_path)).digest
     whole = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256("x"), "file": "x.py"}

@@ -284,7 +284,7 @@ LEFT: dict[str, tuple[Rig, HostFacts, DeployStep]] = {
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_what_is_taken_off_for_it_is_not_declared_any_more_has_a_row(left: str) -> None:
+def test_removals_of_undeclared_objects_have_a_row(left: str) -> None:
     one, host, step = LEFT[left]
     assert step in plan_for(converged_state(target_generation(one)), host, one).steps
     assert step not in plan_for(converged_state(target_generation(one)), ready(), one).steps
@@ -367,7 +367,7 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("there", DRIVERS)
-def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everything(there: str) -> None:
+def test_missing_parts_of_a_managed_driver_are_a_step_and_a_reboot_interrupts_everything(there: str) -> None:
     facts, keys, steps = DRIVERS[there]
     one = replace(
         RIG, cards=(C3090,), driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"managed": True} | keys)

@@ -58,7 +58,7 @@ def test_a_mode_is_its_options_and_variables_over_which_the_variant_has_a_say() 
     assert launch_problems(own) == []
 
 
-def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() -> None:
+def test_options_of_a_mode_need_the_inventorys_consent_as_those_of_a_variant() -> None:
     fast = started("fast")
     assert list(kind_of(fast).forbidden_keys(fast)) == ["environment.LOUDER_MORE"]
     loading = started("auto", {"modes": {"auto": {"flags": {"worker-cls": "x"}, "environment": {"LD_PRELOAD": "x"}}}})
@@ -95,7 +95,7 @@ def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() ->
         (vllm_instance(mode="auto"), "mode auto: no plugin of vllm launches it, and only plugins have modes"),
     ],
 )
-def test_what_it_decides_is_refused_with_the_reason(instance: Instance, said: str) -> None:
+def test_keys_that_rigwright_decides_are_refused_with_the_reason(instance: Instance, said: str) -> None:
     assert any(line.startswith(said) for line in launch_problems(instance)), launch_problems(instance)
 
 

@@ -180,7 +180,7 @@ def box(tmp_path: Path) -> PluginInstallPlan:
     return PluginInstallPlan(tmp_path)
 
 
-def test_what_is_taken_out_is_written_down(box: PluginInstallPlan) -> None:
+def test_removals_are_recorded(box: PluginInstallPlan) -> None:
     assert box.installed_paths() == []
     box.add(release_zip())
     (one,) = box.installed_paths()

@@ -87,7 +87,9 @@ def test_a_command_that_does_not_end_is_given_up(
         PrefetchConnector(endless).run_shell_command(command)
 
 
-def test_what_operations_ask_first_is_asked_in_one_command(connector: PrefetchConnector, shell: ShellConnector) -> None:
+def test_first_questions_of_operations_are_asked_in_one_command(
+    connector: PrefetchConnector, shell: ShellConnector
+) -> None:
     connector.prefetch(
         [asking_operation(connector, "echo 'one'; echo more"), asking_operation(connector, "echo two", "echo three")]
     )
@@ -97,7 +99,7 @@ def test_what_operations_ask_first_is_asked_in_one_command(connector: PrefetchCo
     assert len(shell.commands) == 1
 
 
-def test_what_decisions_wait_for_is_asked_in_one_command_and_not_again_by_operations(
+def test_facts_for_decisions_are_asked_in_one_command_and_not_again_by_operations(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "host", SimpleNamespace(connector=connector))
@@ -263,7 +265,7 @@ def test_an_operation_that_takes_no_empty_answer_ends_no_run(
     assert [answer(connector, "echo one"), answer(connector, "echo two"), len(shell.commands)] == [["one"], ["two"], 1]
 
 
-def test_what_time_has_changed_is_asked_anew(
+def test_answers_changed_by_time_are_asked_anew(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "host", SimpleNamespace(connector=connector))

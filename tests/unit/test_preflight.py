@@ -215,7 +215,7 @@ def test_everything_in_the_way_is_reported_at_once() -> None:
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
-def test_what_does_not_matter_is_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
+def test_irrelevant_differences_are_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
     assert find_refusals(rig_target_state(box(), good(**changes), *builds), NOW) == []
 
 
@@ -278,7 +278,7 @@ def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse(holder: str, 
     assert warning.startswith(shown)
 
 
-def test_what_is_downloaded_already_needs_no_space_again() -> None:
+def test_downloaded_files_need_no_space_again() -> None:
     large = sample_artefact(size=10 * GIB * 1024)
     made = sample_rig(sample_instance(parts=sample_parts(large)))
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):

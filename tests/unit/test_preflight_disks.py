@@ -28,7 +28,7 @@ TOGETHER = dict.fromkeys(APART, "/")
         (TOGETHER, 99, 0, 0, []),
     ],
 )
-def test_what_was_sent_already_needs_no_space_again(
+def test_sent_files_need_no_space_again(
     mounts: dict[str, str], sent_gib: int, models_gib: float, state_gib: float, short: list[str]
 ) -> None:
     host = sample_facts(

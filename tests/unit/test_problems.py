@@ -94,14 +94,14 @@ def test_the_nearest_name_is_offered_and_a_short_list_is_shown(value: str, names
     assert describe_unknown("card", value, names) == f'there is no card "{value}"{text}'
 
 
-def test_what_was_read_cannot_be_changed() -> None:
+def test_read_values_cannot_be_changed() -> None:
     inner = Inner(port=1)
     with pytest.raises(ValidationError):
         inner.port = 2  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[31m", "\u2028", "\x85", "\u202e", "\ud800"], ids=ascii)
-def test_what_a_terminal_obeys_is_shown_as_its_code(text: str) -> None:
+def test_control_sequences_are_shown_as_their_codes(text: str) -> None:
     line = str(Problem(f"{text}.py", f"box.{text}", f"{text} is refused"))
     assert line.isprintable()
     assert line.count(text.encode("unicode_escape", "surrogatepass").decode()) == 3

@@ -336,7 +336,7 @@ def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
     assert set(red(found)) == wanted
 
 
-def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_an_engine_compiles_at_run_time_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     found = with_process(declared_host(), code=["unnamed", "deleted /tmp/x", "file /var/cache/rigwright/compiled/a.so"])
     assert set(red(found)) == {"S21"}
     text = OURS[CHAT].text.replace("MemoryDenyWriteExecute=yes\n", "")
@@ -373,7 +373,7 @@ def test_other_weights_in_its_view_are_reported() -> None:
     assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}
 
 
-def test_what_the_look_says_of_code_without_a_package_is_what_its_check_knows(tmp_path: Path) -> None:
+def test_the_surveys_word_for_code_without_a_package_is_the_checks(tmp_path: Path) -> None:
     code = Code(())
     code.files = {str(tmp_path / "libcuda.so.1")}
     assert code.find_problems() == {str(tmp_path / "libcuda.so.1"): test_code.UNKNOWN}

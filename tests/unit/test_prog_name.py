@@ -56,7 +56,7 @@ def test_helps_and_refusals_name_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Error: first `./rig lock`" in CliRunner().invoke(main, ["deploy"]).output
 
 
-def test_what_checks_refuse_names_it_so_too() -> None:
+def test_refusals_of_checks_use_the_same_name() -> None:
     command = [sys.executable, "-c", "from cli import main; main(['check', 'inventory/rig3090.py'])"]
     environment = {**os.environ, PROG_NAME_VARIABLE: "./rig"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -65,7 +65,7 @@ def test_what_checks_refuse_names_it_so_too() -> None:
     assert "`./rig lock " in done.stderr
 
 
-def test_what_checks_refuse_of_their_options_is_said_like_any_refusal(box: OperatorFolder) -> None:
+def test_refused_options_of_checks_are_reported_like_any_refusal(box: OperatorFolder) -> None:
     one = sample_entry(ssh_hostname="127.0.0.1", ssh_port=1)
     box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {one!r}}})\n")
     command = [sys.executable, "-m", "cli", "check", str(box.inventory), "--only", "S999"]
@@ -141,7 +141,7 @@ def test_its_version_is_reported() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_a_shell_is_given_to_complete_is_of_its_language(shell: str, tmp_path: Path) -> None:
+def test_completions_of_a_shell_are_in_its_language(shell: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["install", "--completion", shell])
     assert done.exit_code == 0
     assert "_RIGWRIGHT_COMPLETE" in done.output

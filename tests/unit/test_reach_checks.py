@@ -106,14 +106,14 @@ def listener_findings(ours: int, program: str, *words: str) -> list[dict[str, st
 
 @ROOT
 @pytest.mark.parametrize("program", [RELAY, PROXY])
-def test_what_leads_to_us_is_found(instance_port: int, program: str) -> None:
+def test_listeners_that_lead_to_us_are_found(instance_port: int, program: str) -> None:
     (one,) = listener_findings(instance_port, program, str(instance_port))
     assert one["how"]
 
 
 @ROOT
 @pytest.mark.parametrize("said", [DENIED, b"SSH-2.0-x\r\n", b"", MODELS.replace(b"small", b"large")])
-def test_what_answers_by_itself_does_not_lead_to_us(instance_port: int, said: bytes) -> None:
+def test_a_listener_with_its_own_answers_does_not_lead_to_us(instance_port: int, said: bytes) -> None:
     assert listener_findings(instance_port, ALONE.replace("SAID", repr(said))) == []
 
 

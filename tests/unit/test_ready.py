@@ -140,7 +140,7 @@ def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start
     assert not start.record.exists()
 
 
-def test_what_it_notes_is_of_the_generation_that_it_lies_in(start: StartingInstance) -> None:
+def test_its_record_is_of_its_own_generation(start: StartingInstance) -> None:
     """While it waits for an answer, `current` may be led to another one."""
     other = start.generation.parent / "2" / "env"
     other.mkdir(parents=True)

@@ -14,7 +14,7 @@ from roles.weights.host.load import SystemLoad
 from tests.unit.weight_shelf import NOW, WeightShelf, is_fresh
 
 
-def test_what_is_due_is_hashed_and_what_is_not_is_left(shelf: WeightShelf) -> None:
+def test_due_files_are_hashed_and_others_are_left(shelf: WeightShelf) -> None:
     old, young = shelf.add_file("old", b"a", 8), shelf.add_file("young", b"b", 6)
     assert shelf.run_rehash() == 0
     assert is_fresh(shelf.deep_record(old))

@@ -43,7 +43,7 @@ def carrying(channel: object) -> Any:
     return SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda: channel))
 
 
-def test_what_run_shows_of_a_line_without_end_is_shown_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_shows_an_endless_line_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
     box: Any = SimpleNamespace(name="box")
     ssh._print_lines(box, io.BytesIO(b"a" * 200_000), False)
     lines = capsys.readouterr().out.splitlines()

@@ -167,7 +167,7 @@ def test_no_name_secret_or_address_is_on_the_page(report_of: RunReport) -> None:
         assert word not in done.output
 
 
-def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
+def test_remedies_are_on_the_page(report_of: RunReport) -> None:
     said = report_of().output
     for line in (
         "Rigwright 0.1.0, 20",
@@ -192,7 +192,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
         assert line in said, line
 
 
-def test_what_we_ship_may_be_named() -> None:
+def test_shipped_names_may_be_reported() -> None:
     shipped = show_report.shipped_names()
     made = ReportedBox({}, "", None, ["NVIDIA GeForce RTX 3090"], [ReportedInstance("vllm", "0.21.0", "vllm/dual", 2)])
     said = render_report([made], shipped, "0.1.0", "2026-11-23")

@@ -67,7 +67,7 @@ def test_slots_are_lent(box: OperatorFolder) -> None:
         ({"reserved": [3]}, 'reserved: unknown key; did you mean "reserved_gpus"?'),
     ],
 )
-def test_what_cannot_be_lent_is_refused(box: OperatorFolder, changes: dict[str, object], said: str) -> None:
+def test_a_card_that_cannot_be_reserved_is_refused(box: OperatorFolder, changes: dict[str, object], said: str) -> None:
     (line,) = box.refusal_lines(**{"cards": FOUR, "instances": chat_instances()} | changes)
     assert line.startswith(f"{box.inventory}: box.{said}")
 
@@ -202,12 +202,12 @@ def test_a_card_without_a_number_is_not_reserved_by_its_file() -> None:
 
 
 @pytest.mark.parametrize("row", [card_record("x"), ("card", "0000:01:00.0"), ("holder", "7", "a", "/", "nvidia0")])
-def test_what_no_host_can_tell_is_refused(row: tuple[str, ...]) -> None:
+def test_impossible_output_of_a_host_is_refused(row: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse_holders(channel_lines(row), (0,))
 
 
-def test_what_is_lent_is_said_with_what_is_declared_for_it_all_the_same() -> None:
+def test_reserved_cards_are_reported_with_their_declarations() -> None:
     assert describe_borrowers(RIG.reserved_gpus, RIG.driver, ()) == []
     assert describe_borrowers(LENT.reserved_gpus, LENT.driver, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
     box_rig = replace(MANAGED, reserved_gpus=(0, 1))

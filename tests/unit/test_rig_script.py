@@ -132,7 +132,7 @@ def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tm
     assert clone.run("lab", "list") == [LAB]
 
 
-def test_what_came_or_went_in_the_tree_is_compiled_once_for_those_whose_python_may_keep_nothing(tmp_path: Path) -> None:
+def test_changed_modules_are_compiled_once_for_pythons_without_a_cache(tmp_path: Path) -> None:
     clone = ProjectClone(tmp_path)
     folder = clone.root / "rigwright/serving"
     (folder / "__pycache__").mkdir(parents=True)

@@ -51,7 +51,7 @@ def test_a_command_gets_the_rest_after_its_first_line() -> None:
     assert answer.lines == ["a!?"]
 
 
-def test_what_a_login_prints_is_not_what_leads_to_the_rest() -> None:
+def test_output_of_a_login_does_not_lead_to_the_rest() -> None:
     command = "echo welcome; printf 'last login: '; read one; echo $one!; cat"
     answer = root_shell.run_command(
         ShellHost(), command, "a\n", rest=lambda line: f"{line.decode()}?\n" if b"a!" in line else None
@@ -132,9 +132,7 @@ def test_a_host_that_sends_a_byte_at_a_time_is_given_up_within_its_limit(dribbli
     )
 
 
-def test_what_a_deploy_was_doing_is_said_of_a_host_that_is_too_slow(
-    dribbling: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_step_of_a_deploy_is_reported_of_a_slow_host(dribbling: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconnecting_shell, "SILENCE", 0.5)
     monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
     began = time.monotonic()

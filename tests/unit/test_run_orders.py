@@ -55,7 +55,7 @@ def parse_data(words: str) -> dict[str, object]:
         ("ssh_hostname=192.0.2.7 ssh_strict_host_key_checking=no", RunOptions()),
     ],
 )
-def test_what_is_asked_for(words: str, expected: RunOptions) -> None:
+def test_questions_of_the_script(words: str, expected: RunOptions) -> None:
     assert parse_run_options(parse_data(words)) == expected
 
 
@@ -150,7 +150,7 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ),
     ],
 )
-def test_what_is_refused(words: str, said: list[str]) -> None:
+def test_refusals(words: str, said: list[str]) -> None:
     with pytest.raises(Invalid) as refused:
         parse_run_options(parse_data(words))
     lines = str(refused.value).splitlines()

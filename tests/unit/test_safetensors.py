@@ -76,6 +76,6 @@ def test_the_files_that_an_index_names() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"\xff", b"{}", b'{"weight_map": []}', b'{"weight_map": {"a": 1}}', b"[" * 100_000]
 )
-def test_what_is_no_index_is_refused(content: bytes) -> None:
+def test_an_invalid_index_is_refused(content: bytes) -> None:
     with pytest.raises(BrokenSafetensors, match="is not a weights index"):
         parse_shards(content)

@@ -63,7 +63,7 @@ def test_a_units_settings_are_those_of_its_sandbox_alone() -> None:
     ]
 
 
-def test_what_a_drop_in_takes_back_is_not_forbidden() -> None:
+def test_a_restriction_that_a_drop_in_takes_back_does_not_hold() -> None:
     found = _settings(CAT + DROP_IN)
     assert [one for one in found if one.startswith(("RestrictAddress", "SystemCall"))] == []
     assert [one for one in found if one.startswith(("Private", "Capability"))] == [
@@ -81,7 +81,7 @@ def test_no_device_is_opened_to_which_that_does_something(path: str) -> None:
     assert not TRIED.fullmatch(path)
 
 
-def test_what_is_asked_reaches_the_program_as_it_is() -> None:
+def test_questions_reach_the_program_unchanged() -> None:
     asked: dict[str, object] = {"sockets": ["/run/$HOME `id` 'x' \"y\"\n%n"]}
     asked["sockets"] = [f"/run/{number}/{'x' * 100}" for number in range(5000)]
     words = _inside("tried-here", ["User=nobody"])
@@ -175,7 +175,7 @@ def test_a_traced_process_is_not_stopped() -> None:
         child.kill()
 
 
-def test_what_is_refused_did_not_come_through() -> None:
+def test_refused_attempts_did_not_succeed() -> None:
     assert not is_permitted(open_device, "/dev/none")
     assert not is_permitted(write_and_remove, "/proc")
     assert reachable_processes([]) == file_escapes([], [], []) == []

@@ -114,9 +114,7 @@ FULL = "ulimit -f 0\ntrap '' XFSZ\n"
 
 
 @pytest.mark.parametrize(("before", "sent", "said"), [("", KEYS[:-20], "was cut off"), (FULL, KEYS, "")])
-def test_what_does_not_arrive_whole_never_takes_its_place(
-    host: GatewayFolderHost, before: str, sent: str, said: str
-) -> None:
+def test_an_incomplete_file_never_takes_its_place(host: GatewayFolderHost, before: str, sent: str, said: str) -> None:
     lying = host.credentials / "gateway-keys.json"
     lying.write_text("before")
     script = secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))

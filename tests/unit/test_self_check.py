@@ -277,7 +277,7 @@ def test_a_transaction_of_packages_is_waited_for(host: DeployedFolder) -> None:
     assert host.state["outcome"] == "ok"
 
 
-def test_what_cannot_be_decided_does_not_hold(host: DeployedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecidable_predicate_does_not_hold(host: DeployedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def show(names: Sequence[str]) -> dict[str, dict[str, str]]:
         raise observed_host.Unreadable("systemctl does not answer")
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_decided_does_not_hold(host: DeployedFolder, monkeypatch:
 
 
 @pytest.mark.parametrize("left", ["", "{", '{"failing": 3', "[]", "null"])
-def test_what_a_full_disk_has_cut_off_spoils_no_run(host: DeployedFolder, left: str) -> None:
+def test_a_file_cut_off_by_a_full_disk_spoils_no_run(host: DeployedFolder, left: str) -> None:
     for name in ("state.json", "cache.json"):
         host.write(f"{STATE}/{name}", left)
     assert host.failing() == set()

@@ -75,7 +75,9 @@ def test_the_key_goes_with_the_request_and_the_answer_comes_back(
 
 
 @pytest.mark.parametrize("key", ["", "one\ntwo\n", "one\r\nX-Header: two\n", "k\u00e9y\n"])
-def test_what_is_not_one_key_is_never_sent(server: LoopbackFileServer, at: Path, tmp_path: Path, key: str) -> None:
+def test_text_of_more_than_one_key_is_never_sent(
+    server: LoopbackFileServer, at: Path, tmp_path: Path, key: str
+) -> None:
     server.serve(COMPLETIONS, complete_file(b"{}"))
     assert "has not one key in it" in ready(at, tmp_path, key).error
     assert not server.asked
@@ -152,7 +154,7 @@ def test_pieces_are_put_together() -> None:
         (b"HTTP/1.1 200 " + b"x" * 100_000, "an answer that breaks off"),
     ],
 )
-def test_what_is_no_answer_is_none(said: bytes, error: str) -> None:
+def test_an_invalid_answer_is_none(said: bytes, error: str) -> None:
     found = raw(said)
     assert (found.status, found.error) == (0, error)
 

@@ -91,7 +91,7 @@ def test_its_files_are_not_taken_for_an_instances() -> None:
     ] == [OWNED] * 2
 
 
-def test_what_it_was_started_from_changes_with_each_text() -> None:
+def test_its_start_digest_changes_with_each_text() -> None:
     texts = render_share_unit(RIG.roots, SHARE) + render_share_config(RIG.roots, SHARE)
     assert share_digest(RIG.roots, SHARE) == hashlib.sha256(texts.encode()).hexdigest()
     others = [SIXTH, SHARE.model_copy(update={"allow": ("10.0.0.0/25",)}), SHARE.model_copy(update={"port": 8091})]
@@ -192,7 +192,7 @@ def test_only_a_sharing_rig_needs_nginx() -> None:
     assert host_facts.probe_values(sharing)["packages"] == list(host_facts.required_packages(sharing))
 
 
-def test_what_is_let_go_is_what_was_made() -> None:
+def test_released_files_are_those_that_were_made() -> None:
     script = render("sharing/release.sh.j2", **share_release_values(RIG.roots))
     assert config_path(RIG.roots) in script
     assert "systemctl stop rigwright_share.service" in script

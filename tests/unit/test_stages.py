@@ -80,7 +80,7 @@ def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: st
     assert sorted(name for part in there.quick for name in part) == quick
 
 
-def test_what_there_is_now_keeps_within_the_budgets() -> None:
+def test_present_durations_keep_within_the_budgets() -> None:
     """Files that grew, or that have no record yet, are named where it does not."""
     record = DurationRecord.load()
     files = {str(path.relative_to(ROOT)): False for path in (ROOT / "tests/unit").glob("test_*.py")}
@@ -127,7 +127,7 @@ def test_every_file_of_tests_is_in_a_stage_or_a_proof() -> None:
         (("dkms",), ["dkms"], False),
     ],
 )
-def test_what_is_asked_for_is_run(asked: tuple[str, ...], stages: list[str], whole: bool) -> None:
+def test_requested_stages_run(asked: tuple[str, ...], stages: list[str], whole: bool) -> None:
     found, all_of_it = select_stages(asked)
     assert (all_of_it, [name for name in found if name in stages]) == (whole, stages)
     assert not set(found) & set(PROOFS) - set(asked)

@@ -145,7 +145,7 @@ esac
 """
 
 
-def test_what_room_there_is_comes_from_the_kernel_and_the_cards(tmp_path: Path) -> None:
+def test_free_memory_comes_from_the_kernel_and_the_cards(tmp_path: Path) -> None:
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal:  99 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n")
     (tmp_path / "proc/7/cgroup").write_text(f"0::/rigwright.slice/rigwright-chat.slice/{CHAT}\n")
@@ -248,7 +248,7 @@ def test_where_the_one_that_stays_does_not_answer_it_serves_until_the_old_one_is
     assert host.current == "generations/1"
 
 
-def test_what_one_that_was_cut_off_has_left_is_gone(host: HostFolder) -> None:
+def test_remains_of_an_unfinished_one_are_gone(host: HostFolder) -> None:
     left = host.root / "volatile/rigwright_beside/other"
     left.mkdir(parents=True)
     unit_ = host.root / "volatile/systemd/system/rigwright_beside-other.service"

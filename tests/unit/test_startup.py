@@ -13,7 +13,7 @@ def python(script: str) -> str:
     return done.stdout
 
 
-def test_what_a_match_exec_needs_is_imported_where_there_is_one(tmp_path: Path) -> None:
+def test_imports_for_a_match_exec_happen_only_with_one(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text('Match exec "true"\n  User somebody\n')
     said = python(

@@ -93,7 +93,7 @@ def test_a_listener_on_another_address_is_no_conflict(host: HostFolder, address:
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["the current one", "another one"])
-def test_what_was_stopped_for_nothing_is_started_again(host: HostFolder, number: int) -> None:
+def test_needlessly_stopped_services_are_started_again(host: HostFolder, number: int) -> None:
     listens(host, "127.0.0.1")
     status, said = run(host, number)
     assert status == 1

@@ -226,9 +226,7 @@ def test_a_shipped_variant_is_offered_before_its_weights_are_locked(tmp_path: Pa
     assert (found.refusal, found.unlocked) == ("", True)
 
 
-def test_what_is_locked_and_goes_wrong_is_not_taken_for_what_is_not_locked(
-    catalog: Catalog, lock: Lock, place: OperatorFolder
-) -> None:
+def test_a_failing_locked_input_does_not_count_as_unlocked(catalog: Catalog, lock: Lock, place: OperatorFolder) -> None:
     changes = {"cache_type_v": "q8_0", "flash_attention": "off"}
     wrong = {"llamacpp/one": catalog.variants["llamacpp/one"].model_copy(update=changes)}
     told = catalog.model_copy(update={"variants": {**catalog.variants, **wrong}})

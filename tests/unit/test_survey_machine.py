@@ -54,7 +54,7 @@ _wrong = package_file_changes.wrong
 
 
 @pytest.mark.usefixtures("nvidia")
-def test_what_packages_brought_differs_in_nothing(root: Path) -> None:
+def test_packaged_files_have_no_difference(root: Path) -> None:
     assert findings() == set()
     assert findings(deep=True) == set()
     # a link of a backup's, the same mode once more and another time are no other content
@@ -65,7 +65,7 @@ def test_what_packages_brought_differs_in_nothing(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("nvidia")
-def test_what_has_become_of_packages_files_is_said(root: Path, write: WriteFile) -> None:
+def test_changes_of_packages_files_are_reported(root: Path, write: WriteFile) -> None:
     (root / "usr/bin/nvidia-smi").write_text("other")
     (root / "usr/lib/libcuda.so.1").unlink()
     (root / "usr/lib/libcuda.so.1").symlink_to("/opt/libcuda.so.1")
@@ -127,7 +127,7 @@ libc6:
 TARGETS = "http://a.example/ubuntu/ Ubuntu\nhttp://b.example/ubuntu/ Ubuntu\n"
 
 
-def test_what_apt_would_install_is_read_of_its_own_table(root: Path) -> None:
+def test_apts_candidates_are_read_from_its_own_table(root: Path) -> None:
     write_stand_in(root / "bin", "apt-cache", f"cat <<'END'\n{POLICY}END")
     write_stand_in(root / "bin", "apt-get", f"cat <<'END'\n{TARGETS}END")
     assert packages.policy(["linux-image-generic", "libc6"]) == {

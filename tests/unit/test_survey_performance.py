@@ -49,7 +49,7 @@ def status(write: WriteFile, *names: str) -> Path:
     )
 
 
-def test_what_dpkg_said_before_is_asked_again_where_it_has_changed(write: WriteFile) -> None:
+def test_changed_dpkg_records_are_read_again(write: WriteFile) -> None:
     status(write, "a")
     write("var/lib/dpkg/info/a.list", "/usr/bin/a\n")
     dpkg.known()

@@ -20,7 +20,7 @@ def test_a_line_ends_where_programs_end_it() -> None:
     assert common.lines("") == []
 
 
-def test_what_is_too_long_to_be_read_is_no_absence_of_it(tmp_path: Path) -> None:
+def test_an_oversized_file_does_not_count_as_absent(tmp_path: Path) -> None:
     path = tmp_path / "sudoers"
     path.write_text("#" * 100 + "\nALL ALL=(ALL) ALL\n")
     with pytest.raises(RuntimeError, match="sudoers is longer than 100 bytes"):
@@ -30,7 +30,7 @@ def test_what_is_too_long_to_be_read_is_no_absence_of_it(tmp_path: Path) -> None
     assert common.begin(tmp_path / "none") == ""
 
 
-def test_what_cannot_be_read_of_a_bad_disk_is_no_absence_of_it(tmp_path: Path) -> None:
+def test_a_read_error_of_a_disk_does_not_count_as_absence(tmp_path: Path) -> None:
     with patch.object(common, "_bytes", side_effect=OSError(5, "Input/output error")):
         with pytest.raises(RuntimeError, match="Input/output error"):
             common.read(tmp_path / "a")
@@ -65,7 +65,7 @@ def test_a_link_local_address_is_one_of_its_interface(monkeypatch: pytest.Monkey
     ) == (2, 0, 0, 0)
 
 
-def test_what_is_mounted_in_a_services_own_view_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounts_in_a_services_own_view_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     views = {
         1: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n",
         7: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n"
@@ -125,7 +125,7 @@ def test_no_secret_of_a_foreign_line_is_reported(line: str, shown: str) -> None:
     assert common.masked(line) == shown
 
 
-def test_what_is_harmless_hides_nothing_by_its_number() -> None:
+def test_many_harmless_entries_hide_no_others() -> None:
     assert units.few(["x"] * units.MANY)
     with pytest.raises(RuntimeError, match="more than"):
         units.few(["x"] * (units.MANY + 1))

@@ -67,7 +67,7 @@ def changes(host: TreesHost, deep: bool = False) -> list[TreeChange]:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_what_a_deploy_has_recorded_is_as_it_was(host: TreesHost, deep: bool) -> None:
+def test_a_recorded_tree_is_unchanged(host: TreesHost, deep: bool) -> None:
     found = survey_trees(host, deep)
     assert [(tree.there, tree.unrecorded, tree.changes, tree.count) for tree in found.trees] == [(True, "", [], 0)] * 5
     assert found.tree(str(host.engine_tree)).marker == '{"inputs": {}}\n'
@@ -130,7 +130,7 @@ def test_further_rights_are_seen(host: TreesHost, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["libggml-cuda.so", ".hidden", ODD])
-def test_what_was_added_is_seen_whatever_it_is_called(host: TreesHost, name: str) -> None:
+def test_added_files_are_seen_with_any_name(host: TreesHost, name: str) -> None:
     (host.engine_tree / "bin" / name).touch()
     (found,) = changes(host)
     assert (found.what, found.path.startswith("bin/")) == ("added", True)
@@ -179,7 +179,7 @@ def test_a_record_that_is_invalid_is_no_answer(host: TreesHost) -> None:
         survey_trees(host)
 
 
-def test_what_lies_beside_is_named(host: TreesHost) -> None:
+def test_neighbours_are_named(host: TreesHost) -> None:
     (host.root / "opt/helper").touch()
     (host.root / "opt/tools-2").symlink_to("/root")
     (host.root / "opt/engines/other").mkdir()
@@ -253,7 +253,7 @@ def test_programs_are_run_to_a_bounded_end(tmp_path: Path) -> None:
     assert len(found["floods"].text) < 70_000
 
 
-def test_what_python_runs_first_is_a_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_modules_of_python_are_a_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library, site = tmp_path / "usr/lib/python3.13", tmp_path / "usr/local/lib/python3.13/dist-packages"
     for folder in (library / "__pycache__", site, tmp_path / "var/lib/dpkg/info"):
         folder.mkdir(parents=True)

@@ -155,7 +155,7 @@ def test_an_ordinary_word_is_written_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", ExpandedWord("a\0")])
-def test_what_no_process_can_be_given_is_refused(text: str) -> None:
+def test_text_that_no_process_can_get_is_refused(text: str) -> None:
     for write in (quote_word, lambda value: render_environment_file({"A": value})):
         with pytest.raises(ValueError, match="NUL"):
             write(text)

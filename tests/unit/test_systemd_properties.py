@@ -124,7 +124,7 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
     assert sent_calls(heard[1]) == [(path, kinds[name], name) for name in values]
 
 
-def test_what_a_unit_does_not_have_is_left_out_and_signals_are_none_of_ours(at: Path) -> None:
+def test_missing_properties_are_left_out_and_signals_are_foreign(at: Path) -> None:
     def answer(number: int, call: tuple[str, str, str]) -> bytes:
         if call[2] == "MainPID":
             return message(FAILED, number, text("no such property"))
@@ -153,7 +153,7 @@ def test_no_server_is_asked_without_need(at: Path) -> None:
         (b"OK x\r\n", message(RETURN, 1, b"\1s\0"), "buffer"),
     ],
 )
-def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes, said: str) -> None:
+def test_an_invalid_answer_is_refused(at: Path, login: bytes, answer: bytes, said: str) -> None:
     with (
         systemd(at, lambda number, call: answer, login),
         pytest.raises((RuntimeError, ValueError, struct.error), match=said),

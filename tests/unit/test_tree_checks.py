@@ -263,14 +263,14 @@ GREEN: dict[str, Callable[[Answers], object]] = {
 
 
 @pytest.mark.parametrize("what", GREEN)
-def test_what_is_its_operators_is_green(what: str) -> None:
+def test_the_operators_own_files_are_green(what: str) -> None:
     found = answers()
     GREEN[what](found)
     assert reds(found) == {}
 
 
 @pytest.mark.parametrize("section", ["trees", "path_permissions", "generations", "programs"])
-def test_what_has_no_answer_is_red(section: str) -> None:
+def test_a_section_without_an_answer_is_red(section: str) -> None:
     found = answers()
     del found[section]
     assert reds(found)

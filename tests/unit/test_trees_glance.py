@@ -97,7 +97,7 @@ def test_each_change_is_seen_whatever_pass_it_is_in(tree: Path, what: str, where
     assert fingerprint_tree(tree, (), shared) != before
 
 
-def test_what_find_complains_of_is_no_glance(tree: Path) -> None:
+def test_an_error_of_find_gives_no_glance(tree: Path) -> None:
     assert fingerprint_tree(tree, (), [["top/a"]])
     assert fingerprint_tree(tree, (), [["top/none"]]) == ""
     assert fingerprint_tree(tree / "none") == ""

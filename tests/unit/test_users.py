@@ -118,7 +118,7 @@ def test_it_is_written_down_as_ours_before_it_is_made(monkeypatch: pytest.Monkey
     assert commands(monkeypatch, [], []) == []
 
 
-def test_what_passwd_tells_is_read_by_user() -> None:
+def test_rows_of_passwd_are_read_by_user() -> None:
     look = users.PasswdFact()
     assert look.read(channel_lines_of([("passwd", RIGHT), ("passwd", "")])) == {
         "svc-a": users.LoginAccount("/nonexistent", "/usr/sbin/nologin")

@@ -50,7 +50,7 @@ def test_booted_on_another_card_is_reported_as_that() -> None:
     assert line.endswith("driver 580.95.05, 2026-11-20; here it gets NVIDIA GeForce RTX 3090")
 
 
-def test_what_was_only_parsed_is_warned_of() -> None:
+def test_variants_that_were_only_parsed_have_a_warning() -> None:
     one = sample_rig(sample_instance(evidence=PARSED))
     (warning,) = find_warnings(one, sample_facts())
     assert warning.startswith("chat: llamacpp/sample is parsed only: ")

@@ -53,7 +53,7 @@ def text(instance: Instance, node: int | None = None) -> str:
     return build_unit(whole, instance, vllm_environment(whole), node).text
 
 
-def test_what_root_runs_for_it_is_no_program_of_its_environment() -> None:
+def test_programs_that_root_runs_for_it_are_not_of_its_environment() -> None:
     """Whose folder is the first of its PATH, and may have a `mount`."""
     whole = vllm_rig(vllm_instance())
     made = build_unit(whole, whole.instances[0], vllm_environment(whole))
@@ -243,7 +243,7 @@ def test_every_path_asks_for_the_key(door: launcher.Door, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/metrics", "/version", "/ping"])
-def test_what_says_how_it_is_asks_for_none(door: launcher.Door, path: str) -> None:
+def test_health_paths_ask_for_no_key(door: launcher.Door, path: str) -> None:
     assert [status(door, path, method=method) for method in ("GET", "HEAD")] == [200, 200]
 
 
@@ -296,7 +296,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_vllm_would_not_start_with_is_refused(why: str) -> None:
+def test_settings_that_vllm_would_not_start_with_are_refused(why: str) -> None:
     changes, text = REFUSED[why]
     one = vllm_instance(**changes)
     (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))

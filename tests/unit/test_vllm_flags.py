@@ -47,7 +47,7 @@ def test_a_snapshot_is_of_the_version_that_its_name_has(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "0.21.0", "options": [], "models": {}}'])
-def test_what_is_no_snapshot_is_one_problem(text: str, tmp_path: Path) -> None:
+def test_an_invalid_snapshot_is_one_problem(text: str, tmp_path: Path) -> None:
     (tmp_path / "vllm-0.21.0.json").write_text(text)
     with pytest.raises(Invalid, match=r"is not what `python -m lab\.vllm_snapshot` prints"):
         load_snapshot(tmp_path / "vllm-0.21.0.json")
@@ -83,7 +83,7 @@ def test_a_row_with_something_else_is_refused(change: str, value: object) -> Non
         ("reasoning-parser", "qwen3"),
     ],
 )
-def test_what_the_parser_takes_is_let_through(name: str, value: OptionSetting) -> None:
+def test_options_that_the_parser_takes_are_let_through(name: str, value: OptionSetting) -> None:
     assert validation_message(name, value) == ""
 
 
@@ -126,7 +126,9 @@ def test_what_the_parser_takes_is_let_through(name: str, value: OptionSetting) -
         ("log-level", "debug", "instead: the variable VLLM_LOGGING_LEVEL"),
     ],
 )
-def test_what_the_parser_refuses_or_would_mistake_is_refused(name: str, value: OptionSetting, text: str) -> None:
+def test_options_that_the_parser_refuses_or_would_mistake_are_refused(
+    name: str, value: OptionSetting, text: str
+) -> None:
     assert text in validation_message(name, value)
 
 
@@ -149,7 +151,7 @@ OWN = MANAGED_FLAGS.keys() | {"tensor-parallel-size"}
 
 
 @pytest.mark.parametrize("snapshot", [NEW, OLD], ids=lambda one: one.version)
-def test_what_is_said_of_options_is_of_options_that_there_are(snapshot: VllmSnapshot) -> None:
+def test_facts_about_options_are_about_existing_ones(snapshot: VllmSnapshot) -> None:
     listed = {*MANAGED_FLAGS, *forbidden_keys.RESERVED, *forbidden_keys.TEXTS, *forbidden_keys.WORDS}
     new = {"fingerprint-value", *(name for name in listed if name.startswith("mm-encoder-fp8"))}
     assert {name for name in listed if not snapshot.find(name)} - new == set()

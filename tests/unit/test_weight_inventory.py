@@ -89,7 +89,7 @@ def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
         encode_records(("now", "1")),
     ],
 )
-def test_what_is_no_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
+def test_an_invalid_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         weight_inventory.parse_weight_inventory(host.rig.roots, lines)
 
@@ -141,7 +141,7 @@ def test_a_mark_of_bytes_that_were_replaced_says_nothing_of_the_new_ones(host: W
     assert read_inventory(host)["own@1"].state_word == "verified"
 
 
-def test_what_was_only_begun_is_listed(host: WeightHost) -> None:
+def test_unfinished_fetches_are_listed(host: WeightHost) -> None:
     (host.root / "own/1").mkdir(parents=True)
     (host.root / "own/1/x.part").write_bytes(b"123")
     assert read_inventory(host)["own@1"].state_word == "not completely fetched"

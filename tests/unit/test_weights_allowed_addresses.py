@@ -88,7 +88,7 @@ def test_which_addresses_the_whole_internet_shares(address: str, shared: bool) -
         "",
     ],
 )
-def test_what_can_be_read_in_two_ways_is_not_followed(url: str) -> None:
+def test_an_ambiguous_address_is_not_followed(url: str) -> None:
     with pytest.raises(UnsafeRedirect):
         redirect_options(url, "http://mirror.example/", frozenset())
 

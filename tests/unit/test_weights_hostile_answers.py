@@ -149,7 +149,7 @@ def test_a_request_for_more_than_bytes_is_answered_or_refused(
 
 
 @pytest.mark.parametrize("body", [b"\n\xc2\xb2 x", b"\n" + b"9" * 9000, b"\n404 x"])
-def test_what_is_cut_off_says_nothing_of_its_answer(hostile_server: HostileServer, body: bytes) -> None:
+def test_a_cut_off_answer_has_no_content(hostile_server: HostileServer, body: bytes) -> None:
     """The last line is then the server's, and not the one that curl writes."""
     hostile_server.set_answers(
         [HostileAnswer(f"HTTP/1.1 200 OK\r\nContent-Length: {1 << 20}\r\n\r\n", b"x" * (8000 - len(body)) + body, LONG)]
@@ -196,7 +196,7 @@ def test_no_wish_to_wait_is_beyond_its_bounds(when: str, pause: float, most: flo
 
 @hostile
 @given(status=st.integers(0, 999), code=st.sampled_from(HEADERS["X-Error-Code"]), message=st.text())
-def test_what_a_server_says_of_itself_is_one_line_that_can_be_printed(status: int, code: str, message: str) -> None:
+def test_a_servers_own_text_is_one_printable_line(status: int, code: str, message: str) -> None:
     said = describe_http_error(status, code, message, hub=True)
     assert said.isprintable()
     assert len(said) < 600

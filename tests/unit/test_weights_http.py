@@ -106,7 +106,7 @@ FETCHED: dict[str, tuple[bytes | None, dict[str, list[AnswerHandler]], list[str 
 
 
 @pytest.mark.parametrize("what", FETCHED)
-def test_what_is_there_is_not_fetched_again(host: WeightsFixture, what: str) -> None:
+def test_present_files_are_not_fetched_again(host: WeightsFixture, what: str) -> None:
     part, sources, asked = FETCHED[what]
     if part is not None:
         host.place_file(host.part_path(), part)

@@ -129,7 +129,7 @@ def test_only_the_bad_file_is_not_named_and_only_it_is_fetched_again(
         ]
     ),
 )
-def test_what_passes_is_survived(host: WeightsFixture, faults: list[Fault], client: bool) -> None:
+def test_transient_faults_are_survived(host: WeightsFixture, faults: list[Fault], client: bool) -> None:
     host.python = client_python() if client else ""
     (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
     wanted[one] += host.url_sources(host.server.serve("m", complete_file(CONTENT)))

@@ -50,7 +50,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_what_was_fetched_before_a_kill_is_not_fetched_again(
+def test_files_fetched_before_a_kill_are_not_fetched_again(
     host: WeightsFixture, client: bool, how: signal.Signals
 ) -> None:
     host.python = client_python() if client else ""

@@ -144,7 +144,7 @@ def test_a_place_that_leads_elsewhere_is_refused(host: WeightsFixture) -> None:
         drop.drop_files(load_spec(host.folder / "spec.json"))
 
 
-def test_what_no_lock_has_any_more_goes_by_its_place_alone(host: WeightsFixture) -> None:
+def test_files_without_a_lock_go_only_by_their_place(host: WeightsFixture) -> None:
     one, other = fetched(host, 1, 2)
     done = dropped(host, LockedFile(one.path, "", 0))
     assert done.returncode == 0, done.stdout

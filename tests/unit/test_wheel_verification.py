@@ -94,7 +94,7 @@ def test_a_wheel_that_nothing_requires_is_refused(folder: Path, venv: Path) -> N
         (["?"], ""),
     ],
 )
-def test_what_is_needed_is_what_wheels_themselves_require(requirements: list[str], needed: str) -> None:
+def test_wheels_themselves_decide_the_requirements(requirements: list[str], needed: str) -> None:
     has: Mapping[str, list[str]] = {
         "a": ["B>1", 'c (>=1) ; extra == "x"', "d; os_name == 'posix' and extra == 'x-y'", "a[x,x_y]; extra=='every'"],
         "b": ["a"],
