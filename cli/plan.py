@@ -1,4 +1,4 @@
-"""`rigwright plan`: what a deploy of an inventory will do."""
+"""`rigwright plan`: the changes of a deploy of an inventory."""
 
 from __future__ import annotations
 

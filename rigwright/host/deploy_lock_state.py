@@ -1,7 +1,7 @@
 """Locks on a host: their folder, and the holder of the deploy lock.
 
-Any user who can open a file can lock it, for reading too (flock(2)): a lock on a file that others may read is theirs to
-hold, for as long as they like. A process without root's rights that has to hold one is handed the open file.
+A user with the right to open a file can lock it, for reading too (flock(2)): a lock on a file that others may read is
+theirs to hold, for as long as they like. A process without root's rights that has to hold one is handed the open file.
 """
 
 from __future__ import annotations

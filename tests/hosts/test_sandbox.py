@@ -20,7 +20,7 @@ from tests.hosts.support import (
 
 HOLDER, CARRIER = (f"rigwright_listener-{PORT}.{kind}" for kind in ("socket", "service"))
 SOCKET = "/run/rigwright/instances/chat/api.sock"
-# Takes the port as soon as it is free, for as long as it is told to, and prints whether it ever did.
+# Takes the port as soon as it is free, for a given time, and prints whether it ever did.
 SQUATTER = f"""
 import socket, time
 until = time.monotonic() + 8

@@ -1,4 +1,4 @@
-"""What harmful request fields do to the real vLLM, asked directly; none of them arrives through the gateway."""
+"""The effects of harmful request fields on the real vLLM, asked directly; none of them arrives through the gateway."""
 
 import json
 from pathlib import Path

@@ -79,7 +79,7 @@ def locked_rows() -> tuple[Artefact, ...]:
 
 
 def write_lock(folder: Path) -> None:
-    """Write the lock of an operator who serves any of them."""
+    """Write the lock of an operator for any of them."""
     (folder / "locks").mkdir(exist_ok=True)
     (folder / "locks" / "mine.lock.toml").write_text(render_lock(list(locked_rows()), "mine.toml"))
 

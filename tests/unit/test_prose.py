@@ -1,4 +1,4 @@
-"""Documentation and help texts avoid the sentence patterns of tests/prose.py."""
+"""Documentation, help texts, docstrings and comments avoid the sentence patterns of tests/prose.py."""
 
 import re
 from pathlib import Path

@@ -54,7 +54,7 @@ def text(instance: Instance, node: int | None = None) -> str:
 
 
 def test_programs_that_root_runs_for_it_are_not_of_its_environment() -> None:
-    """Whose folder is the first of its PATH, and may have a `mount`."""
+    """The environment's folder is the first of its PATH, and may have a `mount`."""
     whole = vllm_rig(vllm_instance())
     made = build_unit(whole, whole.instances[0], vllm_environment(whole))
     given = dict(line.split("=", 1) for line in made.environment.splitlines() if line)

@@ -1,4 +1,4 @@
-"""Weights whose disk has lost bytes: what the deep re-hash has found has to be fetched anew by the next deploy."""
+"""Weights after data loss on their disk: the next deploy fetches the files anew that the deep re-hash has found."""
 
 import errno
 import os

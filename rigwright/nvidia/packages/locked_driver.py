@@ -25,7 +25,7 @@ class LockedDriver:
 
     @property
     def source(self) -> Archive:
-        """Whose archive it is from."""
+        """The archive that it is from."""
         return "nvidia" if self.key else "distribution"
 
     @property

@@ -42,7 +42,7 @@ class FolderTree:
 def walk_folder(top: Path) -> FolderTree:
     """Everything below a folder; an object that no environment has is reported as wrong."""
     found = FolderTree()
-    # its author may have put a link to another user's folder there, who can go on writing to that
+    # its author may have put a link to a folder there to which another user can go on writing
     if not stat.S_ISDIR(top.lstat().st_mode):
         found.wrong.append(f"{top.name} is not a folder")
         return found

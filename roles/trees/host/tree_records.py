@@ -97,7 +97,7 @@ class TreesOnHost:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(handle, encoding="utf-8") as file:
                 state = os.fstat(handle)
-                # a link, or another user's file, is none of root's words
+                # a link, or another user's file, is not root's word
                 if not stat.S_ISREG(state.st_mode) or state.st_uid != 0 or state.st_mode & 0o022:
                     return {}
                 for line in filter(None, file.read().split("\n")):

@@ -47,7 +47,7 @@ def _hashed_at(folder: Path, record: VerifiedRecord) -> float:
 
 
 def _only_touched(record: VerifiedRecord) -> bool:
-    """Whether a file is another than the recorded one by its times or its inode, and still one that nobody can write.
+    """Whether a file is another than the recorded one by its times or its inode, and still one without a writer.
 
     So it is after a backup by hard links, a `chmod` of the mode that it has, or a copy in its place.
     """

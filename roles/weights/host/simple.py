@@ -1,6 +1,6 @@
 """A package index's page of a project's files: PEP 691 (JSON) and PEP 503 (HTML).
 
-It may be anybody who says it. The result is an address, which is judged before it is asked.
+The text is untrusted. The result is an address, which is judged before it is asked.
 """
 
 from __future__ import annotations

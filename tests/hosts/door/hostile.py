@@ -23,7 +23,7 @@ def _line(line: str, *headers: str, body: bytes = BODY, host: str = "Host: box\r
 
 
 def _head(*headers: str, body: bytes = BODY) -> bytes:
-    """A request to chat whose length is said in these headers, or not at all."""
+    """A request to chat with the length of its body in these headers, or in none."""
     lines = ("POST /v1/chat/completions HTTP/1.1", "Host: box", "Connection: close", "Content-Type: application/json")
     return "\r\n".join((*lines, *headers)).encode("latin-1") + b"\r\n\r\n" + body
 
