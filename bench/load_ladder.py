@@ -102,7 +102,7 @@ class LadderPlan:
 
     def step_request(self, streams: int, number: int) -> LoadRequest:
         """One step, as the load program reads it."""
-        # what templates do not know they leave alone
+        # templates leave unknown keys alone
         more = {} if self.thinking else {"chat_template_kwargs": {"enable_thinking": False}}
         asked = LoadRequest(
             "", "", 0, streams, 0, 0, 0, seed=number, path=CHAT, seconds=self.seconds, salted=True, more=more

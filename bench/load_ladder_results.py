@@ -122,9 +122,9 @@ class LadderStep:
 
         Args:
             streams: That it had.
-            loaded: What the client has said of it.
-            samples: What the engine has said of itself meanwhile, the first as the load began, the last when it was
-                over; none where it says nothing.
+            loaded: The client's lines about it.
+            samples: The engine's own figures meanwhile, the first as the load began, the last when it was over; none
+                where it has none.
         """
         answers = [one for one in loaded.requests if isinstance(one, LoadAnswer)]
         said = [one.error for one in loaded.requests if isinstance(one, LoadFailure)]

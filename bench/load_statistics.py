@@ -210,7 +210,7 @@ class MeasuredMachine:
 
 @dataclass(frozen=True)
 class PairedLoads:
-    """One way of serving in terms of another, load by load: what two share, such as a hot card, is on both sides."""
+    """One way of serving in terms of another, load by load: an effect on both, such as a hot card, is on both sides."""
 
     ratios: tuple[float, ...]
     """Tokens a second in terms of the other's."""

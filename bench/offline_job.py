@@ -122,9 +122,9 @@ def measure_offline(
     Args:
         box: The host.
         instance: One of its, deployed and running.
-        wanted: What is measured.
+        wanted: The measurement.
         say: Told what is under way.
-        until: What may close the job while it runs.
+        until: The object that may close the job while it runs.
 
     Raises:
         MeasurementFailed: its engine has no such bench, the instance does not run or does not come up again, or the

@@ -3,7 +3,7 @@ an image, or of another variant, next to another instance of the same host.
 
 The two take turns, for a card's memory may not hold both; where it does, both may be up at once and be asked load by
 load. Each turn is a new process, and how long it takes until it is ready is noted, too. The unit's is asked over its
-socket and through its port alternately. Trust the ratios as far as their interval goes: what else the host does is on
+socket and through its port alternately. Trust the ratios as far as their interval goes: other work of the host is on
 both sides, and not always at the same time. Other requests to the instance meanwhile are in its figures, and get no
 answer while it is stopped.
 """

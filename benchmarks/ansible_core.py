@@ -72,8 +72,8 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     """The playbook's variables for a converged host.
 
     Args:
-        rig: What it is.
-        facts: What a probe found there.
+        rig: The rig.
+        facts: The findings of a probe there.
         number: Of the generation that it serves.
     """
     roots = rig.roots

@@ -194,7 +194,7 @@ def connect_inventory(
     Args:
         inventory: The file.
         limit: Which hosts of it.
-        judge: Is told what they are to be before any of them is reached, and raises where that is no good.
+        judge: Gets their targets before any of them is reached, and raises where those are invalid.
 
     Raises:
         click.ClickException: the inventory is refused, or the limit names nothing.

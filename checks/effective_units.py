@@ -145,7 +145,7 @@ def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: 
     """Properties of a unit that are not as its text says, and not as systemd has them by itself.
 
     Args:
-        units: What was found.
+        units: The observed units.
         one: The unit as it is to be.
         memory_kib: The host's, KiB.
     """

@@ -3,9 +3,9 @@
 Nothing but Python's own library, 3.10 or newer. Its only word is JSON with lists by name: `processes` (ids of others),
 `sockets` (paths), `addresses` (host and port), `families` (of sockets that it may open), `secrets` and `locks` (paths
 of files), `folders`, `devices` (paths); `network`, the host's network namespace as /proc names it; and `writes_code`,
-whether it may. Prints one line of JSON: what came through, a list of texts by kind of attempt; all empty is what the
-sandbox is for. A successful attempt changes nothing: signal 0, no process stopped, no byte sent, an empty file that is
-removed again.
+whether it may. Prints one line of JSON: the successful attempts, a list of texts by kind of attempt; all are empty if
+the sandbox works. A successful attempt changes nothing: signal 0, no process stopped, no byte sent, an empty file that
+is removed again.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
     repairs: dict[str, frozenset[Repair]] = {}
     if (owned or foreign) and (survey := seen.survey):
         scope = SurveyScope(seen.rig, seen.desired)
-        # what comes up again would be the same
+        # a program that comes up again would be the same
         futile = any(failed.id == "U05" for failed in foreign) or has_foreign_additions(survey, scope)
         for failed in (*owned, *foreign):
             found = find_repairs(survey, scope, failed)
@@ -154,6 +154,6 @@ def _run(
         _OneRun(seen, module, part).call(function)
     except Drift as drift:
         return drift
-    except Exception as error:  # what reaches no verdict proves nothing
+    except Exception as error:  # a check without a verdict proves nothing
         return Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", rig_command("check"))
     return None

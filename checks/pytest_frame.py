@@ -177,7 +177,7 @@ class ChecksPlugin:
         of pytest. One of a host out of reach is not run.
         """
         if self.look.is_out_of_reach(target_of(item)):
-            # what the one before has left for this one is not the next one's
+            # remains of the one before for this one are not the next one's
             item.session._setupstate.teardown_exact(nextitem)
             return True
         if not item.path.is_relative_to(HERE):

@@ -234,7 +234,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
 
 
 class JsonReporter(ChecksReporter):  # type: ignore[misc] # as that
-    """Prints JSON at the end, and nothing before; what keeps checks from running goes to standard error."""
+    """Prints JSON at the end, and nothing before; errors that keep checks from running go to standard error."""
 
     def __init__(self, config: pytest.Config, frame: ChecksPlugin) -> None:
         super().__init__(config, frame)

@@ -24,7 +24,7 @@ def write_check_metrics(seen: SurveyedHost, report: HostReport, finished: float)
 
     Args:
         seen: The host.
-        report: What was found, of all checks.
+        report: The results of all checks.
         finished: When, in seconds since 1970.
     """
     path = check_textfile(seen.rig.roots, seen.rig.monitoring)

@@ -1,4 +1,4 @@
-"""Our services that run for as long as their host does: what each is to be, and its processes."""
+"""Our services that run for as long as their host does: the target of each, and its processes."""
 
 from __future__ import annotations
 

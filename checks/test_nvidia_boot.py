@@ -166,7 +166,7 @@ def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None
     releases = relevant_kernels(survey)
     if not releases or not boot.makes:
         pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
-    # what cannot be read to its end is M11's
+    # a file that cannot be read to its end is M11's
     there = [one for one in boot.initrds if one.release in releases and one.files and not one.problem]
     wrong = [f"{one.release}: {path} {how}" for one in there for path, how in one.differs if "mod" in path]
     wrong += [f"{one.release}: lacks {path}" for one in there if not boot.dracut for path in one.lacking]

@@ -199,7 +199,7 @@ def test_process_is_the_declared_one(
         raise Drift("a process", "none", DEPLOY)
     restart = restart_units(instance.unit) + DEPLOY
     folder = roots.installation_path(desired.installations[instance.installed_as].folder)
-    # what systemd expands, it knows
+    # systemd knows the values that it expands
     wanted = ["" if isinstance(word, ExpandedWord) else str(word) for word in service.command]
     # of a script the kernel runs the distribution's interpreter, with what its first line names before the script
     before = main.words.index(wanted[0]) if main.exe.startswith("/usr/bin/") and wanted[0] in main.words[1:3] else 0

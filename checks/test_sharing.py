@@ -39,7 +39,7 @@ def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
 def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEntry) -> None:
     one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(roots, share)
     expect(one.started_from[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
-    # what lies there is what it has from its next start on
+    # the file holds from its next start on
     lying = survey.read(GATES).files.get(config_path(roots)) == render_share_config(roots, share)
     expect(
         "as declared" if lying else "changed",

@@ -145,7 +145,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: Targe
     unknown = [tree.path for tree in _others(found, roots, desired) if tree.unrecorded]
     # a folder that lay there before us keeps what it had
     lying = [path for path in [*found.beside, *unknown] if f"dir {PurePosixPath(path).parent}" in ledger.lines]
-    # what is being installed, or was not to its end: the next run goes on with it; and a disk of its own has LOST
+    # unfinished installations, which the next run continues; and a disk of its own has LOST
     ours = {line.partition(" ")[2] for line in ledger.lines if line.startswith("tree ")} | {
         f"{roots.generations}/{FAILED}"
     }

@@ -21,7 +21,7 @@ LATE_DAYS = 2 * DUE_DAYS + 1  # a box that is busy or off for days is no reason 
 LATE_HOURS = 3  # the timer goes off each hour, up to half an hour late
 AHEAD = 600  # seconds that a clock may have been put back since
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-LIST = 0o005  # what services need of a folder
+LIST = 0o005  # the rights that services need on a folder
 # File systems that a boot empties
 FLEETING = ("tmpfs", "ramfs", "overlay")
 # Files that engines and loaders of theirs take from a model's folder without their names on a command line

@@ -61,7 +61,7 @@ class _ChannelReader(io.RawIOBase):
 
 
 class _ChannelSocket:
-    """A channel of SSH's as http.client has a socket: what reads from it keeps it open, as a socket's file does."""
+    """A channel of SSH's as http.client has a socket: its readers keep it open, as a socket's file does."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel, self.sendall = channel, channel.sendall

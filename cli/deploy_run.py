@@ -213,7 +213,7 @@ def run_deploy(
 
     Args:
         inventory: The file.
-        verb: What the run is called in messages.
+        verb: The name of the run in messages.
         rigs: The hosts that are meant, and what they are to be.
         data: As pyinfra's `--data` gives it.
         dry: Say what would be done, and do nothing.

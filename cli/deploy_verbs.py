@@ -82,7 +82,7 @@ def run_pyinfra(inventory: str, *options: str) -> int:
         # a test's has no such setting
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(line_buffering=True)
-    # what is half done on a host, the next run finishes
+    # the next run finishes half-done work on a host
     exit_codes.exit_on_interrupt(lambda: "\nAborted!\n")
     try:
         cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
@@ -129,7 +129,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     """Run deploy.py over the hosts that are meant.
 
     Args:
-        wanted: What is asked for.
+        wanted: The request.
         question: Of a removal: asked first, with the hosts' names in it, after the list of what goes. A dry run prints
             that list and asks nothing.
 

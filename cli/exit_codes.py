@@ -16,7 +16,7 @@ from cli.safe_output import escape_controls
 from cli.tables import print_prose, wrap_prose
 from rigwright.local_files import SecretUnavailable
 
-INTERRUPTED_STATUS = 130  # what a shell gives a command that an interrupt has ended
+INTERRUPTED_STATUS = 130  # a shell's status of a command that an interrupt has ended
 
 
 def exit_on_interrupt(words: Callable[[], str] = str) -> None:

@@ -75,7 +75,7 @@ def describe_box(
         gpus: The cards that answer.
         nodes: The NUMA node of each PCI address.
         memory_kib: The host's memory.
-        links: What is between two cards, by nvidia-smi's numbers.
+        links: The connection of two cards, by nvidia-smi's numbers.
     """
     known = {gpu.index: gpu for gpu in gpus}
     cards = []
@@ -103,7 +103,7 @@ def describe_host(
     Args:
         name: The host.
         number: Its place in the page, for ids.
-        report: What the checks have found; None on a page without checks.
+        report: The results of the checks; None on a page without checks.
         box: Its facts; None where it has not answered.
         history: Its measured speeds.
     """

@@ -51,10 +51,10 @@ def choose_variant(
     """The variant of the box: the requested one, the answered one, or nothing yet.
 
     Args:
-        wish: What was asked for on the command line.
+        wish: The request on the command line.
         survey: The box.
-        catalog: What it may serve.
-        offered: What stands in the way of a variant there.
+        catalog: The variants that it may serve.
+        offered: The obstacles of a variant there.
         asks: Whether a person is there to answer.
 
     Raises:

@@ -129,8 +129,8 @@ class Closeable(Protocol):
 
 
 class InterruptHandler:
-    """Ctrl-C: the first ends the jobs that run, and with them what waits for them (`roles.client.ClientJobLost`); what
-    came until then is kept. The second ends this process.
+    """Ctrl-C: the first ends the jobs that run, and with them their waiting callers (`roles.client.ClientJobLost`); the
+    results until then are kept. The second ends this process.
     """
 
     def __init__(self) -> None:

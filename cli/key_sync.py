@@ -181,7 +181,7 @@ def refuse_diverged(asked: KeyTargets, reach: GatewayHosts) -> None:
     A host that does not answer is left out: its error is reported when it is sent the keys.
 
     Raises:
-        click.ClickException: a host has other keys; what these would do there is named.
+        click.ClickException: a host has other keys; the effect of these there is named.
     """
     ring = asked.load_keyring()
     if refused := [

@@ -57,7 +57,7 @@ def render_variant(name: str, like: str, keys: VariantKeys, served: str, cards: 
     Args:
         name: Its own, `engine/name`.
         like: The other one's.
-        keys: What that declares.
+        keys: Its declaration.
         served: An entry of the table `models`.
         cards: How many it takes.
         why: Its purpose; None if unknown.

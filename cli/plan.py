@@ -70,7 +70,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
 
     Args:
         box: The box.
-        theirs: What is stopped before anything of ours starts there.
+        theirs: The services that are stopped before anything of ours starts there.
     """
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.reserved_gpus else [])]

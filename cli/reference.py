@@ -172,8 +172,8 @@ def _render_symptoms() -> str:
         "The kernel and systemd": kernel_messages.CAUSES,
     }
     for name, kind in sorted(kinds().items()):
-        # what is in a container says what it says outside of one
-        # what another kind's engine logs is that kind's
+        # an engine in a container prints the same as outside of one, and the log of another kind's engine is that
+        # kind's
         if not kind.container_engine and kind.log_marker:
             parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
     titles = ("Log line", "Likely cause and remedy", "Check")

@@ -33,7 +33,7 @@ def escape_controls(text: str, *, styles: bool = True, joiners: bool = False) ->
     """
     if text.isascii() and text.isprintable():
         return text
-    # what is split by a pattern with one group has what matched at the odd places
+    # text split by a pattern with one group has the matches at the odd places
     parts = STYLE.split(text) if styles else [text]
     kept = JOINERS if joiners else ""
     return "".join(

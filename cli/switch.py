@@ -269,7 +269,7 @@ def reverse_switch(order: VariantSwitch, declared: Instance, served: ObservedSer
     Args:
         order: The switch that it takes back.
         declared: The instance, as the inventory has it; of one that is not served yet, this comes back.
-        served: What its host serves.
+        served: The serving state of its host.
     """
     cards = served.cards_by_instance.get(declared.name, declared.cards)
     named_cards = cards if order.cards is not None or cards != declared.cards else None

@@ -122,7 +122,7 @@ def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
 
     Args:
         text: The text.
-        lead: What the first line begins with; styles in it take no room.
+        lead: The beginning of the first line; styles in it take no room.
         hang: Columns before each further line; as many as the lead has, where it is not said.
     """
     if not sys.stdout.isatty():

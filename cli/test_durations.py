@@ -24,7 +24,7 @@ DEFAULT_PROCESSES = 2
 BUDGETS = {"unit": 150, "test": 24 * 60, "all": 180 * 60}
 """Seconds on two idle cores. The goal of `test` is 12 minutes; 2026-11-29 it took 20, of them 16 for `hosts`."""
 LONG_FILE = 3.0
-"""Seconds over which a record has a file of unit tests in `programs`; what `all` alone runs does not count."""
+"""Seconds over which a record has a file of unit tests in `programs`; tests of only `all` do not count."""
 ALL_SUFFIX = " in all"
 """The suffix of the entry of a file of unit tests for those which run only in `rigwright test all`."""
 MAX_ADDED_SECONDS = 60
@@ -137,7 +137,7 @@ class DurationRecord:
             return sum(took.seconds for took in parts.values())
         shares = partition_tests([(group_name(name), name) for name in tests], self.stages[stage], process_count(stage))
         longest = max(sum(tests[name] for name in one) for one in shares)
-        # what tests share is made once, and the process that does not make it goes on with something else
+        # shared fixtures are made once, and the process that does not make them goes on with other tests
         return longest + sum(took.seconds for name, took in parts.items() if not is_test(name)) / process_count(stage)
 
     def added_seconds(self) -> float:
@@ -202,7 +202,7 @@ def partition_tests(
 
     Args:
         items: Group and entry of each test; several tests may have one entry.
-        took: What was recorded; a test that was not counts as a usual one.
+        took: The recorded durations; an unrecorded test counts as a usual one.
         number: How many processes there are.
 
     Returns:

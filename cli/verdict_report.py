@@ -19,7 +19,7 @@ from cli.tables import print_paragraph, print_prose
 from rigwright.operate.capability_probes import ProbeFinding, is_passed
 from rigwright.problems import printable
 
-# what XML 1.0 has no way to write, in a text that a host may have given
+# characters that XML 1.0 cannot write, in a text that a host may have given
 INVALID_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -175,7 +175,7 @@ def finish_report(
         interrupted: Whether the operator ended it.
         as_json: Whether a report is printed as JSON.
         junit: The file for one in JUnit's XML.
-        words: What a host is called that passes, and one that does not.
+        words: The names of a host that passes, and of one that does not.
     """
     verdict = worst_verdict([host.verdict for host in hosts])
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

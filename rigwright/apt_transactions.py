@@ -85,7 +85,7 @@ def read_simulation(output: Iterable[str], made: type[S]) -> tuple[str, S]:
 
     Args:
         output: Its lines.
-        made: What a transaction is to be.
+        made: The transaction's target.
 
     Returns:
         Where the packages would come from: `archive`, `kernel` for that with a kernel's metapackage, or `kept` for kept
@@ -102,8 +102,8 @@ def parse_simulation(lines: Iterable[str], made: type[S], offered: Iterable[tupl
     """Read what `apt-get --simulate` printed, standard error too.
 
     Args:
-        lines: What it printed.
-        made: What a transaction is to be.
+        lines: Its output.
+        made: The transaction's target.
         offered: (name, version) of what archives have.
 
     Returns:
@@ -132,7 +132,7 @@ def find_transaction_problems(seen: AptSimulation, one: PackageGroup, removed: C
     """Why a transaction must not happen, each with what to do; nothing where it may.
 
     Args:
-        seen: What apt would do.
+        seen: apt's plan.
         one: The packages that are to come.
         removed: Those that may go.
     """

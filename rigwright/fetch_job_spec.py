@@ -304,7 +304,7 @@ def render_fetch_spec(
         accounts: System users of the services.
         network: Where and how the host downloads.
         fs_verity: Whether the kernel verifies weights.
-        artefacts: What is to be there.
+        artefacts: The target artefacts.
         client: A Python that has the hub's own client; empty where none is needed.
         sent: The folder with what the operator's machine has sent; then there is no other source.
         python: A Python that has pip and py-rattler, which know the host's own package index and channels.

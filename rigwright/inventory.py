@@ -297,7 +297,7 @@ def _resolve(inventory: str, name: str, entry: Any, watched: Any) -> Rig:
     try:
         rig = resolve_rig(inventory, name, entry, catalog, lock, own, making=purpose, watched=targets)
     except Invalid as error:
-        # what is not locked hides mistakes that need no lock
+        # an unlocked input hides mistakes that need no lock
         unlocked = not making and is_unlocked(error.problems)
         others = find_unlocked_problems(file, name, entry, catalog, own) if unlocked else []
         raise Invalid([*flag_problems, *error.problems, *others]) from None
@@ -384,7 +384,7 @@ def _load_lock(folders: list[Path], catalog: Catalog) -> Lock:
         return Lock.load(folders)
     lock = Lock({})
     for folder in folders:
-        with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
+        with suppress(Invalid):  # an unreadable lock is made anew, or `rigwright lock` complains itself
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
     made = provisional_lock(catalog.inputs)

@@ -111,7 +111,7 @@ class BaselineRun(FrozenModel):
     date: Moment
     """When it began."""
     boot: Digits
-    """Of the start of the engine's process: what differs from start to start is the same in all runs of one."""
+    """Of the start of the engine's process: differences between starts are the same in all runs of one."""
     fingerprint: Fingerprint
     rates: dict[Annotated[str, matching(r"[a-z0-9 /]{1,40}", "small letters, digits and /")], Series]
     """Name -> tokens a second: more is better."""

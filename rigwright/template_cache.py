@@ -15,7 +15,7 @@ from jinja2.bccache import Bucket, BytecodeCache
 
 
 class TemplateCache(BytecodeCache):
-    """Compiled templates in files, each with its source's digest in it; what else it is made of is in its name."""
+    """Compiled templates in files, each with its source's digest in it; its other inputs are in its name."""
 
     def __init__(self, folder: Path, *made_of: Path) -> None:
         """Name the folder, and the files that the environment comes from: it computes constants when it compiles."""

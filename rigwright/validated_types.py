@@ -55,7 +55,8 @@ def matching(pattern: str, description: str, correct: Callable[[str], str] | Non
     return AfterValidator(check)
 
 
-# Host and unit names: what systemd, DNS and ssh all take without quoting, never starting with an option's dash.
+# Host and unit names: the characters that systemd, DNS and ssh all take without quoting, never starting with an
+# option's dash.
 Name = Annotated[
     str,
     matching(

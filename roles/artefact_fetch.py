@@ -90,7 +90,7 @@ def ensure_fetched(
     Args:
         rig: The rig.
         artefacts: Weights, wheels or conda packages.
-        title: What the job does, in the operator's words.
+        title: The job's work, in the operator's words.
         unless: Shell condition under which they are not needed.
         client: The folder of the hub's own client on the host; empty where none is needed.
         python: A Python on the host that has pip and py-rattler, for what has no mirror.
@@ -115,7 +115,7 @@ def render_wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: 
 
     Args:
         rig: The rig; the programs are on its host.
-        wheels: What pip installs.
+        wheels: The wheels that pip installs.
         unit: The job's.
         tools: The folder of an environment on the host that has pip.
     """
@@ -141,7 +141,7 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
     Args:
         rig: The rig.
         artefacts: Wheels or conda packages.
-        title: What the job does, in the operator's words.
+        title: The job's work, in the operator's words.
         unlocked: Paths of those that no lock has any more.
     """
     paths = [f"{rig.roots.models}/{path}" for path in (*(one.package_path for one in artefacts), *unlocked)]
@@ -171,7 +171,7 @@ def render_fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "
 
     Args:
         rig: The rig.
-        artefacts: What it brings.
+        artefacts: The artefacts that it brings.
         client: As `brought` is given it.
         python: As `brought` is given it.
     """

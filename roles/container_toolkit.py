@@ -46,7 +46,7 @@ from roles.rig_lookup import DeployContext, role
 
 DOCKER = daemon_json.PATH.rpartition("/")[0]
 PROOF = "dockerd --validate --config-file"
-SHARED = 0o755  # what of a file's mode is kept: only root writes Docker's options
+SHARED = 0o755  # the kept bits of a file's mode: only root writes Docker's options
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Role engines: what serves, installed by its kind's script in a folder of its own."""
+"""Role engines: each engine, installed by its kind's script in a folder of its own."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def render_install_script(
 
     Args:
         rig: The rig.
-        made: What is installed.
+        made: The installation.
         tools: The host's Python tools, or what puts environments together.
         unit: The job's.
         done_with: Packages that are removed once it is whole.

@@ -90,7 +90,7 @@ def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> b
     """Connect to a box and survey it.
 
     Args:
-        name: What to call it in messages of pyinfra's.
+        name: Its name in messages of pyinfra's.
         connection: The inventory's `ssh_` keys.
         sudo: Look as root, through sudo.
 

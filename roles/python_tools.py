@@ -40,9 +40,9 @@ def install_environment(
     Args:
         rig: The rig.
         wanted: The environment.
-        wheels: What it is made of.
-        title: What it is, in the operator's words.
-        alone: What the names of its folders begin with, where older ones are of no use.
+        wheels: Its wheels.
+        title: Its name, in the operator's words.
+        alone: The prefix of the names of its folders, where older ones are of no use.
         works: A shell command that succeeds where it works, for one that is named by its packages alone.
     """
     groups = {str(row.group): None for row in wheels}

@@ -29,7 +29,7 @@ KEPT = 8 << 20
 PIECE = 1 << 16
 LONGEST = 1 << 16  # bytes of a line; one that is longer comes in parts
 WORDS = 200  # characters of what sudo has said
-# what paramiko raises where a connection is gone, and what comes of a connector that has none
+# paramiko's errors for a lost connection, and those of a connector without one
 BROKEN = (OSError, SSHException, EOFError, AttributeError)
 
 
@@ -138,7 +138,7 @@ def start_command(
         command: For `sh -c`.
         limit: Seconds without a byte after which reading gives up.
         together: Whether standard error comes with standard output.
-        terminal: What the command sees as its own; none without one.
+        terminal: The terminal of the command; none without one.
 
     Raises:
         ConnectionGone: there is no connection.
@@ -166,7 +166,7 @@ def start_command(
 
 @contextmanager
 def close_after(channel: Channel, seconds: float) -> Iterator[None]:
-    """Close a channel where the block takes longer: what waits for its host then fails, or finds its end."""
+    """Close a channel where the block takes longer: a caller that waits for its host then fails, or finds its end."""
     late = threading.Timer(seconds, channel.close)
     late.daemon = True
     late.start()
@@ -192,12 +192,12 @@ def run_command(
     Args:
         target: As in `start`.
         command: As in `start`.
-        stdin: What it reads.
+        stdin: Its input.
         limit: As in `start`; without `whole`, all of it may take as long, and a second more for each LEAST bytes.
         whole: Seconds for all of it, however much comes.
         most: Bytes of its output.
-        rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left
-            out. It has no more of a line than `most`, and none where the command ends before. Errors of this are raised
+        rest: Its further input, by a line of its output, the first of which this is not None: others are left out. It
+            has no more of a line than `most`, and none where the command ends before. Errors of this are raised
             here.
         heard: Gets each line that it prints after that, as soon as it is whole.
 
@@ -301,7 +301,7 @@ def send_stdin(channel: Channel, stdin: bytes, allowed: TransferAllowance, *, la
 
     Args:
         channel: The command's.
-        stdin: What it reads.
+        stdin: Its input.
         allowed: The time that it may take.
         last: Whether that is all.
 

@@ -39,7 +39,7 @@ def serving(context: DeployContext) -> None:
         },
     )
     if rig.gateway:
-        # what judges certificates takes as long to load as all else together
+        # the judge of certificates takes as long to load as all else together
         from roles.gateway import ensure_gateway_secrets
 
         ensure_gateway_secrets(rig)

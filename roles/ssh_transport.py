@@ -107,7 +107,7 @@ def pinned_transport(sock: Any, *, expected: HostKey | None, file: str, name: st
     """A paramiko `transport_factory`; a ProxyCommand is no socket and is left as it is.
 
     Args:
-        sock: What the connection goes over.
+        sock: The socket of the connection.
         expected: The declared host key; None leaves it to pyinfra and its known_hosts.
         file: The inventory; empty before there is one.
         name: The rig.

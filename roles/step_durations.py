@@ -12,7 +12,7 @@ from statistics import median
 
 MOST_BYTES = 4 << 20  # of the record; a larger file is foreign
 MOST_SECONDS = 1e6  # of one part of a step
-LEAST_SECONDS = 0.5  # a shorter step is not recorded: what does nothing takes that long too
+LEAST_SECONDS = 0.5  # a shorter step is not recorded: an empty one takes that long too
 UNRECORDED = 0.2  # seconds that a step counts which has no record
 READ_BYTES = "bytes of check --deep"
 """The step of which megabytes are recorded, by which the next run knows how much is left."""

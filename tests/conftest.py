@@ -64,7 +64,7 @@ def select_tests(
     entries = partition_tests([(group_name(record_name(item)), record_name(item)) for item in kept], record, int(of))[
         int(number) - 1
     ]
-    # what tests share is made once: those that need a converged host come first in one process, last in the others
+    # shared fixtures are made once: those that need a converged host come first in one process, last in the others
     return sorted(
         (item for item in kept if record_name(item) in entries),
         key=lambda item: ("first_run" in getattr(item, "fixturenames", ())) == (number != "1"),

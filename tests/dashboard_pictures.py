@@ -108,7 +108,7 @@ def render_panel(
         step, last, path = 1.5 * (ended - began) / POINTS, 0.0, ""
         for when, value in one.points:
             x, y = LEFT + wide * (when - began) / (ended - began), TOP + high * (1 - max(value, 0.0) / most)
-            path += f"{'M' if when - last > step else 'L'}{x:.1f} {y:.1f}"  # what was not there is a gap
+            path += f"{'M' if when - last > step else 'L'}{x:.1f} {y:.1f}"  # a missing value is a gap
             last = when
         made.append(f'<path d="{path}" fill="none" stroke="{colour}"/>')
         if hidden or left + LETTER * len(one.name) > WIDE - 60:

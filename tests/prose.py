@@ -1,4 +1,4 @@
-"""Sentence patterns that documentation, help texts, docstrings and comments avoid, with the reason and the replacement."""
+"""Sentence patterns that documentation, help texts, docstrings and comments avoid, with reason and replacement."""
 
 from __future__ import annotations
 

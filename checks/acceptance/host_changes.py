@@ -107,7 +107,7 @@ def compare_entries(accepted: HostAcceptance, found: HostFingerprint, *, is_behi
 
 
 def _compare_listed(accepted: HostAcceptance, found: HostFingerprint, is_behind: bool) -> Iterator[HostChange]:
-    # what a package or a deploy has taken over is not gone
+    # an entry that a package or a deploy has taken over is not gone
     there = {*found.accepted_explained}
     for one in found.entries:
         there.add((one.kind, one.key))

@@ -126,7 +126,7 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
 def find_device_differences(
     cards: tuple[Card, ...], facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
 ) -> list[Drift]:
-    """N03: what programs reach the cards through is there, and nouveau is not.
+    """N03: the files by which programs reach the cards are there, and nouveau is not.
 
     Args:
         cards: The declared cards by GPU index.
@@ -187,7 +187,7 @@ def find_holder_differences(
         instances: The declared instances.
         facts: Its host.
         gpus: The cards, seen before the processes: a program that loads between the two looks is then no surplus.
-        apps: What computes on them.
+        apps: The processes that compute on them.
         processes: The processes of `apps`, by pid.
     """
     # an absolute path: a unit of that name below a user's own manager is the user's

@@ -119,8 +119,8 @@ def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterabl
 
     Args:
         state: The host.
-        facts: What is installed there.
-        holds: What the plan holds.
+        facts: The installed packages.
+        holds: The holds of the plan.
     """
     there = {one.name for one in facts.packages} | {name for name, _ in facts.kernel_packages}
     wanted = set(holds) & there
@@ -149,7 +149,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def find_branch_differences(state: KernelFacts, facts: DriverFacts) -> list[Drift]:
-    """N16: what apt would install is of the branch that is there."""
+    """N16: apt's candidate is of the installed branch."""
     library = facts.library
     if library is None:
         return []
@@ -177,7 +177,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
     """N17: whether apt can verify NVIDIA's archive: why it cannot be told, if so, and what is wrong.
 
     Args:
-        status: What apt's update of it ended with: 0 also where files could not be fetched.
+        status: The exit status of apt's update of it: 0 also where files could not be fetched.
         printed: All that it printed.
     """
     lines = [script_output.free_text(line.strip()) for line in printed.splitlines()]
@@ -227,9 +227,9 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
 
     Args:
         state: The host.
-        facts: What is installed there.
-        holds: What the plan holds. Where the host builds its modules that is no kernel, and the operator keeps one back
-            that the driver does not build for: by a hold, or without what brings the next one.
+        facts: The installed packages.
+        holds: The holds of the plan. Where the host builds its modules that is no kernel, and the operator keeps one
+            back that the driver does not build for: by a hold, or without what brings the next one.
     """
     if state.kernel_days is None or state.kernel_days < KERNEL_DAYS:
         return []

@@ -48,7 +48,7 @@ def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_h
 
     Args:
         target: pyinfra's connected host.
-        rig: What it is to be.
+        rig: Its target.
         ask: Whether its engines are asked for a token.
 
     Raises:

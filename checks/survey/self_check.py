@@ -81,7 +81,7 @@ def find_disagreements(found: SelfCheckSurvey, verdicts: Mapping[str, str], acti
     Args:
         found: The host's own.
         verdicts: Check -> `ok`, `fail` or `skip`, of those that were run from here.
-        active: What the service is doing: a run that has begun knows more than the last one.
+        active: The service's activity: a run that has begun knows more than the last one.
     """
     if not found.result or active in ("active", "activating"):
         return ()

@@ -219,7 +219,7 @@ def read_nvidia_archive(session: requests.Session, base: str, known: NvidiaArchi
     Args:
         session: As `web.session` makes it.
         base: Its folder's address.
-        known: What the tables say of it.
+        known: The facts about it in the tables.
 
     Raises:
         DownloadUnavailable: as of `signed`.

@@ -1,4 +1,4 @@
-"""Weights as they are locked: what says how they are used is written down, and what is no model, or half, is refused.
+"""Weights as they are locked: the facts about their use are recorded, and an invalid or incomplete model is refused.
 
 Little is read for that: a config.json, an index of weights, and of each file of weights its header.
 """

@@ -27,7 +27,7 @@ from rigwright.validated_types import Commit, FileName, RelativePath
 from rigwright.weights.safetensors import LONGEST_POINTER, is_pointer
 from roles.progress import progress
 
-BRANCH = "main"  # what a repository's own is called, where an input names none
+BRANCH = "main"  # the name of a repository's own, where an input names none
 MAX_WORKERS = 8  # files that are fetched at once
 SMALL = 50_000_000  # bytes; a larger file is hashed by the hub or not locked
 # git's own, and part of no model
@@ -186,7 +186,7 @@ def refuse_selection(paths: Sequence[str], there: Sequence[str], where: str) -> 
     """Refuse a selection of nothing, and names that would be no plain files in the model's folder on a host.
 
     Args:
-        paths: What is selected.
+        paths: The selected paths.
         there: All there is.
         where: The owner of the files, for messages.
 

@@ -21,7 +21,7 @@ from rigwright.supply.artefact import Artefact
 from roles.progress import progress
 from roles.weights.host import reach
 
-# what the system trusts, a network's own authority too; requests brings a list of its own
+# the certificates that the system trusts, a network's own authority too; requests brings a list of its own
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 TIMEOUT = (10.0, 60.0)  # seconds: to connect, between two parts of an answer
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds after a failed attempt that brought nothing
@@ -238,7 +238,7 @@ def fetch_locked_file(
         row: The file's.
         urls: Addresses, each by what messages call it, in order.
         path: Where the file goes.
-        purpose: What the file is, for the row of progress.
+        purpose: The purpose of the file, for the row of progress.
         missing: Why further addresses are not known.
 
     Raises:

@@ -219,7 +219,7 @@ def load_rigs(inventory: Path | None, what: LoadPurpose) -> list[Rig]:
 
     Args:
         inventory: The file.
-        what: What of them is only being made.
+        what: The part of them that is only being made.
 
     Raises:
         NothingToLock: the inventory is refused, or ends with an error.

@@ -43,8 +43,8 @@ def inspect_plugins(
     """Open every plugin that an environment names.
 
     Args:
-        resolver: What finds files.
-        folders: What was locked before: a file that was judged then, and is not to be had now, stays.
+        resolver: The resolver that finds files.
+        folders: The locked plugins before: a file that was judged then, and is not to be had now, stays.
         envs: Environments of the inventory; one of a name counts.
         rows: Input -> what it is locked as.
     """
@@ -107,8 +107,8 @@ def filename_problems(file: str, distribution: str, version: str, python: str) -
     """Why nothing would install a plugin's wheel by what it is called, a line each.
 
     Args:
-        file: What it is called.
-        distribution: What it is to be.
+        file: Its name.
+        distribution: The expected distribution.
         version: Of that.
         python: The environment's, such as 3.10.20; empty where that is not known.
     """
@@ -123,7 +123,7 @@ def filename_problems(file: str, distribution: str, version: str, python: str) -
         canonicalize_version(version, strip_trailing_zero=False),
     ):
         yield f"{file}: it is named for {name} {found}: must be {canonicalize_name(distribution)} {version}"
-    # what is built for the very machine that it is built on says no C library, and is installed on any
+    # a wheel built for the very machine that it is built on names no C library, and is installed on any
     if python and not is_installable(
         file.replace("-linux_x86_64.whl", "-manylinux_2_5_x86_64.whl"), _python_series(python)
     ):
@@ -167,7 +167,7 @@ def missing_requirements(
     Args:
         requires: Its requirements, as it writes them.
         versions: Distribution of the environment, as an index spells it -> its version.
-        python: What markers are asked of it.
+        python: The Python that markers are evaluated for.
     """
     around = {**HOST, "extra": "", **python}
     for text in requires:

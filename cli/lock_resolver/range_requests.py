@@ -123,7 +123,7 @@ def open_wheel(file: BinaryIO | Path) -> Iterator[tuple[Read, dict[str, str]]]:
     """A reader of files of a wheel that it lists, by where they are installed, and of that list: path -> SHA-256.
 
     Raises:
-        DownloadUnavailable: it is no wheel; what reads raises it, too.
+        DownloadUnavailable: it is no wheel; its readers raise it, too.
     """
     with ExitStack() as stack:
         with _translate_errors("wheel"):
@@ -160,7 +160,7 @@ def open_source_archive(path: Path, subtree: str) -> Iterator[Read]:
     """A reader of plain files of a source archive, by their paths below a folder inside its top folder.
 
     Raises:
-        DownloadUnavailable: it is no such archive; what reads raises it, too.
+        DownloadUnavailable: it is no such archive; its readers raise it, too.
     """
     with ExitStack() as stack:
         with _translate_errors("source archive"):

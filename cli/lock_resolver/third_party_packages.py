@@ -75,7 +75,7 @@ def first_complete(
     """The rows that the first archive has which has them all, and its key.
 
     Args:
-        readable: What is at each address of it, and adds to `failed` what is not.
+        readable: The contents of each address of it; adds the others to `failed`.
         rows: An archive's.
         failed: Why those before it would not do.
 

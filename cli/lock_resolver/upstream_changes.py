@@ -29,7 +29,7 @@ def describe_model_changes(models: ModelResolver, wanted: LockInput, rows: list[
     """The differences of a repository from the lock, a line each.
 
     Args:
-        models: What asks the hub.
+        models: The client of the hub.
         wanted: The input.
         rows: Its rows.
 

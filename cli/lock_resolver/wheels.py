@@ -72,7 +72,7 @@ def resolve_closure(
 
     Args:
         requirements: The Python packages that it is for.
-        preferred: What was chosen before.
+        preferred: The earlier choice.
         index: Its address.
         python: The Python that it is for, on Linux x86_64 with the oldest C library of all hosts; without it, all
             platforms and Pythons at once.

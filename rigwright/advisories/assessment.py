@@ -135,7 +135,7 @@ def assess(
     ]
     merged: dict[tuple[str, str, str, str], AdvisoryFinding] = {}
     for one in findings:
-        # what the maintained data say comes first, and has the ways
+        # the maintained data come first, and have the ways
         merged.setdefault((_canonicalize(one, data), one.component, one.version, one.place), one)
     ordered = sorted(merged.values(), key=lambda one: (STATES.index(one.state), one.component, one.advisory, one.place))
     return Assessment(scene.rig.name, tuple(ordered), (*gaps, *_find_gaps(found, sources)), sources)

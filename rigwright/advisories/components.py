@@ -95,7 +95,7 @@ def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list
 
     Args:
         rig: The rig.
-        lock: What its inventory has locked; rows that a rig has beyond it are stand-ins and are no components.
+        lock: The inventory's lock; rows that a rig has beyond it are stand-ins and are no components.
         data: Maintained data, for the builds of llama.cpp.
     """
     found: list[Component] = []
@@ -189,7 +189,7 @@ def collect_host_components(packages: Iterable[HostPackage], system: str, *, dri
     """The components of a host's installed packages.
 
     Args:
-        packages: What is installed.
+        packages: The installed packages.
         system: The host's release, such as debian-12.
         driver_known: Whether the driver's version is known by the lock.
     """

@@ -311,7 +311,7 @@ def _read_zip(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]
                 continue
             try:
                 with archive.open(member) as file:
-                    # what the archive says of a member's size is no proof of it
+                    # the archive's own figure of a member's size is no proof of it
                     raw = file.read(LARGEST_RECORD + 1)
             except (RuntimeError, zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
                 export.total += 1

@@ -82,7 +82,7 @@ def plan_containers(
         bundle_folder: The folder of the bundle on the operator's machine.
         facts: Its host.
     """
-    if bundle:  # what else its apt knows of is not asked
+    if bundle:  # other candidates of its apt are not asked
         bundled = bundle.packages(facts.system).versions
         facts = replace(facts, candidates=MappingProxyType(bundled))
     refuse: list[str] = []

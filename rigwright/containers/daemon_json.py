@@ -151,9 +151,9 @@ def merge_options(
     has changed them since.
 
     Args:
-        there: What is there.
-        ours: What we ask for.
-        before: What we have written down.
+        there: The present options.
+        ours: The options that we ask for.
+        before: Our record.
         absent: Whether there is no file.
     """
     made, leaves = deepcopy(there), dict(_iterate_leaves(ours))
@@ -178,8 +178,8 @@ def is_untouched(there: Options, found: Options, before: DaemonRecord) -> bool:
 
     Args:
         there: They.
-        found: What was found before us.
-        before: What we have written down.
+        found: The options from before us.
+        before: Our record.
     """
     made = deepcopy(found)
     for path, value in before.set.items():

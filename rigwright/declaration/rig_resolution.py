@@ -72,10 +72,10 @@ def resolve_rig(
         file: The inventory, for messages.
         name: The rig's name.
         data: Its entry.
-        catalog: What it names.
-        lock: What that is made of.
+        catalog: The catalogue of its names.
+        lock: The lock of its inputs.
         also: Keys that are valid beside these, for suggestions.
-        making: What of it is only being made: its lock, its bundle, or nothing.
+        making: The part of it that is only being made: its lock, its bundle, or nothing.
         watched: The boxes of its inventory that it asks.
         features: The parts of the entry, each after those whose fields it reads.
 

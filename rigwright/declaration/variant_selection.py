@@ -188,7 +188,7 @@ def edit_inventory(file: str, content: bytes, rig: str, switch: VariantSwitch, o
 
     Args:
         file: Its name, for messages.
-        content: What is in it.
+        content: Its text.
         rig: The rig's name.
         switch: The instance and the variant.
         others: Instances that get the variant, too.

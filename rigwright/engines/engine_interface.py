@@ -171,7 +171,7 @@ class Kind(ABC):
         """The catalogue's data about this very version, such as the options that it takes.
 
         Raises:
-            rigwright.problems.Invalid: what there is of it cannot be read.
+            rigwright.problems.Invalid: the data about it cannot be read.
         """
         return None
 
@@ -222,7 +222,7 @@ class Kind(ABC):
             rig: Its rig.
             instance: The instance.
             made: Its engine's installation, or the environment that it runs in.
-            wanted: What is measured.
+            wanted: The measurement.
         """
         return None
 

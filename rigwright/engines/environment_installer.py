@@ -28,7 +28,7 @@ LONGEST = 3600  # seconds for each; measured with 189 wheels on two busy cores: 
 class EnvironmentInstaller(Installer):
     """Conda and wheels."""
 
-    # what compiles while it runs needs a compiler of C++ beside the toolkit's own
+    # a package that compiles while it runs needs a compiler of C++ in addition to the toolkit's own
     packages = ("g++",)
     program = "python"
     by_installers = True

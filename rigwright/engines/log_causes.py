@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-# Of the room for tokens between two starts that are alike: what CUDA and the driver take of a card differs by some MiB.
+# Of the room for tokens between two starts that are alike: the memory of CUDA and the driver on a card differs by some
+# MiB.
 DRIFT = 0.05
 # Characters of a line that are searched: the effort of a search can grow with the square of them, or worse.
 LONGEST = 1000

@@ -1,4 +1,4 @@
-"""Offline benches: what engines bring to measure themselves without a server."""
+"""Offline benches: engines' own programs that measure them without a server."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def unprivileged_command(roots: Roots, words: tuple[str, ...], folder: str = "")
     Args:
         roots: Where things lie on its host.
         words: The program and its arguments.
-        folder: What it may write to, seen as WORK; nothing without one.
+        folder: The folder that it may write to, seen as WORK; none without one.
     """
     seen = (f"--property=BindPaths={folder}:{WORK}", f"--property=WorkingDirectory={WORK}") if folder else ()
     return ("systemd-run", "--collect", *systemd_run_options(roots), *seen, "--", *words)

@@ -194,7 +194,7 @@ def patch_record(made: Environment, patch: Patch) -> dict[str, object]:
 
 
 def site_packages(made: Environment) -> str:
-    """Where its packages are, from the prefix: what patches' paths are from."""
+    """Where its packages are, from the prefix: the base of patches' paths."""
     major, minor, _ = made.interpreter.version.split(".", 2)
     return f"lib/python{major}.{minor}/site-packages"
 
@@ -225,7 +225,7 @@ def environment_command(
         roots: Directories on the host.
         folder: The environment's installation, on the host.
         words: The program and its arguments; a shell without any.
-        unit: What it runs as.
+        unit: The unit that it runs as.
         terminal: Whether it has one.
     """
     properties = (*UNPRIVILEGED_PROPERTIES, f"InaccessiblePaths=-{roots.state}")

@@ -27,7 +27,7 @@ FOLDER = "gateway-ca"  # beside the inventory
 KEY, CERTIFICATE = "ca.key", "ca.crt"
 YEARS = 10
 LEAF = timedelta(days=90)
-RENEWAL = timedelta(days=30)  # what is left of a leaf when another one is made
+RENEWAL = timedelta(days=30)  # remains of a leaf when another one is made
 EARLIER = timedelta(hours=1)  # by which a client's clock may be slow
 MAXIMUM = 64 * 1024  # bytes of a file
 LENGTH = 64  # characters of a common name (RFC 5280, ub-common-name)
@@ -99,8 +99,8 @@ class Authority:
         """Why a host needs another pair; empty where the one that it has will do.
 
         Args:
-            found: What it has; hostile.
-            sans: What it is to be for.
+            found: Its files; hostile.
+            sans: Its target subjects.
             now: The moment.
         """
         if found is None:

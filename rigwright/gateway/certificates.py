@@ -99,7 +99,7 @@ def load_pair(cert_file: str, key_file: SecretSource, wanted: Sequence[str], now
     Args:
         cert_file: The certificate, and those above it.
         key_file: Its private key, without a passphrase: a file, or a command that prints it.
-        wanted: What clients call the listener, as `sans` has it.
+        wanted: The clients' names of the listener, as `sans` has them.
         now: The moment at which it has to be valid.
 
     Raises:

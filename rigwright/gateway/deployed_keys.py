@@ -125,7 +125,7 @@ def describe_refusal(
     Args:
         file: The operator's keys file.
         ring: Its keys.
-        found: What the host has.
+        found: The host's keys.
         read_host: Reads the host's keys, which only a refusal needs.
     """
     if not file.exists() and secrets_distribution.has_only_known_keys(found, keyring.digests_of_none()):
@@ -170,7 +170,7 @@ def render_key_delivery(
         roots: Directories on the host.
         wanted: SHA-256 of the keys, which are its standard input.
         version: The version of these keys.
-        holder: What is written down as the lease's holder, without a newline.
+        holder: The record of the lease's holder, without a newline.
         patience: Seconds to wait for another holder.
         replaced: The host's own version, which these keys replace though they were not made from it.
     """

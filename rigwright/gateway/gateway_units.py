@@ -167,7 +167,7 @@ def render_gateway(
         **nginx_conf.load_lua_modules(),
         "settings.json": json.dumps(router_settings(instances, gateway, gateway, nginx), indent=1, sort_keys=True)
         + "\n",
-        # what a reload gives it beside those: another key of an engine is a reason for one, on the way back, too
+        # a reload gives it these in addition: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(
             {one.name: one.key_name for one in instances}, [name for name, one in gateway.listeners.items() if one.tls]
         ),

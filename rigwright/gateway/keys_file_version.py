@@ -65,7 +65,7 @@ def version_for(version: KeyVersion | None, content: str) -> KeyVersion:
     Keys that are not those of their version were edited since, by hand or by a command, and are the next one.
 
     Args:
-        version: What stands with them.
+        version: The version next to them.
         content: The keys as hosts get them.
     """
     if version is None:

@@ -90,7 +90,7 @@ def render_nginx_conf(door: NginxSettings, owned: str) -> str:
     """nginx.conf.
 
     Args:
-        door: What it says.
+        door: Its declaration.
         owned: Its first line, a comment.
     """
     return render(

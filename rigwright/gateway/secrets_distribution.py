@@ -80,12 +80,12 @@ class GatewaySecretFacts:
 
 
 def has_only_known_keys(found: GatewaySecretFacts, none: Collection[str]) -> bool:
-    """Whether a host has keys, and none but those that it was given: what else lies there is to be taken away.
+    """Whether a host has keys, and none but those that it was given: other files are to be taken away.
 
     The secrets that it was given are unknown between a boot and the router's start, and after keys could not be given.
 
     Args:
-        found: What it has.
+        found: Its keys.
         none: SHA-256 of no keys, as controllers of all versions write them.
     """
     return found.keys not in ("", *none) and found.keys_given in ("", found.keys)

@@ -37,7 +37,7 @@ class LockHolder:
         """The holder of a lock in one sentence: user, process, command, since when.
 
         Args:
-            lock: What the lock is called.
+            lock: The name of the lock.
         """
         if not self.who:
             return f"another process holds {lock}"

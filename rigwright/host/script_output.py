@@ -110,7 +110,7 @@ def address(value: str) -> str:
         raise ValueError("an IP address") from None
 
 
-# what would end a line, or steer a terminal
+# characters that would end a line, or steer a terminal
 _ODD = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 text: Type = str
 """Anything at all, which is compared or taken apart, and neither shown nor given to a shell."""

@@ -119,7 +119,7 @@ def describe_evidence(evidence: VariantEvidence, cards: Iterable[str]) -> str:
     """It in words, for a rig.
 
     Args:
-        evidence: What is known.
+        evidence: The evidence.
         cards: The names of the cards that the variant gets there.
     """
     if isinstance(evidence, BootedEvidence) and (others := sorted(set(cards) - {evidence.card})):

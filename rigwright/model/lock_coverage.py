@@ -90,10 +90,10 @@ def describe_uncovered(
 
     Args:
         name: The artefact's or environment's name.
-        kind: What it has to be; `wheel` and `conda` stand for an environment, `deb` for packages of an archive,
-            `image` for an image.
+        kind: The required kind; `wheel` and `conda` stand for an environment, `deb` for packages of an archive, `image`
+            for an image.
         inputs: The catalogue's.
-        lock: What is locked.
+        lock: The lock.
         inventory: The file to lock for, for messages.
     """
     asked = inputs.get(name)

@@ -45,7 +45,7 @@ class PackagedProgram:
     package: str
     """Empty where none does."""
     floor: str
-    """The oldest version whose settings are these: what Debian 12 has."""
+    """The oldest version whose settings are these: Debian 12's."""
     proof: str = ""
     """The program that judges its settings before they count."""
 
@@ -60,7 +60,7 @@ class PackagedProgram:
         return f"{self.package}.service"
 
 
-# That of node exporter has no settings; what its package starts for disks and the like comes with what it recommends.
+# That of node exporter has no settings; its collectors for disks and the like come with its recommended packages.
 PACKAGED_PROGRAMS = {
     "node": PackagedProgram("prometheus-node-exporter", "1.5.0"),
     # ours, in an environment of its own
@@ -73,7 +73,7 @@ PACKAGED_PROGRAMS = {
 }
 # Services that keep their data in a folder of their own.
 STATEFUL_PROGRAMS = ("prometheus", "alertmanager")
-# Of the host's memory at most: what Prometheus has in it grows with the number of figures, of the others it does not.
+# Of the host's memory at most: Prometheus' own grows with the number of figures, the others' does not.
 MEMORY = {"prometheus": "50%"}
 MEMORY_OF_OTHERS = "512M"
 # Files open at once, each client's connection among them: Prometheus keeps its data in many.
@@ -301,7 +301,7 @@ def _build_service(
 ) -> MonitoringService:
     files, given = files or {}, credentials or {}
     kind = PACKAGED_PROGRAMS[name]
-    # what is packaged is started alike
+    # packaged services are started alike
     command = [kind.program, *words, f"--web.listen-address={format_endpoint(*at)}"] if kind.package else words
     text = render(
         "monitoring/service.j2",

@@ -39,7 +39,7 @@ def scrape_target_of(
         return None
     doors = []
     for _, one in sorted(gateway.listeners.items()) if gateway else ():
-        # what listens everywhere is reached where the rest is
+        # a listener on all addresses is reached where the rest is
         at = monitoring.address if ip_address(one.address).is_unspecified else one.address
         if not ip_address(at).is_loopback or at == monitoring.address:
             doors.append(GatewayEndpoint(address=at, port=one.port, tls=one.tls))

@@ -64,7 +64,7 @@ class StressProbe:
 
 
 def haystack_sizes(context: int) -> tuple[int, ...]:
-    """Haystacks for a context, shortest first: what fits of the needles, then rungs up to 92 % of it."""
+    """Haystacks for a context, shortest first: the needles that fit, then rungs up to 92 % of it."""
     top = int(context * FULL) - ROOM
     rungs = [*NEEDLES, *range(FIRST_RUNG, top, STEP), *([WRITE_UP] if top >= WRITE_UP else [])]
     found = sorted({size for size in rungs if size <= top})
@@ -217,7 +217,7 @@ def assess_probe(
     Args:
         probe: The probe.
         reply: Its answer.
-        word: What was to be found; empty where nothing was.
+        word: The word to find; empty where there is none.
         cached: Of the prompt, what came from a prefix cache, 0 to 1; None where that is not known.
         growth: MiB since the beginning.
     """

@@ -313,7 +313,7 @@ def diagnose_host(found: HostEvidence, causes: Mapping[str, Sequence[Cause]]) ->
     """All causes, the likeliest first, each symptom of a place once.
 
     Args:
-        found: What was found out.
+        found: The findings.
         causes: Instance -> what its kind of engine knows.
     """
 

@@ -37,8 +37,8 @@ def find_new_file_refusals(patch: Patch, read: Read, listed: Mapping[str, str] |
 
     Args:
         patch: The patch.
-        read: What is there before it.
-        listed: What the wheel lists that it is for; None of a source, which has no other packages beside it.
+        read: The files before it.
+        listed: The list of the wheel that it is for; None of a source, which has no other packages next to it.
     """
     for one in patch.keys.targets:
         if one.before is None and (wrong := _describe_conflict(one.path, read, listed)):

@@ -48,7 +48,7 @@ def required_packages(rig: Rig, system: str = "") -> tuple[str, ...]:
     """The distribution's packages that a rig's host needs, beside those of a driver.
 
     Args:
-        rig: What it is to be.
+        rig: Its target.
         system: Its release, such as debian-12; without one all that one or another would need.
     """
     return tuple(dict.fromkeys([*PACKAGES, *(name for one in SOURCES for name in one.packages(rig, system))]))

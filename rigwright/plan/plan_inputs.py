@@ -60,7 +60,7 @@ def build_target_state(
     """The target state of a rig on a host.
 
     Args:
-        rig: What the host is to be.
+        rig: The host's target.
         facts: The host.
         driver: As in `TargetState`.
         containers: As in `TargetState`.
@@ -134,7 +134,7 @@ def find_missing_trees(wanted: TargetState, texts: Iterable[str], there: Mapping
     """The absolute paths of trees that a rig is to have and has not; that of all generations where it lacks its own.
 
     Args:
-        wanted: What the rig comes to on its host.
+        wanted: The target state of the rig on its host.
         texts: Trees of programs of ours.
         there: Tree -> for a generation, the digest of what it says of itself.
     """
@@ -178,7 +178,7 @@ def find_removed_units(found: ObservedServing, wanted: Generation) -> tuple[str,
 
     Args:
         found: The host.
-        wanted: What it is to serve.
+        wanted: Its target.
     """
     there: Collection[str] = {*found.links, *found.processes, *found.sockets}
     return tuple(sorted(name for name in there if name not in wanted.unit_files and name.endswith(UNIT_SUFFIXES)))

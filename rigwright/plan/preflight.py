@@ -49,8 +49,8 @@ def describe_shared_memory(instances: tuple[Instance, ...], facts: HostFacts) ->
 
 
 def describe_other_cards(cards: tuple[Card, ...], envs: tuple[EnvSpec, ...]) -> list[str]:
-    """Files of environments that none of a rig's cards can run, and that are known to be for others: what needs them
-    fails there.
+    """Files of environments that none of a rig's cards can run, and that are known to be for others: programs that need
+    them fail there.
     """
     found = []
     for env in envs:
@@ -87,7 +87,7 @@ def find_refusals(wanted: TargetState, now: float) -> list[str]:
     """Everything that stands in the way, one sentence each; empty when nothing does.
 
     Args:
-        wanted: What the host is to be.
+        wanted: The host's target.
         now: Seconds since the epoch, as the operator's machine has it.
     """
     rig, facts = wanted.rig, wanted.facts

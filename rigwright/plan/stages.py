@@ -359,8 +359,8 @@ def plan_deploy(wanted: TargetState, found: ObservedServing) -> DeployPlan:
     """The changes of a deploy of a rig to a host as it is now.
 
     Args:
-        wanted: What the rig comes to there.
-        found: What the host serves.
+        wanted: The target state of the rig there.
+        found: The serving state of the host.
     """
     steps = [step for stage in applicable_stages(wanted) for step in stage.pending(wanted, found)]
     way = find_activation(wanted, found)

@@ -49,7 +49,7 @@ class Activation:
     reload: tuple[str, ...] = ()
     """Units that are to read their settings again."""
     idle: tuple[str, ...] = ()
-    """Of instances that are not declared and do not run: what systemd keeps of each goes with its unit file."""
+    """Of instances that are not declared and do not run: systemd's state of each goes with its unit file."""
     carriers: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
     """Socket unit -> its service, and its TCP port, 0 for none; of all that are to listen."""
 
@@ -133,7 +133,7 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
     """
     unit_states = {unit_state.unit: unit_state for unit_state in goal.unit_states}
     strays = sorted(name for name, one in found.processes.items() if name not in unit_states and _is_up(one))
-    # what carries a port that its socket does not listen on has that to itself, and none can begin to beside it
+    # a service of a port that its socket does not listen on has that to itself, and none can begin to next to it
     carriers = {one.unit: (unit_state.unit, one.port) for unit_state in goal.unit_states for one in unit_state.holders}
     right = {
         one.unit
@@ -230,7 +230,7 @@ def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Co
 
     Args:
         found: The host.
-        rig: What it is to be.
+        rig: Its target.
         wanted: The generation.
         users: Those on the host that we have made.
     """
@@ -242,9 +242,9 @@ def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Co
     needed = keys.union(*(k.references for k in kept), wanted.files["references"].splitlines())
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)
-    # what puts environments together is of use as long as there is one to be put together
+    # tools of environments are of use as long as there is one to be put together
     used = {path for path in found.folders if rig.envs and path.startswith(f"{rig.roots.software}/{INSTALLERS}-")}
-    # what is being made of what stays is the next job's, which begins anew
+    # unfinished work on a kept object is the next job's, which begins anew
     used |= {path for path in found.folders if _final_folder(path, rig.roots) in needed}
     # which of them a gateway needs, it looks after itself
     used |= {path for path in found.folders if rig.gateway and path.startswith(f"{rig.roots.credentials}/gateway-")}

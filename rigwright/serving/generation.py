@@ -112,7 +112,7 @@ def render_manifest(
         tools: The folder of the host's tools.
         units: Those of the rig's instances, in their order.
         listeners: On their ports.
-        gateway: What the units of its gateway are to be.
+        gateway: The target states of the units of its gateway.
     """
     value = {
         "rig": box,

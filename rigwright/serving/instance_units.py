@@ -23,13 +23,13 @@ DIGEST_VARIABLE = "RW_DIGEST"
 # Below the configuration's folder: the one with a file for each instance that was stopped by hand. Its unit does not
 # start while that is there; a deploy takes it away.
 STOPPED = "stopped"
-# First line of every unit file we write; what lacks it is not ours to remove.
+# First line of every unit file we write; a file without it is not ours to remove.
 OWNED_HEADER = "# Written by rigwright; changes here are undone by the next deploy."
 # Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
 # becoming ready, seconds: TimeoutStopSec= and RestartSec=.
 STARTS, PAUSE = 6, 35
-# Variables that a service may have which its unit does not give: what systemd sets itself, and what is everybody's
-# (systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager"; proxies, for there is no network).
+# Variables that a service may have which its unit does not give: systemd's own, and general ones (systemd.exec(5),
+# "Environment Variables Set or Propagated by the Service Manager"; proxies, for there is no network).
 INHERITED_VARIABLES = re.compile(
     r"LANG|LANGUAGE|LC_[A-Z]+|TZ|PATH|HOME|USER|LOGNAME|SHELL|INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID"
     r"|(RUNTIME|CACHE|CREDENTIALS)_DIRECTORY|MEMORY_PRESSURE_(WATCH|WRITE)|(?i:(https?|ftp|all|no)_proxy)"

@@ -78,7 +78,7 @@ def describe_standby_refusal(rig: Rig, instance: Instance, room: FreeMemory, *, 
     Args:
         rig: The rig as it is to be.
         instance: The instance of it.
-        room: What is free on its host.
+        room: The free memory on its host.
         renamed: Whether the gateway gets other settings, and may ask for a model by another name.
     """
     if not rig.gateway:
@@ -131,7 +131,7 @@ def _memory_needs(
     if found is None or found.cache is None:
         return []
     if not cards:
-        # what may stay off a card is in RAM, too
+        # memory that may stay off a card is in RAM, too
         kept = found.bytes_for(found.tokens) - found.weights
         return [sum(file.size for file in instance.weights) + kept + MORE]
     each = found.bytes_for(found.tokens) // len(cards) + MORE
@@ -166,8 +166,8 @@ def render_standby_drain(twin: Instance, seconds: int) -> str:
     """The shell script by which one that is stopped lets its clients end first.
 
     Args:
-        twin: What runs beside another.
-        seconds: What those have in any case that an engine is stopped; here at most `MOST`.
+        twin: The instance that runs next to another.
+        seconds: The time that requests have in any case when an engine is stopped; here at most `MOST`.
     """
     values = {"name": twin.name, "seat": twin.seat, "drain": min(seconds, MOST)}
     return render("serving/leave.sh.j2", admin=ADMIN, silence=SILENCE, **values)
@@ -212,7 +212,7 @@ def describe_downtime(
     Args:
         gateway: The declared gateway.
         instance: The instance of it that changes.
-        start_seconds: What the one that runs took from its start to its first answer; None where it is not known, or
+        start_seconds: The time of the running one from its start to its first answer; None where it is not known, or
             none runs.
         refused: Why the new one cannot be started beside it (`rigwright.serving.standby.describe_standby_refusal`);
         empty where it can.

@@ -73,9 +73,9 @@ def render_lifecycle_script(
     Args:
         roots: Directories on the host.
         instances: The declared instances.
-        verb: What is done.
+        verb: The action.
         names: To which instances of it.
-        holder: What is written down as the deploy lock's holder, without a newline.
+        holder: The record of the deploy lock's holder, without a newline.
         recompile: Whether what they have compiled is removed before they start.
     """
     return render(

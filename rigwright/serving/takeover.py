@@ -236,7 +236,7 @@ def find_takeover_refusals(
         instances: The declared instances.
         gateway: The declared gateway.
         coming: The instance of it that is to come in its place.
-        found: What the host tells of it.
+        found: The host's report of it.
     """
     instance = next(one for one in instances if one.name == coming)
     name = found.named.name
@@ -297,9 +297,9 @@ def describe_takeover(
 
     Args:
         gateway: The declared gateway.
-        instance: What comes in its place.
-        found: What the host tells of it.
-        start_seconds: What the instance took from its start to its first answer; None where that is not known.
+        instance: The instance that replaces it.
+        found: The host's report of it.
+        start_seconds: The instance's time from its start to its first answer; None where that is not known.
     """
     name = found.named.name
     if found.recorded and not found.is_running:

@@ -110,8 +110,8 @@ def select_manifest(content: bytes, media_type: str) -> Blob | None:
     """The manifest for Linux on x86_64 that an index names; None where the content is no index.
 
     Args:
-        content: What a registry has answered to a tag.
-        media_type: What it calls that.
+        content: A registry's answer to a tag.
+        media_type: Its media type there.
 
     Raises:
         UnlockableImage: an index names no manifest, or cannot be read.
@@ -135,7 +135,7 @@ def image_rows(name: str, wanted: InputKeys, content: bytes, media_type: str = "
         name: The input's.
         wanted: The input.
         content: The manifest.
-        media_type: What the registry calls it, where it does not say so itself.
+        media_type: The registry's own name of it, where the content has none.
 
     Raises:
         UnlockableImage: it is no manifest of an image that podman would run.

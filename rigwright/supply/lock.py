@@ -81,7 +81,7 @@ def render_lock(rows: Iterable[Artefact], catalogue: str) -> str:
     """A lock file with these rows: the same text for the same rows, whatever their order.
 
     Args:
-        rows: What is locked.
+        rows: The locked rows.
         catalogue: The catalogue file whose inputs they are, as its header names it.
     """
     ordered = sorted(rows, key=lambda row: row.order)

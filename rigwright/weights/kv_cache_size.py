@@ -146,7 +146,7 @@ def config_kv_cache(text: Mapping[str, Any], layers: int, kv_heads: int, head_si
     """The KV cache of a model by its config.json, as far as vLLM makes one.
 
     Args:
-        text: What it says of the language model.
+        text: Its facts about the language model.
         layers: How many it has.
         kv_heads: Of a layer's keys and values.
         head_size: Numbers in a head.

@@ -95,7 +95,7 @@ def render_verified_test(records_folder: str, files: Sequence[RecordedFile]) -> 
 
     Args:
         records_folder: Where the host's records lie.
-        files: What has to be verified; with none, it holds.
+        files: The files to verify; with none, it holds.
     """
     if not files:
         return "true"

@@ -18,9 +18,7 @@ from rigwright.render import render
 SHARE_UNIT = "rigwright_share.service"  # no instance's: those are rigwright-NAME
 RUNTIME = "rigwright_share"  # its folder below /run
 PATH = f"{UNIT_FOLDER}/{SHARE_UNIT}"
-RECORD = (
-    f"{STARTED_FROM_FOLDER}/{SHARE_UNIT}"  # what its process was started from; gone with a reboot, as everything there
-)
+RECORD = f"{STARTED_FROM_FOLDER}/{SHARE_UNIT}"  # its start digest; gone with a reboot
 # First line of both files. Instances' units have another: a unit with that one goes when no instance is called so.
 OWNED = "# Written by rigwright to share weights; changes here are undone by the next deploy."
 # Files that are on their way, for hosts that would fetch them here. The only hidden file that is shared.

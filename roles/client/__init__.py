@@ -186,7 +186,7 @@ class HostClient:
         """Make one request.
 
         Args:
-            request: What is asked; the model is named in it.
+            request: The request; the model is named in it.
             limit: Seconds until the answer is whole.
             most: Bytes of it.
             again: Statuses that mean: later.
@@ -211,7 +211,7 @@ class HostClient:
 
         Args:
             work: The module's name.
-            asked: What its `work` is given.
+            asked: The arguments of its `work`.
             shape: The type of what it says: dataclasses, dicts, lists and the like, judged strictly.
             limit: Seconds for each word of it.
 

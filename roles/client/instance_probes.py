@@ -77,7 +77,7 @@ def verify_instance(
         client: A client of it.
         instance: The instance.
         service: How it is run.
-        patches: What `patched` says of it.
+        patches: The patches that `patched` reports on.
         say: Told what is under way.
         counting: A client that its engine tells what it counts, where `client` comes through a gateway.
 

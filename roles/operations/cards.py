@@ -69,7 +69,7 @@ def apply_card_settings(
 
 @operation()
 def remove_card_settings(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
-    """Remove settings that are no longer asked for; what they have set goes back where that is possible.
+    """Remove settings that are no longer asked for; values that they have set go back where that is possible.
 
     + paths: the files
     """
@@ -139,7 +139,7 @@ def _run_step(host: Any, shell: ReconnectingShell, step: str) -> None:
     commands = {
         "reload": "systemctl daemon-reload",
         "enable": f"systemctl enable --quiet {unit}",
-        # what is wrong is asked for afterwards, and said with the unit's own words
+        # the error is asked for afterwards, and reported in the unit's own words
         "restart": f"systemctl reset-failed {unit} 2>/dev/null; systemctl restart {unit} || true",
         "sysctl": f"sysctl -q -p {SYSCTL} || true",
     }

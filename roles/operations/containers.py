@@ -141,7 +141,7 @@ def _collect_container_facts(one: PackageRun) -> ContainerFacts:
 def _hold_packages(one: PackageRun, plan: ContainerPlan) -> bool:
     facts, folder = _collect_container_facts(one), store_folder(one.rig.roots)
     before = set(one.shell.run(f"cat {shlex.quote(f'{folder}/held')} 2>/dev/null || true"))
-    # what the operator has held is not ours to release one day
+    # holds of the operator are not ours to release one day
     ours = [name for name in plan.holds if name in before or name not in facts.held]
     one.write_lines(folder, "held", ours)
     one.write_lines(
@@ -151,7 +151,7 @@ def _hold_packages(one: PackageRun, plan: ContainerPlan) -> bool:
     one.mark_packages("unhold", known)
     one.mark_packages("hold", ours)
     for group in plan.groups:
-        # what an interrupted job has left is newer than what there is to go back to
+        # remains of an interrupted job are newer than the files of a way back
         script = f"rm -rf fetched.* ./*.new; ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf"
         one.shell.run(f"! cd {shlex.quote(f'{folder}/kept/{group.name}')} 2>/dev/null || {{ {script}; }}")
     left = find_unheld_packages(plan, _collect_container_facts(one))
@@ -202,7 +202,7 @@ def _run_unit_to_end(one: PackageRun, unit: str, script: str) -> bool:
 
 def _refresh_spec(one: PackageRun) -> bool:
     units = shlex.join((REFRESH_UNIT, REFRESH_PATH))
-    # what is wrong is asked for afterwards, and said with the unit's own words
+    # the error is asked for afterwards, and reported in the unit's own words
     script = (
         f"systemctl daemon-reload; systemctl enable --quiet {units} 2>/dev/null; systemctl start {REFRESH_PATH}; "
         f"systemctl reset-failed {REFRESH_UNIT} 2>/dev/null; systemctl restart {REFRESH_UNIT} || true"

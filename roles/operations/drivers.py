@@ -249,7 +249,7 @@ def _is_complete(one: _DriverRun) -> bool:
 
 
 def _install_driver(one: _DriverRun) -> bool:
-    # what an earlier run has begun goes on by itself
+    # work of an earlier run goes on by itself
     if one.is_job_active(INSTALL) and not one.run_package_job(INSTALL, ""):
         return False
     facts = one.read_facts()
@@ -324,14 +324,14 @@ def _hold_and_record(one: _DriverRun, facts: DriverFacts) -> None:
             "held"
         )
     )
-    # what the operator has held is not ours to release one day
+    # holds of the operator are not ours to release one day
     held = [name for name in required_holds(one.wanted, facts) if name in before or name not in facts.held]
     recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
     for name, lines in (("held", held), ("installed", recorded)):
         one.write_lines(one.store, name, lines)
     one.mark_packages("unhold", sorted(before - set(held)))
     one.mark_packages("hold", held)
-    # what an interrupted job has left is newer than what there is to go back to
+    # remains of an interrupted job are newer than the files of a way back
     one.shell.run(f"cd {store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf")
 
 

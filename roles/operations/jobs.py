@@ -262,7 +262,7 @@ class _JobWatcher:
     def _report(self, task: Any, size: int, log: list[str]) -> None:
         begins = [number for number, line in enumerate(log) if line.startswith("==> ")]
         steps = [log[number].removeprefix("==> ") for number in begins]
-        # what an earlier step has counted is not this one's
+        # counts of an earlier step are not this one's
         since = "\n".join(log[begins[-1] :] if begins else log)
         built, percent = NINJA.findall(since), APT.findall(since)
         if steps:

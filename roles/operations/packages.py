@@ -176,7 +176,7 @@ def install_locked_packages(
 def _install_packages(one: PackageRun, wanted: PackageTarget, kept: bool) -> bool:
     group = wanted.group
     look, install = f"rw-job-{group.name}-look", f"rw-job-{group.name}"
-    # what an earlier run has begun goes on by itself
+    # work of an earlier run goes on by itself
     if one.is_job_active(install) and not one.run_package_job(install, ""):
         return False
     values: dict[str, object] = {

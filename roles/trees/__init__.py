@@ -115,7 +115,7 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
         host.noop("everything installed is as it was recorded")
         return
     for one in found.pending:
-        # what has just been installed has no record yet: this step makes it, and says so
+        # a new installation has no record yet: this step makes it, and says so
         if one.what not in ("stale", "unrecorded"):
             logger.info(
                 f"{host.print_prefix}{one.tree}: {script_output.free_text(one.where) or 'itself'} is {one.what}"

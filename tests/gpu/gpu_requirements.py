@@ -13,8 +13,8 @@ def missing_requirements(release: str, bundle: Path | None, vllm: Path | None = 
 
     Args:
         release: Of the throwaway host; that of containers has one of its own.
-        bundle: What `tests.gpu.gpu_bundle` has made, where there is no network.
-        vllm: What `tests.gpu.vllm_bundle` has made.
+        bundle: The output of `tests.gpu.gpu_bundle`, where there is no network.
+        vllm: The output of `tests.gpu.vllm_bundle`.
     """
     found = gpu_passthrough.missing_requirements() + machine_requirements.missing_requirements()
     if found and (packages := machine_requirements.missing_packages(PROGRAMS)):

@@ -192,7 +192,7 @@ class DriftHost:
 
         Args:
             rows: The drifts.
-            printed: What the deploy has printed.
+            printed: The output of the deploy.
 
         Raises:
             UnexpectedDrift: it is otherwise.

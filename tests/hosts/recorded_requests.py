@@ -101,7 +101,7 @@ REQUESTS = {
         },
         {"model": "gpt-3.5-turbo", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
     ),
-    # src/models/CustomChatOpenAI.ts of n4ze3m/page-assist has openai for the browser ask; what Chrome asks before that:
+    # src/models/CustomChatOpenAI.ts of n4ze3m/page-assist has openai for the browser ask; Chrome's request before that:
     # wicg.github.io/private-network-access
     "Page Assist, before it asks": RecordedClientRequest(
         "chat/completions",

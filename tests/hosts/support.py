@@ -75,7 +75,7 @@ STATUS = {"as declared": 0, "changed": 1, "not as declared": 1, "not reached": 3
 
 
 def check_results(inventory: Path, *options: str) -> list[dict[str, Any]]:
-    """Run the checks; what each has found, as their JSON says."""
+    """Run the checks; the findings of each, as their JSON has them."""
     done = subprocess.run(
         [sys.executable, "-m", "cli", "check", str(inventory), "--json", *options],
         capture_output=True,

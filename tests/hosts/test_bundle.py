@@ -18,7 +18,7 @@ from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.support import CHAT, deploy_command, is_serving, isolate_host, red_checks, run_deploy, wait_until
 from tests.lock_files import render_sealed_lock
 
-# what is tested here runs on this machine and in shell scripts that every release has
+# the tested code runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 PADDING = 400 << 20  # bytes

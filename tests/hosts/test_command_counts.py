@@ -9,7 +9,7 @@ import pytest
 from benchmarks import ssh_command_count
 from lab.hosts import LabHost
 
-# what is tested here is what this machine asks
+# the tested commands are this machine's
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 

@@ -1,4 +1,4 @@
-"""Packages that many machines have are no drift: what they bring of rules, units and settings is their own."""
+"""Packages that many machines have are no drift: their rules, units and settings are their own."""
 
 from pathlib import Path
 

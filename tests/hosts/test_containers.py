@@ -140,7 +140,7 @@ def test_dockers_own_packages_take_the_place_of_the_distributions_by_consent(box
     box.host.run(
         f"{IMAGE}\ndocker import /root/image.tar own && docker run -d --name own --network none own /bin/sleep 600"
     )
-    # what is there and new enough stays
+    # a package that is there and new enough stays
     box.declare_containers(own_docker=one, engines=("docker",))
     box.assert_unchanged()
     box.declare_containers(own_docker=one, engines=("docker",), docker="docker")
@@ -163,7 +163,7 @@ def test_dockers_own_packages_take_the_place_of_the_distributions_by_consent(box
 @pytest.mark.all_only
 @single_release_mark("debian-13")
 def test_without_a_network_they_come_from_a_bundle_and_nothing_that_is_forged_does(box: ContainersBox) -> None:
-    # what Docker's own packages are made of here is the distribution's
+    # the contents of Docker's own packages here are the distribution's
     box.host.run("apt-get -q update; cd /root && apt-get -q download docker.io docker-cli containerd runc && mkdir out")
     box.host.run("for deb in /root/*.deb; do dpkg -x $deb /root/out; done; rm -rf /var/lib/apt/lists/*")
     own = container_packages.docker_packages(box.host.upper_folder / "root/out", OWN_DOCKER)

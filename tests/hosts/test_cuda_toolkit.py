@@ -14,7 +14,7 @@ from roles.trees import render_tree_program
 from tests.hosts.conftest import BootHost
 from tests.hosts.support import check_verdicts, run_deploy, write_inventory
 
-# what differs between releases is the compiler, and the newer one is the harder case
+# the compiler differs between releases, and the newer one is the harder case
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 ROLE = Path(__file__).with_name("cuda_deploy.py")
 CARD = "10de:2204"

@@ -12,7 +12,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until, write_inventory
 
-# what is tested here runs on this machine and in shell scripts that every release has
+# the tested code runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 # a conflict alone says held: the folder of a host that has just booted is not there yet

@@ -8,7 +8,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import red_checks, run_deploy, wait_until, write_inventory
 
-# what is tested here are programs and scripts of ours, which every release runs alike
+# the tested programs and scripts are ours, which every release runs alike
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 RECORDS = "/var/lib/rigwright/weights"
@@ -57,7 +57,7 @@ def test_locks_of_a_local_user_keep_nothing_waiting(lab: ThrowawayLab, converged
     assert red_checks(inventory) == {"U01", "W03", "W05"}
     converged.run(f"mv -f /root/unit {UNIT} && systemctl daemon-reload")
 
-    # what was due is hashed again, whatever the load of this machine is: its note is renewed
+    # a due file is hashed again, at any load of this machine: its note is renewed
     converged.run(f"find {RECORDS}/deep -type f -exec touch -d 2001-01-01 {{}} +")
     now = f"echo [Service]; echo ExecStart=; sed -n '/^ExecStart=/s/$/ --now/p' {UNIT}"
     converged.run(f"mkdir -p {DROP_IN} && ({now}) > {DROP_IN}/now.conf && systemctl daemon-reload")

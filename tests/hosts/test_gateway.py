@@ -231,7 +231,7 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: GatewayBox) -> None:
     status = "/var/lib/logrotate/status"
 
     def tomorrow() -> None:
-        # what logrotate has not seen before, it takes for today's
+        # logrotate takes a file that it has not seen before for today's
         box.host.run("systemctl start logrotate.service")
         box.host.run(f"sed -i '/rigwright_gateway/s/ [0-9].*/ 2020-1-1-0:0:0/' {status}")
         box.host.run("systemctl start logrotate.service")
@@ -337,7 +337,7 @@ def test_an_instance_that_dies_costs_its_own_streams_alone(box: GatewayBox) -> N
         asked = [pool.submit(count_stream_pieces, client, SLOW, 60) for _ in range(4)]
         wait_until(lambda: active_requests(box)["slow"] == 4, "under way")
         box.host.run("systemctl kill --signal=KILL rigwright-chat")
-        # what is asked now goes to the other one, at once
+        # a new request goes to the other one, at once
         assert [ask_question(client) for _ in range(10)] == [ANSWER] * 10
         assert all(one.result() > 1 for one in asked)
     wait_until(lambda: red_checks(inventory) == set(), "both back")

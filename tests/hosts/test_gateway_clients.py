@@ -280,7 +280,7 @@ def test_a_key_has_its_limits_and_no_others(box: GatewayBox) -> None:
     )
     with pytest.raises(RateLimitError, match="this key may have 1 "):
         ask_question(single)
-    # what one key may not is no matter of another's
+    # the limits of one key are no matter of another's
     assert ask_question(few) == ANSWER
     stream.close()
     wait_until(lambda: sum(active_requests(box).values()) == 0, "nothing under way")

@@ -33,7 +33,7 @@ def test_files_of_a_gateway_fill_no_disk_of_the_host(lab: ThrowawayLab, converge
         within = f"nsenter --mount --target {main_pid(converged, f'{unit}.service')} {theirs}"
         deep = f"import os; os.chdir({folder!r}); [(os.mkdir('d'), os.chdir('d')) for _ in range(9999)]"
         big = f'{within} sh -c "head -c 60M /dev/zero > {folder}/big"'
-        # what is full says so: it was tried
+        # a full disk says so: it was tried
         assert "No space left" in converged.run(f"{big} 2>&1 || true; rm -f {folder}/big")
         assert "No space left" in converged.run(f'{within} python3 -c "{deep}" 2>&1 || true')
         converged.run(f"{big} 2> /dev/null || true")

@@ -169,7 +169,7 @@ def test_remove_takes_off_what_we_put_on_and_nothing_else(
     host = boot()
     users = host.run("cut -d: -f1 /etc/passwd")
     packages = host.run("dpkg-query -W -f '${Package} ${db:Status-Status}\\n' | grep installed$")
-    # what is the operator's own, before and after
+    # the operator's own settings, before and after
     host.run("mkdir -p /srv/models/own && echo mine > /srv/models/own/model.gguf")
     engine = next(Path(first_run.engine_layer).glob("opt/rigwright/engines/*"))
     host.run("mkdir -p /opt")

@@ -26,7 +26,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 execute_process(COMMAND sh ${CMAKE_SOURCE_DIR}/attack.sh ${CMAKE_BINARY_DIR}/bin COMMAND_ERROR_IS_FATAL ANY)
 add_executable(llama-server server.c)
 """
-# what it sees goes into a file that is installed beside the server
+# its view goes into a file that is installed next to the server
 ATTACK = """
 mkdir -p "$1"
 tried() { if "$@" 2>/dev/null >/dev/null; then echo "got $*"; else echo "not $*"; fi; }

@@ -31,7 +31,7 @@ def test_a_box_is_served_from_one_command(lab: ThrowawayLab, boot: BootHost, eng
         "==> rigwright check box.py --serving",
     ]
     assert "tiny-rig answers at http://127.0.0.1:8020/v1 on the box" in done.stdout
-    # what it says is what answers: the address, the name and where the key lies
+    # its output holds: the address, the name and where the key lies
     (key,) = [line.split()[-4] for line in done.stdout.splitlines() if line.endswith("# the key")]
     assert host.run(f"cat {key}").strip() == api_key(host)
     body = json.dumps({"model": "tiny-rig", "messages": [{"role": "user", "content": "Hello?"}]})

@@ -185,7 +185,7 @@ def cut_off(host: LabHost, rigs: dict[int, Path], now: int, operation: str, afte
         host.start()
         host.wait()
         host.run(GO_ON)
-        # what was not proven to serve is not what comes up
+        # an unproven generation does not come up
         proven = target if operation in AFTERWARDS else now
         wait_until(lambda: answered(host, proven), f"rig {proven} serves after the cut", 60)
     else:

@@ -71,7 +71,7 @@ def test_a_deploy_that_is_cut_off_at_each_operation_is_finished_by_the_next_and_
                 if kind == "host":
                     environment["KILL_HOST"] = host.namespace
                 cut = run_deploy(rigs[target], "--yes", file=KILLING, **environment)
-                # what is done before its moment is not cut off, and says so by its exit status
+                # an operation that ends before its moment is not cut off, and says so by its exit status
                 assert cut.status in (-signal.SIGKILL, 0), cut.said
                 if kind == "host" and cut.status:
                     host.start()
@@ -131,7 +131,7 @@ def test_four_boxes_draw_the_bytes_of_one_through_a_peer(
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
     run = run_deploy(inventory)
     assert run.status == 0, run.said
-    # what puts environments together each box draws for itself: it is there now
+    # each box fetches the tools of environments for itself: they are there now
     for host in boxes:
         host.run("rm -rf /opt/rigwright/engines/small-* /srv/models/* /var/lib/rigwright/weights/*")
     before = env_servers.source.sent_bytes

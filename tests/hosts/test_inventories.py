@@ -96,7 +96,7 @@ def fetched_once(made: ShippedServers, packages: int, weights: int) -> None:
     """Assert that what boxes share came from outside to one of them alone.
 
     Args:
-        made: What they are fetched from.
+        made: Their sources.
         packages: So many questions to the index came before.
         weights: The same of the hub.
     """

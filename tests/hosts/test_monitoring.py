@@ -38,7 +38,7 @@ from tests.hosts.support import (
 )
 from tests.unit.test_monitoring_rules import SERVER, cases_of_rules
 
-# what packages, units and settings of ours are on the host, and what the packages' own scripts make
+# our packages, units and settings on the host, and the files that the packages' own scripts make
 TRACES = (
     "ls -d /etc/prometheus /var/lib/prometheus /var/log/prometheus /etc/rigwright/monitoring /etc/default/prometheus* "
     "/var/lib/rigwright/monitoring /var/lib/rigwright/metrics /etc/systemd/system/*prometheus* /etc/rc?.d/*prometheus* "
@@ -127,7 +127,7 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(
         keeps_the_token(converged, told)
     assert run_rigwright("remove", str(inventory), "--yes").returncode == 0
     gone = converged.run(TRACES, check=False)
-    # what it had before watching was ours, too, but for these
+    # its objects from before monitoring were ours, too, but for these
     assert gone.splitlines() == [
         line for line in before.splitlines() if "rigwright_" not in line and not line.endswith((":8020", ":8000"))
     ]

@@ -46,7 +46,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     assert max(map(len, rows)) <= 80, rows
     assert rows[0].split()[:2] == ["host", "instance"]
 
-    # what hangs is silent after some patience, then wedged, which a short look tells
+    # an instance that hangs is silent after some patience, then wedged, which a short look shows
     pid = main_pid(converged)
     converged.run(f"kill -STOP {pid}")
     code, one, silent_took = look_at_instance(inventory)

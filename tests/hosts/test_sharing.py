@@ -17,7 +17,7 @@ MODEL = "tiny-rig/1/tiny-rig.gguf"
 UNIT = "/etc/systemd/system/rigwright_share.service"
 CONFIG = "/etc/rigwright/share.conf"
 AGAIN = "systemctl daemon-reload; systemctl reset-failed rigwright_share; systemctl restart rigwright_share"
-# what a package, a unit and a configuration of ours are on the host, and what the package's own scripts make
+# our package, unit and configuration on the host, and the files that the package's own scripts make
 TRACES = (
     f"ls -d {UNIT} {CONFIG} /etc/nginx /var/log/nginx /var/lib/nginx /var/www /run/rigwright_share "
     "/etc/systemd/system/nginx.service /etc/systemd/system/multi-user.target.wants/*nginx* "

@@ -41,7 +41,7 @@ def test_it_is_where_its_instance_is(converged: LabHost, inventory: Path) -> Non
     assert entered(inventory, "sh", "-c", "touch /opt/x 2>/dev/null || touch /tmp/x && echo kept out") == "kept out\n"
     done = subprocess.run(words(inventory, "sh", "-c", "exit 7"), capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 7
-    # what a unit takes with it when it ends is still the instance's
+    # a folder that a unit takes with it when it ends is still the instance's
     assert (main_pid(converged), is_serving(converged)) == (before, True)
     assert red_checks(inventory) == set()
 

@@ -274,7 +274,7 @@ def test_one_that_is_killed_in_the_middle_is_finished_by_the_same_again(box: Gat
     wait_until(lambda: box.host.run(active).strip() in ("active", "activating"), "an activation")
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    # what is under way on the host is finished there
+    # work under way on the host is finished there
     wait_until(lambda: serves(box) == "llamacpp/slow-two" and box.host.run(active).strip() == "inactive", "finished")
     assert "llamacpp/slow-two" in inventory.read_text()
     done = switch(box, "llamacpp/slow-two")

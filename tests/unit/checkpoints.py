@@ -149,7 +149,7 @@ def checkpoint_rows(paths: tuple[str, ...] = CHECKPOINT_PATHS, config: object = 
 
     Args:
         paths: Its files.
-        config: What its config.json says, Qwen3's without it.
+        config: Its config.json, Qwen3's without it.
     """
     said = json.dumps(QWEN3 if config is None else config)
     return [checkpoint_row(path, said if path == "config.json" else None) for path in paths]

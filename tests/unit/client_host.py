@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.ssh_host import ShellChannel, ShellHost
 
-# what of systemd-run's arguments a job sees: its credential
+# the part of systemd-run's arguments that a job sees: its credential
 SYSTEMD_RUN = """\
 #!/bin/sh
 while [ "$1" != -- ]; do

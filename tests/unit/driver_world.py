@@ -156,7 +156,7 @@ class DriverLockFixture:
         self.write(
             "catalog/driver/driver.toml", text.replace("https://developer.download.nvidia.com", base or "https://h")
         )
-        # what is read once is kept
+        # a file that was read once is kept
         from rigwright.model.nvidia_tables import load_driver_tables
 
         load_driver_tables.cache_clear()

@@ -1,4 +1,4 @@
-"""A folder that stands in for a host with two H200 and their driver: what checks run there is run, by a real shell."""
+"""A folder that stands in for a host with two H200 and their driver: a real shell runs the checks' commands there."""
 
 import json
 import os

@@ -68,7 +68,7 @@ def mutate_output(
     Args:
         pick: Chooses.
         text: A sample.
-        end: What its lines end with.
+        end: The end of its lines.
         moves: Between its parts that may come in another order; None where they may not.
         words: Its program's own words, in another language.
         nul: Whether a NUL comes through to its parser.

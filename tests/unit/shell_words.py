@@ -19,7 +19,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 
 
 def _strip_template(text: str) -> str:
-    """Without Jinja's own words, here-documents and comments; what Jinja fills in is one word."""
+    """Without Jinja's own words, here-documents and comments; a text that Jinja fills in is one word."""
     text = re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
     text = re.sub(r"\{%.*?%\}", "", text, flags=re.DOTALL)
     text = re.sub(r"\{\{.*?\}\}", "FILLED", text, flags=re.DOTALL)

@@ -197,7 +197,7 @@ def test_gauges_are_reported_at_their_highest_and_counters_by_their_growth() -> 
     ("made", "running", "foreign", "contaminated"),
     [
         (100, 8, 0, False),
-        (120, 8, 0, False),  # what ends an answer is counted by some
+        (120, 8, 0, False),  # the end of an answer is counted by some
         (160, 8, 60, True),
         (100, 9, 0, True),
     ],

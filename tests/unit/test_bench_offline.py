@@ -55,7 +55,7 @@ def test_the_bench_has_all_of_the_instances_unit_but_what_is_of_serving() -> Non
         *("Type", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStopPost", "LoadCredential"),
         *("RuntimeDirectory", "RuntimeDirectoryMode", "Restart", "RestartSec", "TimeoutStartSec"),
     }
-    # what it has compiled it finds; the folder of its socket is not there while it does not run
+    # it finds its compiled code; the folder of its socket is not there while it does not run
     assert [one for one in kept if one.startswith("BindPaths=")] == [f"BindPaths={UNIT.cache}:{COMPILED}"]
 
 

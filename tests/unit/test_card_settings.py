@@ -305,6 +305,6 @@ def test_the_record_has_the_driver_its_packages_and_where_the_cards_are() -> Non
     assert rows["pairs"] == [{"cards": [0, 1], "way": "PHB", "p2p": "CNS"}]
     assert text.endswith("}\n")
     assert record_digest(text) == hashlib.sha256(text.encode()).hexdigest()
-    # what cards are set to is no part of it: it would differ with each look
+    # the settings of cards are no part of it: it would differ with each look
     assert render_driver_record(plan, facts, live(gpus={}, applied="", record="x")) == text
     assert render_driver_record(plan, replace(facts, kernel="6.1.0"), live()) != text

@@ -1,4 +1,4 @@
-"""The catalogue: what its files may say, and how folders lie over each other."""
+"""The catalogue: the texts of its files, and how folders lie over each other."""
 
 import re
 from pathlib import Path

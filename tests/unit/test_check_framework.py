@@ -213,7 +213,7 @@ def test_a_junit_report_names_hosts_and_ids(box: CheckRunFolder) -> None:
     assert "report.xml" not in ran.out
     cases = {case.get("name", "")[:3]: case for case in ET.parse(box.folder / "report.xml").iter("testcase")}
     assert sorted(cases) == ["Z01", "Z02", "Z03", "Z04", "Z05"]
-    # what the schema of this family allows
+    # the family's schema
     assert {key for case in cases.values() for key in case.attrib} == {"classname", "name", "time"}
     assert {child.tag for case in cases.values() for child in case} == {"failure", "skipped"}
     failure = cases["Z03"].find("failure")

@@ -1,4 +1,4 @@
-"""Checkpoints: what their config says, in the words of each family of models, and what is missing in a folder."""
+"""Checkpoints: their configs, in the words of each family of models, and missing files of a folder."""
 
 import tracemalloc
 from typing import Any

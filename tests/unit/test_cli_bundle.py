@@ -141,7 +141,7 @@ def test_a_bundle_that_does_not_come_about_leaves_the_earlier_one_whole(maker, a
     maker.serve_mirror("good", b"newer", "newer.gguf")
     maker.make_bundle()
     new = {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
-    # what only the earlier one had is gone, folders too
+    # files that only the earlier one had are gone, folders too
     assert maker.bundle_paths == {INDEX, SOURCE, WHEEL, f"weights/small/{COMMIT}/newer.gguf", *new}
     maker.write_lock(WEIGHTS, "renamed.gguf")
     maker.serve_mirror("good", WEIGHTS, "renamed.gguf")

@@ -140,7 +140,7 @@ def test_an_archive_that_is_signed_by_another_key_is_refused(drivers, drivers_ke
 
 
 def test_a_weak_key_that_this_machines_apt_refuses_is_distinguished(drivers, monkeypatch):
-    # what apt 3.0.3 of Debian 13 says
+    # the output of apt 3.0.3 of Debian 13
     said = (
         "apt-get failed: W: OpenPGP signature verification failed: Sub-process /usr/bin/sqv returned an error code (1)"
     )

@@ -1,4 +1,4 @@
-"""`rigwright lock --check` of repositories: what moved on the hub, as a diff."""
+"""`rigwright lock --check` of repositories: moves on the hub, as a diff."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubLockFi
 
 
 def check_moved_branch(world: HubLockFixture, files: dict[str, bytes | Path], **said: str | bool) -> str:
-    """Move the branch; what `--check` says of that."""
+    """Move the branch; the output of `--check` about that."""
     new = world.hub.add_commit(NAME, files, **{"licence": "apache-2.0", **said})  # type: ignore[arg-type]
     return f"model: org/name main is {new[:7]} now, locked is {world.commit[:7]}"
 

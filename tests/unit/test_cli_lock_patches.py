@@ -52,8 +52,7 @@ def patched_wheel(version: str = "1.0", below: str = "", without: str = "", **fi
     Args:
         version: Its version.
         below: The folder of it in which they are.
-        without: What it lists and lacks.
-        **files: Those of its package.
+        without: The files that it lists and lacks. **files: Those of its package.
     """
     info = f"demo-{version}.dist-info"
     given = {"words.py": BEFORE} | files

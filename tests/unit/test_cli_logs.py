@@ -15,7 +15,8 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 
 UNIT = "rigwright-chat.service"
 LIMIT = 60  # seconds, for a machine with much else to do
-# what a line of a journal must not do to a terminal: colours and titles, in their 7-bit and 8-bit forms; move, ring
+# the effects that a line of a journal must not have on a terminal: colours and titles, in their 7-bit and 8-bit forms;
+# move, ring
 HOSTILE = r"\033[31mred \033]0;title\007 \302\233H\302\235 back\rover \b\177 bad \377 end"
 
 

@@ -1,4 +1,4 @@
-"""`rigwright show patches`: what engines carry, from the inventory and what lies beside it alone."""
+"""`rigwright show patches`: the patches of engines, from only the inventory and its neighbours."""
 
 import json
 from pathlib import Path

@@ -154,7 +154,7 @@ def test_patched_files_are_made_of_the_image_and_mounted_over_it(tmp_path: Path)
     patch = services["chat-patch"]
     assert (patch["profiles"], patch["network_mode"], patch["restart"]) == (["patch"], "none", "no")
     assert [one["source"] for one in patch["volumes"] if not one["read_only"]] == ["./changed"]
-    # what the container would run, here: the root of the image is a folder
+    # the command that the container would run, here: the root of the image is a folder
     command = patch["command"][0].replace(f" / - {SITE} ", f" / - {tmp_path}/site ").replace("python3", sys.executable)
     for one in patch["volumes"]:
         place = tmp_path / one["source"]

@@ -1,4 +1,4 @@
-"""Looking at hosts: what they say becomes values, and what they say instead becomes one line."""
+"""Looking at hosts: their output becomes values, and other output becomes one line."""
 
 import fcntl
 import os
@@ -155,7 +155,7 @@ def test_looks_that_are_taken_ahead_are_one_command(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(root_shell, "run_command", run)
     ahead = made.prefetch("served", "facts", "use")
     assert (ahead.read_serving_state().current, ahead.read_resource_usage(), len(commands)) == (10, {}, 1)
-    # what has failed there is asked alone, and says why
+    # a failed part there is asked by itself, and says why
     with pytest.raises(click.ClickException, match=r"box: .*which was not asked for"):
         ahead.read_facts()
     assert len(commands) == 2

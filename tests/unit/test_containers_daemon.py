@@ -143,7 +143,7 @@ def test_an_invalid_table_of_options_is_refused(text: str, said: str) -> None:
     ("in_force", "made", "step"),
     [
         ({"debug": True}, {"debug": True}, ""),
-        # what its operator has written beside ours counts when he has the daemon take it
+        # an operator's own text next to ours counts when he has the daemon take it
         ({"debug": True}, {"debug": True, "bip": "10.0.0.1/24"}, ""),
         ({"bip": "10.0.0.1/24"}, {"debug": True}, "reload"),
         ({}, {"debug": True}, "reload"),

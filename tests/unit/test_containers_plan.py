@@ -42,7 +42,7 @@ OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": 
         ((docker_group(),), {}, {}, [OWN_DOCKER], []),
         ((docker_group(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
         ((docker_group(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
-        # what is there and new enough stays
+        # a package that is there and new enough stays
         ((docker_group(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
         ((docker_group(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
         ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),

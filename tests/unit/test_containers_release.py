@@ -79,7 +79,7 @@ class DockerHost:
     "found",
     [
         '{"log-level":"warn",\n  "labels": ["rack=7"]}\n',
-        # what is there and empty, and what JSON forgets
+        # empty values that are there, and the details that JSON forgets
         '{"runtimes": {},   "features": null}',
         '{"log-driver": "journald"}',
         '\ufeff{"mtu": 1400}',

@@ -1,4 +1,4 @@
-"""Packages of another archive: what apt would do for them is judged, and the jobs that bring them do no more."""
+"""Packages of another archive: apt's plan for them is judged, and the jobs that bring them do no more."""
 
 import hashlib
 import os

@@ -127,7 +127,7 @@ def test_an_xid_of_a_card_is_reported_with_what_to_do() -> None:
     assert (one.id, one.where, one.times) == ("xid-79", "GPU 0000:65:00", 1)
     assert "it fell off the bus" in one.means
     assert "power cables" in one.cure
-    # what was seen with this very driver
+    # effects with this very driver
     (known,) = kernel(XID.format(card="65", code=79), driver="595.71.05")
     assert "issue 1151" in known.means
     assert "issue 1151" not in one.means

@@ -1,4 +1,5 @@
-"""The digest of lock and bundle that comes another way: what changes it, and that a deploy is held to it."""
+"""The digest of lock and bundle that comes another way: the changes that change it, and that a deploy is compared with
+it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_a_deploy_is_held_to_it_before_it_begins(box, verb, monkeypatch):
     assert begun == []
     done = CliRunner().invoke(main, [*verb.split(), str(box.inventory), "-v", "--expect", format_digest(found)])
     assert done.exit_code == 0, done.output
-    # what is deployed is held to it once more: files are read again
+    # a deploy is compared with it once more: files are read again
     assert f"expected_digest={format_digest(found)}" in begun[0]
     assert CliRunner().invoke(main, [*verb.split(), str(box.inventory), "-v"]).exit_code == 0
     assert not [word for word in begun[1] if word.startswith("expected_digest")]

@@ -270,7 +270,7 @@ PACKAGES = st.builds(
 )
 FACTS = st.builds(
     lambda system, **changes: replace(driverless_host(system), **changes),
-    # what there is a driver for comes more often, so that not everything is refused
+    # names with a driver come more often, so that not everything is refused
     st.sampled_from([*KERNELS, *KERNELS, "fedora-42"]),
     architecture=st.sampled_from(["x86_64"] * 5 + ["aarch64"]),
     kernel=st.sampled_from(["6.8.0-40-generic", "6.8.0-39-generic", "6.12.94+deb13-amd64", "6.1.0-1-amd64", "6.12.12"]),

@@ -118,7 +118,7 @@ def test_an_initial_file_system_is_looked_into_again_only_once_it_or_our_options
     # another one of the same size and date
     host.write(IMAGE, "blacklist nouveaX\n")
     os.utime(one.image, ns=(before.st_atime_ns, before.st_mtime_ns))
-    # what was found lacking is not remembered
+    # a missing part is not remembered
     assert [one.old, one.old, one.unpack_count] == [True, True, 3]
     host.write(IMAGE, "blacklist nouveau\n")
     assert [one.old, one.unpack_count] == [False, 4]

@@ -54,7 +54,7 @@ def test_a_driver_is_fetched_compared_kept_written_down_and_installed(host: Driv
     kept = host.store / VERSION
     assert set(files(kept)) == {f"{CUDA}.deb", f"{LIBRARY}.deb", "SHA256SUMS"}
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=kept, check=True)
-    # what was fetched is not left
+    # fetched files are not left
     assert [path.name for path in host.store.iterdir()] == [VERSION]
 
 

@@ -160,7 +160,7 @@ def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anoth
     assert lines == [
         "the bus has 2 of 3 cards, their limits differ, and no record shows which one is missing: no limit is set"
     ]
-    # what every card has of itself it gets
+    # a card gets the figures that every card has
     assert three(host, (110, 120, 130), "reset")[0] == 1
     assert [order for order in host.smi_settings if "-pl" in order] == ["-i GPU-aa -pl 350", "-i GPU-bb -pl 350"]
 

@@ -283,7 +283,7 @@ def test_a_rollback_brings_every_package_of_which_a_file_is_kept() -> None:
     assert found.version == OLD
     assert found.exact == {**dict.fromkeys(NAMES, f"{OLD}-1"), "nvidia-modprobe": f"2:{OLD}-1"}
     assert (found.hashes["libcuda1"], found.hashes["nvidia-modprobe"]) == (f"{1:064x}", "f" * 64)
-    # what only the newer driver has goes
+    # packages that only the newer driver has go
     assert found.plan.removed == ("libnvidia-ml1",)
     assert set(found.packages) == set(found.exact)
 

@@ -74,7 +74,7 @@ def test_every_folder_is_a_kind_of_its_own_name() -> None:
 def test_every_kind_is_whole_and_its_keys_are_documented(kind: Kind) -> None:
     assert issubclass(kind.engine_keys, EngineKeys)
     assert issubclass(kind.variant_keys, VariantKeys)
-    # what a catalogue names it by is the only value that its own key takes
+    # a catalogue's name for it is the only value that its own key takes
     assert kind.engine_keys.model_fields["kind"].annotation == Literal[kind.name]  # type: ignore[valid-type]
     assert not isinstance(kind, InstallingKind) or isinstance(kind.program, str)
 

@@ -30,7 +30,7 @@ def _find(
         tmp_path: The host.
         monkeypatch: Replaces apt and the check of the signature.
         listed: The list that is signed.
-        forged: What is in its file; empty for the same.
+        forged: The text of its file; empty for the same.
         source: The line of its source.
     """
     monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))

@@ -150,7 +150,7 @@ def test_authors(
     logs: dict[str, str | bytes],
     author: str,
 ) -> None:
-    """The strongest evidence there is; what only ran at that time is no author."""
+    """The strongest evidence there is; a process that only ran at that time is no author."""
     assert _author(tmp_path, monkeypatch, moment, journal, **logs) == (moment, author)
 
 

@@ -121,7 +121,7 @@ def test_a_bundle_that_is_away_stands_in_the_way_of_validating_and_of_a_deploy_a
     for verb in (["validate"], ["deploy"], ["deploy", "--dry"]):
         done = CliRunner().invoke(main, [verb[0], str(box.inventory), *verb[1:]])
         assert (done.exit_code, "recreate it" in done.output) == (2, True), done.output
-    load_hosts(str(box.inventory), None)  # what rollback, remove, status, logs and generations begin with
+    load_hosts(str(box.inventory), None)  # the first step of rollback, remove, status, logs and generations
 
 
 def test_while_a_bundle_is_made_it_need_not_be_there_and_nothing_need_be_reached(box: OperatorFolder) -> None:

@@ -15,7 +15,7 @@ from tests.unit.example_counts import example_count
 from tests.unit.samples import OperatorFolder, sample_entry
 
 WORDS = ["turing", "llamacpp/one", "llamacpp/cpu", "/data/x", "http://h/x", "svc", "chat", "store"]
-# what would begin a line, a directive, a specifier, an option or a command of its own
+# text that would begin a line, a directive, a specifier, an option or a command of its own
 INJECTED = ["\n", "\nExecStartPre=/bin/id", "\r", "\u2028", "%n", " -x", "'", "\\", "../", "$(id)", "é"]
 
 short = st.text(max_size=12) | st.text(string.ascii_lowercase + string.digits + "/.-_:@", max_size=12)
@@ -73,7 +73,7 @@ PLACES: dict[tuple[str, ...], st.SearchStrategy[Any]] = {
     ("ssh_user",): name,
     ("?",): values,
 }
-# what a unit prints is changed more often
+# printed values of a unit are changed more often
 PRINTED = [place for place in PLACES if {"variant", "software", "models", "config", "service_user"} & set(place)]
 PRINTED.append(("instances", "?"))
 change = st.sampled_from([*PLACES, *PRINTED * 3]).flatmap(

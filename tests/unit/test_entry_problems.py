@@ -147,7 +147,7 @@ def test_writers(
     monkeypatch.setattr(entry_problems.os, "stat", stat_of)
     entry = HostEntry(kind, "/etc/x/file", "", "/etc/x/file")
     found = entry_problems.file_problem(entry, writers)
-    monkeypatch.undo()  # what reports a failure reads files, too
+    monkeypatch.undo()  # programs that report a failure read files, too
     assert found == problem
 
 

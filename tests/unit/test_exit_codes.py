@@ -10,7 +10,7 @@ from rigwright.project_root import ROOT
 from tests.unit.pseudo_terminal import run_on_terminal
 
 LIMIT = 120  # seconds
-# what interrupts it comes from outside: a verb that says so where it is
+# the interrupt comes from outside: a verb that says so where it is
 WAITS = """
 import os, signal
 import click

@@ -364,7 +364,7 @@ def test_the_probe_tells_what_is_mounted_within_our_folders_and_over_weights() -
     below = [one for one in dict.fromkeys(points) if one.startswith("/proc/")]
     assert probe(inside=["/nowhere"], weight_files=["/proc"]).covered == ("/proc",)
     assert probe(inside=["/proc", "/nowhere"]).covered == (*below,)
-    # what is mounted at a root itself is its operator's disk
+    # a mount at a root itself is its operator's disk
     assert probe(inside=["/nowhere/proc"]).covered == ()
 
 

@@ -96,7 +96,7 @@ def test_a_folder_that_is_not_there_is_no_lost_connection(host: ShellHost, sourc
 
 
 def test_a_writer_that_was_killed_is_not_tried_for_ever(host: ShellHost, source: Path, tmp_path: Path) -> None:
-    host.status = -1  # what SSH has for a signal
+    host.status = -1  # SSH's signal
     with pytest.raises(HostLost, match="cannot be written: dd was ended"):
         ReconnectingShell(host).append_file(source, str(tmp_path / "target"), lambda _: None)
 

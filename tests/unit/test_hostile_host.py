@@ -20,7 +20,7 @@ from tests.unit.samples import sample_instance, sample_rig
 from tests.unit.test_parsers import PARSERS
 
 RIG, AIM = sample_rig(sample_instance("chat")), target_generation(sample_rig(sample_instance("chat")))
-# A unit of ours, be it an instance's or a port's; what else is found is left alone or has a name that we never give.
+# A unit of ours, be it an instance's or a port's; any other one is left alone or has a name that we never give.
 OURS = re.compile(r"rigwright[A-Za-z0-9:_.\\@-]*")
 PATH = re.compile(r"(/opt/rigwright/(engines/|tools-|cuda-)|/etc/rigwright/credentials/)[A-Za-z0-9._+-]+")
 NASTY = (

@@ -1,4 +1,4 @@
-"""Inventories: what `hosts()` hands to pyinfra, and what it ends the run with instead."""
+"""Inventories: the data that `hosts()` hands to pyinfra, and the errors that it ends the run with instead."""
 
 from pathlib import Path
 

@@ -173,7 +173,7 @@ def test_the_wrong_flavour_for_the_next_kernel_is_reported_before_it_boots() -> 
 @pytest.mark.parametrize(
     ("installed", "newest", "steps"),
     [
-        # upgraded, and the running kernel's headers are no more to be had: what boots next is right
+        # upgraded, and the running kernel's headers are no more to be had: the next boot is right
         ("595.91.07", "595.91.07", ["deploy INVENTORY --reboot"]),
         # and here a reboot would be one into a box without cards
         ("595.91.07", VERSION, ["deploy INVENTORY", "deploy INVENTORY"]),
@@ -263,7 +263,7 @@ def test_a_module_that_is_gone_is_reported_where_dkms_says_that_it_is_installed(
         ("on", (HERE, replace(THERE, signer="")), [NEXT]),
         ("off", (replace(HERE, signer=""), THERE), []),
         ("unknown", (replace(HERE, signer=""), THERE), []),
-        # what has no module has no signature either, and N09 says so
+        # a driver without a module has no signature either, and N09 says so
         ("on", (HERE, replace(THERE, version="", signer="")), []),
     ],
 )

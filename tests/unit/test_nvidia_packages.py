@@ -135,7 +135,7 @@ def test_a_driver_of_two_pieces_is_reported(beside: list[InstalledPackage], diff
                 )
             ],
         ),
-        # what the lock does not have is not its business
+        # packages outside of the lock are not its business
         (also(InstalledPackage("nvidia-settings", "510.47.03-0ubuntu4")), []),
     ],
 )

@@ -1,4 +1,4 @@
-"""Digests of what a deploy owns: what changes them, and what root records."""
+"""Digests of a deploy's own state: the changes that change them, and root's record."""
 
 import json
 import os

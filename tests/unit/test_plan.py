@@ -1,4 +1,4 @@
-"""The plan of a deploy: what will be done, why, how much is fetched, and which instances are interrupted."""
+"""The plan of a deploy: the steps, their reasons, the size of downloads, and which instances are interrupted."""
 
 from dataclasses import replace
 from pathlib import Path

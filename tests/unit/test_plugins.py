@@ -76,7 +76,7 @@ def plugin_problems(
     Args:
         folder: Of its inventory.
         plugins: Those names.
-        code: What the plugin's machine code is for, as rows have it.
+        code: The targets of the plugin's machine code, as rows have them.
         other: Which of its files are for other cards alone.
         changes: Keys of the plugin.
     """

@@ -18,7 +18,7 @@ TOGETHER = dict.fromkeys(APART, "/")
     [
         (APART, 0, 11, 11, []),
         (APART, 0, 10.9, 10.9, ["/srv/models", "/var/lib/rigwright"]),
-        # what was sent lies below the state's root, and is copied from there
+        # sent files lie below the state's root, and are copied from there
         (APART, 6, 11, 5, []),
         (APART, 6, 10.9, 4.9, ["/srv/models", "/var/lib/rigwright"]),
         # on one disk it is moved

@@ -77,7 +77,7 @@ def test_refused_options_of_checks_are_reported_like_any_refusal(box: OperatorFo
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
 @pytest.mark.parametrize("verb", ["validate", "check"])
 def test_refusals_have_an_inventorys_path_as_it_was_typed(tmp_path: Path, verb: str) -> None:
-    # what is locked is of another version than what the catalogue asks for
+    # the locked version is another one than the catalogue asks for
     asked = f'[inputs.small]\nkind = "weight"\nversion = "{"9" * 40}"\nsources = ["store:small-q4.gguf"]\n'
     box = OperatorFolder(tmp_path / "in")
     box.write("catalog/asked.toml", asked)

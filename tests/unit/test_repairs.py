@@ -1,4 +1,4 @@
-"""Repairs of a deploy's own state: what may be changed, and what the script does to it."""
+"""Repairs of a deploy's own state: the allowed changes, and their script."""
 
 import os
 import socket

@@ -164,7 +164,7 @@ def test_without_the_file_of_keys_no_client_loses_its_key(
 
 def test_the_process_learns_of_keys_after_they_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
     program = 'trap \'cat "$1" > "$2"; exit\' HUP; echo; while :; do sleep 0.05; done'
-    # what runs the tests may ignore it, and a shell cannot trap what was ignored before
+    # the process that runs the tests may ignore it, and a shell cannot trap a signal that was ignored before
     places = [str(host.run / ROUTER / "keys.json"), str(tmp_path / "heard")]
     words = ["env", "--default-signal=HUP", "sh", "-c", program, "router", *places]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)

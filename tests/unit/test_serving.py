@@ -188,7 +188,7 @@ def test_its_files_fill_no_disk_of_the_host(one: Instance) -> None:
     assert freed.split()[-1] == before.split()[-1] == after.split()[-1] == "/run/rigwright/instances/chat"
     (options,) = re.findall(r" mount -t tmpfs -o ([^ ]+) ", before)
     assert {"size", "nr_inodes"} < dict(one.partition("=")[::2] for one in options.split(",")).keys()
-    # what was started from an earlier unit has none to give back
+    # a process that was started from an earlier unit has none to give back
     assert after.startswith("-+")
     # PrivateTmp= is a folder of the host's own file systems
     assert values(text, "PrivateTmp") == []

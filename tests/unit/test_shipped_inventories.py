@@ -25,7 +25,7 @@ from tests.unit.shipped_inventories import load_rigs
 
 # Of a machine or a throwaway host that has to be there first
 MADE_FOR_ONE = {"demo", "metal"}
-# Each is refused until its operator has locked its weights; what rig5090solo serves has a file of its own
+# Each is refused until its operator has locked its weights; rig5090solo's models have a file of their own
 SHIPPED = ("rig2080ti", "rig3090", "rig5090", "rig5090solo", "rig5090two")
 # Of their boxes one of each kind
 FLEET = "fleet"

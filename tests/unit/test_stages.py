@@ -12,7 +12,7 @@ from cli.test import EVERY, PROOFS, STAGES, select_stages, stage_commands, stage
 from cli.test_durations import ALL_SUFFIX, BUDGETS, DurationRecord, is_test, process_count
 from rigwright.project_root import ROOT
 
-# what several pytests would run, by one of them
+# the tests of several pytests, by one of them
 PROGRAM = """
 import json, sys, pytest
 class Seen:
@@ -91,7 +91,7 @@ def test_present_durations_keep_within_the_budgets() -> None:
             for name, took in record.stages[stage].items()
             if not is_test(name) or name.removesuffix(ALL_SUFFIX) in files
         )
-    # what `all` alone runs counts once `test all --record` has seen it
+    # tests of only `all` count once `test all --record` has seen them
     hosts = {n: only for n, only in collected("hosts").recorded.items() if not only or n in record.stages["hosts"]}
     now = (
         record.restricted_to("hosts", hosts)

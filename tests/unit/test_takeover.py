@@ -99,7 +99,7 @@ def test_a_service_that_could_not_come_back_is_left_alone(found: ExistingService
     [
         *(UNIT, BOX, replace(BOX, fixed=True, containers=(replace(ONE, restart="no"),))),
         replace(UNIT, ports=frozenset(), client="docker"),
-        # what an earlier run has stopped, this one goes on with
+        # this run goes on with services that an earlier one has stopped
         replace(UNIT, recorded=True, unit=("vllm.service", "loaded", "inactive", "disabled"), ports=frozenset()),
     ],
 )

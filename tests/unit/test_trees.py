@@ -51,7 +51,7 @@ def test_a_tree_with_an_unchanged_glance_is_not_walked(tmp_path: Path, monkeypat
         lambda tree, *_: pytest.fail(f"walked {tree}") if tree == host.engine_tree else [],
     )
     assert host.pending_trees() == []
-    # what root writes there afterwards is no part of what is run
+    # files that root writes there afterwards are no part of the programs
     (host.engine_tree / "tree").write_text("proven\n")
     assert host.pending_trees() == []
     # one that something has come into and gone from has an unknown state at a glance

@@ -1,4 +1,4 @@
-"""Users of instances: what they are called, and how a deploy has them there."""
+"""Users of instances: their names, and how a deploy has them there."""
 
 from types import SimpleNamespace
 from typing import Any

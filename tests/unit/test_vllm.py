@@ -59,7 +59,7 @@ def test_programs_that_root_runs_for_it_are_not_of_its_environment() -> None:
     made = build_unit(whole, whole.instances[0], vllm_environment(whole))
     given = dict(line.split("=", 1) for line in made.environment.splitlines() if line)
     for line in re.findall(r"^Exec\w+=-?[+]/usr/bin/nsenter --mount=\S+ (.*)$", made.text, re.MULTILINE):
-        # what comes before the program, and one that says by what it would have been found
+        # the words before the program, and one that tells how it would have been found
         before = re.match(r"(/usr/bin/env |\S+=\S+ )*", line)[0].split()  # type: ignore[index] # matches nothing, too
         done = subprocess.run([*before, "/usr/bin/printenv", "PATH"], env=given, capture_output=True, text=True)
         assert done.stdout == "/usr/sbin:/usr/bin:/sbin:/bin\n", line
@@ -81,7 +81,7 @@ def test_a_variable_of_any_name_is_the_processs_alone() -> None:
     begin = words[: len(OBEYED) + 1]
     assert begin == ["/usr/bin/env", *(f"{name}=/var/cache/x y.so" for name in sorted(OBEYED))]
     assert words[len(begin) :] == shlex.split(render_command_line(service(one).command))
-    # what a check compares the process with
+    # the values that a check compares the process with
     assert (
         instance_units.instance_variables(one, service(one)).items()
         >= dict.fromkeys(OBEYED, "/var/cache/x y.so").items()

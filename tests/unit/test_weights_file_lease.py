@@ -103,7 +103,7 @@ def test_where_that_cannot_be_told_a_copy_is_taken(
         writer.write(b"other bytes")
         writer.flush()
         assert host.is_fetched(wanted_file())
-    # what was placed is its owner's still
+    # placed files are their owner's still
     assert (f"file {host.file_path()}" in host.ledger.read_text().splitlines()) is sent
 
 

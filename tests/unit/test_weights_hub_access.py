@@ -92,7 +92,7 @@ def test_a_token_opens_the_hub_and_stays_secret(host: WeightsFixture, client: bo
         arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
         assert any(b"rigwright_weights" in one for one in arguments)
         assert not any(b"verysecret" in one for one in arguments)
-        host.hub.clear_faults()  # what stalls is cut off
+        host.hub.clear_faults()  # a stalled answer is cut off
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert "verysecret" not in said

@@ -98,7 +98,7 @@ sys.exit(drop.main())
 """
     cut = dropped(host, *files, program=program)
     assert cut.returncode in (0, -9), cut.stderr
-    # what has its name has it rightly all the time
+    # a file of its name has it rightly all the time
     for one in files:
         assert not host.file_path(one).exists() or host.file_path(one).read_bytes() == CONTENT[int(one.path[-5]) :]
     assert dropped(host, *files).returncode == 0

@@ -205,7 +205,7 @@ def test_hosts_that_wait_for_each_other_draw_the_file_once(host: WeightsFixture,
     said = [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0], said
     assert all(each.is_fetched(one) for each in hosts)
-    # in a ring one that starts late is not waited for: what counts is that not all wait for ever, nor all fetch
+    # in a ring one that starts late is not waited for: the point is that not all wait for ever, nor all fetch
     assert host.hub.sent_bytes < 4 * len(content) if ring else host.hub.sent_bytes == len(content)
 
 

@@ -1,4 +1,4 @@
-"""Records of verified files: what they see, and that a crash never leaves a wrong one."""
+"""Records of verified files: the changes that they see, and that a crash never leaves a wrong one."""
 
 import os
 import shutil

@@ -37,7 +37,7 @@ def make_environment(folder: Path, group: str, interpreter: conda_python.Interpr
     Args:
         folder: Of `environments`.
         group: Of wheels, in the shipped locks.
-        interpreter: What they are for.
+        interpreter: Their Python.
     """
     rows = [row for row in Lock.load([ROOT / "locks"]).groups[group] if is_for_interpreter(row, interpreter)]
     found = [CachedWheel(row.name, row.version, row.file, row.sha256, row.size) for row in rows]

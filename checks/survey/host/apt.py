@@ -70,7 +70,7 @@ def parse_policies(text: str, names: Sequence[str]) -> dict[str, Policy]:
     """The same from the output of `apt-cache policy`; other lines are ignored.
 
     Raises:
-        RuntimeError: a line of one is lost: what follows would be another package's.
+        RuntimeError: a line of one is lost: the next ones would be another package's.
     """
     found: dict[str, Policy] = {}
     fields: dict[str, str] = {}

@@ -72,7 +72,7 @@ def log(pattern: str) -> dict[str, object]:
             message = json.loads(line).get("MESSAGE")
         except (json.JSONDecodeError, AttributeError, RecursionError):
             continue
-        # what is no text comes as numbers
+        # other values than text come as numbers
         if isinstance(message, list):
             message = bytes(one for one in message if isinstance(one, int) and 0 <= one < 256).decode(errors="replace")
         if isinstance(message, str):

@@ -42,14 +42,14 @@ MASKS = (
     ),
     (re.compile(r"(://)[^/\s@]+@"), r"\1...@"),
     (re.compile(r"((?:^|\s)(?:-u|--user|--proxy-user)(?:\s+|=)[\"']?)[^\s:]+:\S+"), r"\1..."),
-    # what looks as if it was made by chance
+    # text that looks as if it was made by chance
     (re.compile(r"(?<![A-Za-z0-9+])(?=[A-Za-z+]*[0-9])(?=[0-9+]*[A-Za-z])[A-Za-z0-9+]{20,}"), "..."),
 )
 # _IOR('f', 1, long), FS_IMMUTABLE_FL and FS_APPEND_FL (linux/fs.h)
 GETFLAGS, STUCK = 0x80086601, 0x30
 KERNELS = ("/proc/", "/sys/")
 PIECE = 1 << 20  # bytes
-WILD = re.compile(r"[*?\[]")  # what makes a pattern of a word (fnmatch(3))
+WILD = re.compile(r"[*?\[]")  # the characters that make a pattern of a word (fnmatch(3))
 
 
 def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False, end: str = "\n") -> str:
@@ -58,9 +58,9 @@ def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False,
     Args:
         words: Its name and arguments.
         limit: Seconds that it may take.
-        stdin: What it reads.
+        stdin: Its input.
         status: Whether it may fail.
-        end: What each line of it ends with.
+        end: The end of each line of it.
 
     Raises:
         RuntimeError: it fails, or its output is cut off.

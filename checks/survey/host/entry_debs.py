@@ -224,7 +224,7 @@ def read_deb(path: str, sha256: str, until: float) -> DebContent | None:
     """The contents of a package file; None where its SHA-256 differs, or it cannot be read."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        # what is unpacked is a copy of root's: a process of the fetcher's may still write its own file
+        # an unpacked file is a copy of root's: a process of the fetcher's may still write its own file
         with os.fdopen(opened, "rb") as file, tempfile.TemporaryFile(dir=f"{dpkg.ROOT}{SCRATCH}") as copy:
             if not stat.S_ISREG(os.fstat(opened).st_mode) or os.fstat(opened).st_size > LARGEST:
                 return None

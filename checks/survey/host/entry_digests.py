@@ -99,7 +99,7 @@ class EntryDigests:
         finally:
             os.close(opened)
         self.reads += 1
-        # what was written within the clock's grain may change once more without another time
+        # a file written within the clock's grain may change once more without another time
         if _identity(after) == _identity(there) and after.st_ctime < self._now - FRESH:
             self._used[path] = [*_identity(after), md5.hexdigest(), sha256.hexdigest()]
         return md5.hexdigest(), sha256.hexdigest(), bytes(content) if len(content) <= KEPT else None

@@ -182,7 +182,8 @@ class FileCollector:
         self.entries.append(entry)
 
     def follow_links(self) -> None:
-        """Make entries of what links lead to, where no class has it: what they name is obeyed in their place."""
+        """Make entries of the targets of links, where no class has them: files that they name are obeyed in their
+        place."""
         left = MOST_FOLLOWED
         for entry in [one for one in self.entries if stat.S_ISLNK(one.mode) and not one.unread]:
             target = os.path.realpath(f"{ROOT}{entry.path}")
@@ -280,7 +281,7 @@ def _unpacked(names: set[str]) -> dict[str, float]:
 
 
 def read_entry(entry: HostEntry, digests: EntryDigests) -> None:
-    """Read a file, or take its digests from the cache; what cannot be read says so in its state."""
+    """Read a file, or take its digests from the cache; the state of an unreadable one tells so."""
     if entry.sha256 or not stat.S_ISREG(entry.mode):
         return
     try:

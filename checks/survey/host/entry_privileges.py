@@ -25,7 +25,7 @@ SCANNED = (
 )
 UNSCANNED = ("/var/lib/dpkg", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/proc", "/sys")
 """Folders with nothing that runs, and those in which containers have programs of their own."""
-PRIVILEGED = "privileged_files"  # what the table of classes calls this reader
+PRIVILEGED = "privileged_files"  # the name of this reader in the table of classes
 FULL_SCAN = "full_scan"
 ScannedFile = tuple[str, os.stat_result]
 

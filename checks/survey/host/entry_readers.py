@@ -194,7 +194,7 @@ def _keys_in(kind: str, user: str, path: str) -> Iterator[HostEntry]:
     text = common.begin(f"{ROOT}{path}")
     rows = common.lines(text)
     if len(rows) > MOST_ROWS or len(text) >= common.BEGIN:
-        # sshd reads all of it: what follows is known by size and time alone
+        # sshd reads all of it: the rest is known only by size and time
         with suppress(OSError):
             status = os.stat(f"{ROOT}{path}")
         state = f"longer than is read: {status.st_size} bytes, changed at {status.st_ctime_ns}"

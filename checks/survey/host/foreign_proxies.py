@@ -168,7 +168,7 @@ def leads(
     foreign: dict[str, set[int]] = {}
     for at, pids in rows:
         holding = {there[pid] for pid in pids if pid in there}
-        # what a user's connection forwards is held by another process of sshd's
+        # another process of sshd's holds the forwarded ports of a user's connection
         daemon = any(one.program in QUIET or (one.program == SSHD and one.parent == 1) for one in holding)
         if int(at.rpartition(":")[2]) not in asked["ports"] and not daemon:
             foreign.setdefault(at, set()).update(pids)

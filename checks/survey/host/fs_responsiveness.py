@@ -57,7 +57,7 @@ def _answered(folders: list[str], limit: float) -> int:
                 if (now := os.fstat(told.fileno()).st_size) > marks:
                     marks, since = now, time.monotonic()
                 if time.monotonic() - since > (limit if marks else BEGINS):
-                    # what waits in the kernel does not even die, and is not waited for
+                    # a process that waits in the kernel does not even die, and is not waited for
                     os.kill(pid, signal.SIGKILL)
                     break
             else:

@@ -1,4 +1,4 @@
-"""How instances are doing, in less than a second: what systemd says, what engines count, and one token.
+"""The health of instances, in less than a second: systemd's states, engines' counts, and one token.
 
 An engine that hangs says that it is well, so each is asked for a token, and whether it computes is seen by what it
 counts. A busy processor delays both: the first look without an answer and a step waits for some seconds more. An engine
@@ -36,7 +36,7 @@ MANY = 1000  # files of a generation, or of an instance's weights
 LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
 SAMPLES = 1 << 20  # bytes of what an engine counts
 APART = 0.3  # seconds between two looks at what it counts
-UNKNOWN = ("", "?")  # what stands for the progress of an engine that counts none, or has not answered in time
+UNKNOWN = ("", "?")  # the stand-in for the progress of an engine that counts none, or has not answered in time
 PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "MemoryCurrent", "InvocationID"),
     *("StateChangeTimestampMonotonic", "ActiveEnterTimestampMonotonic"),

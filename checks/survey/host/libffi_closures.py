@@ -26,7 +26,7 @@ BYTES = 1 << 20  # of one process
 NEAR = (
     1 << 26
 )  # bytes: memory that freed closures led to may be unmapped since; glibc's and Python's arenas are smaller
-FENCE = 0xB  # what dlmalloc ends a full segment with, three times (FENCEPOST_HEAD)
+FENCE = 0xB  # the words with which dlmalloc ends a full segment, three times (FENCEPOST_HEAD)
 TREES = 32  # dlmalloc's bins of large chunks (NTREEBINS)
 Areas = Sequence[tuple[int, int]]
 

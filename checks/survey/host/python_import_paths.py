@@ -143,7 +143,7 @@ def options(words: list[str]) -> tuple[set[str], str]:
         if word in ("-W", "-X"):
             next(rest, "")
         elif word[1:2] not in ("-", "W", "X"):
-            # what follows the one or the other is code, or a name
+            # the rest after the one or the other is code, or a name
             own = re.split("[cm]", word[1:], maxsplit=1)
             letters |= {*own[0]}
             if len(own) > 1:

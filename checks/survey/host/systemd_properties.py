@@ -196,7 +196,7 @@ def parse_blocks(text: str, wanted: Collection[str] = ()) -> list[dict[str, str]
     A line that is no property, nor of a command that goes on, is another program's and counts for nothing.
 
     Args:
-        text: What it printed.
+        text: Its output.
         wanted: The properties that it was asked for; all, if none.
 
     Raises:

@@ -26,7 +26,12 @@ TREE, BEGINS = re.compile(r'\{"tree":"(/[^"\\]+)"'), 8192
 TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ {} %l\\0"
 FEW = 500  # entries of a tree of which each is asked whether it can be removed: for more it takes as long as all else
 LONGEST = 1 << 28  # bytes of a record: an environment has 60,000 files, each takes 200
-DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")  # what Python takes for a package, in any case of letters
+DESCRIBES = (
+    ".dist-info",
+    ".egg-info",
+    ".egg",
+    ".egg-link",
+)  # folders that Python takes for a package, in any case of letters
 RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.posix_acl_default"))
 KINDS = {"f": "a file", "d": "a folder", "l": "a link", "?": "neither file nor folder"}
 
@@ -194,7 +199,7 @@ def untouched(tree: str, unless: list[str], text: str) -> bool:
 
     Args:
         tree: Its path.
-        unless: What comes and goes in it.
+        unless: Names that come and go in it.
         text: Its record, which may name folders that find(1) was asked about beside the others, at the same time.
     """
     head, entries, _ = text.partition(',"entries":')
@@ -234,7 +239,7 @@ def read_recorded_entries(
         tree: Its path.
         folder: Of records.
         known: Name of a record -> SHA-256.
-        unless: What comes and goes in it; None has all of it looked at.
+        unless: Names that come and go in it; None has all of it looked at.
     """
     name = f"{hashlib.sha256(tree.encode(errors='surrogateescape')).hexdigest()[:16]}-{Path(tree).name}"
     text = common.read(f"{folder}/{name}", LONGEST)

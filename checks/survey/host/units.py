@@ -161,7 +161,7 @@ def _lying(units: list[str], word: str) -> list[str]:
             ):
                 found.append(entry.path)
             elif entry.name.endswith((".wants", ".requires", ".upholds")):
-                # what a boot starts beside, and what starts with ours
+                # units that a boot starts in addition, and those that start with ours
                 with_ours = entry.name.rpartition(".")[0] in units
                 found += [one.path for one in _entries(entry.path) if with_ours or one.name in units]
     return found

@@ -56,7 +56,7 @@ def _look(asked: dict[str, Any]) -> dict[str, object]:
     wanted = []
     for one in asked["files"]:
         there = files[one["path"]]
-        # what lies there in another size has other bytes
+        # a file of another size has other bytes
         whole = there["kind"] == "file" and there["size"] == one["size"]
         if whole and (asked["deep"] or one["size"] <= asked["few"] or there["state"] != there["recorded"]):
             wanted.append(one["path"])

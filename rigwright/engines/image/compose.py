@@ -46,7 +46,7 @@ def render_compose(
     Args:
         instance: The instance.
         service: How it is run.
-        container: What it runs in.
+        container: Its container.
         made: Its image, and the patches that are mounted over files of it.
     """
     targets = {PurePosixPath(one.target).name for one in container.mounts}

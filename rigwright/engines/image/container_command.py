@@ -52,7 +52,7 @@ def crun_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
         f"--pid-file={made.folder}/pid",
         made.name,
     )
-    # what others read is YAML, for which the distribution's Python has nothing
+    # other programs' specs are YAML, for which the distribution's Python has nothing
     cards = (NVIDIA_CTK, "--quiet", "cdi", "generate", "--format=json", f"--output={made.folder}/cards.json")
     bundle = (SYSTEM_PYTHON, "-I", roots.program_path(program), roots.program_path(declared))
     before = (cards, bundle) if made.devices else (bundle,)
@@ -110,7 +110,7 @@ def _podman_words(made: ContainerSpec) -> tuple[str, ...]:
         # in the unit's own control group, where its limits hold and nothing outlives it
         "--cgroups=split",
         "--sdnotify=conmon",
-        # what it writes is the unit's own output
+        # its output is the unit's own
         "--log-driver=passthrough",
         "--network=none",
         "--ipc=private",

@@ -26,7 +26,7 @@ from rigwright.weights.verification import below_models
 RECIPE = 1
 # vLLM's images take 30 GB of disk, unpacked from 9 GB.
 GROWN = 3.4
-# KiB that stay free while it is unpacked: what preflight leaves.
+# KiB that stay free while it is unpacked: preflight's reserve.
 RESERVE_KIB = 1 << 20
 # The name of the image in its store, and in the layout that it is unpacked from.
 REFERENCE = "localhost/rigwright:locked"

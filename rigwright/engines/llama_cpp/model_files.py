@@ -37,7 +37,7 @@ def find_gguf_parts(model: ModelKeys, selection: ModelSelection) -> tuple[ModelP
             except MissingModelFile as error:
                 wrong.append(str(error))
                 continue
-            # what is locked by such a name was held against its header
+            # a locked file of such a name was compared with its header
             if key != "chat_template" and not selection.lenient and not chosen[0].path.endswith(GGUF):
                 wrong.append(f"{key}: {chosen[0].path} has no GGUF file name, and llama.cpp loads only GGUF files")
             found.append(ModelPart(option, chosen))

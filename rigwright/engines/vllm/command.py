@@ -142,7 +142,7 @@ def service_variables(
         cards: The declared cards by GPU index.
         driver_entry: The declared driver.
         instance: The instance.
-        given: What its installation gives to it, over which only the variant has a say.
+        given: Its installation's values, over which only the variant has a say.
     """
     caches = {name: f"{COMPILED}/{place}".rstrip("/") for name, place in CACHES.items()}
     return {
@@ -186,7 +186,7 @@ def build_service(
     Args:
         cards: The declared cards by GPU index.
         instance: The instance.
-        made: What it is run from.
+        made: Its installation.
         words: Its command line.
         variables: Its environment.
     """

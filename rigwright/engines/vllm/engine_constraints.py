@@ -28,7 +28,7 @@ def find_speculation_violations(asked: LaunchSpec, declared: Mapping[str, Any]) 
     """Why an instance would end for it, a line each.
 
     Args:
-        asked: What is judged.
+        asked: The request that is judged.
         declared: speculative_config, each key of which `judge` takes.
     """
     model, tokens = declared.get("model"), declared.get("num_speculative_tokens")
@@ -113,7 +113,7 @@ def find_constraint_violations(
     Args:
         snapshot: The version that is served with.
         options: All of its command line: name without dashes -> value, each of which `judge` takes.
-        model: What is served.
+        model: The served model.
         capabilities: The compute capabilities of the cards that it runs on, such as 8.6; none for the CPU.
         cards: How many.
         environment: Its variables.

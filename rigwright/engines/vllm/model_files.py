@@ -64,7 +64,7 @@ def find_checkpoint(parts_: tuple[ModelPart, ...], option: str = MODEL) -> Check
     """One of a model's checkpoints, as it was found whole.
 
     Args:
-        parts_: What the model is made of.
+        parts_: The files of the model.
         option: Which.
     """
     found = next((part for part in parts_ if part.option == option), None)

@@ -22,7 +22,7 @@ def known(words: Sequence[str], options: Collection[str]) -> list[str]:
 
     Args:
         words: `--name`, `--name=value`, `--name.key=value`, or values of the option before them.
-        options: What the program knows, with its dashes.
+        options: The program's known options, with their dashes.
     """
     found, taken = [], True
     for word in words:

@@ -80,7 +80,7 @@ MANAGED_FLAGS: Mapping[str, str] = {
     "config": "its file would set options outside the catalogue",
     "help": _ENDS,
 }
-# The same of variables: what units, engines and environments set.
+# The same of variables: those that units, engines and environments set.
 _UNIT = "an instance's unit sets it"
 MANAGED_VARIABLES: Mapping[str, str] = {
     "VLLM_API_KEY": _KEY,

@@ -72,7 +72,7 @@ class Topology:
     """Why nvidia-smi says nothing of them; empty where it answers."""
 
     def record(self) -> dict[str, Any]:
-        """For JSON; what reads records of before finds a GPU index under the name that it had then."""
+        """For JSON; a reader of earlier records finds a GPU index under the name that it had then."""
         rows = asdict(self)
         cards = [{"slot": card.pop("gpu_index"), **card} for card in rows["cards"]]
         return rows | {"cards": cards}

@@ -121,7 +121,8 @@ def plan_driver_rollback(plan: DriverPlan, facts: DriverFacts, version: str, sum
         sha256, _, file = line.partition("  ")
         name, text, _ = file.split("_", 2)
         exact[name], hashes[name] = text.replace("%3a", ":"), sha256
-    # what would have replaced the driver of now is no matter here, and the one before may be another kind of driver
+    # packages that would have replaced the driver of now are no matter here, and the one before may be another kind of
+    # driver
     flavour = flavour_of(exact) or plan.flavour
     back = replace(plan, branch=int(version.partition(".")[0]), flavour=flavour, removed=())
     return DriverTarget(_remove_surplus(back, facts, exact), version, tuple(exact), exact, hashes)

@@ -57,8 +57,8 @@ def validate_environment(
 
     Args:
         top: The environment, wherever it lies for now.
-        plan: What it was to be put together from.
-        conda: What conda packages have listed (`list_conda_files`).
+        plan: The plan that it was made by.
+        conda: The lists of conda packages (`list_conda_files`).
         said: Is told how far it is, in per cent.
 
     Raises:
@@ -126,7 +126,7 @@ def reject_surplus_packages(top: Path, plan: Mapping[str, Any]) -> None:
 
     Args:
         top: The environment, with conda packages alone.
-        plan: What it is put together from; `requests` is None of what no input of the catalogue asks for.
+        plan: The plan that it is made by; `requests` is None of packages that no input of the catalogue asks for.
 
     Raises:
         EnvironmentRejected: with every one that nothing requires.

@@ -45,7 +45,7 @@ LIMITS = (
     *("memory.max", "memory.high", "memory.low", "memory.min", "memory.swap.max", "pids.max", "cpu.max", "cpu.weight"),
     *("io.weight", "io.max", "cpuset.cpus", "cpuset.mems", "cgroup.freeze"),
 )
-# proc(5), sysctl(8): what decides where memory of a process that dies goes
+# proc(5), sysctl(8): the settings that decide where memory of a process that dies goes
 KERNEL = ("kernel/random/boot_id", "kernel/core_pattern", "kernel/core_uses_pid", "fs/suid_dumpable")
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
 MOST = 20_000  # entries of folders: of more, those beyond count by their number

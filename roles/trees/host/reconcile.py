@@ -39,7 +39,7 @@ def reconcile_tree(host: TreesOnHost, tree: Path, kind: str) -> None:
     shown = fingerprint_tree(tree, loose, shared) if len(before or ()) >= MANY else ""
     found = list(find_differences(tree, kind, before)) if before is not None else []
     if before is not None and not found:
-        # what has come and gone in a folder, or a record from before there were glances
+        # names that have come and gone in a folder, or a record from before there were glances
         if shown and shown == fingerprint_tree(tree, loose, shared):
             host.write_record(tree, before, shown, shared)
         return

@@ -15,7 +15,7 @@ MANY = 2000  # entries, from which on passes of find(1) are quicker than a walk
 TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ {} %l\\0"
 SHARES = 4  # passes that run at the same time: with two processors, too, none waits for one that has got more
 FEW = 100  # of a tree's entries one: a folder with fewer is not worth a name
-PLAIN = re.compile(r"[A-Za-z0-9_.+/-]+")  # what `-path` takes as it is written
+PLAIN = re.compile(r"[A-Za-z0-9_.+/-]+")  # the characters that `-path` takes literally
 
 
 def split_into_passes(names: Iterable[str]) -> list[list[str]]:
@@ -54,7 +54,7 @@ def fingerprint_tree(tree: Path, loose: Sequence[str] = (), shared: Sequence[Seq
 
     Args:
         tree: Its path.
-        loose: What comes and goes at its top.
+        loose: The names that come and go at its top.
         shared: As `shares` gave it; most of the time goes into waiting for one entry after the other.
     """
     import subprocess  # here: few hosts have a tree that is so large, and importing it takes as long as looking does

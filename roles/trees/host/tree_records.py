@@ -25,7 +25,7 @@ from .tree_fingerprint import fingerprint_tree
 # Root writes it once a generation has answered, and a job while it mends modes: neither is part of what is run.
 LOOSE = {"generation": ("proven",), "engine": ("tree", "tree.new")}
 
-ENTRIES = b',"entries":'  # what a record has after all else: of a large tree it is not read where a glance is enough
+ENTRIES = b',"entries":'  # the last part of a record: of a large tree it is not read where a glance is enough
 
 
 class TreesOnHost:

@@ -100,7 +100,7 @@ def _adopt_by_copy(means: RunResources, file: LockedFile, path: Path) -> bool:
 
 def _hash_existing(means: RunResources, file: LockedFile, path: Path) -> str:
     """SHA-256 of a file that lies there; empty where its disk has lost bytes of it."""
-    # what was found wrong on the disk may have a good copy in memory, above all where it is being served
+    # a file found wrong on the disk may have a good copy in memory, above all where it is being served
     hashed = direct.digest_from_disk if records.is_wrong(means.place.folder, records.record_name(file)) else digest_file
     try:
         return hashed(path, lambda done: means.board.report_file(file, VERIFYING, done=done))
@@ -168,7 +168,7 @@ class Download:
 
     def _fetch_from(self, source: FileSource, *, last: bool) -> None:
         self.still = assume_no_writer
-        # what was there before may be another source's, and that one may have lied
+        # the earlier part may be another source's, and that one may have lied
         mixed = file_size(self.part) > 0
         if source.kind == "sent":
             self._take_sent()

@@ -152,7 +152,7 @@ class HubClient:
             folder.mkdir()
         except FileExistsError:
             raise ClientGaveUp("the hub's client left a folder that cannot be removed") from None
-        # what lies in it is the client's to reach by its name, and not to list
+        # the client may reach files in it by name, and not list them
         folder.chmod(0o711)
         own = folder / OWN
         own.mkdir(mode=0o700)

@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CHUNK = 8 << 20  # bytes
-ALIGNED = 4096  # bytes: what O_DIRECT's offsets and lengths are multiples of, on every disk
-# what a file system answers that cannot do it for this file
+ALIGNED = 4096  # bytes: the unit of O_DIRECT's offsets and lengths on every disk
+# the error of a file system that cannot do it for this file
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
-# what a disk answers that has lost bytes: ext4, xfs and btrfs have one each; a block that fs-verity refuses is EIO
+# the errors of a disk that has lost bytes: ext4, xfs and btrfs have one each; a block that fs-verity refuses is EIO
 LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 

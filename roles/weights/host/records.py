@@ -111,7 +111,7 @@ def withdraw_record(folder: Path, record: str, found: str) -> None:
     Args:
         folder: Where the records lie.
         record: The record's name.
-        found: What its bytes were found to be, in one line.
+        found: The SHA-256 of its bytes as read, in one line.
     """
     (folder / WRONG).mkdir(exist_ok=True)
     replace_text(folder / WRONG / record, f"{found}\n")
@@ -143,7 +143,7 @@ def is_record_valid(folder: Path, root: Path, file: LockedFile) -> bool:
 
 
 def list_records(folder: Path) -> list[VerifiedRecord]:
-    """All records of a folder, by name; what cannot be read as one is left out."""
+    """All records of a folder, by name; unreadable ones are left out."""
     found = []
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else []:
         if not NAME.fullmatch(path.name):

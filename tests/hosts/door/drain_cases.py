@@ -106,7 +106,7 @@ async def one_that_runs_beside_is_asked_in_its_place_and_the_old_one_ends_what_i
         assert beside.reached[0][1]["authorization"] == "Bearer secret-of-one"
         assert (await _say(world, "leave", "one"), await _say(world, "leave", "one.beside")) == (1, 0)
         await _say(world, "stay", "one.beside")
-        # what is cut is the old one's alone
+        # only the old one's streams are cut
         async with Stream(world.port, SLOW) as newer:
             assert await newer.whose() == "two"
             await _say(world, "cut", "one")

@@ -59,7 +59,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "an asterisk": (_line("OPTIONS * HTTP/1.1", body=b""), {400}),
     "a space": (_line("POST /v1/chat completions HTTP/1.1"), {400}),
     "a long path": (_line(f"POST /{'a' * 9000} HTTP/1.1"), {414}),
-    # what is the engines' own, or ours
+    # headers of the engines' own, or ours
     **{
         f"closed: {path}": (_line(f"POST {path} HTTP/1.1"), {404})
         for path in (
@@ -284,7 +284,7 @@ async def requests_one_behind_another_are_answered_in_turn(world: World) -> None
         + chat_request("tiny", True)
     )
     _, _, body = await world.ask(text)
-    # what follows the first one's head is the others', each whole
+    # the rest after the first one's head is the others', each whole
     said = [part[1:4] for part in body.split(b"HTTP/1.1")][1:]
     assert said == [b"404", b"200", b"200", b"200"], body
     assert world.reached() == 3

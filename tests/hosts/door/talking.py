@@ -144,7 +144,7 @@ async def head_is_answered_as_get_is_without_the_body(world: World) -> None:
         got, gets, _ = await world.ask(
             f"GET{text}".encode().replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), port
         )
-        # another request on the same connection: what follows the headers is its answer, and no body
+        # another request on the same connection: the bytes after the headers are its answer, and no body
         status, headers, body = await world.ask(f"HEAD{text}{end}".encode(), port)
         assert (status, body[:13]) == (got, b"HTTP/1.1 404 "), (path, status, body)
         for name in ("content-type", "allow", "www-authenticate", "x-content-type-options"):

@@ -57,7 +57,7 @@ def judge_case(case: ChangeCase, findings: Sequence[HostFinding]) -> CaseVerdict
 
     Args:
         case: The change.
-        findings: What the host reports with it, and not without it.
+        findings: The host's reports with it, and not without it.
     """
     outcome = strongest_outcome(findings)
     if case.expect:

@@ -1,7 +1,7 @@
 """A small image that answers as vLLM does, for real registries and real podman, and a box that serves it.
 
-Its Python is this machine's; its `vllm` is `server.py` beside this file: what launches it, the door before its paths
-and its command line are those of the real one.
+Its Python is this machine's; its `vllm` is `server.py` next to this file: its launcher, the door before its paths and
+its command line are those of the real one.
 """
 
 import hashlib

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Part = Literal["api", "resolve", "file"]
-"""Of a hub: what describes repositories, what leads to a file, and what sends a file's bytes."""
+"""Of a hub: descriptions of repositories, the address of a file, and a file's bytes."""
 
 
 @dataclass

@@ -45,7 +45,7 @@ class StandInServer:
 
     Args:
         address: Of this machine, to listen on.
-        handlers: What answers, and at which port; 0 for a free one.
+        handlers: The handlers, and the port of each; 0 for a free one.
         bytes_a_second: How fast all are together; None for as fast as they can.
         certificate: In PEM, with its key: then they speak TLS.
     """

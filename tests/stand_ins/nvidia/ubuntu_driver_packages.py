@@ -143,7 +143,7 @@ def prebuilt_modules(
     Args:
         version: The driver's.
         releases: Kernels, the oldest first. A kernel that is not here has no modules yet, as happens.
-        flavour: What stands behind the driver in the metapackage's name: generic, generic-hwe-24.04.
+        flavour: The suffix after the driver in the metapackage's name: generic, generic-hwe-24.04.
         kind: SERVER or DESKTOP.
         respin: Counted up, for all branches together, where a kernel gets another driver.
         component: Where the archive has them.

@@ -55,7 +55,7 @@ def make_judge() -> Any:
 
     platforms, registry = import_module("vllm.platforms"), import_module("vllm.model_executor.models.registry")
     vars(platforms)["_current_platform"] = cards = Cards()
-    for module in [*sys.modules.values()]:  # what was imported with it has found no card
+    for module in [*sys.modules.values()]:  # a module that was imported with it has found no card
         if module.__name__.startswith("vllm.") and "current_platform" in vars(module):
             vars(module)["current_platform"] = cards
     # it would ask about each model in a process of its own, 10 s each
