@@ -152,7 +152,7 @@ def measure(which: str, fleet: str, release: str, runs: int, say: Callable[[str]
         fleet: The one that four boxes get.
         release: The hosts' Debian.
         runs: How often it is put together.
-        say: Is told what is under way.
+        say: Reports the present step.
 
     Raises:
         BenchmarkFailed: a deploy or a program failed, or there is no Python of the series that is locked for.

@@ -53,7 +53,7 @@ def measure(folder: Path, mebibytes: int, runs: int, say: Callable[[str], None])
         folder: Of this machine's disk, with room for six times the data.
         mebibytes: How much data there is.
         runs: How often each is timed.
-        say: Is told what is under way.
+        say: Reports the present step.
 
     Raises:
         BenchmarkFailed: a program failed.

@@ -38,7 +38,7 @@ def connect_boxes(
         inventory: The file.
         limit: Which hosts of it.
         names: The instances that are meant; none for all.
-        judge: Is told each of them before any host is reached, and raises where that is no good.
+        judge: Gets each of them before any host is reached, and raises for an unfit one.
 
     Raises:
         InvalidRequest: the inventory is, the limit or a name names nothing, or `judge` has said so.

@@ -64,9 +64,9 @@ PATTERNS = (
     ),
 )
 
-_SOURCE_PATTERNS = (
+SOURCE_PATTERNS = (
     ProsePattern(
-        r"\b(?:whoever|nobody|somebody|whom)\b|(?:^|[.:;] )whose\b|(?<!users )(?<!user )(?<!people )\bwho\b",
+        r"\b(?:whoever|nobody|somebody|whom)\b|(?:^|[.:;] )whose\b(?!:)|(?<!users )(?<!user )(?<!people )\bwho\b",
         PATTERNS[0].reason,
         ("Whoever has the key can ask.", "Where nobody knows.", "A table of who has booted it."),
     ),
@@ -76,7 +76,11 @@ _SOURCE_PATTERNS = (
         ("What a host prints.", "One rule: what is unseen fails."),
     ),
     PATTERNS[2],
-    PATTERNS[3],
+    ProsePattern(
+        r"(?<!there )\b(?:is|are) (?-i:none)\b|\bcomes? to nothing\b|\bno \w+ is (?-i:none|not)\b",
+        PATTERNS[3].reason,
+        ("A start that comes to nothing is undone.", "A file that is none is refused."),
+    ),
     ProsePattern(r"\bhouse\b", PATTERNS[4].reason, ("The rest of the house.",)),
 )
 """The worst patterns: docstrings and comments avoid these."""
@@ -101,11 +105,9 @@ _COMMENT = re.compile(r"^(?P<code>.*?)(?<![^\s])#+ (?P<text>.*)$")
 
 def find_source_violations(text: str) -> Iterator[tuple[int, str, str]]:
     """Line, words and reason of each pattern in the docstrings and comments of a Python source."""
-    if not any(re.search(one.pattern, text, re.IGNORECASE | re.MULTILINE) for one in _SOURCE_PATTERNS):
-        return
     for line, paragraph in _source_paragraphs(text):
         prose = re.sub(r"`[^`]*`|\"[^\"]*\"", "x", paragraph)
-        for one in _SOURCE_PATTERNS:
+        for one in SOURCE_PATTERNS:
             for found in re.finditer(one.pattern, prose, re.IGNORECASE):
                 yield line, found[0].strip(), one.reason
 
@@ -115,14 +117,10 @@ def _source_paragraphs(text: str) -> Iterator[tuple[int, str]]:
     tree = ast.parse(text)
     strings: set[int] = set()
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node.end_lineno is None:
-            continue
-        strings.update(range(node.lineno + 1, node.end_lineno + 1))
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
-            continue
-        value = node.value.value
-        if isinstance(value, str):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.end_lineno is not None:
+            strings.update(range(node.lineno + 1, node.end_lineno + 1))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            value = node.value.value
             for part in re.finditer(r"(?:(?!\n\s*\n).)+", value, re.DOTALL):
                 yield node.lineno + value.count("\n", 0, part.start()), " ".join(part[0].split())
     begun, words, indent = 0, "", ""

@@ -187,7 +187,7 @@ def fetch_file(
     Args:
         session: As `session` makes it.
         url: Where it is.
-        report: Is told how far it is.
+        report: Gets the progress.
         into: Where its bytes go; without it they are not kept.
         most: Bytes that it may have.
 

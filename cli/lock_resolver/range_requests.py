@@ -99,7 +99,7 @@ def open_remote(session: requests.Session, url: str, size: int, report: download
         session: As `web.session` makes it.
         url: Where it is.
         size: Its bytes.
-        report: Is told how far it is, where its server gives it whole alone.
+        report: Gets the progress, where its server gives it only whole.
 
     Raises:
         DownloadUnavailable: it is not to be had.

@@ -157,7 +157,7 @@ def refuse_without_cdi(instances: Iterable[Instance], entry: RigEntry, refuse: R
     Args:
         instances: All of the entry's.
         entry: The entry.
-        refuse: Is told a key and what is wrong with it.
+        refuse: Gets a key and its problem.
     """
     for one in instances:
         if one.cards and kind_of(one).container_engine and not entry.containers:

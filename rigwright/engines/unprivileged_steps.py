@@ -1,4 +1,4 @@
-"""How a host runs programs from outside before it serves: as user `nobody`, who exists for as long as that and owns
+"""How a host runs programs from outside before it serves: as a user `nobody` that exists for as long as that and owns
 nothing.
 
 Sources, their build scripts and the binaries made of them are untrusted programs. The effects of these properties were

@@ -94,7 +94,7 @@ def refuse_gateway(
         instances: Those of the rig that were not refused themselves.
         declared: All that the rig declares, each with its port on the loopback interface.
         taken: Other ports of the host's that are taken, and what for.
-        refuse: Is told a key of the rig and what is wrong with it.
+        refuse: Gets a key of the rig and its problem.
     """
     _refuse_addresses(gateway, declared, taken, refuse)
     if not declared:

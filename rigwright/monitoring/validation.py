@@ -30,7 +30,7 @@ def refuse_monitoring(
     Args:
         entry: The rig.
         beside: Resolves the source of a secret from the inventory's folder.
-        refuse: Is told a key of the rig and what is wrong with it.
+        refuse: Gets a key of the rig and its problem.
     """
     monitoring = entry.monitoring
     if not monitoring:

@@ -54,8 +54,8 @@ def _describe_conflict(path: str, read: Read, listed: Mapping[str, str] | None) 
     if any(name.startswith(f"{path}/") for name in listed):
         return "is a folder of the package's"
     top = path.partition("/")[0]
-    # a folder without one is shared by packages (PEP 420), and so is where all of them lie: whose a file there is shows
-    # in every other wheel alone
+    # a folder without one is shared by packages (PEP 420), and so is where all of them lie: only every other wheel
+    # shows the owner of a file there
     if f"{top}/__init__.py" not in listed:
         own = sorted(
             name.partition("/")[0] for name in listed if name.endswith("/__init__.py") and name.count("/") == 1

@@ -173,8 +173,8 @@ def activate_generation(
     + rig: the rig
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
-    + beside: unit of an instance -> what is started beside the one that runs before that is stopped, if there is room
-    + taking: what served before us, and is stopped for good before anything of ours starts
+    + beside: unit of an instance -> the standby that is started before the running one is stopped, if there is room
+    + taking: the earlier service, which is stopped for good before anything of ours starts
     """
     yield from _switch_generation(
         rig, read_serving_state(rig), lambda found: goal_for(found, wanted), timeout, beside, taking
@@ -188,7 +188,7 @@ def return_to_generation(rig: Rig, kept: ObservedGeneration, timeout: int, takin
     + rig: the rig, for where things are
     + kept: the generation
     + timeout: seconds to wait for instances that are loading already
-    + taking: what served before us, and comes back after it
+    + taking: the earlier service, which comes back after it
     """
     yield from _switch_generation(rig, read_serving_state(rig), lambda found: goal_of(kept), timeout, taking=taking)
 

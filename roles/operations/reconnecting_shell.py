@@ -82,7 +82,7 @@ class ReconnectingShell:
         Args:
             source: The file.
             target: Its path on the host, in a folder that is there.
-            report: Is told how many bytes are there.
+            report: Gets the number of bytes that are there.
 
         Raises:
             HostLost: the host stays away for too long, or cannot write.

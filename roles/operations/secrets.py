@@ -167,7 +167,7 @@ def install_certificates(
 
     + inventory: the inventory's path, for messages
     + roots: paths on the host
-    + wanted: what each listener with TLS is to have
+    + wanted: the target certificate of each listener with TLS
     """
     found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots))
     brought = False

@@ -1,4 +1,4 @@
-"""A plugin's doctor is somebody's program: what it says is read line by line, and it is asked as an instance's user."""
+"""A plugin's doctor is an untrusted program: its output is read line by line, and it runs as an instance's user."""
 
 import os
 import re
@@ -168,7 +168,7 @@ exec sh "$DOCTOR" "$@"
 
 
 def run(folder: Path, doctor: str) -> tuple[subprocess.CompletedProcess[str], str, Path]:
-    """Run the script of a doctor's examination, where systemd-run is a stand-in; what was asked, and its folder."""
+    """Run the script of a doctor's examination, where systemd-run is a stand-in; the request, and its folder."""
     one = make_examination(instance_with_selftest())
     jobs = folder / "jobs"
     (jobs / one.unit).mkdir(parents=True)

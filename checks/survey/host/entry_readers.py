@@ -147,7 +147,7 @@ def _connection(user: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _matched_users(root: str) -> tuple[str, ...]:
-    """Users for whom Match blocks of sshd_config(5) may set something else.
+    """Users with settings of their own in Match blocks of sshd_config(5).
 
     Args:
         root: The folder that stands for the host; empty for the host.

@@ -25,7 +25,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `roots`; `folders` that are looked at; `ledger`; `credentials`, the folder, and `generations`, that of
-            those that need some; `config`, a folder whose names are told; `files` that are hashed; `keys`, a file with
+            those that need some; `config`, a folder with reported names; `files` that are hashed; `keys`, a file with
             clients' keys, empty for none; `late`, a folder whose times are looked at elsewhere.
     """
     now = time.time()

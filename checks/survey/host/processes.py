@@ -53,8 +53,8 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     """All of them.
 
     Args:
-        asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`: whose
-            programs no package has brought; `views`, in which nothing else is to be seen than the host does; `engines`,
+        asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`, with
+            programs that no package has brought; `views`, which are to show the same as the host's; `engines`,
             the folder of those that only Rigwright is to run; `users`, Rigwright's; `except`, what begins the names of
             units that are Rigwright's to try things in.
     """

@@ -59,7 +59,7 @@ def validate_environment(
         top: The environment, wherever it lies for now.
         plan: The plan that it was made by.
         conda: The lists of conda packages (`list_conda_files`).
-        said: Is told how far it is, in per cent.
+        said: Gets the progress, in per cent.
 
     Raises:
         EnvironmentRejected: with all that is wrong with it.

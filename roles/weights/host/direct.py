@@ -95,7 +95,7 @@ def digest_from_disk(
 
     Args:
         path: The file.
-        seen: Is told how many bytes are hashed.
+        seen: Gets the number of hashed bytes.
         around: Whether to try to read it around the page cache.
         right: Whether it is the file that is meant; asked before and after.
 
