@@ -161,7 +161,7 @@ ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
         "a power limit that was reset": (f"nvidia-smi -i {OTHER} -pl 350", {"N21"}, ""),
     },
     "what cards say, and files": {
-        "somebody else on a card": (
+        "a foreign process on a card": (
             "systemd-run -q --unit=stranger sleep 600 && mkdir -p /run/lab/cards && "
             f"echo $(systemctl show -P MainPID stranger) 512 > /run/lab/cards/{OTHER}.apps",
             {"N04"},
@@ -179,7 +179,7 @@ ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
             {"N15", "N28"},
             "",
         ),
-        "a pin of somebody else's before ours": (
+        "a foreign pin before ours": (
             lambda box: box.host.run(
                 f"printf 'Package: libcuda1\\nPin: version {ANOTHER[box.system]}*\\nPin-Priority: 1001\\n' "
                 "> /etc/apt/preferences.d/00-another"

@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.engines.llama_cpp_wheel import launcher
 
-# What of the wheel the launcher uses: fields with types, and a server that is ready once it is made.
+# The part of the wheel that the launcher uses: fields with types, and a server that is ready once it is made.
 WHEEL = """
 from enum import IntEnum
 import json, sys

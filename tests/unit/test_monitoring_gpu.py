@@ -1,4 +1,4 @@
-"""What is told of cards, by a stand-in for the driver's library: names, units, what is left out, what is counted."""
+"""Metrics of cards, by a stand-in for the driver's library: names, units, omitted values, counts."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ from tests.unit.stand_in_nvml import StandInCard, StandInNvml
 
 
 def card_figures(cards: Cards) -> dict[tuple[str, str], float]:
-    """Figure and card -> value; for one that is told of each reason, of the host's clocks too."""
+    """Figure and card -> value; for one with a row for each reason, of the host's clocks too."""
     found = {}
     for one in cards.samples():
         labels = dict(one.labels)
@@ -136,7 +136,7 @@ def test_the_name_of_a_card_breaks_no_line() -> None:
 
 @contextmanager
 def serve_figures(told: str = "x 1.0\n", address: str = "127.0.0.1") -> Iterator[tuple[str, int]]:
-    """What answers, at its address."""
+    """The exporter, at its address."""
     server = Server(address, 0, lambda: told)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
@@ -171,7 +171,7 @@ def test_an_invalid_request_is_closed_and_the_next_one_is_answered(sent: bytes) 
     with serve_figures() as at:
         with socket.create_connection(at, timeout=5) as raw:
             raw.sendall(sent)
-            with suppress(ConnectionResetError):  # what it sent had not all been read
+            with suppress(ConnectionResetError):  # the server had not read all of it
                 assert raw.recv(100) == b""
         assert fetch_figures(at)[0] == 200
 
@@ -203,7 +203,7 @@ def test_a_silent_client_holds_one_place_and_not_for_long(monkeypatch: pytest.Mo
 
 
 def test_it_takes_little_memory(tmp_path: Path) -> None:
-    """By a stand-in for the driver's library; what the real one takes beside it, real cards tell."""
+    """By a stand-in for the driver's library; only real cards show the further memory of the real one."""
     lines = ("from tests.unit.stand_in_nvml import StandInNvml", "__getattr__ = StandInNvml().__getattribute__", "")
     (tmp_path / "pynvml.py").write_text("\n".join(lines))
     with socket.create_server(("127.0.0.1", 0)) as free:
