@@ -1,4 +1,4 @@
-"""What happens to a box, in order: `pyinfra inventory/demo.py deploy.py`. Rollback and removal are verbs over it."""
+"""The roles of a box, in order: `pyinfra inventory/demo.py deploy.py`. Rollback and removal are verbs over it."""
 
 from roles.base import base
 from roles.ca_trust import network

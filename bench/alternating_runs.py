@@ -29,7 +29,7 @@ BARE_SOCKET = f"{RUN}/{BARE_UNIT}/api.sock"
 
 
 class MeasurementFailed(Exception):
-    """The instance cannot be measured as it is, or somebody is at work on its host."""
+    """The instance cannot be measured as it is, or another process is at work on its host."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Deployed:
 
     @property
     def unit_states(self) -> tuple[UnitState, UnitState]:
-        """What its process is to be started from, and that of its port."""
+        """The target state of its process, and of its port's."""
         return build_unit(self.rig, self.instance, self.installation).unit_state, build_listener(
             self.rig.roots, self.rig.accounts, self.rig.gateway, self.instance, OWNED_HEADER
         ).unit_state
@@ -65,7 +65,7 @@ class Deployed:
 
     @property
     def program(self) -> str:
-        """What its unit starts."""
+        """The program of its unit."""
         return str(self._service.command[0])
 
     @property
@@ -141,7 +141,7 @@ class Contest:
     deploy_lock: DeployLock
     unit: Deployed
     other: Deployed | None = None
-    """What takes the place of the bare process."""
+    """The service that takes the place of the bare process."""
 
     @property
     def against(self) -> str:
@@ -239,7 +239,7 @@ def _last_words(unit: str) -> str:
 
 
 def guard(*units: str) -> str:
-    """The shell command that has the host itself serve units again as soon as nobody holds the deploy lock any more."""
+    """The shell command that has the host itself serve units again as soon as the deploy lock is free."""
     stop = "".join(f"systemctl stop {load}; " for load in (LOAD_UNIT, BARE_UNIT))
     all_of_them = shlex.join(units)
     start = f"systemctl reset-failed {all_of_them}; systemctl start {all_of_them}"
@@ -256,7 +256,7 @@ def contest(
     Args:
         target: pyinfra's connected host.
         made: An instance that runs as it is declared.
-        doing: What others are told who want the deploy lock.
+        doing: The message for other processes that want the deploy lock.
         say: Told what is under way.
         other: Another one that runs, to take the place of the bare process.
 

@@ -30,7 +30,7 @@ from typing import Any
 Answer = http.client.HTTPResponse
 # Token ids that any vocabulary has as bytes or text: a prompt of ids is as long for every model.
 IDS = range(120, 250)
-# What OpenAI's protocol ends a stream with.
+# The end of a stream of OpenAI's protocol.
 DONE = b"data: [DONE]"
 SILENCE = 1800.0  # seconds without a byte: a CPU with a long queue takes its time, forever is too long
 CHAT = "/v1/chat/completions"
@@ -43,7 +43,7 @@ MOST = 64 << 20  # bytes of an answer
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What is to be asked."""
+    """The request."""
 
     at: str
     """Where the server is: the path of a unix socket, or `address:port`."""
@@ -67,7 +67,7 @@ class LoadRequest:
     model: str = ""
     """Of a chat."""
     prompts: list[tuple[str, int]] = field(default_factory=list)
-    """Of chats: each request has one of them, which is said and answered with at most so many tokens."""
+    """Of chats: each request has one of them, answered with at most so many tokens."""
     salted: bool = True
     """Whether each prompt begins with what no other one does, so that nothing of it is answered from a cache."""
     more: dict[str, Any] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class LoadConnection(http.client.HTTPConnection):
 
 @dataclass(frozen=True)
 class LoadTarget:
-    """Who is asked."""
+    """The server that is asked."""
 
     reach: Callable[[float], http.client.HTTPConnection]
     """A connection, with the seconds without a byte after which it gives up."""
@@ -142,7 +142,7 @@ class SentRequest:
     started: float
     ended: float
     pieces: list[tuple[float, bytes]]
-    """What came, and when."""
+    """The received pieces, with their times."""
     error: str = ""
 
     def as_times(self, tolerant: bool) -> dict[str, object]:
@@ -231,7 +231,7 @@ def _parse_event(line: bytes) -> dict[str, object]:
         counted = {"tokens_predicted": usage.get("completion_tokens"), "tokens_evaluated": usage.get("prompt_tokens")}
         return {"stop": True, **counted}
     delta = event["choices"][0].get("delta")
-    # the first of a chat says who speaks, and the last why it ends
+    # the first of a chat has the role of the speaker, and the last the reason of its end
     return {"token": delta is None or any(delta.get(key) for key in (*TOKEN_KEYS, "tool_calls"))}
 
 

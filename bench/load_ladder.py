@@ -44,11 +44,11 @@ LINE = 100_000  # characters of a prompt of the operator's
 
 @dataclass(frozen=True)
 class LoadWorkload:
-    """What is asked."""
+    """The requests."""
 
     name: str
     prompts: tuple[tuple[str, int], ...]
-    """Each request has one of them, any as often as another: what is said, and the most tokens of the answer."""
+    """Each request has one of them, any as often as another: the prompt, and the most tokens of the answer."""
     salted: bool = True
 
     @property
@@ -101,8 +101,8 @@ class LadderPlan:
     thinking: bool = False
 
     def step_request(self, streams: int, number: int) -> LoadRequest:
-        """One step, as the load program is told."""
-        # what templates do not know they leave alone
+        """One step, as the load program reads it."""
+        # templates leave unknown keys alone
         more = {} if self.thinking else {"chat_template_kwargs": {"enable_thinking": False}}
         asked = LoadRequest(
             "", "", 0, streams, 0, 0, 0, seed=number, path=CHAT, seconds=self.seconds, salted=True, more=more
@@ -116,7 +116,7 @@ class LadderPlan:
 
     @property
     def warm_up(self) -> LoadRequest:
-        """What comes before the first step."""
+        """The request before the first step."""
         return replace(self.step_request(WARM_UP, 0), seconds=0.0, requests=1)
 
 

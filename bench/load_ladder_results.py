@@ -1,4 +1,4 @@
-"""What the loads of a ladder come to: figures under the names of `vllm bench serve`, and where more streams bring no
+"""Results of the loads of a ladder: figures under the names of `vllm bench serve`, and where more streams bring no
 more, and why.
 """
 
@@ -19,10 +19,10 @@ from bench.load_statistics import RequestTimes
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.problems import printable
 
-# Percentiles that are told, beside the mean and the median.
+# Percentiles that are reported, in addition to the mean and the median.
 PERCENTILES = (90, 99)
 TIMES = ("ttft", "tpot", "itl", "e2el")
-# Of requests a second: what one more step of a ladder has to bring to be more.
+# The gain of requests per second that one more step of a ladder has to bring to be more.
 GAIN = 0.05
 # Of the KV cache, from which on an engine holds requests back or drops what it has worked out.
 FULL = 0.9
@@ -30,7 +30,7 @@ FULL = 0.9
 BUSY = 0.8
 # Of our own tokens, and tokens a request: an engine counts what ends an answer, too.
 SLACK, ENDS = 0.02, 2
-KINDS = 3  # of errors, that are told
+KINDS = 3  # of errors, that are reported
 WORDS = 100  # characters of each
 
 Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
@@ -38,7 +38,7 @@ Tokens = Annotated[int, Field(ge=0, le=10**9)]
 
 
 class _LoadLine(BaseModel):
-    """A line of bench/load_generator.py's: what a host prints is held to its shape."""
+    """A line of bench/load_generator.py's: the output of a host has to have its shape."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -60,7 +60,7 @@ class LoadFailure(_LoadLine):
 
 
 class MetricsSample(_LoadLine):
-    """What the server said of itself."""
+    """A sample of the server's own figures."""
 
     second: Seconds
     told: str = Field(max_length=1_000_000)
@@ -99,7 +99,7 @@ class LadderStep:
     requests: tuple[RequestTimes, ...]
     """Those that were answered."""
     errors: Mapping[str, int]
-    """What became of the others -> how many."""
+    """The other results -> their number."""
     client: float
     """Of one processor, what the client took itself."""
     refused: int = 0
@@ -118,13 +118,13 @@ class LadderStep:
 
     @classmethod
     def from_load(cls, streams: int, loaded: LoadResult, samples: Sequence[EngineMetrics]) -> LadderStep:
-        """What a load came to.
+        """The result of a load.
 
         Args:
             streams: That it had.
-            loaded: What the client has said of it.
-            samples: What the engine has said of itself meanwhile, the first as the load began, the last when it was
-                over; none where it says nothing.
+            loaded: The client's lines about it.
+            samples: The engine's own figures meanwhile, the first as the load began, the last when it was over; none
+                where it has none.
         """
         answers = [one for one in loaded.requests if isinstance(one, LoadAnswer)]
         said = [one.error for one in loaded.requests if isinstance(one, LoadFailure)]
@@ -250,7 +250,7 @@ def _describe_streams(number: int) -> str:
 
 
 def _describe_limit(rungs: Sequence[LadderStep], capacity: int | None) -> tuple[str, str]:
-    """What holds all of these back, in a word and in words."""
+    """The limit of all of these, in a word and in words."""
 
     kv, running = _maximum(rung.kv for rung in rungs), _maximum(rung.running for rung in rungs)
     waiting, put_back = _maximum(rung.waiting for rung in rungs), _maximum(rung.preemptions for rung in rungs)

@@ -28,7 +28,7 @@ class ConfidenceInterval:
     """Independent figures that it is made of."""
 
     def describe_against_goal(self, goal: float) -> str:
-        """What is known of a ratio that has to be at least `goal`."""
+        """The verdict about a ratio that has to be at least `goal`."""
         if self.low >= goal:
             return f"at least {goal}"
         if self.high < goal:
@@ -196,7 +196,7 @@ class ServingRow:
 
 @dataclass(frozen=True)
 class MeasuredMachine:
-    """What was measured on."""
+    """The measured machine."""
 
     host: str
     instance: str
@@ -210,7 +210,7 @@ class MeasuredMachine:
 
 @dataclass(frozen=True)
 class PairedLoads:
-    """One way of serving in terms of another, load by load: what two share, such as a hot card, is on both sides."""
+    """One way of serving in terms of another, load by load: an effect on both, such as a hot card, is on both sides."""
 
     ratios: tuple[float, ...]
     """Tokens a second in terms of the other's."""
@@ -237,7 +237,7 @@ class PairedLoads:
 
 @dataclass(frozen=True)
 class ServingReport:
-    """What was measured, when, and on what."""
+    """The measurement, its time and its machine."""
 
     date: str
     machine: MeasuredMachine

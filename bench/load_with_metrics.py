@@ -31,7 +31,7 @@ def work(place: Any, asked: dict[str, Any], say: Callable[[dict[str, object]], N
     """Load a place, and watch it.
 
     Args:
-        place: Who is asked.
+        place: The server that is asked.
         asked: `load`, the members of bench/load_generator.py's `LoadRequest` but for where and by which key; `metrics`,
             the path at which the server tells them, empty where it does not; `names`, those that are wanted.
         say: Says a value.

@@ -1,7 +1,7 @@
 """An engine's own offline benches on a host, with an instance's environment, cards, options and sandbox.
 
 There is no server: the instance is stopped meanwhile, for a card's memory does not hold both, and serves again whatever
-becomes of it. What is measured is the engine alone: no request, no stream, no queue.
+becomes of it. Only the engine is measured: no request, no stream, no queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
 from rigwright.model.instance import Instance
 from rigwright.problems import printable
 
-# What of a unit is of its life as a server: its folder in /run is there while it runs, and its key is for clients.
+# The parts of a unit that belong to its life as a server: its folder in /run is there while it runs, and its key is for
+# clients.
 OF_SERVING = (
     *("Type", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop", "ExecStopPost", "Restart", "RestartSec"),
     *("RuntimeDirectory", "RuntimeDirectoryMode", "LoadCredential", "TimeoutStartSec"),
@@ -34,7 +35,7 @@ class _OfflineResult(BaseModel):
 
 
 class ThroughputResult(_OfflineResult):
-    """What `vllm bench throughput` writes down."""
+    """The record of `vllm bench throughput`."""
 
     kind: ClassVar[Literal["throughput"]] = "throughput"
     elapsed_time: Seconds
@@ -46,7 +47,7 @@ class ThroughputResult(_OfflineResult):
 
 
 class LatencyResult(_OfflineResult):
-    """What `vllm bench latency` writes down: seconds of a whole batch."""
+    """The record of `vllm bench latency`: seconds of a whole batch."""
 
     kind: ClassVar[Literal["latency"]] = "latency"
     avg_latency: Seconds
@@ -57,7 +58,7 @@ FIGURES: dict[str, type[ThroughputResult | LatencyResult]] = {"throughput": Thro
 
 
 def transient_properties(unit: str) -> list[str]:
-    """What a transient unit needs to have an instance's user, environment, cards, limits and sandbox.
+    """The properties that give a transient unit an instance's user, environment, cards, limits and sandbox.
 
     Args:
         unit: The text of the instance's unit.
@@ -100,12 +101,12 @@ def offline_command(unit: str, offline: OfflineBench) -> str:
 
 @dataclass
 class OfflineJob:
-    """What runs on the host; closing it ends that."""
+    """The program on the host; closing it ends that."""
 
     found: Contest
 
     def close(self) -> None:
-        """End it: who waits for it is told that it has failed."""
+        """End it: the waiting client gets a failure."""
         self.found.stop(LOAD_UNIT)
 
 
@@ -121,9 +122,9 @@ def measure_offline(
     Args:
         box: The host.
         instance: One of its, deployed and running.
-        wanted: What is measured.
+        wanted: The measurement.
         say: Told what is under way.
-        until: What may close the job while it runs.
+        until: The object that may close the job while it runs.
 
     Raises:
         MeasurementFailed: its engine has no such bench, the instance does not run or does not come up again, or the
@@ -147,7 +148,7 @@ def measure_offline(
 
 
 def parse_result(what: str, said: str, marker: str) -> ThroughputResult | LatencyResult:
-    """What a bench has said at its end.
+    """The result at the end of a bench.
 
     Raises:
         MeasurementFailed: something else.
@@ -157,4 +158,6 @@ def parse_result(what: str, said: str, marker: str) -> ThroughputResult | Latenc
         return FIGURES[what].model_validate_json(next(lines, "").removeprefix(marker))
     except ValidationError as error:
         last = printable(said.strip().rpartition("\n")[2])[:200]
-        raise MeasurementFailed(f"it ended without figures ({error.error_count()} of them are none): {last}") from None
+        raise MeasurementFailed(
+            f"it ended without figures ({error.error_count()} of them are invalid): {last}"
+        ) from None

@@ -1,10 +1,10 @@
-"""What the sandbox and the port cost: an instance as its unit serves it, beside the same command line bare; or what an
-image costs, or another variant, beside another instance of the same host.
+"""The cost of sandbox and port: an instance as its unit serves it, next to the same command line bare; or the cost of
+an image, or of another variant, next to another instance of the same host.
 
 The two take turns, for a card's memory may not hold both; where it does, both may be up at once and be asked load by
 load. Each turn is a new process, and how long it takes until it is ready is noted, too. The unit's is asked over its
-socket and through its port alternately. Trust the ratios as far as their interval goes: what else the host does is on
-both sides, and not always at the same time. Whoever asks the instance meanwhile is in its figures, and gets no
+socket and through its port alternately. Trust the ratios as far as their interval goes: other work of the host is on
+both sides, and not always at the same time. Other requests to the instance meanwhile are in its figures, and get no
 answer while it is stopped.
 """
 
@@ -53,8 +53,8 @@ def measure(
         rounds: How often each process has its turn.
         say: Told what is under way.
         other: Another one of the host's, to be asked in place of the bare process.
-        together: Whether both processes are up at once, and are asked in turns load by load: what the host does in one
-            minute and not in the next is on both sides. Its memory has to hold both.
+        together: Whether both processes are up at once, and are asked in turns load by load: a change of the host from
+            one minute to the next is on both sides. Its memory has to hold both.
 
     Raises:
         MeasurementFailed: an instance does not run or does not come up, or answers something else than was asked for.
@@ -91,8 +91,8 @@ def measure(
 
 
 def _turns(processes: tuple[str, ...], rounds: int, together: bool) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The number of its round and the processes of each turn. Who is first changes from round to round: a host that
-    gets slower, or a card that gets hot, is on both sides.
+    """The number of its round and the processes of each turn. The order changes from round to round: a host that gets
+    slower, or a card that gets hot, is on both sides.
     """
     for number in range(rounds):
         ordered = processes[::-1] if number % 2 else processes
@@ -116,7 +116,7 @@ def _loads(
     for number in numbers:
         # the same prompts for all ways, and others in every load
         one = replace(asked, seed=1000 * (number + 1) + asked.streams)
-        # who is first changes from load to load: what gets slower with time is on both sides
+        # the order changes from load to load: a slowdown over time is on both sides
         for way in reversed(ways) if number % 2 else ways:
             yield way, _load(found, way, one)
 

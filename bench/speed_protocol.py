@@ -37,7 +37,8 @@ CODE = (
     "tests for both: empty lists, one element, many equal elements, sorted and reversed ones."
 )
 SENTENCE = "The night train to the coast left the old station at seven, past grey warehouses and quiet gardens. "
-# Sentences of which the tokens are counted, so that prompts get their lengths: what a template adds is in both.
+# Sentences of which the tokens are counted, so that prompts get their lengths: the tokens that a template adds are in
+# both.
 SAMPLES = (1, 4)
 PREFILLS = {"prefill 10k": 10_000, "prefill 90k": 90_000}
 ANSWER = 8  # tokens after a long prompt: only the first of them counts
@@ -47,11 +48,11 @@ RATES = (
     *("narrative wall", "narrative decode", "code wall", "code decode", *PREFILLS),
     *(f"{count} stream{'s' * (count > 1)} {IN}/{OUT}" for count in STREAMS),
 )
-"""What is told, by name."""
+"""The reported rates, by name."""
 # Of the whole, the time that has to be left for tokens after the first one, or there is no rate of those; and of the
 # tokens that were asked for, those that have to come.
 WINDOW, EARLY = 0.05, 0.25
-# What is said of a prompt that there is no room for, by engines and by what is before them.
+# Messages of engines, and of programs before them, about a prompt that there is no room for.
 TOO_LONG = ("HTTP status 400", "HTTP status 413")
 SHORTEST_S = 0.25
 """Seconds below which an answer says more of the clock and of other work on the processors than of the engine."""
@@ -125,7 +126,7 @@ class MeasuredPart:
 
 @dataclass(frozen=True)
 class ProtocolPart:
-    """What is asked for one part, several times."""
+    """The requests of one part, several times."""
 
     name: str
     asked: LoadRequest
@@ -173,14 +174,14 @@ def _streams_title(count: int) -> str:
 
 
 def part_request(prompt: str, tokens: int, streams: int = 1, more: dict[str, bool] | None = None) -> LoadRequest:
-    """One request, or one of each of some streams; what fails is said, and nothing comes from a cache."""
+    """One request, or one of each of some streams; failures are reported, and nothing comes from a cache."""
     asked = LoadRequest("", "", 0, streams, 0, 0, 0, seed=0, path=CHAT, prompts=[(prompt, tokens)])
     # for no time at all: each stream makes one request
     return replace(asked, seconds=1e-6, more={**SAMPLING, **OFF, **(more or {})})
 
 
 class ProtocolUnanswered(Exception):
-    """What the protocol begins with is not answered."""
+    """The protocol's first request is not answered."""
 
 
 def measure_protocol(
@@ -283,7 +284,7 @@ def read_conditions(box: ConnectedHost, instance: Instance) -> MeasurementCondit
 
 
 def _start_identity(box: ConnectedHost, name: str, started_from: str) -> str:
-    """What tells this start of an instance from others."""
+    """The identity of this start of an instance."""
     unit, note = shlex.quote(name), shlex.quote(f"{STARTED_FROM_FOLDER}/{name}")
     script = f"systemctl show --value --property=InvocationID {unit}; head -n 1 {note}"
     lines = [line.strip() for line in root_shell.run_command(box.target, script).lines]

@@ -69,11 +69,11 @@ def install() -> None:
 
 
 def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
-    """What the playbook is told of a converged host.
+    """The playbook's variables for a converged host.
 
     Args:
-        rig: What it is.
-        facts: What a probe found there.
+        rig: The rig.
+        facts: The findings of a probe there.
         number: Of the generation that it serves.
     """
     roots = rig.roots

@@ -102,7 +102,7 @@ STATES = (
 
 @dataclass(frozen=True)
 class StatesReport(Report):
-    """What was measured, and what `check` printed."""
+    """The measurement, and the output of `check`."""
 
     lines: dict[str, list[str]]
     """State -> the first lines of its `check` of one host, in a terminal of COLUMNS."""

@@ -1,7 +1,7 @@
 """How quick environments are: put together beside `uv pip sync`, found unchanged, and fetched once for four boxes.
 
-Hosts are throwaway ones, and what they fetch is served by this machine: programs are measured, not a network. What is
-compared runs in turns, so trust the ratios.
+Hosts are throwaway ones, and what they fetch is served by this machine: programs are measured, not a network. The
+compared runs take turns, so trust the ratios.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ WHICH = {
 ENGINES, MODELS = "/opt/rigwright/engines", "/srv/models"
 AWAY = "/var/tmp/bench-envs"
 """Where a host keeps what was made before. A file system without a journal looks past all inodes that were freed in the
-last five minutes, each time that it makes a file (ext4, `recently_deleted()`): where another environment was removed,
-as on nobody's box, writing one takes longer.
+last five minutes, each time that it makes a file (ext4, `recently_deleted()`): after the removal of another
+environment, which no box in use has, writing one takes longer.
 """
 NICE = 5
 """The priority of our jobs."""
@@ -93,7 +93,7 @@ class Report:
 
     @property
     def fleet(self) -> str:
-        """What four boxes drew."""
+        """The traffic of four boxes."""
         return (
             f"four boxes drew {self.uplink:.3f} of one's bytes of {self.fleet_packages} packages from outside; goal: "
             f"at most 1.05; each draws {self.own_bytes / 1e6:.0f} MB once, to put environments together with"
@@ -152,7 +152,7 @@ def measure(which: str, fleet: str, release: str, runs: int, say: Callable[[str]
         fleet: The one that four boxes get.
         release: The hosts' Debian.
         runs: How often it is put together.
-        say: Is told what is under way.
+        say: Reports the present step.
 
     Raises:
         BenchmarkFailed: a deploy or a program failed, or there is no Python of the series that is locked for.
@@ -217,7 +217,7 @@ def _uv(world: World, host: LabHost, rows: Sequence[Artefact]) -> float:
 
 
 def _unchanged(world: World, inventory: Path, say: Callable[[str], None]) -> Iterator[Row]:
-    """What a host costs that has one, beside a host that has none."""
+    """The cost on a host that has one, next to a host that has none."""
     second = world.lab.hosts[1]
     without, _ = world.inventory("", [second])
     deploy(without)

@@ -80,11 +80,11 @@ class Box:
 
     @property
     def inside(self) -> list[str]:
-        """What has a command of this machine run in the host's network."""
+        """The command that runs a command of this machine in the host's network."""
         return ["ip", "netns", "exec", self.host.namespace]
 
     def engine_key(self, instance: str) -> str:
-        """What an instance itself wants to be told."""
+        """The key of an instance itself."""
         unit = shlex.quote(f"/etc/systemd/system/rigwright-{instance}.service")
         return self.host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
@@ -111,8 +111,8 @@ class Box:
     def begin(self, asked: StreamRequest) -> RunningLoad:
         """Start a load; `end` waits for it."""
         program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
-        # not a pipe, which it would wait for while nobody reads
-        said = TemporaryFile("w+")  # noqa: SIM115 # closed by whoever reads it
+        # not a pipe, which it would wait for while it has no reader
+        said = TemporaryFile("w+")  # noqa: SIM115 # its reader closes it
         process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
         assert process.stdin
         process.stdin.write(json.dumps(asdict(asked)))
@@ -182,7 +182,7 @@ def rigwright(*words: str) -> str:
 
 
 def gateway() -> dict[str, object]:
-    """What the host's is declared to be."""
+    """The declared gateway of the host."""
     every = "0.0.0.0"
     return {
         "listeners": {

@@ -1,7 +1,8 @@
-"""What a gateway costs the clients of an instance, beside the instance alone and LiteLLM's proxy in front of it.
+"""The cost of a gateway for the clients of an instance, next to the instance by itself and LiteLLM's proxy in front of
+it.
 
 All ways begin in one process on the host's own loopback interface and end at one engine, so that what differs is what
-stands in between. Loads take turns; who is first changes from round to round. Two cores are not enough to measure a
+stands in between. Loads take turns; the order changes from round to round. Two cores are not enough to measure a
 real engine under many streams together with what it lacks then: more than sixteen are the stand-in's
 (benchmarks/paced_engine.py), in an instance's place. All of it shares one machine, so trust the differences.
 """
@@ -32,7 +33,7 @@ from rigwright.serving.instance_units import OWNED_HEADER
 
 WORDS = {PACED: 16, REAL: 338}
 """Tokens of an answer: of the real engine as many as people's conversations have in the mean (ShareGPT's 337.99:
-arXiv:2309.06180, figure 11). What a shorter one costs more is in its time to the first token."""
+arXiv:2309.06180, figure 11). The extra cost of a shorter one is in its time to the first token."""
 SPREAD = 0.6
 """Seconds over which streams begin: about an answer of the stand-in's."""
 PROMPT, LARGE = 80, 3_000_000
@@ -58,7 +59,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Front:
-    """The host, and whose proxy may be in front of it."""
+    """The host, and the proxy that may be in front of it."""
 
     box: Box
     proxy: litellm.Proxy | None
@@ -147,7 +148,7 @@ def _turns(front: Front, say: Callable[[str], None]) -> tuple[list[Row], dict[st
 
 
 def _in_turn(ways: Sequence[T], number: int) -> Sequence[T]:
-    """What gets slower with time is on all sides."""
+    """A slowdown over time is on all sides."""
     return ways[::-1] if number % 2 else ways
 
 
@@ -174,7 +175,7 @@ def _crowd(front: Front, way: str, say: Callable[[str], None]) -> Crowd:
 
 
 def _large(front: Front, way: str, say: Callable[[str], None]) -> Large:
-    """Sixteen streams, with somebody beside them who sends one large body after the other, and without."""
+    """Sixteen streams, with and without another client that sends one large body after the other."""
     say(f"large bodies: {way}")
     one = replace(front.stream_request(way, PACED, 1), stream=False, tokens=1, prompt=LARGE, pause=0.5, spread=0.0)
     found = {name: Row(PACED, 16, False, way) for name in ("beside", "without")}

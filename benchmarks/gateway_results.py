@@ -1,4 +1,4 @@
-"""What the loads of `python -m benchmarks gateway` come to: each way in terms of the instance's own port."""
+"""Results of the loads of `python -m benchmarks gateway`: each way in terms of the instance's own port."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def load(self) -> tuple[str, int, bool, bool]:
-        """What it has in common with those of the other ways."""
+        """The parts that it has in common with those of the other ways."""
         return self.engine, self.streams, self.together, self.kept
 
     @property
@@ -81,7 +81,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Large:
-    """Streams of a way while somebody else sends large bodies, beside the same without."""
+    """Streams of a way while another client sends large bodies, next to the same without."""
 
     way: str
     bodies: int
@@ -139,7 +139,7 @@ class Report:
         return [one / other for one, other in zip(row.rates, self.same_load(row).rates, strict=True)]
 
     def goals(self) -> list[str]:
-        """What was promised, beside what was seen."""
+        """The goals, next to the results."""
         said = []
         for way in OURS:
             judged = [

@@ -1,8 +1,8 @@
 """Asks a server of OpenAI's interface for chat completions, many at a time, and times what comes.
 
 Nothing but Python's own library: `python3 -I http_streams.py < ASKED`, where ASKED is `Asked` as JSON: a key is in it,
-so it is in no argument. One process and one loop, which takes bytes as they come and reads them when all is over:
-what it costs itself is some 20 microseconds a token.
+so it is in no argument. One process and one loop, which takes bytes as they come and reads them when all is over: its
+own cost is some 20 microseconds a token.
 
 Prints one line of JSON: `seconds`, from the first request to the last answer, and `requests`, each with `first_s`, to
 its first token; `gaps_s`, from a token to the next; `total_s`, to the end of its answer; `tokens`. All in seconds.
@@ -25,7 +25,7 @@ CONTENT = re.compile(rb'"content" ?: ?"[^"]')
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 CLOSING = re.compile(rb"\r\nconnection: *close\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
-# What ends an answer in chunks; no event has a carriage return in it.
+# The end of an answer in chunks; no event has a carriage return in it.
 LAST = b"0\r\n\r\n"
 MESSAGE = 2000  # bytes; longer prompts are conversations
 TEXT = "a rig of cards and fans, lanes and rails: " * (MESSAGE // 40)
@@ -39,14 +39,14 @@ class ServerAddress:
     """The path of a unix socket, or `address:port`."""
     key: str = ""
     authority: str = ""
-    """PEM of who has signed the server's certificate; TLS is spoken where it is given."""
+    """PEM of the issuer of the server's certificate; TLS is spoken where it is given."""
     name: str = "localhost"
-    """What the certificate is for."""
+    """The name of the certificate."""
 
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """What is to be asked."""
+    """The request."""
 
     place: ServerAddress
     model: str

@@ -72,7 +72,7 @@ def proxy(folder: Path, served: Mapping[str, tuple[str, str]], inside: list[str]
     # JSON is YAML, too
     settings.write_text(json.dumps({"model_list": models, "general_settings": {"master_key": key}}))
     command = [str(VENV / "bin" / "litellm"), "--config", str(settings), "--host", "127.0.0.1", "--port", str(PORT)]
-    # what it would ask the internet for at its start, it has with it
+    # it has the files with it that it would ask the internet for at its start
     environment = os.environ | {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
     said = folder / "litellm.log"
     with said.open("w") as log:
@@ -86,6 +86,6 @@ def proxy(folder: Path, served: Mapping[str, tuple[str, str]], inside: list[str]
             time.sleep(0.5)
         yield Proxy(process.pid, key)
     finally:
-        # asked to end, it waits for its own connections, some of which nobody ends
+        # asked to end, it waits for its own connections, some of which never end
         process.kill()
         process.wait()

@@ -1,6 +1,6 @@
 """How quick a deploy is that changes nothing: on one host and on four, beside ansible-core doing the same work.
 
-What runs, runs in turns: a machine that is busy with something else is busy for all of them. So trust the ratios.
+The runs take turns: a machine that is busy with other work is busy for all of them. So trust the ratios.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PEER = "ansible-playbook"
 
 @dataclass(frozen=True)
 class PeerReport(Report):
-    """What was measured beside ansible, and of which versions."""
+    """The measurements next to ansible, with versions."""
 
     versions: dict[str, str]
 
@@ -134,7 +134,7 @@ def _measure(
 
 
 def _verbs(hosts: Sequence[LabHost], folder: Path, lab: ThrowawayLab, ansible: ansible_core.Peer) -> list[Verb]:
-    """What is compared on some hosts: ours after ansible, so that each sees what the other has left."""
+    """The comparison on some hosts: ours after ansible, so that each sees the other's result."""
     deploy = [str(ROOT / "rig"), "deploy", inventory_of(folder, lab, hosts)]
     return [
         Verb(

@@ -3,7 +3,7 @@
 A real engine takes all cores that it gets, so what is put in front of it is measured together with what it lacks then.
 This one answers OpenAI's completions and chat completions, over HTTP/1.1 on a unix socket, with `max_tokens` words: the
 first after FIRST seconds, each further one INTERVAL seconds, or the request's `interval_ms`, after the one before it,
-by the clock: one that is late makes no other one late. What is not streamed is answered at once.
+by the clock: one that is late makes no other one late. A request without a stream is answered at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _usage(tokens: int) -> bytes:
 
 
 def end(tokens: int) -> bytes:
-    """What follows the last token of a stream."""
+    """The end of a stream after its last token."""
     done = b"data: [DONE]\n\n"
     events = _event(_choice(b"{}", b'"length"')) + _event(b"", b"," + _usage(tokens))
     return events + b"%x\r\n%s\r\n" % (len(done), done) + LAST
@@ -71,7 +71,7 @@ class Engine(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody listens any more."""
+        """The client has closed its connection."""
         if self._next:
             self._next.cancel()
 

@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What was measured, and on what."""
+    """The measurement, and its machine."""
 
     date: str
     release: str
@@ -83,7 +83,7 @@ class Verb:
     command: list[str]
     hosts: Sequence[LabHost]
     statuses: tuple[int, ...] = (0,)
-    """What it may end with."""
+    """The exit statuses that it may have."""
     environment: Mapping[str, str] | None = None
     """Its variables; None: those of this process."""
     unchanged: Callable[[str], bool] | None = None

@@ -1,7 +1,7 @@
 """How quick weights are: fetched and verified, verified alone, found to be unchanged, and fetched once for four boxes.
 
-Servers and clients run on this machine, on loopback, with made data: what is measured is programs, not a network. What
-is compared runs in turns, so trust the ratios. The hub is the lab's stand-in; peers are served by a static file server.
+Servers and clients run on this machine, on loopback, with made data: programs are measured, not a network. The compared
+runs take turns, so trust the ratios. The hub is the lab's stand-in; peers are served by a static file server.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(folder: Path, mebibytes: int, runs: int, say: Callable[[str], None])
         folder: Of this machine's disk, with room for six times the data.
         mebibytes: How much data there is.
         runs: How often each is timed.
-        say: Is told what is under way.
+        say: Reports the present step.
 
     Raises:
         BenchmarkFailed: a program failed.
@@ -72,7 +72,7 @@ def measure(folder: Path, mebibytes: int, runs: int, say: Callable[[str], None])
                 content.update(part)
                 file.write(part)
         files[name] = content.hexdigest()
-    os.sync()  # what is still on its way to the disk would be somebody's seconds
+    os.sync()  # data that is still on its way to the disk would add to the time of the next run
     size = size // MIB * MIB
     with StandInHub() as hub:
         commit = hub.add_commit(REPOSITORY, {name: data / name for name in files})

@@ -1,5 +1,5 @@
-"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so. What the rig should
-be, the domain works out for both.
+"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so. The domain computes the
+rig's target state for both.
 
 `rigwright check INVENTORY` runs them on every host of an inventory; `pytest checks --inventory INVENTORY` does too.
 """
@@ -26,12 +26,12 @@ def check(identifier: str, title: str, *, severity: Severity, why: str, blind: s
 
     Args:
         identifier: Short and stable: waivers and reports name it. A letter for the role and two digits.
-        title: What holds when it is green.
+        title: The statement that holds when it is green.
         severity: `critical` when nothing is served right, `high` when something is at risk, `low` otherwise.
-        why: What goes wrong when it is red.
-        blind: What it cannot see, beside what nothing that it reads can.
+        why: The consequence when it is red.
+        blind: Its own limits, in addition to those of all that it reads.
     """
-    import pytest  # what only looks at hosts marks nothing, and it is a tenth of a second
+    import pytest  # a run that only looks at hosts marks nothing, and it is a tenth of a second
 
     return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why, blind=blind)
 
@@ -58,7 +58,7 @@ class Drift(AssertionError):
     """(expected, found) of each thing that is not as it should be, also of those that the text only counts."""
 
     def __init__(self, expected: object, found: object, remedy: Remedy | str, since: str = "") -> None:
-        """What should be, what is, what puts it right, and since when it is so, where known.
+        """The expected and the observed state, the remedy, and since when it is so, where known.
 
         Of a user's own check the remedy may be a text, which counts as an instruction.
         """
@@ -90,9 +90,9 @@ def expect(found: object, expected: object, next_step: Remedy, *, holds: bool | 
     """Compare, and say in one line what was expected, what was found and what to do.
 
     Args:
-        found: What the host has.
-        expected: What it should have; compared with `==` unless `holds` is given.
-        next_step: What puts it right; of a user's own check a text may be given.
+        found: The host's value.
+        expected: The target value; compared with `==` unless `holds` is given.
+        next_step: The remedy; of a user's own check a text may be given.
         holds: The verdict, where it is not equality.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Facts of one host that name the causes of its failures: what the survey has, typed and in one place.
+"""Facts of one host that name the causes of its failures: the survey's facts, typed and in one place.
 
 A section without an answer contributes no fact: a cause is named by what was seen, never by what is missing.
 """
@@ -167,7 +167,7 @@ def collect_cause_facts(
     now: float,
     own_checks: frozenset[str],
 ) -> CauseFacts:
-    """What a survey has of causes.
+    """The causes in a survey.
 
     Args:
         survey: The host's answers.

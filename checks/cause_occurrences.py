@@ -21,7 +21,7 @@ NO_ANSWER = "an answer about "
 RUNS = re.compile(r"(rigwright[-_][A-Za-z0-9_-]+\.service)'s (?:worker )?process [0-9]+ runs (/[^\s,;]+)")
 """A unit, and a file that its process runs."""
 NEWEST = re.compile(r"kernel (\S+), the newest that is installed")
-"""What N18 expects."""
+"""The expectation of N18."""
 PROGRAMS = frozenset({"/usr/sbin/nginx"})
 """Programs of the gateway and of the weights share."""
 
@@ -388,7 +388,7 @@ def _is_below(path: str, point: str) -> bool:
 
 
 def _describe_changes(changes: Sequence[PackageChange]) -> str:
-    """Changes of packages in words: by whom, what, when."""
+    """Changes of packages in words: their author, their names, their time."""
     if not changes:
         return ""
     last = changes[-1]

@@ -56,19 +56,19 @@ DOWN = (
     Consequence("D08", "nothing|left out", of_part="down"),
     Consequence("U09", r"<own_units> (is (inactive|not there|queued to start or stop)|has failed)"),
 )
-"""What follows from an instance that does not run."""
+"""The effects of an instance that does not run."""
 GATE = (
     Consequence("S1[89]|S21", "<gate> .*"),
     Consequence("S12", "/usr/lib/systemd/systemd(-executor)?", "a program in .*", of_part="down"),
 )
-"""What follows from processes that systemd runs in an instance's unit until its first answer."""
+"""The effects of processes that systemd runs in an instance's unit until its first answer."""
 UNRESPONSIVE = (
     Consequence("S05", rf"{NO_SUCCESS} for (no|wrong) key", of_part="down"),
     Consequence("S06|S13", NO_REPLY, of_part="down"),
     Consequence("D08", "left out", of_part="down"),
     Consequence("D07", rf"<offered> \({NO_SUCCESS}\)"),
 )
-"""What follows from an instance that runs and does not answer."""
+"""The effects of an instance that runs and does not answer."""
 NO_SMI = "an answer from nvidia-smi"
 NVIDIA = "N[0-9]{2}|S08|C05"
 

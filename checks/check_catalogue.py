@@ -1,4 +1,4 @@
-"""What each check is, as its own words and its sources say: for `--explain`, and for the page of all checks."""
+"""The description of each check, from its own words and its sources: for `--explain`, and the page of all checks."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class CheckDescription:
     sections: tuple[Section[Any], ...]
     """Parts of the survey that it decides from."""
     given: tuple[str, ...]
-    """What else it is given, by the names of conftest.py's fixtures."""
+    """Its other arguments, by the names of conftest.py's fixtures."""
 
     @property
     def limitations(self) -> list[str]:
-        """What it cannot see: of itself, and because of what it reads."""
+        """Its limits: its own, and those of the facts that it reads."""
         return [text for text in (self.blind, *(section.blind for section in self.sections)) if text]
 
 
@@ -71,7 +71,7 @@ def list_user_checks(inventory: Path) -> list[CheckDescription]:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                # it is the operator's program: whatever comes out of it is said in one line
+                # it is the operator's program: its errors are reported in one line
                 raise UnknownCheck(f"{path}: {describe_exception(error)}") from None
             found += _checks_of_module(module)
     return found
@@ -100,7 +100,7 @@ def explain_check(identifier: str, inventory: Path | None) -> str:
 
 
 def describe_section(section: Section[Any]) -> str:
-    """What a section looks at, in one line: as its program on the host says."""
+    """The description of a section, in one line: from its program on the host."""
     text = (HERE / "survey/host" / f"{section.name}.py").read_text()
     return " ".join(text.partition('"""')[2].partition('"""')[0].partition("\n\n")[0].split()).rstrip(".")
 

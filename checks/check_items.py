@@ -18,13 +18,13 @@ PARTS = ("instance", "engine_name", "env", "weight", "offered", "listener", "wat
 
 
 def describe_part(part: Any) -> str:
-    """What an instance, engine or weight is called; one of a model's files as the catalogue names it."""
+    """The name of an instance, engine or weight; one of a model's files as the catalogue names it."""
     name = str(part[0] if isinstance(part, tuple) else getattr(part, "name", part))
     return f"{name}:{part.path}" if getattr(part, "group", None) else name
 
 
 def read_check_mark(item: pytest.Item) -> dict[str, Any]:
-    """What a check says of itself.
+    """A check's own description.
 
     Raises:
         pytest.UsageError: nothing, or not in the way that checks do.
@@ -40,7 +40,7 @@ def read_check_mark(item: pytest.Item) -> dict[str, Any]:
 
 
 def item_params(item: pytest.Item) -> dict[str, Any]:
-    """What a check is run with."""
+    """The arguments of a check's runs."""
     found: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009 (pytest sets it on parametrised items)
     return found
 
@@ -71,7 +71,7 @@ def reject_duplicate_ids(marks: Iterable[tuple[str, pytest.Item]]) -> None:
 
 
 def parse_identifiers(only: Iterable[str]) -> set[str]:
-    """What the words of `--only` name."""
+    """The checks that the words of `--only` name."""
     return {word for text in only for word in re.split(r"[,\s]+", text) if word}
 
 

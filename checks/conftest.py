@@ -1,4 +1,4 @@
-"""What checks are given: the host, its rig, and each instance, engine and weight file of it."""
+"""The arguments of checks: the host, its rig, and each instance, engine and weight file of it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "watching": lambda rig: monitoring_services(rig),
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
-"""What of a rig a check may be about -> all that it has of that."""
+"""The parts of a rig that a check may be about -> the list of those."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -148,7 +148,7 @@ def each_host(target_name: str) -> None:
 
 @pytest.fixture(scope="session")
 def survey(surveyed_host: SurveyedHost) -> SurveyAnswers:
-    """What the host is, all of it seen at one time."""
+    """The observed host, all of it seen at one time."""
     return surveyed_host.survey or SurveyAnswers({}, "the connection was lost")
 
 
@@ -184,19 +184,19 @@ def host(surveyed_host: SurveyedHost) -> Host:
 
 @pytest.fixture(scope="session")
 def rig(surveyed_host: SurveyedHost) -> Rig:
-    """What the host should be."""
+    """The target state of the host."""
     return surveyed_host.rig
 
 
 @pytest.fixture(scope="session")
 def facts(surveyed_host: SurveyedHost) -> HostFacts:
-    """What a probe finds on the host now."""
+    """The findings of a probe on the host now."""
     return surveyed_host.facts
 
 
 @pytest.fixture(scope="session")
 def desired(surveyed_host: SurveyedHost) -> TargetState:
-    """What the rig comes to on the host."""
+    """The target state of the rig on the host."""
     return surveyed_host.desired
 
 

@@ -104,7 +104,7 @@ class ConnectedHost:
         return self
 
     def read_serving_state(self) -> ObservedServing:
-        """What it serves now."""
+        """Its serving state now."""
         return self.run_and_parse(serving_state.parse, SCRIPTS["served"](self.rig))
 
     def read_weight_inventory(self) -> WeightInventory:
@@ -114,15 +114,15 @@ class ConnectedHost:
         )
 
     def read_facts(self) -> HostFacts:
-        """What a probe finds."""
+        """The findings of a probe."""
         return self.run_and_parse(host_facts.parse, SCRIPTS["facts"](self.rig))
 
     def read_driver_facts(self) -> DriverFacts:
-        """What the choice of a driver needs to know of it."""
+        """Its facts for the choice of a driver."""
         return self.run_and_parse(driver_facts.parse, SCRIPTS["driver_facts"](self.rig))
 
     def read_container_facts(self) -> ContainerFacts:
-        """What it has for containers."""
+        """Its containers."""
         return self.run_and_parse(container_facts.parse, SCRIPTS["containers"](self.rig))
 
     def read_card_holders(self) -> ForeignProcesses:
@@ -136,7 +136,7 @@ class ConnectedHost:
         return self.run_and_parse(deploy_lock_state.parse_lock_holder, SCRIPTS["holder"](self.rig))
 
     def read_written_files(self) -> WrittenUnits:
-        """What its current generation has for instances."""
+        """The files of instances in its current generation."""
         return self.run_and_parse(unit_diff.parse_written_units, SCRIPTS["written"](self.rig))
 
     def read_gateway_secrets(self) -> GatewaySecretFacts:
@@ -152,7 +152,7 @@ class ConnectedHost:
         return self.run_and_parse(parse_owned_state, SCRIPTS["owned_state"](self.rig))
 
     def run_and_parse(self, parse: Callable[[list[str]], T], script: str) -> T:
-        """What a script tells, parsed.
+        """The output of a script, parsed.
 
         Raises:
             HostReadFailed: it is not what was asked for, or the connection is gone.
@@ -176,7 +176,7 @@ class ConnectedHost:
             raise HostConnectionLost(f"{self.name}: the connection was lost: {free_text(str(error))}") from None
 
     def resolve_desired(self) -> TargetState:
-        """What its rig comes to there."""
+        """The target state of its rig there."""
         return build_target_state(self.rig, self.read_facts())
 
 
@@ -194,7 +194,7 @@ def connect_inventory(
     Args:
         inventory: The file.
         limit: Which hosts of it.
-        judge: Is told what they are to be before any of them is reached, and raises where that is no good.
+        judge: Gets their targets before any of them is reached, and raises where those are invalid.
 
     Raises:
         click.ClickException: the inventory is refused, or the limit names nothing.

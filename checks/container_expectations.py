@@ -1,4 +1,4 @@
-"""What the checks of containers share."""
+"""Common parts of the checks of containers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def skip_without_container_cards(cards: tuple[Card, ...]) -> None:
 
 
 def container_facts(survey: SurveyAnswers) -> ContainerFacts:
-    """What the choice of packages needs to know of the host; what a daemon is to do is not asked here."""
+    """The host's facts for the choice of packages; the target of a daemon is not asked here."""
     seen = survey.read(CONTAINERS)
     return ContainerFacts(
         os_id=seen.os_id,
@@ -53,7 +53,7 @@ def installed_packages(survey: SurveyAnswers) -> Mapping[str, str]:
 
 
 def expected_container_plan(survey: SurveyAnswers, rig: Rig) -> ContainerPlan:
-    """What the rig's containers come to on the host.
+    """The target state of the rig's containers on the host.
 
     Raises:
         Drift: they cannot be.

@@ -27,7 +27,7 @@ def format_day(moment: float | None) -> str:
 
 
 MOST = 3
-"""That are told; the others are counted."""
+"""Differences that are shown; the others are counted."""
 
 
 def expect_none(found: Iterable[str], expected: str, remedy: Remedy) -> None:

@@ -1,4 +1,4 @@
-"""What systemd has in force of a unit, against what its declared text says: every property of it."""
+"""systemd's effective properties of a unit, compared with those of its declared text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from checks import unit_settings
 from checks.survey.units import PARENTS, ExpectedUnit, UnitSurvey
 
-# What a unit is doing, and not what it is to be.
+# The activity of a unit, which is not its target.
 STATE = re.compile(
     r".*Timestamp(Monotonic)?|(Exec)?Main(PID|Code|Status|ExitStatus)|ExecMain.*|(Control)?PID|(Sub|Active|Freezer)State"
     r"|.*(Current|Peak|Available|Packets|Bytes|Operations|NSec|Elapsed?)|[UG]ID|Effective.*|N[A-Z][A-Za-z]*|Job.*|Status.*"
@@ -19,7 +19,7 @@ STATE = re.compile(
     r"|ManagedOOMKills|AccessSELinuxContext|BPFProgram|IOReadBytes|MemoryZSwap.*|Documentation|WatchdogUSec"
     r"|.*DirectorySymlink|ExecContext|TimeoutAbortUSec|StopWhenUnneeded_|.*TriggerLimitHit|TasksMaxScale|CPUUsage.*"
 )
-# Units that systemd has it wait for, be wanted by, and so on: judged by whom they are, below.
+# Units that systemd has it wait for, be wanted by, and so on: judged by their identity, below.
 RELATION = re.compile(
     "(Requires|Wants|After|Before|Conflicts|ConflictedBy|RequiredBy|WantedBy|BoundBy|BindsTo|PartOf|ConsistsOf|Triggers"
     "|TriggeredBy|Requisite|RequisiteOf|OnFailure|OnFailureOf|OnSuccess|OnSuccessOf|Upholds|UpheldBy|PropagatesReloadTo"
@@ -37,7 +37,7 @@ TOLERANCE = 0.02
 """Of an amount that is a part of the host's memory: systemd counts pages, the kernel's own among them."""
 
 
-# Declared relations -> the property by which the other side is told.
+# Declared relations -> the property that shows the other side.
 TOLD = {"After": "After", "Wants": "Wants", "Requires": "Requires", "PartOf": "PartOf", "Before": "Before"}
 TOLD |= {"Sockets": "TriggeredBy", "Service": "Triggers"}
 # Links that start ours: the unit that pulls them in, and what it is to pull.
@@ -55,7 +55,7 @@ class PropertyDifference:
 
 
 def _implied_by_service(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
-    """What a service has that its text does not say."""
+    """The properties of a service beyond its text."""
     dynamic = made.get("DynamicUser") == "yes"
     user = made.get("User") or (name.rpartition(".")[0] if dynamic else "")
     oneshot = made.get("Type") == "oneshot"
@@ -111,7 +111,7 @@ def _implied_by_slice(name: str, made: Mapping[str, str], bare: Mapping[str, str
     return {"Slice": "" if name == "-.slice" else f"{parent or '-'}.slice", **made_by_systemd}
 
 
-# Capabilities that systemd takes from who may not do what they are for.
+# Capabilities that systemd takes from a unit without the right to use them.
 DROPPED = {
     "ProtectClock": ("cap_sys_time", "cap_wake_alarm"),
     "ProtectKernelModules": ("cap_sys_module",),
@@ -138,14 +138,14 @@ LATER = frozenset(
         "DelegateControllers",
     }
 )
-"""What systemd reckons itself while a unit is loaded, from the host or from other properties of it."""
+"""The properties that systemd computes itself while a unit is loaded, from the host or from other properties of it."""
 
 
 def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: int) -> list[PropertyDifference]:
     """Properties of a unit that are not as its text says, and not as systemd has them by itself.
 
     Args:
-        units: What was found.
+        units: The observed units.
         one: The unit as it is to be.
         memory_kib: The host's, KiB.
     """
@@ -190,7 +190,7 @@ def _known_system_calls(units: UnitSurvey, calls: str) -> str:
 
 
 class ExpectedProperties:
-    """What the properties of a unit are to be, each as `settings.canonical_value` has it."""
+    """The expected properties of a unit, each as `settings.canonical_value` has it."""
 
     def __init__(self, units: UnitSurvey, one: ExpectedUnit) -> None:
         made = unit_settings.declared_properties(one.text, units.groups)
@@ -198,9 +198,9 @@ class ExpectedProperties:
         implied = IMPLIED[one.kind](one.name, made, self.bare) if one.kind in IMPLIED else {}
         overrides = {name: value for name, value in implied.items() if name in OVERRIDES}
         self.made = frozenset(made)
-        """What its text sets itself; of the rest a host's systemd may know nothing yet."""
+        """The properties that its text sets itself; of the rest a host's systemd may know nothing yet."""
         self.declared = {**implied, **made, **overrides}
-        """What its text says, and what follows from it."""
+        """The properties of its text, and those that follow from it."""
 
     def expected_value(self, prop: str) -> str:
         """By the text, or what systemd gives to a unit that says nothing of it."""

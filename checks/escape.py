@@ -3,9 +3,9 @@
 Nothing but Python's own library, 3.10 or newer. Its only word is JSON with lists by name: `processes` (ids of others),
 `sockets` (paths), `addresses` (host and port), `families` (of sockets that it may open), `secrets` and `locks` (paths
 of files), `folders`, `devices` (paths); `network`, the host's network namespace as /proc names it; and `writes_code`,
-whether it may. Prints one line of JSON: what came through, a list of texts by kind of attempt; all empty is what the
-sandbox is for. What comes through changes nothing: signal 0, nobody stopped, no byte sent, an empty file that is
-removed again.
+whether it may. Prints one line of JSON: the successful attempts, a list of texts by kind of attempt; all are empty if
+the sandbox works. A successful attempt changes nothing: signal 0, no process stopped, no byte sent, an empty file that
+is removed again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-# It stops nobody, and ends with who has asked (ptrace(2))
+# It stops no process, and ends with its caller (ptrace(2))
 PTRACE_SEIZE = 0x4206
-PATIENCE = 1.0  # seconds; what is not there refuses at once, what drops packets never answers
-FAMILIES = 46  # AF_MAX (linux/socket.h, 6.18); the kernel says EAFNOSUPPORT to numbers that are none
+PATIENCE = 1.0  # seconds; a missing listener refuses at once, a firewall that drops packets never answers
+FAMILIES = 46  # AF_MAX (linux/socket.h, 6.18); the kernel answers EAFNOSUPPORT to unknown numbers
 # A type of sockets that no family has, below SOCK_TYPE_MASK (linux/net.h): the kernel says EINVAL to it once a filter
 # has let the call pass, and before it loads a module for the family
 NO_TYPE = 11
@@ -173,10 +173,10 @@ def io_uring_sockets(families: Iterable[int]) -> list[str]:
 
 
 def connect_to(family: int, address: tuple[str, int] | str) -> None:
-    """Connect to somebody.
+    """Connect to a socket.
 
     Raises:
-        OSError: it was refused, or nobody is there.
+        OSError: it was refused, or has no listener.
     """
     with socket.socket(family) as one:
         one.settimeout(PATIENCE)
@@ -224,7 +224,7 @@ def network_escapes(
     for address in addresses:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         found += [f"can connect to {address[0]} port {address[1]}"] if is_permitted(connect_to, family, address) else []
-        # in a network of its own nobody else hears it
+        # in a network of its own it reaches no other process
         if listens and is_permitted(listen_on, family, address):
             found.append(f"can listen on {address[0]} port {address[1]}")
     return found + [f"can connect to {path}" for path in sockets if is_permitted(connect_to, socket.AF_UNIX, path)]
@@ -252,7 +252,7 @@ def lock_briefly(path: str) -> None:
     """Lock a file or folder, for an instant.
 
     Raises:
-        OSError: it cannot be opened, or somebody has it locked.
+        OSError: it cannot be opened, or another process has it locked.
     """
     opened = os.open(path, os.O_RDONLY)
     try:
@@ -278,7 +278,7 @@ def device_escapes(paths: Iterable[str]) -> list[str]:
 
 
 def privilege_escapes(writes_code: bool) -> list[str]:
-    """What would make it more than it is."""
+    """The ways by which it would gain privileges."""
     attempts: dict[str, Callable[[], object]] = {
         "become root": lambda: os.setuid(0),
         "join root's group": lambda: os.setgid(0),
@@ -315,7 +315,7 @@ def main() -> None:
         ),
         "files": file_escapes(asked["secrets"], asked["locks"], asked["folders"]),
         "devices": device_escapes(asked["devices"]),
-        # last: what comes through changes the process that tries
+        # last: a successful attempt changes the process that tries
         "privileges": privilege_escapes(asked["writes_code"]),
     }
     sys.stdout.write(json.dumps(done) + "\n")

@@ -1,4 +1,4 @@
-"""Asks a host by whom the files and units of its failed checks were changed."""
+"""Asks a host for the authors of changes to the files and units of its failed checks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def name_subjects(failure: CheckFailure) -> list[str]:
 
 
 def ask_authors(target: Any, rig: Rig, failures: Sequence[CheckFailure]) -> dict[str, str]:
-    """Label of a failure -> what changed, when, and by whom, of those of which logs of the host tell it.
+    """Label of a failure -> the change, its time and its author, if logs of the host contain it.
 
     Args:
         target: pyinfra's connected host.

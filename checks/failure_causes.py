@@ -84,7 +84,7 @@ class CauseRule:
     find: Callable[[CauseFacts, Sequence[CheckFailure]], Iterable[Occurrence]]
     consequences: tuple[Consequence, ...]
     is_first: bool = False
-    """Whether it is told before causes that explain more failures."""
+    """Whether it is reported before causes that explain more failures."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a gateway's listener says to clients without a key, and of those that have one."""
+"""The answers of a gateway's listener to clients without a key, and about those that have one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = show_log(GATEWAY_UNIT, ROUTER_UNIT)
 
 
 def describe_refusal_mismatch(said: SurveyAnswer, path: str = "") -> str:
-    """What of a refusal is not as clients read it; empty where all is.
+    """The parts of a refusal that clients would not read; empty where there are none.
 
     Args:
         said: The answer.
@@ -50,7 +50,7 @@ def check_key_permissions(
     name: str,
     entry: ListenerEntry,
 ) -> None:
-    """Judge what each key may use at a listener: nobody here has more than its hash, and the router says it to nginx.
+    """Judge what each key may use at a listener: the controller has only its hash, and the router reports it to nginx.
 
     Raises:
         Drift: it is more or less than declared.

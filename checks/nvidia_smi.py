@@ -1,4 +1,4 @@
-"""Questions to nvidia-smi on a checked host; an answer that is none is a drift."""
+"""Questions to nvidia-smi on a checked host; an invalid answer is a drift."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def parse_smi_answer(survey: SurveyAnswers, name: str, read: Callable[[int, str, str], T]) -> T:
-    """What nvidia-smi has answered to one of the survey's questions, read by the question's own reader.
+    """nvidia-smi's answer to one of the survey's questions, read by the question's own reader.
 
     Raises:
         Drift: it has no answer.

@@ -19,7 +19,7 @@ from checks.survey_run import SurveyedHost
 from rigwright.plan.repairs import Repair
 
 DRIVER = "N"
-"""What begins the names of checks of a driver and its cards."""
+"""The prefixes of checks of a driver and its cards."""
 UNRUN = ("baseline", "answers", "sandbox", "preflight", "host_changes")
 """Files of checks that say nothing of what a deploy makes on a host: speeds, completions, attempts to escape,
 refusals, and changes around it."""
@@ -27,7 +27,7 @@ refusals, and changes around it."""
 
 @dataclass(frozen=True)
 class HostAgreement:
-    """What the checks say of a host after a deploy."""
+    """The verdict of the checks about a host after a deploy."""
 
     owned: tuple[DriftedCheck, ...] = ()
     """Of what a deploy owns."""
@@ -88,7 +88,7 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
     repairs: dict[str, frozenset[Repair]] = {}
     if (owned or foreign) and (survey := seen.survey):
         scope = SurveyScope(seen.rig, seen.desired)
-        # what comes up again would be the same
+        # a program that comes up again would be the same
         futile = any(failed.id == "U05" for failed in foreign) or has_foreign_additions(survey, scope)
         for failed in (*owned, *foreign):
             found = find_repairs(survey, scope, failed)
@@ -154,6 +154,6 @@ def _run(
         _OneRun(seen, module, part).call(function)
     except Drift as drift:
         return drift
-    except Exception as error:  # what reaches no verdict proves nothing
+    except Exception as error:  # a check without a verdict proves nothing
         return Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", rig_command("check"))
     return None

@@ -77,13 +77,13 @@ ORDER = (
     "groups",
     "serving",
 )
-"""Files of checks in the order of the roles; what is not among them comes after."""
+"""Files of checks in the order of the roles; others come after."""
 
 
 def build_result(
     mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: str, inventory: str, host: str, *, several: bool
 ) -> Result:
-    """What became of a check of a host of an inventory, which may have several.
+    """The result of a check of a host of an inventory, which may have several.
 
     One that ends in no verdict does not hold: nothing was seen that conforms."""
     known: dict[str, Any] = {key: mark[key] for key in ("title", "severity", "why")}
@@ -123,7 +123,7 @@ def build_result(
 
 
 def describe_failure(result: Result) -> str:
-    """What is said of a check that does not hold, on one line."""
+    """The message of a failed check, on one line."""
     since = f" (since {result.since})" if result.since else ""
     return f"[{result.severity}] expected {result.expected}, found {result.found}{since}; {result.cure}"
 
@@ -148,7 +148,7 @@ class ChecksPlugin:
         self.advisories: dict[str, dict[str, int]] = {}
         """Host -> advisories by state; of those of which no check was left out."""
         self.unleft: dict[str, str] = {}
-        """Host -> why who watches it does not know what was found."""
+        """Host -> why its observer has no results."""
 
     def pytest_collectstart(self) -> None:
         """While files of checks are imported, hosts answer."""
@@ -177,7 +177,7 @@ class ChecksPlugin:
         of pytest. One of a host out of reach is not run.
         """
         if self.look.is_out_of_reach(target_of(item)):
-            # what the one before has left for this one is not the next one's
+            # remains of the one before for this one are not the next one's
             item.session._setupstate.teardown_exact(nextitem)
             return True
         if not item.path.is_relative_to(HERE):
@@ -212,7 +212,7 @@ class ChecksPlugin:
             {},
             outcome,
             words(item, result),
-            call.when,  # type: ignore[arg-type] # of an item, it is none of collecting
+            call.when,  # type: ignore[arg-type] # of an item, not of collecting
             duration=call.duration,
             start=call.start,
             stop=call.stop,

@@ -1,4 +1,4 @@
-"""What a deploy repairs of its own state where a check fails, by the check and by what the survey has of the host.
+"""Repairs of a deploy to its own state where a check fails, by the check and by the survey's facts about the host.
 
 Only what the rig declares decides: units, paths and modes that a host reports are matched against those of the rig.
 """
@@ -46,7 +46,7 @@ class DriftedCheck:
 
 
 def find_repairs(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> frozenset[Repair]:
-    """What a deploy does about a failed check; empty where that is for the operator to decide."""
+    """The repairs of a deploy for a failed check; empty where that is for the operator to decide."""
     find = REPAIRS.get(failed.id)
     try:
         return frozenset(find(survey, scope, failed)) if find else frozenset()

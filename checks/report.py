@@ -1,4 +1,4 @@
-"""How checks are told: the causes of failures, other failures, and each host's verdict; or a line each; or JSON."""
+"""Reports of checks: the causes of failures, other failures, and each host's verdict; or a line each; or JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ARCHIVES_SHOWN = 5
 class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
     """pytest's own reporter, with what does not hold in place of dots and tracebacks; with -v a line a check.
 
-    What does not hold is told of a host once all its checks are decided: causes first.
+    Failures of a host are reported once all its checks are decided: causes first.
     """
 
     def __init__(self, config: pytest.Config, frame: ChecksPlugin) -> None:
@@ -234,7 +234,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
 
 
 class JsonReporter(ChecksReporter):  # type: ignore[misc] # as that
-    """Prints JSON at the end, and nothing before; what keeps checks from running goes to standard error."""
+    """Prints JSON at the end, and nothing before; errors that keep checks from running go to standard error."""
 
     def __init__(self, config: pytest.Config, frame: ChecksPlugin) -> None:
         super().__init__(config, frame)

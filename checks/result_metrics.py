@@ -15,7 +15,7 @@ from rigwright.problems import Invalid
 from roles import root_shell
 
 LIMIT = 20.0  # seconds
-# a folder that is not there is somebody's who has not deployed yet
+# a missing folder means that the box was never deployed
 WRITE = '[ -d "${1%/*}" ] && umask 022 && cat > "$1.new" && mv -f "$1.new" "$1"'
 
 
@@ -24,7 +24,7 @@ def write_check_metrics(seen: SurveyedHost, report: HostReport, finished: float)
 
     Args:
         seen: The host.
-        report: What was found, of all checks.
+        report: The results of all checks.
         finished: When, in seconds since 1970.
     """
     path = check_textfile(seen.rig.roots, seen.rig.monitoring)

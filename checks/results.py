@@ -1,4 +1,4 @@
-"""What the checks have found, as data: what a line, a JSON report and a JUnit report are made of."""
+"""The findings of the checks as data: the source of a line, a JSON report and a JUnit report."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CheckedState = Literal["as declared", "changed", "not as declared", "not reached
 
 @dataclass(frozen=True)
 class Result:
-    """What a check has found of one host, or of a part of it."""
+    """A check's finding about one host, or about a part of it."""
 
     id: str
     title: str
     severity: Severity
     why: str
-    """What goes wrong where it does not hold."""
+    """The consequence where it does not hold."""
     part: str
     """The instance, engine, weight file or the like; empty for the host."""
     verdict: Verdict
@@ -41,10 +41,10 @@ class Result:
     since: str = ""
     """Since when it is so; empty where that is not known."""
     author: str = ""
-    """Of a failure: what changed last of the files and units that it names, when, and by whom; empty where no log of
+    """Of a failure: the last change to the files and units that it names, with time and author; empty where no log of
     the host tells."""
     cure: str = ""
-    """What puts it right, in a line."""
+    """The remedy, in a line."""
     steps: tuple[RemedyStep, ...] = ()
     """The same, step by step: commands run as they are, in this order."""
     cause: str = ""
@@ -80,7 +80,7 @@ class FailureCause:
     headline: str
     """One sentence without its end."""
     evidence: str
-    """What of the host shows it; empty where the headline does."""
+    """The host's evidence; empty where the headline has it."""
     cure: str
     """The command or step that puts it right."""
     results: list[str]
@@ -113,7 +113,7 @@ class HostReport:
     clock: str
     """Its own, in UTC, when it was looked at; empty where it could not be."""
     versions: dict[str, str]
-    """What it runs: its system, kernel, systemd, and driver where there is one."""
+    """Its versions: its system, kernel, systemd, and driver where there is one."""
     checks: list[Result] = field(default_factory=list)
     advisories: dict[str, int] = field(default_factory=dict)
     """State (open, unknown, closed) -> published advisories that cover it; empty where some checks were left out."""
@@ -151,7 +151,7 @@ S = TypeVar("S", Conforms, CheckedState)
 
 
 def worst_verdict(verdicts: Sequence[S]) -> S:
-    """The verdict of several: what was not reached is known least of."""
+    """The verdict of several: an unreached part is known least of."""
     return min(verdicts, key=[*reversed(STATUS)].index, default="as declared")
 
 

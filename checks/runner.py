@@ -37,10 +37,10 @@ OWN = "checks"
 
 
 def pytest_arguments(inventory: str, *options: str) -> list[str]:
-    """What pytest is given.
+    """The arguments of pytest.
 
     Raises:
-        ValueError: the folder of a user's own checks is none that can be run beside ours.
+        ValueError: the folder of a user's own checks cannot be run with ours.
     """
     words = ["-c", str(HERE / "pytest.ini"), "--import-mode=importlib", "--capture=sys", *UNUSED, str(HERE)]
     own = Path(inventory).absolute().parent / OWN
@@ -49,7 +49,7 @@ def pytest_arguments(inventory: str, *options: str) -> list[str]:
             raise ValueError(f"{own}/__init__.py is refused: remove it, because the package {OWN} is Rigwright's")
         words.append(str(own))
     else:
-        # what has an assert say more is compiled anew where Python may keep nothing, and ours have none
+        # the rewriting that has an assert say more is compiled anew where Python may keep nothing, and ours have none
         words.append("--assert=plain")
     return [*words, f"--inventory={inventory}", *options]
 
@@ -117,11 +117,11 @@ def run_checks(
         words = pytest_arguments(inventory, *options, *(["--deep"] if deep else []))
     except ValueError as error:
         raise ChecksRejected(str(error)) from None
-    # what another project's tests are run with has no say here, and looking for plugins takes as long as asking a host
+    # plugins of another project's tests have no say here, and looking for them takes as long as asking a host
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
-    # a host out of reach has its line: what pyinfra logs of it says no more
+    # a host out of reach has its line: pyinfra's log of it has no more
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         # before pytest is imported, and all that judges: hosts answer meanwhile

@@ -1,4 +1,4 @@
-"""Our services that run for as long as their host does: what each is to be, and its processes."""
+"""Our services that run for as long as their host does: the target of each, and its processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
 
 
 def running_services(survey: SurveyAnswers, scope: SurveyScope) -> Services:
-    """All of them that systemd itself runs, by name: what is in a container is judged by what is declared of that."""
+    """All of them that systemd itself runs, by name: a container is judged by its own declaration."""
     found, within = survey.read(PROCESSES).units, containers_by_unit(scope)
     units = expected_units(scope).items()
     return {name: (one, found[name]) for name, one in units if name in found and name not in within}

@@ -11,7 +11,7 @@ from rigwright.supply.lock import Artefact
 def find_stored_package_problems(
     folder: str, kept: Iterable[StoredDriver], locked: Mapping[str, Artefact], name: str
 ) -> Iterator[str]:
-    """What is not as it was fetched, in words.
+    """The package files that differ from the fetched ones, in words.
 
     Args:
         folder: Where the sets lie.

@@ -1,6 +1,7 @@
 """Looking at all hosts of an inventory at the same time, while what is to judge them is still being imported.
 
-What is not needed to connect is imported where it is first used: importing all of it takes as long as connecting does.
+A module that connecting does not need is imported where it is first used: importing all of it takes as long as
+connecting does.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def hide_reading(_host: str) -> Iterator[Callable[[int, list[str]], None]]:
 
 
 class SurveyedHost:
-    """One host: what it is to be, and what it has answered; each is found out once, when it is first asked for."""
+    """One host: its target state, and its answers; each is found out once, when it is first asked for."""
 
     def __init__(
         self, target: Any, deep: bool, *, compares_entries: bool = True, show_reading: ShowReading | None = None
@@ -75,17 +76,17 @@ class SurveyedHost:
 
     @cached_property
     def rig(self) -> Rig:
-        """What it should be."""
+        """Its target."""
         return load_rig(self.target.data.get("rig"))
 
     @cached_property
     def host(self) -> Host:
-        """What testinfra has of it."""
+        """testinfra's view of it."""
         return testinfra_host(self.target)
 
     @cached_property
     def facts(self) -> HostFacts:
-        """What a probe finds on it now.
+        """The findings of a probe on it now.
 
         Raises:
             ValueError, AssertionError: it tells something else than it was asked.
@@ -104,7 +105,7 @@ class SurveyedHost:
         return render("probe/probe.sh.j2", **host_facts.probe_values(self.rig))
 
     def resolve_from_probe(self, lines: list[str]) -> TargetState:
-        """What its rig comes to by what a probe has found; raises as `facts`."""
+        """The target state of its rig by a probe's findings; raises as `facts`."""
         from rigwright.plan import host_facts as host_facts
 
         self.facts = host_facts.parse(lines)
@@ -112,7 +113,7 @@ class SurveyedHost:
 
     @cached_property
     def desired(self) -> TargetState:
-        """What its rig comes to on it; raises as `facts`."""
+        """The target state of its rig on it; raises as `facts`."""
         from rigwright.plan.plan_inputs import build_target_state
 
         return build_target_state(self.rig, self.facts)

@@ -1,4 +1,4 @@
-"""The services' users: each is nobody else, and nobody else is one of them."""
+"""The services' users: each is one of its own, and no other user is one of them."""
 
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
@@ -151,7 +151,7 @@ def test_processes(
         user: {unit_name(name)}
         for name, user in service_accounts.exporters(monitoring_entry, cards=bool(declared_cards)).items()
     }
-    # what another run of checks tries is over in a minute, and S24 minds it after that
+    # the attempts of another run of checks are over in a minute, and S24 minds them after that
     found = {
         one.pid: f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
         for one in survey.read(ACCOUNTS).processes

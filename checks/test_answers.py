@@ -1,4 +1,4 @@
-"""Instances, as their clients, and those who are none, find them."""
+"""Instances, as their clients and as outsiders find them."""
 
 import json
 
@@ -19,7 +19,7 @@ SHOWN = 120  # characters of an answer in a line for people
 
 
 def describe_answer(found: SurveyAnswer) -> str:
-    """What came, in few words."""
+    """The answer, in few words."""
     return f"{found.describe}: {' '.join(found.body[:SHOWN].split())}" if found.status else found.error
 
 
@@ -67,7 +67,7 @@ def test_wrong_keys_are_refused(survey: SurveyAnswers, instance: Instance) -> No
 )
 def test_answers(survey: SurveyAnswers, instance: Instance) -> None:
     requests = survey.read(REQUESTS)
-    # what is between its socket and the port is ours, too
+    # the part between its socket and the port is ours, too
     for what, unit in (("socket", instance.unit), ("port", listener_units(instance.port)[0])):
         found = find_answer(requests, f"{instance.name}: {what}")
         if kind_of(instance).count_answer_tokens(found.body) != 1:

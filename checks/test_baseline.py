@@ -1,4 +1,4 @@
-"""How fast instances were when somebody measured them last, beside what was accepted."""
+"""How fast instances were in the last measurement, compared with the accepted one."""
 
 import time
 from calendar import timegm
@@ -35,7 +35,7 @@ def now_there(
     facts: HostFacts,
     instance: Instance,
 ) -> Fingerprint:
-    """What a run of now would be under.
+    """The fingerprint of a run of now.
 
     Raises:
         Drift: the cards do not say it.

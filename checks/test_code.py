@@ -29,10 +29,11 @@ COMPILED_TO = (f"{COMPILED}/", f"{CACHES}/", "/tmp/", "/var/tmp/", "/dev/shm/") 
 # A driver that its operator has installed is no package's; another check says whether it is one driver.
 DRIVERS = re.compile(r".*/lib(cuda|nvidia|nvcu|nvoptix|nvrtc)[^/]*")
 UNKNOWN = "not from any package"
-"""What the survey says of code that it knows no package of."""
-# What nginx writes over the words that it was started with, and over its variables.
+"""The survey's word for code without a known package."""
+# The text that nginx writes over the words that it was started with, and over its variables.
 TITLE = re.compile("nginx: (master|worker|cache manager|cache loader) process ?")
-# What systemd gives to services that are handed sockets, or say when they are ready (sd_listen_fds(3), sd_notify(3)).
+# The variables that systemd gives to services with sockets, or with a readiness message (sd_listen_fds(3),
+# sd_notify(3)).
 GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID|USEC)|(LOGS|STATE)_DIRECTORY|FDSTORE")
 
 

@@ -1,4 +1,4 @@
-"""What engines compile for the cards, and run."""
+"""The code that engines compile for the cards, and run."""
 
 import pytest
 

@@ -33,7 +33,7 @@ from rigwright.nvidia.cards.smi import those_that_answer
 KIND = "nvidia.com/gpu"
 DRIVER = re.compile(r"(?:\.so\.|/firmware/nvidia/)([0-9]{3}\.[0-9.]*[0-9])")
 PACKAGES = {"docker": ("docker-ce", "docker.io"), "podman": ("podman",)}
-# What a daemon calls its options that are in force (docs.docker.com/reference/api/engine, GET /info)
+# A daemon's names for its effective options (docs.docker.com/reference/api/engine, GET /info)
 CALLED = {
     "log-driver": "LoggingDriver",
     "data-root": "DockerRootDir",
@@ -73,7 +73,7 @@ def test_engines(
 
 
 def _version(survey: SurveyAnswers) -> str:
-    """What Docker's daemon says that it is, which may be another than its package's; empty where none says anything."""
+    """The version of Docker's daemon, which may be another than its package's; empty where there is none."""
     found = survey.read(CONTAINERS).daemon
     return str(json.loads(found.info.get("ServerVersion", '""'))) if found else ""
 

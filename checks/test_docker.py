@@ -71,7 +71,7 @@ def test_carded(
 
 
 def _daemon_rows(survey: SurveyAnswers, what: str) -> list[list[str]]:
-    """What Docker's daemon tells of what runs on it; nothing where it does not run.
+    """The daemon's containers; none where it does not run.
 
     Raises:
         Drift: it says nothing of that.

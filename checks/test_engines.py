@@ -90,7 +90,7 @@ def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installatio
 
 
 def _some(record: dict[str, object], keys: list[str]) -> str:
-    """What of a build's record differs, for people."""
+    """The differences of a build's record, for people."""
     return ", ".join(f"{key}: {str(record.get(key, 'none'))[:120]}" for key in keys[:3])
 
 

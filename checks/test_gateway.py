@@ -1,4 +1,4 @@
-"""The gateway as its clients, and as those who are none, find it."""
+"""The gateway as its clients and as outsiders find it."""
 
 import json
 import time
@@ -50,7 +50,7 @@ NEWER_KEYS = instruction(
     "take the newer file from the controller that changed the keys last, or replace the host's keys with these"
 ) + rig_command("key sync", "--replace-newer")
 EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
-LATER = 2  # seconds: what notes the settings does so once workers with them answer
+LATER = 2  # seconds: the recorder of the settings records them once workers with them answer
 
 SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key", 4: "a wrong key in x-api-key"}
 
@@ -99,7 +99,7 @@ def test_processes_are_current(
         expect(one.started_from[:12], unit_state.started_from[:12], DEPLOY)
         expect(one.configured[:12], unit_state.configured_from[:12], DEPLOY)
         expect("another program" if one.replaced else "", "", restart_units(unit_state.unit))
-    # what its processes have read, not what lies there
+    # the settings that its processes have read, not the files
     wanted = json.loads(made.files["gateway/settings.json"])["digest"]
     for what in ("gateway", "router"):
         said = _of(find_answer(survey.read(REQUESTS), f"{what}: state").body, "digest")
@@ -215,7 +215,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
 
     beside = Path(inventory_file).parent
     step = RELOAD + DEPLOY
-    # what lies there is what it has from its next start on
+    # the file holds from its next start on
     first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
     lying = survey.read(OURS).certificates.get(pair_path(roots, listener[0]), "")
     same = lying == sha256(b64decode(first)).hexdigest()

@@ -86,7 +86,7 @@ def test_way_back(survey: SurveyAnswers, roots: Roots) -> None:
 )
 def test_way_back_leads_somewhere(survey: SurveyAnswers, roots: Roots, target_generation: Generation) -> None:
     found = survey.read(GENERATIONS)
-    # what is to be there is put there by the next deploy, and other checks say so
+    # the next deploy writes the missing files, and other checks report them
     declared = set(target_generation.files["references"].splitlines())
     gone = {kept.number: sorted({*kept.lost} - declared) for kept in found.kept}
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
@@ -118,7 +118,7 @@ def sha256(text: str) -> str:
 
 
 def known_names(roots: Roots) -> frozenset[str]:
-    """What may lie in the folder of the configuration, declared or left by what was."""
+    """The allowed names in the folder of the configuration, declared or left by an earlier rig."""
     paths = [
         roots.generations,
         roots.credentials,

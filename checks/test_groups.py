@@ -11,7 +11,7 @@ from checks.survey.processes import PROCESSES
 from checks.survey.section import SurveyScope
 from checks.survey.units import UNITS, ExpectedUnit, UnitSurvey
 
-# What a group has of which nobody has said anything (Documentation/admin-guide/cgroup-v2.rst).
+# The settings of a group without any declaration (Documentation/admin-guide/cgroup-v2.rst).
 USUAL = {
     "memory.max": "max",
     "memory.high": "max",
@@ -93,7 +93,7 @@ def test_groups(survey: SurveyAnswers, scope: SurveyScope) -> None:
 
 
 def _knob(units: UnitSurvey, one: ExpectedUnit | None, knob: str) -> str:
-    """What a group is to have, by what systemd has in force of its unit."""
+    """The target of a group, by systemd's effective properties of its unit."""
     usual = USUAL[knob]
     if one is None:
         return usual

@@ -1,4 +1,4 @@
-"""Instances that are served from images: what the kernel has in force of their containers."""
+"""Instances that are served from images: the kernel's effective limits of their containers."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
 
-# File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
+# File systems that podman makes for a container, each of its own; the kernel's own are not writable.
 MADE = {
     **dict.fromkeys(("/dev", "/dev/shm", "/run", "/tmp", "/var/tmp"), "tmpfs"),  # noqa: S108 # a container's
     **{"/dev/pts": "devpts", "/dev/mqueue": "mqueue", "/proc": "proc", "/sys": "sysfs", "/sys/fs/cgroup": "cgroup2"},
 }
-# What podman tells a container of itself.
+# The variables by which podman tells a container of itself.
 TOLD = ("/etc/group", "/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/resolv.conf", "/run/.containerenv")
 # Parts of the kernel's file systems that podman covers, or shows read-only (containers.conf(5), "base_hosts_file" and
 # on; OCI runtime specification, maskedPaths and readonlyPaths).
 COVERED = re.compile(r"/(proc|sys)/(?!self|[0-9]).+")
-# What CDI brings along with a card: the driver's programs, libraries, settings and sockets.
+# The files that CDI brings along with a card: the driver's programs, libraries, settings and sockets.
 DRIVER = re.compile(r".*(nvidia|libcuda|libnv|libGL|libEGL|libGLES|gsp_|vulkan|glvnd|egl|gbm)[^/]*|.*/nvidia.*")
 DEVICES = frozenset(f"/dev/{name}" for name in ("full", "null", "pts/ptmx", "random", "tty", "urandom", "zero"))
 OF_CARDS = re.compile(r"/dev/(nvidia(ctl|-uvm|-uvm-tools|-modeset)|nvidia-caps/.*)")
 SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
-# What podman, and a shell before it, give to each container.
+# The variables that podman, and a shell before it, give to each container.
 USUAL = frozenset(("container", "HOSTNAME", "HOME", "PATH", "TERM"))
 CONMON = "/usr/bin/conmon"
 
 
 @pytest.fixture(scope="session")
 def declared(rig: Rig, desired: TargetState, contained: Instance) -> ContainerSpec:
-    """What an instance runs in."""
+    """The declared container of an instance."""
     service = kind_of(contained).service(rig, contained, desired.installations[contained.installed_as])
     return cast("ContainerSpec", service.container)
 
@@ -61,7 +61,7 @@ def container_unit(survey: SurveyAnswers, contained: Instance, declared: Contain
 
 @pytest.fixture(scope="session")
 def restart(contained: Instance) -> Remedy:
-    """What gives it a container as it is declared."""
+    """The command that gives it a container as declared."""
     return restart_units(contained.unit)
 
 

@@ -1,4 +1,4 @@
-"""The machine under it all: what root runs, what apt may install, and what the next boot comes up with."""
+"""The machine under it all: root's programs, apt's allowed packages, and the next boot."""
 
 from __future__ import annotations
 

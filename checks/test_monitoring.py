@@ -1,4 +1,4 @@
-"""What watches: that it runs as declared, tells those alone who may ask, and hears of every box."""
+"""Monitoring: it runs as declared, answers only those that may ask, and hears of every box."""
 
 import json
 

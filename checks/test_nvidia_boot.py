@@ -1,4 +1,4 @@
-"""What the next boot makes of driver and cards: what is loaded, with which options, and what wins over ours."""
+"""The driver and cards after the next boot: loaded modules, their options, and files that win over ours."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_initrd(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> None
     releases = relevant_kernels(survey)
     if not releases or not boot.makes:
         pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
-    # what cannot be read to its end is M11's
+    # a file that cannot be read to its end is M11's
     there = [one for one in boot.initrds if one.release in releases and one.files and not one.problem]
     wrong = [f"{one.release}: {path} {how}" for one in there for path, how in one.differs if "mod" in path]
     wrong += [f"{one.release}: lacks {path}" for one in there if not boot.dracut for path in one.lacking]

@@ -1,4 +1,4 @@
-"""What the cards are set to, how they are joined and how they are."""
+"""The settings of the cards, their connections and their state."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The NVIDIA driver and the cards, whoever has installed them."""
+"""The NVIDIA driver and the cards, for every origin of the driver."""
 
 from checks import Drift, check
 from checks.nvidia import card_health, driver_presence, expect_no_differences, skip_without_cards
@@ -24,7 +24,7 @@ def gpus(survey: SurveyAnswers, declared_cards: tuple[Card, ...]) -> tuple[Gpu, 
 
 
 def heard(log: KernelLog) -> list[str]:
-    """What the kernel's log has of the cards since boot.
+    """The kernel log's messages about the cards since boot.
 
     Raises:
         Drift: it cannot be seen: silence is not health.

@@ -45,12 +45,12 @@ def of_the_driver(name: str) -> bool:
 
 
 def describe_findings(findings: list[PackageFileFinding]) -> list[str]:
-    """What is wrong with files."""
+    """The problems of files."""
     return [f"{one.path} {one.what}" for one in findings]
 
 
 def describe_reinstall(findings: list[PackageFileFinding], roots: Roots, driver_entry: DriverEntry) -> Remedy:
-    """What brings packages' files again."""
+    """The command that brings packages' files again."""
     names = sorted({one.package for one in findings})[:5]
     if driver_entry.managed and all(map(of_the_driver, names)):
         # of the sets that are stored, the one of the installed version

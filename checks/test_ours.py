@@ -1,4 +1,4 @@
-"""What is ours beside what is served, and what it stands on."""
+"""Rigwright's own objects in addition to the served ones, and the system below them."""
 
 import hashlib
 import re
@@ -37,7 +37,7 @@ from rigwright.weights.weight_server import config_path
 
 MIB = 1 << 20
 INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's
-# Names in the folder of what the rig is; what was cut off may have left one that ends so
+# Names in the folder of the rig's configuration; a run that was cut off may have left one that ends so
 CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json", "self_check", STOPPED)
 CONTAINERS = "containers"
 NEW = ".rigwright-new"
@@ -55,7 +55,7 @@ def test_folders(survey: SurveyAnswers, roots: Roots) -> None:
     entries = [one.entry for one in survey.read(OURS).folders]
     found = [f"nothing about {path}" for path in wanted if path not in {one.path for one in entries}]
     for entry in entries:
-        # who may write is B02's; the roots themselves are F01's
+        # permission to write is B02's; the roots themselves are F01's
         mode = wanted.get(entry.path)
         if mode and (entry.kind != "folder" or entry.uid or (entry.mode & ~0o022) != mode):
             found.append(f"{entry} instead of {mode:o}")
@@ -85,7 +85,7 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
         roots.generations,
         roots.credentials,
     )
-    # what lay there before us is not ours, and nobody has written it down
+    # files from before Rigwright are not Rigwright's, and have no record
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     wanted = [*(f"user {name}" for name in service_users), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]

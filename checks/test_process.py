@@ -54,9 +54,9 @@ PRIVATE = {
 DYNAMIC = range(61184, 65520)
 """Ids that systemd gives to services for as long as they run (systemd.exec(5))."""
 BEST_EFFORT = 0x4000, 0x4005
-"""What ioprio_get(2) says, in some kernels, of who has asked for nothing, and of who is before others."""
+"""The result of ioprio_get(2), in some kernels, for a process that has asked for nothing, and for one before others."""
 HINTS = 0x1FF8
-"""Bits of that which say nothing of who comes first (linux/ioprio.h)."""
+"""Bits of that which have no effect on priority (linux/ioprio.h)."""
 
 
 @check(
@@ -89,14 +89,14 @@ def _limited(right: ExpectedProperties, first: KernelProcess, process: KernelPro
     for limit, name in LIMITS.items():
         soft, hard = map(_number, process.limits.get(limit, ["0", "0"]))
         most = _number(first.limits.get(limit, ["", ""])[1])
-        # who may not raise its own gives what it has
+        # a process that may not raise its own gives what it has
         whole = _number(right.expected_value(f"Limit{name}"))
         may = {min(whole, most), whole}
         wanted = min(_number(right.expected_value(f"Limit{name}Soft")), most)
         if limit in LEAST and not main:
             fits = LEAST[limit] <= soft <= hard <= max(may)
         else:
-            # who dumps core writes keys to disk
+            # a core dump writes keys to disk
             fits = hard in may and (soft <= wanted if limit == "core file size" else wanted <= soft <= hard)
         if not fits:
             yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(may):g}"
@@ -129,7 +129,7 @@ def _scheduled(
     right: ExpectedProperties, one: ExpectedUnit, first: KernelProcess, process: KernelProcess, *, main: bool
 ) -> Iterable[str]:
     usual = {thread.split()[0] for thread in first.threads}
-    # what an engine is told to give itself
+    # an engine's own limits
     if "--prio" not in " ".join(process.words):
         for nice, policy, priority in (thread.split() for thread in process.threads):
             if nice not in usual:

@@ -1,4 +1,4 @@
-"""Who else leads to what a rig serves, and who can get at it past its listeners."""
+"""Other listeners that lead to a rig's models, and the users that reach them past its own listeners."""
 
 from ipaddress import ip_address
 

@@ -152,7 +152,7 @@ def test_nothing_undeclared(survey: SurveyAnswers, scope: SurveyScope) -> None:
         if is_managed_unit(one.first) and one.link.rpartition("/")[2] not in wanted
     }
     left = [one.path for name, one in marked.items() if name not in wanted and "." in name]
-    # a unit that somebody else has given such a name is theirs: we neither wrote its file nor noted its start
+    # a unit of such a name from another author is foreign: Rigwright neither wrote its file nor noted its start
     noted = {*survey.read(SERVING).records, *marked}
     running = [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
     cure = host_command("systemctl stop {}", running) + DEPLOY if running else DEPLOY
@@ -199,7 +199,7 @@ def test_process_is_the_declared_one(
         raise Drift("a process", "none", DEPLOY)
     restart = restart_units(instance.unit) + DEPLOY
     folder = roots.installation_path(desired.installations[instance.installed_as].folder)
-    # what systemd expands, it knows
+    # systemd knows the values that it expands
     wanted = ["" if isinstance(word, ExpandedWord) else str(word) for word in service.command]
     # of a script the kernel runs the distribution's interpreter, with what its first line names before the script
     before = main.words.index(wanted[0]) if main.exe.startswith("/usr/bin/") and wanted[0] in main.words[1:3] else 0
@@ -237,5 +237,5 @@ def test_runs_as_at_first(survey: SurveyAnswers, instance: Instance) -> None:
 
 
 def _first(started: StartRecord) -> list[str]:
-    """What it has said when it was first started from what it was started from now; nothing where nobody knows."""
+    """The first startup record of what it was started from now; empty if unknown."""
     return started.first[1:] if started.first[:1] == started.lines[:1] else []

@@ -1,4 +1,4 @@
-"""Weights for other boxes, as one of them, and as somebody who is none, finds them."""
+"""Weights for other boxes, as one of them and as an outsider finds them."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
 def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEntry) -> None:
     one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(roots, share)
     expect(one.started_from[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
-    # what lies there is what it has from its next start on
+    # the file holds from its next start on
     lying = survey.read(GATES).files.get(config_path(roots)) == render_share_config(roots, share)
     expect(
         "as declared" if lying else "changed",
@@ -126,7 +126,7 @@ def test_nothing_else_is_given(survey: SurveyAnswers, share: ShareEntry) -> None
 def test_strangers_are_refused(survey: SurveyAnswers, share: ShareEntry) -> None:
     if not disallowed_address(share):
         pytest.skip("the share refuses none of this host's addresses")
-    # who is allowed is told that there is no such file
+    # an allowed client gets the answer that there is no such file
     found = find_answer(survey.read(REQUESTS), "share: stranger")
     expect(found.describe, "403 or no answer", DEPLOY, holds=found.status in (0, 403))
 

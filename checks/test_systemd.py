@@ -1,4 +1,4 @@
-"""What else of systemd bears upon units of ours: its own settings, units of others, folders that win over ours."""
+"""Other influences of systemd on units of ours: its own settings, units of others, folders that win over ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rigwright.serving.instance_units import INHERITED_VARIABLES
 
 # Units of the distribution's that ours wait for, or need, without saying so.
 USUAL = re.compile(r"[^/]*\.(mount|slice|target|device)|systemd-[a-z-]+\.(service|socket)|nvidia-[a-z-]+\.service")
-# Ours may have to do with those of the rig, and with the usual; nobody else's are to stop or hold them.
+# Rigwright's may have to do with those of the rig, and with the usual; no foreign unit is to stop or hold them.
 CLOSED = {
     **dict.fromkeys(("After", "Requires"), USUAL),
     **dict.fromkeys(("Conflicts", "ConflictedBy"), re.compile(r"shutdown\.target")),
@@ -32,7 +32,7 @@ CLOSED = {
     ),
     "SliceOf": re.compile(r".*\.slice"),
 }
-# What the manager comes with (systemd-system.conf(5)); of others a deploy and its units do not depend.
+# The manager's defaults (systemd-system.conf(5)); a deploy and its units do not depend on others.
 MANAGER = {
     **dict.fromkeys(("DefaultTimeoutStartUSec", "DefaultTimeoutStopUSec", "DefaultTimeoutAbortUSec"), "1min 30s"),
     "DefaultRestartUSec": "100ms",
@@ -121,7 +121,7 @@ def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
 def _involved(units: UnitSurvey, one: ExpectedUnit, ours: dict[str, ExpectedUnit]) -> Iterable[str]:
     asked = {word for name, value in parse_unit_settings(one.text) if name in TOLD for word in value.split()}
     for prop, usual in CLOSED.items():
-        # a target waits for all that it pulls in, and nobody waits for ours
+        # a target waits for all that it pulls in, and nothing waits for Rigwright's
         for other in units.property_names(one.name, prop) if (one.kind, prop) != ("target", "After") else ():
             if other not in ours and other not in asked and not usual.fullmatch(other):
                 yield f"{one.name} has {prop} {other}"

@@ -1,4 +1,4 @@
-"""What is installed, what leads to it, and what lies beside it."""
+"""Installed trees, the links that lead to them, and their neighbours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rigwright.plan.plan_inputs import TargetState
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 
 LOST = "lost+found"
-"""What a file system of its own has at its top."""
+"""The top of a file system of its own."""
 FAILED = "failed"
 """The folder of the last generation that did not serve, which is kept to be looked at (docs/design/decisions/0008)."""
 
@@ -145,7 +145,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: Targe
     unknown = [tree.path for tree in _others(found, roots, desired) if tree.unrecorded]
     # a folder that lay there before us keeps what it had
     lying = [path for path in [*found.beside, *unknown] if f"dir {PurePosixPath(path).parent}" in ledger.lines]
-    # what is being installed, or was not to its end: the next run goes on with it; and a disk of its own has LOST
+    # unfinished installations, which the next run continues; and a disk of its own has LOST
     ours = {line.partition(" ")[2] for line in ledger.lines if line.startswith("tree ")} | {
         f"{roots.generations}/{FAILED}"
     }

@@ -21,10 +21,10 @@ LATE_DAYS = 2 * DUE_DAYS + 1  # a box that is busy or off for days is no reason 
 LATE_HOURS = 3  # the timer goes off each hour, up to half an hour late
 AHEAD = 600  # seconds that a clock may have been put back since
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-LIST = 0o005  # what services need of a folder
+LIST = 0o005  # the rights that services need on a folder
 # File systems that a boot empties
 FLEETING = ("tmpfs", "ramfs", "overlay")
-# What engines and loaders of theirs take from a model's folder without being told its name
+# Files that engines and loaders of theirs take from a model's folder without their names on a command line
 TAKEN = (
     *(".json", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".py", ".model", ".jinja", ".tiktoken", ".npz"),
     *(".msgpack", ".h5", ".yaml", ".yml", "/merges.txt", "/vocab.txt"),
@@ -32,7 +32,7 @@ TAKEN = (
 
 
 def looked_at(survey: SurveyAnswers, path: str) -> WeightFileState:
-    """What lies at a weight's path.
+    """The object at a weight's path.
 
     Raises:
         Drift: the host does not say it.
@@ -62,7 +62,7 @@ def test_bytes(
         expect(found, "verified", DEPLOY)
         return
     record_property("how", "all bytes were read")
-    # what its record says is right is not looked at again before somebody touches it
+    # a file that its record has as right is read again only after a change
     cure = host_command("touch -- {}", path) + DEPLOY if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
         raise Drift(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))
@@ -105,7 +105,7 @@ def test_hashed_again(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> 
 
 
 def _loose(place: WeightFolder) -> str:
-    """What is wrong with a folder; empty where nothing is."""
+    """The problem of a folder; empty where there is none."""
     if place.kind != "folder":
         return f"{place.path}: {'nothing' if place.kind == 'none' else f'a {place.kind}'}"
     if place.inherits:
@@ -115,7 +115,7 @@ def _loose(place: WeightFolder) -> str:
 
 
 def _opening(place: WeightFolder) -> Remedy:
-    """What gives a folder to root, open to all."""
+    """The command that gives a folder to root, open to all."""
     if place.kind != "folder":
         return remove_paths(place.path) + DEPLOY
     own = host_command("chown root {0}; chmod 755 {0}", place.path)
@@ -199,7 +199,7 @@ def test_beside(roots: Roots, declared_instances: tuple[Instance, ...], lock: Lo
     if not loaded_weights(declared_instances):
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
-    # of files of their own an engine is told each by its name
+    # an engine gets each of its own files by its name
     whole = {str(PurePosixPath(path).parent) for path in weights.files if not path.endswith(".gguf")}
     rows = [*lock.artefacts.values(), *(one for group in lock.groups.values() for one in group)]
     kept = {roots.weight_path(one) for one in rows if one.kind == "weight"}

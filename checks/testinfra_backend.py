@@ -53,7 +53,7 @@ class PyinfraBackend(BaseBackend):
 
 @contextmanager
 def _one_line_errors(inventory: str) -> Iterator[None]:
-    """An inventory is the operator's program: whatever comes out of it is said in one line."""
+    """An inventory is the operator's program: its errors are reported in one line."""
     try:
         yield
     except SystemExit as error:
@@ -121,7 +121,7 @@ def connect_targets(state: State, targets: dict[str, Any]) -> dict[str, str]:
     state.add_callback_handler(heard)
     with ctx_state.use(state), silence_pyinfra_log():
         state.limit_hosts = [*targets.values()]
-        with suppress(PyinfraError):  # no host is left; which ones are gone is said below
+        with suppress(PyinfraError):  # no host is left; the missing ones are named below
             connect_all(state)
     return {name: heard.why.get(name, "") for name in sorted(targets) if targets[name] not in state.active_hosts}
 

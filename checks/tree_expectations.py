@@ -19,7 +19,7 @@ def expect_as_recorded(tree: InstalledTree, again: Remedy) -> None:
         again: The step that installs it anew.
 
     Raises:
-        Drift: they are not, or nobody knows.
+        Drift: they are not, or it is unknown.
     """
     __tracebackhide__ = True
     if not tree.there:

@@ -1,4 +1,4 @@
-"""What systemd makes of a unit's text: its settings as the properties that `systemctl show` tells of them.
+"""systemd's reading of a unit's text: its settings as the properties that `systemctl show` prints.
 
 Written from systemd's own manuals and from what versions 252 and 257 show of units; no code that writes or reads units
 of ours is used.
@@ -20,7 +20,7 @@ WORD = re.compile(f"(?:{PART.pattern})+")
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'"}
 COMMAND = re.compile(r"\{ path=(.*?) ; argv\[\]=(.*) ; flags=([a-z -]*) ; start_time=.*", re.DOTALL)
 FLAGS = {"-": "ignore-failure", "+": "privileged", ":": "no-env-expand", "!": "no-setuid"}
-# Settings that are told under another name.
+# Settings that systemd reports under another name.
 RENAMED = {
     "EnvironmentFile": "EnvironmentFiles",
     "ListenStream": "Listen",
@@ -29,7 +29,7 @@ RENAMED = {
     "PathChanged": "Paths",
     "CPUQuota": "CPUQuotaPerSecUSec",
 }
-# What relates units to each other: more of it than is declared comes from systemd itself, and from others.
+# Relations between units: further ones come from systemd itself, and from others.
 RELATIONS = frozenset({"After", "Before", "Requires", "Wants", "PartOf", "RequiresMountsFor", "Sockets", "Service"})
 # Told by no property, or as something that cannot be printed, or only for people.
 UNTOLD = re.compile("Condition.*|Assert.*|LoadCredential|Description|WantedBy|Documentation")
@@ -85,13 +85,13 @@ def _unquote(part: str) -> str:
 
 
 def canonical_timespan(value: str) -> str:
-    """A span of time; as it stands where it is none that ends."""
+    """A span of time; unchanged where it has no end."""
     parts = SPAN.findall(value)
     return str(round(sum(float(number) * SECONDS[unit] for number, unit in parts) * 1e6)) if parts else value
 
 
 def canonical_amount(value: str) -> str:
-    """A number of bytes or the like; as it stands where it is none."""
+    """A number of bytes or the like; unchanged where it is invalid."""
     found = re.fullmatch("([0-9]+)([KMGT]?)", value)
     return str(int(found[1]) * BYTES[found[2]]) if found else value
 
@@ -126,7 +126,7 @@ def _canonical_command(value: str) -> str:
 
 
 def format_command(path: str, argv: str, flags: str) -> str:
-    """What is started, as one text."""
+    """The started program, as one text."""
     marks = "".join(sorted(mark for mark, flag in FLAGS.items() if flag in flags.split()))
     return f"{marks}{argv}" if argv.split(" ", 1)[0] == path else f"{marks}{path} as {argv}"
 
@@ -197,9 +197,9 @@ def _split_property(prop: str, value: str) -> list[str]:
 
 
 def _canonical_filter(lines: list[str], calls: Mapping[str, frozenset[str]]) -> str:
-    """What is allowed: a line allows what it names, one that begins with `~` takes that back.
+    """The allowed set: a line allows its names, one that begins with `~` takes them back.
 
-    Of a filter whose first line begins with `~`, which forbids and allows all else: what is forbidden, after a `~`.
+    Of a filter whose first line begins with `~`, which forbids and allows all else: the forbidden set, after a `~`.
     """
     forbids = bool(lines) and lines[0].startswith("~")
     listed: set[str] = set()

@@ -47,7 +47,7 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
         except click.ClickException as error:
             if isinstance(error, click.UsageError):
                 error.__dict__["message"] += _instance_hint(error)
-            # final to type checkers, for it is not meant to be rewritten by who raises it
+            # final to type checkers, for the code that raises it must not rewrite it
             error.__dict__["message"] = safe_output.escape_controls(
                 with_prog_name(with_typed_inventory(error.message, context)), styles=False
             )

@@ -93,7 +93,7 @@ class LoadLadder:
         ]
 
     def step_figures(self, rung: LadderStep) -> dict[str, float | None]:
-        """All of a step, `nominal_request_throughput` after the rate that it is told apart from."""
+        """All of a step, `nominal_request_throughput` after the rate that identifies it."""
         found: dict[str, float | None] = {}
         for name, value in rung.figures().items():
             found[name] = value

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 LAST = 6
-"""Lines of what a bench said that are told where it fails: of vLLM, the end of a traceback."""
+"""Lines of a bench's output that a failure shows: of vLLM, the end of a traceback."""
 DecoratedVerb = Callable[..., Any]
 
 
@@ -128,7 +128,7 @@ def _run_offline_bench(
             f"{', '.join(box.name for box, _ in pairs)} have an instance of that name: choose one with --limit"
         )
     ((box, one),) = pairs
-    # what it imports waits for threads: pyinfra's gevent has to be there before
+    # a module that it imports waits for threads: pyinfra's gevent has to be there before
     from bench import offline_job
     from bench.alternating_runs import MeasurementFailed
 

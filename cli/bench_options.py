@@ -1,4 +1,4 @@
-"""What benches' command lines have in common."""
+"""Common options of benches' command lines."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _rows(report: ServingReport) -> list[tuple[str, ...]]:
 
 
 def _sure(report: ServingReport) -> list[str]:
-    """What is known of each ratio of tokens a second, a line each."""
+    """The verdict about each ratio of tokens per second, a line each."""
     lines = []
     for row in report.rows:
         if row.way in report.baseline_ways:
@@ -141,7 +141,7 @@ def _sure(report: ServingReport) -> list[str]:
 
 
 def _port(report: ServingReport) -> str:
-    """What the port costs, in the worst of the numbers of streams."""
+    """The cost of the port, in the worst of the numbers of streams."""
     pairs = [report.pairs(count, PORT) for count in report.streams]
     later, lost = max(1000 * one.median_later_s for one in pairs), max(100 * (1 - one.median_ratio) for one in pairs)
     return (

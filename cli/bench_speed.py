@@ -147,11 +147,11 @@ def speed(
             if interrupt.asked:
                 break
             if boot and made[-1][0].ended:
-                continue  # what could not be measured is not restarted to be measured again
+                continue  # an unmeasurable instance is not restarted to be measured again
             done = measure_instance(box, one, effort, interrupt, beside_others, again=boot > 0)
             made.append((done, save_run(inventory, done, accept and boot == boots - 1)))
     finally:
-        # whatever ends it, what came until then is told
+        # the results until any end are reported
         if file:
             told = {"schema": SCHEMA, "runs": [_measurement_as_json(*one) for one in made]}
             write_output(file, json.dumps(told, indent=2) + "\n")

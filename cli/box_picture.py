@@ -16,7 +16,7 @@ LINK = 26  # height of a link above the cards
 
 @dataclass(frozen=True)
 class PicturedCard:
-    """A card. What a host does not tell is None."""
+    """A card. A value that a host does not report is None."""
 
     index: int
     name: str

@@ -57,7 +57,7 @@ FOLDERS = {
     "plugin": "plugins",
     "advisories": ADVISORIES,
 }
-# What hosts are told by, too, where a channel is.
+# Hosts, too, learn from it where a channel is.
 DEFAULTS_FILE = Path(roles.__file__).with_name("weights") / "host/defaults.py"
 
 
@@ -104,7 +104,7 @@ class BundleBuilder:
 
         Raises:
             Invalid: with everything that is not to be had.
-            NothingToLock: somebody else is at it.
+            NothingToLock: another process holds the lock.
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ class BundleBuilder:
     def _artefact_addresses(
         self, artefact: Artefact, failed: list[str]
     ) -> Iterator[tuple[requests.Session, str, HubEndpoint | None]]:
-        """Where a file is asked for, in order, and by whom; beside an address of the hub's, which place it is."""
+        """The addresses of a file, in order, each with its source; for an address of the hub, its place there."""
         for source in artefact.sources:
             if source.startswith("index:"):
                 try:
@@ -280,7 +280,7 @@ class BundleBuilder:
             return DistributionArchive(system, mirrors).fetch_packages(of, self.folder / PACKAGES / system)
 
     def _remove_stale(self, paths: set[str]) -> None:
-        """Take away what only the earlier bundle had; what somebody else has put beside it stays."""
+        """Remove files that only the earlier bundle had; other files next to it stay."""
         for path in paths:
             with suppress(FileNotFoundError):
                 (self.folder / path).unlink()

@@ -42,7 +42,8 @@ ConnectFunction = Callable[[], http.client.HTTPConnection]
 
 
 class _ChannelReader(io.RawIOBase):
-    """What comes over a channel of SSH's: paramiko's own files lack what http.client reads chunks by."""
+    """The data that comes over a channel of SSH's: paramiko's own files lack the methods by which http.client reads
+    chunks."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__()
@@ -60,17 +61,17 @@ class _ChannelReader(io.RawIOBase):
 
 
 class _ChannelSocket:
-    """A channel of SSH's as http.client has a socket: what reads from it keeps it open, as a socket's file does."""
+    """A channel of SSH's as http.client has a socket: its readers keep it open, as a socket's file does."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel, self.sendall = channel, channel.sendall
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What answers are read from."""
+        """The file that answers are read from."""
         return io.BufferedReader(_ChannelReader(self.channel))
 
     def close(self) -> None:
-        """Leave it to who reads: an answer may end with its connection. paramiko closes a channel that nobody has."""
+        """Leave it to the reader: an answer may end with its connection. paramiko closes an unreferenced channel."""
 
 
 class _ChannelHTTPConnection(http.client.HTTPConnection):
@@ -205,7 +206,7 @@ def stream_completion(
 
     Raises:
         OSError, http.client.HTTPException: there is no answer.
-        ValueError: it is none of OpenAI's protocol, or a refusal; the text is what was said.
+        ValueError: it is outside of OpenAI's protocol, or a refusal; the text is the answer.
     """
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     connection.request("POST", "/v1/chat/completions", json.dumps(asked), headers)

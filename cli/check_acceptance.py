@@ -46,7 +46,7 @@ TITLES = {one.name: one.title for one in ENTRY_CLASSES} | {
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a host has to accept."""
+    """The changes of a host that the operator may accept."""
 
     seen: SurveyedHost
     found: HostFingerprint
@@ -118,7 +118,7 @@ def accept_changes(inventory: str, limit: str | None, author: str, *, yes: bool,
 
 
 def _propose(name: str, seen: SurveyedHost) -> Proposal | None:
-    """What a host has to accept; None where its answer or its file is refused, which is printed."""
+    """The changes of a host; None where its answer or its file is refused, which is printed."""
     try:
         review = seen.review
         found = seen.survey.read(FINGERPRINT) if seen.survey else None

@@ -1,4 +1,4 @@
-"""`rigwright check --history`: what boxes have found of themselves, and when that changed."""
+"""`rigwright check --history`: the boxes' own findings, and their times of change."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def verify_box(
     tell: Callable[[ConnectedHost, Instance, ProbeFinding], None],
     inventory: str,
 ) -> list[InstanceVerdict]:
-    """What came of a box's instances, one after the other."""
+    """The results of a box's instances, one after the other."""
     found = [InstanceVerdict(one.name, one.variant_name, way.gateway) for one in instances]
     if not instances:
         return found

@@ -17,7 +17,7 @@ def show_deep_reading(host: str) -> Iterator[Callable[[int, list[str]], None]]:
         host: Its name.
 
     Yields:
-        What is given the bytes until now, and the sections of the survey that have not answered yet.
+        A callback for the bytes until now, and the sections of the survey that have not answered yet.
     """
     # the amount of another host says nothing: its weights are others
     expected = StepDurations.load().steps.get(READ_BYTES, {}).get(host, {}).get("", 0.0) * 1e6

@@ -42,7 +42,7 @@ def demo(release: str) -> None:
                 f"a demo on {lab.hosts[0].spec.release} is up: end it with `{prog_name()} lab --name {NAME} down` first"
             )
         if not found:
-            lab.down()  # what a crash or a restart of this machine left
+            lab.down()  # remains of a crash or a restart of this machine
             with progress.task("demo", f"booting a {release} host"):
                 lab.up([HostSpec(HOST, release)])
     except (UnsupportedMachine, TimeoutError, RuntimeError) as error:

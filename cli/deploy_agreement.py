@@ -30,12 +30,12 @@ Say = Callable[[str], None]
 
 @dataclass
 class AgreementResult:
-    """What came of one host."""
+    """The result of one host."""
 
     repaired: list[str] = field(default_factory=list)
     """As lines; of a dry run what would be repaired."""
     remains: list[str] = field(default_factory=list)
-    """What a deploy owns, does not hold and was not repaired, as lines with remedies."""
+    """The drift of Rigwright's own state that was not repaired, as lines with remedies."""
     checks_passed: int | None = None
     """None where they did not run."""
 
@@ -159,7 +159,7 @@ class DeployAgreement:
 
 
 def is_deployed(survey: Any) -> bool:
-    """Whether a surveyed host has anything of ours; one whose answer is missing may."""
+    """Whether a surveyed host has any part of Rigwright's; one whose answer is missing may."""
     from checks import Drift
     from checks.survey.base_system import ABOUT
 
@@ -180,7 +180,7 @@ def _describe_failed(one: DriftedCheck) -> str:
 
 
 def describe_remains(remains: list[str]) -> str:
-    """What remains on a host, in the words of an error."""
+    """The remaining drift of a host, in the words of an error."""
     return f"{format_count(len(remains), 'check')} of what a deploy owns:\n" + "\n".join(
         f"    {one}" for one in remains
     )

@@ -1,4 +1,4 @@
-"""What became of each host of a deploy, and the error that names the hosts on which it failed."""
+"""The result of each host of a deploy, and the error that names the hosts on which it failed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ RERUN_HINT = "run the same command again"
 
 @dataclass
 class HostProgress:
-    """What became of one host."""
+    """The result of one host."""
 
     unreached: str = ""
     """Why there was no connection."""
     step: str = ""
     """The one that failed."""
     errors: list[str] = field(default_factory=list)
-    """What was said of that, as lines."""
+    """The reports about that, as lines."""
     steps: int = 0
     changed: int = 0
     """How many of its steps changed something."""
     repaired: list[str] = field(default_factory=list)
-    """What of it the checks found changed, and was put right, or would be."""
+    """The changes that the checks found, and that were repaired, or would be."""
     remains: list[str] = field(default_factory=list)
-    """What a deploy owns and does not hold after all."""
+    """The drift of Rigwright's own state that remains after all."""
     checks_passed: int | None = None
     """Of what a deploy owns; None where they did not run."""
     ended: float = 0.0
@@ -100,7 +100,7 @@ def _render_continuation(hosts: Collection[str]) -> str:
 def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, alone: bool) -> str:
     serves = f". {serving[:1].upper()}{serving[1:]}" if serving else ""
     if one.unreached:
-        # of several, each was said with its reason as soon as that was known
+        # of several, each was reported with its reason as soon as that was known
         why = f"cannot be reached: {one.unreached}" if alone else "cannot be reached"
         return f"{why}. Nothing was done there; {RERUN_HINT} once it answers"
     if one.remains:

@@ -46,7 +46,7 @@ LONGEST = 2000  # characters of a line that a host has had a part in
 PYINFRA_MESSAGES = re.compile(r"/pyinfra(_cli)?/")
 FACT, REASON = "could not process fact: ", "ValueError: "
 CONNECTING = ("host.py:connect", "client.py:get_host_keys")
-"""Where pyinfra says how it connects; what comes of that is said here."""
+"""The logger in which pyinfra reports its connections; Rigwright reports their results."""
 PREFIXED = re.compile(r"\[([^\]]+)\] +(.*)")
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
@@ -69,7 +69,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         progress.begin_run(names)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say a record; what pyinfra says of its own course is said otherwise."""
+        """Print a record; pyinfra's lines about its own course are printed otherwise."""
         text, level = record.getMessage(), record.levelno
         if PYINFRA_MESSAGES.search(record.pathname):
             if level < logging.WARNING or f"{record.filename}:{record.funcName}" in CONNECTING:
@@ -92,7 +92,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
     def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
         """Keep why a host was not reached."""
         self.hosts[host.name].unreached = describe_connect_error(error)
-        if len(self.hosts) > 1:  # of one host it is said at the end, which is now
+        if len(self.hosts) > 1:  # of one host it is printed at the end, which is now
             print_line(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
 
     def estimate_run(self, state: Any) -> None:
@@ -150,7 +150,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         return sum(self.took[name, op_hash].values())
 
     def recap(self, name: str, *, failed: bool = False) -> HostRecap:
-        """What the run did on a host."""
+        """The recap of the run on a host."""
         one, row = self.hosts[name], progress.rows[name]
         done = "changed" if one.changed or one.repaired else "unchanged"
         return HostRecap(
@@ -213,7 +213,7 @@ def run_deploy(
 
     Args:
         inventory: The file.
-        verb: What the run is called in messages.
+        verb: The name of the run in messages.
         rigs: The hosts that are meant, and what they are to be.
         data: As pyinfra's `--data` gives it.
         dry: Say what would be done, and do nothing.
@@ -347,7 +347,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _describe_serving(target: Any, roots: Roots) -> str:
-    """What a host serves after something failed on it, in words; empty where it does not say."""
+    """The serving state of a host after a failure, in words; empty where it does not answer."""
     try:
         script = serving_state.render_state_query(
             roots.config, roots.software, roots.startup_records, roots.builds, roots.ledger
@@ -368,7 +368,7 @@ def _describe_serving(target: Any, roots: Roots) -> str:
 
 
 def describe_interruption(state: State) -> str:
-    """What is said of a run that Ctrl-C has ended."""
+    """The message of a run that Ctrl-C has ended."""
     going = {task.host: task.text for task in progress.tasks if task.detached}
     if going:
         said = "; ".join(f"{host} goes on {_describe_activity(text)}" for host, text in sorted(going.items()))

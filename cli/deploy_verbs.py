@@ -62,8 +62,8 @@ EXPECT_OPTION = click.option(
 def run_pyinfra(inventory: str, *options: str) -> int:
     """Run pyinfra's own command line over an inventory with our deploy, in this process; returns its exit status.
 
-    What its own main() does, but that an interrupt is no success and ends it wherever it is, and that Python keeps what
-    it compiled of the roles.
+    The work of its own main(), except that an interrupt is no success and ends it wherever it is, and that Python keeps
+    the compiled code of the roles.
     """
     import_speedups.speed_up_operations()
     import pyinfra
@@ -82,7 +82,7 @@ def run_pyinfra(inventory: str, *options: str) -> int:
         # a test's has no such setting
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(line_buffering=True)
-    # what is half done on a host, the next run finishes
+    # the next run finishes half-done work on a host
     exit_codes.exit_on_interrupt(lambda: "\nAborted!\n")
     try:
         cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
@@ -105,7 +105,7 @@ class RunRequest:
     expect: str = ""
     """The digest that locks and bundles must have; "" where any will do."""
     orders: Mapping[str, object] = field(default_factory=dict)
-    """What of rigwright.run_options is not said with these."""
+    """The members of rigwright.run_options that these do not set."""
 
     @property
     def pyinfra_data(self) -> dict[str, object]:
@@ -129,7 +129,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     """Run deploy.py over the hosts that are meant.
 
     Args:
-        wanted: What is asked for.
+        wanted: The request.
         question: Of a removal: asked first, with the hosts' names in it, after the list of what goes. A dry run prints
             that list and asks nothing.
 
@@ -156,7 +156,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
 
         there = removal_preview.print_preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
         gone = {*rigs} - {*there}
-        # one that comes back meanwhile is none that was asked about
+        # one that comes back meanwhile was not in the question
         rigs = {name: rig for name, rig in rigs.items() if name in there}
         if question:
             click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
@@ -171,7 +171,9 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
 def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
     """Run over hosts; `some` says that the inventory may have others."""
     if wanted.verbose and is_host_file(wanted.inventory):
-        raise click.UsageError(f"-v needs a Python inventory, which pyinfra reads itself: {wanted.inventory} is none")
+        raise click.UsageError(
+            f"-v needs a Python inventory, which pyinfra reads itself: {wanted.inventory} is another kind"
+        )
     if wanted.verbose:
         limits = [word for name in rigs for word in ("--limit", _host_pattern(wanted.inventory, name))] if some else []
         if run_pyinfra(wanted.inventory, *wanted.pyinfra_arguments, *limits):

@@ -228,7 +228,7 @@ def _load_declarations(
 
 
 def _ssh_target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
-    """The user who logs in, and what ssh and ssh-copy-id are told of a host."""
+    """The login user, and the arguments of ssh and ssh-copy-id for a host."""
     user, port = str(data.get("ssh_user") or "you"), data.get("ssh_port", 22)
     at = f"{data['ssh_user']}@" if data.get("ssh_user") else ""
     place = f"{at}{data.get('ssh_hostname') or name}"
@@ -236,7 +236,7 @@ def _ssh_target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _check_controller(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> Iterator[Diagnosis]:
-    """What is wrong with the machine that deploys."""
+    """The problems of the machine that deploys."""
     agent = os.environ.get("SSH_AUTH_SOCK")
     home = Path.home() / ".ssh"
     if agent and not _is_agent_alive(agent):
@@ -298,7 +298,7 @@ def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
 
 
 def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Iterator[Diagnosis]:
-    """What keeps a host from being deployed to, and from serving.
+    """The obstacles of a deploy to a host, and of serving there.
 
     Args:
         again: Makes the command line of a verb about this host.

@@ -16,7 +16,7 @@ from cli.safe_output import escape_controls
 from cli.tables import print_prose, wrap_prose
 from rigwright.local_files import SecretUnavailable
 
-INTERRUPTED_STATUS = 130  # what a shell gives a command that an interrupt has ended
+INTERRUPTED_STATUS = 130  # a shell's status of a command that an interrupt has ended
 
 
 def exit_on_interrupt(words: Callable[[], str] = str) -> None:
@@ -26,7 +26,7 @@ def exit_on_interrupt(words: Callable[[], str] = str) -> None:
     can be in the middle of something.
 
     Args:
-        words: What is said then, on standard error; asked for as it happens.
+        words: The message on standard error; evaluated as it happens.
     """
     from gevent.monkey import get_original
 
@@ -36,7 +36,7 @@ def exit_on_interrupt(words: Callable[[], str] = str) -> None:
         try:
             text = words()
             said = escape_controls(wrap_prose(text) if os.isatty(2) else text).encode()
-            # somebody may have stopped reading, and words that cannot be said must not keep the process
+            # the reader may be gone, and words that cannot be written must not keep the process
             if said and select([], [2], [], 0)[1]:
                 os.write(2, said)
         finally:
@@ -53,7 +53,7 @@ EXIT_STATUS_HELP = (
 
 
 class InvalidRequest(click.ClickException):
-    """What was given is refused, before a host is looked at; click has this status for a command line."""
+    """The input is refused, before a host is looked at; click has this status for a command line."""
 
     exit_code = 2
 
@@ -67,7 +67,7 @@ class HostFailure(click.ClickException):
 
 
 class NotAsDeclared(HostFailure):
-    """What was asked for is not so."""
+    """The requested state does not hold."""
 
     exit_code = STATUS["not as declared"]
 
@@ -79,7 +79,7 @@ class HostUnreached(HostFailure):
 
 
 class ExitStatusGroup(click.Group):
-    """A group whose verbs end as STATUSES says: a plain ClickException refuses what it was given."""
+    """A group whose verbs end as STATUSES lists: a plain ClickException refuses the input."""
 
     def invoke(self, context: click.Context) -> object:
         """Run the verb."""

@@ -74,7 +74,7 @@ def collect_evidence(
 
 
 def _evidence_facts(box: ConnectedHost, seen: HealthFacts, instances: Sequence[Instance]) -> dict[str, Any]:
-    """What a look tells, as members of the evidence."""
+    """The facts of a look, as members of the evidence."""
     uses, cards_say = parse_card_uses(seen.cards)
     return {
         "healths": [assess_health(seen, one) for one in instances],
@@ -84,7 +84,7 @@ def _evidence_facts(box: ConnectedHost, seen: HealthFacts, instances: Sequence[I
 
 
 def _read_redacted_lines(box: ConnectedHost, command: str) -> list[str]:
-    """What a command of root's prints, without what looks like a secret."""
+    """The output of a command of root's, without what looks like a secret."""
     return [
         mask_secrets(line) for line in root_shell.run_command(box.target, command, limit=60, most=MAX_LOG_BYTES).lines
     ]
@@ -95,7 +95,7 @@ MOST_UNPACKED = 1 << 30
 """Bytes that a compressed log may unpack to; nvidia-bug-report.log.gz unpacks to 2 to 60 MB."""
 PIECE = 1 << 20
 SAMPLE = 64 << 10
-"""Bytes by which text is told from binary data."""
+"""Bytes that distinguish text from binary data."""
 CONTROLS = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})
 
 _OPENERS: dict[bytes, Callable[[Path], Any]] = {

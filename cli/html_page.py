@@ -68,14 +68,14 @@ def describe_box(
     memory_kib: int | None = None,
     links: Mapping[tuple[int, int], str] | None = None,
 ) -> PicturedBox:
-    """The facts of a box: what it declares, and what its host tells.
+    """The facts of a box: its declaration, and its host's reports.
 
     Args:
         rig: The declaration.
         gpus: The cards that answer.
         nodes: The NUMA node of each PCI address.
         memory_kib: The host's memory.
-        links: What is between two cards, by nvidia-smi's numbers.
+        links: The connection of two cards, by nvidia-smi's numbers.
     """
     known = {gpu.index: gpu for gpu in gpus}
     cards = []
@@ -103,7 +103,7 @@ def describe_host(
     Args:
         name: The host.
         number: Its place in the page, for ids.
-        report: What the checks have found; None on a page without checks.
+        report: The results of the checks; None on a page without checks.
         box: Its facts; None where it has not answered.
         history: Its measured speeds.
     """

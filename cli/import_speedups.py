@@ -1,4 +1,4 @@
-"""What has verbs begin sooner: importing what they stand on takes longer than asking a host."""
+"""Verbs begin sooner by this: importing their libraries takes longer than asking a host."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _LazyMetadata(_LazyModule):
         self.__path__ = [f"{importlib.__path__[0]}/metadata"]
 
     def entry_points(self, **wanted: str) -> Any:
-        """What pydantic imports, and with its plugins off never calls."""
+        """The function that pydantic imports, and with its plugins off never calls."""
         return self.__getattr__("entry_points")(**wanted)
 
     def configure_imported(self, module: ModuleType) -> None:
@@ -117,7 +117,7 @@ class _LazyTypeguard(_LazyModule):
 
 
 class _StubMockModule(ModuleType):
-    """What typeguard wants of unittest.mock, while it is imported."""
+    """The parts of unittest.mock that typeguard needs, while it is imported."""
 
     class Mock:
         """No object is one."""

@@ -54,7 +54,7 @@ from rigwright.validated_types import Name, VariantName
 
 SSH_TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
-# What an operator runs next, in order. Looking a verb up would load it, and gevent with it, after SSH was used.
+# The operator's next commands, in order. Looking a verb up would load it, and gevent with it, after SSH was used.
 NEXT_STEPS = (
     ("lock {}", "find and hash its files"),
     ("validate {}", "report every mistake in it"),
@@ -328,14 +328,14 @@ def _print_survey(name: str, survey: BoxSurvey, catalog: Catalog) -> None:
 
 
 def _is_interactive() -> bool:
-    """Whether somebody is there who can answer."""
+    """Whether a person is there to answer."""
     return sys.stdin.isatty()
 
 
 def _choose_offer(
     wish: VariantRequest, survey: BoxSurvey, answers: OperatorAnswers, catalog: Catalog, lock: Lock, file: str
 ) -> VariantOffer | None:
-    """What the box is for: the options, or an answer, or nothing yet."""
+    """The purpose of the box: the options, or an answer, or nothing yet."""
 
     def offered(one: str) -> VariantOffer:
         return offer_variant(one, survey, answers, catalog, lock, file)

@@ -31,7 +31,7 @@ Choice = TypeVar("Choice")
 
 @dataclass(frozen=True)
 class VariantRequest:
-    """What its operator has said of it."""
+    """The operator's options for it."""
 
     variant: str | None = None
     need: Need | None = None
@@ -48,17 +48,17 @@ class VariantRequest:
 def choose_variant(
     wish: VariantRequest, survey: BoxSurvey, catalog: Catalog, offered: Callable[[str], VariantOffer], *, asks: bool
 ) -> VariantOffer | None:
-    """What the box serves: what was asked for, what an answer says, or nothing yet.
+    """The variant of the box: the requested one, the answered one, or nothing yet.
 
     Args:
-        wish: What was asked for on the command line.
+        wish: The request on the command line.
         survey: The box.
-        catalog: What it may serve.
-        offered: What stands in the way of a variant there.
-        asks: Whether somebody is there who can answer.
+        catalog: The variants that it may serve.
+        offered: The obstacles of a variant there.
+        asks: Whether a person is there to answer.
 
     Raises:
-        click.ClickException: what was asked for does not fit the box; the text says why.
+        click.ClickException: the requested one does not fit the box; the text tells why.
     """
     if wish.variant is not None:
         one = offered(wish.variant)
@@ -77,7 +77,7 @@ def choose_variant(
 
 
 def _free_cards(survey: BoxSurvey, catalog: Catalog) -> list[frozenset[str]]:
-    """Of each card that nobody computes on the catalogue's names: two that mean the same board are both its."""
+    """The catalogue's names of each idle card: two that mean the same board are both its."""
     names, taken, known = card_names(survey, catalog), taken_cards(survey), catalog.cards
 
     def board(name: str) -> tuple[object, ...]:
@@ -174,7 +174,7 @@ class ServeRequest:
 def serve_box(box: ServeRequest) -> None:
     """Lock, validate, deploy, which has it answer a completion before it is kept, verify, and say where it is served.
 
-    What `check --serving` cannot pass is shown, and ends nothing: the box serves.
+    The failures of `check --serving` are shown, and end nothing: the box serves.
 
     Raises:
         cli.exit_codes.NotAsDeclared: one of these ended otherwise; the text says which, and what to run once that is

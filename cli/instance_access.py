@@ -1,4 +1,5 @@
-"""What verbs have in common that ask instances as clients: which, where, undisturbed, and until somebody has enough."""
+"""Common parts of verbs that ask instances as clients: which, where, undisturbed, and until the operator interrupts
+them."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def connect_boxes(
         inventory: The file.
         limit: Which hosts of it.
         names: The instances that are meant; none for all.
-        judge: Is told each of them before any host is reached, and raises where that is no good.
+        judge: Gets each of them before any host is reached, and raises for an unfit one.
 
     Raises:
         InvalidRequest: the inventory is, the limit or a name names nothing, or `judge` has said so.
@@ -99,7 +100,7 @@ def select_instances(found: Sequence[ConnectedHost], names: Sequence[str]) -> li
 
 @contextmanager
 def hold_deploy_lock(box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
-    """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
+    """Hold the deploy lock of a box while the block runs: no deploy runs there meanwhile.
 
     Raises:
         InvalidRequest: another process holds it.
@@ -121,15 +122,15 @@ INTERRUPTED = "interrupted"
 
 
 class Closeable(Protocol):
-    """What runs on a host, and can be ended."""
+    """A program on a host that can be ended."""
 
     def close(self) -> None:
         """End it."""
 
 
 class InterruptHandler:
-    """Ctrl-C: the first ends the jobs that run, and with them what waits for them (`roles.client.ClientJobLost`); what
-    came until then is kept. The second ends this process.
+    """Ctrl-C: the first ends the jobs that run, and with them their waiting callers (`roles.client.ClientJobLost`); the
+    results until then are kept. The second ends this process.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""An inventory that a verb edits: what it comes to, what changes, and the file in its place, in one step."""
+"""An inventory that a verb edits: its new text, its changes, and the file in its place, in one step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def print_diff(inventory: str, content: bytes, text: bytes) -> None:
 
 
 def replace_file(path: Path, before: bytes, content: bytes) -> None:
-    """Put a file in the place of one, in one step, as whose and with the mode that it has.
+    """Replace a file in one step, and keep its owner and mode.
 
     Raises:
         click.ClickException: it is not as before any more, or cannot be written; it is as it was.
@@ -64,7 +64,7 @@ def replace_file(path: Path, before: bytes, content: bytes) -> None:
         raise click.ClickException(f"{path} was changed meanwhile; nothing was changed: run the same command again")
     try:
         require_own_place(path)
-        # of a name that nobody can have put a link at
+        # at an unpredictable name, so that no link can be there
         made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
         raise click.ClickException(f"cannot write {path}: {error.strerror}; nothing was changed") from None
@@ -87,7 +87,7 @@ def restore_file(path: Path, content: bytes, text: bytes, said: str) -> None:
     """Put back what was edited.
 
     Raises:
-        NotAsDeclared: somebody has changed it meanwhile.
+        NotAsDeclared: the file has changed meanwhile.
     """
     if path.read_bytes() != text:
         raise NotAsDeclared(f"{said}. {path} changed meanwhile and was not overwritten: edit it by hand")

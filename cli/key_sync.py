@@ -60,7 +60,7 @@ class KeyTargets:
 
 
 def load_targets(inventory: str, limit: str | None) -> KeyTargets:
-    """What a verb about keys is asked for.
+    """The targets of a verb about keys.
 
     Raises:
         click.ClickException: the inventory is refused, no host of it has a gateway, or there are two files of keys.
@@ -178,10 +178,10 @@ def accepts_keys(ring: ClientKeyring, host: DeployedKeys) -> bool:
 def refuse_diverged(asked: KeyTargets, reach: GatewayHosts) -> None:
     """Refuse to change the file where a host would not take it: a new key would not work there.
 
-    A host that does not answer is left out: what is wrong there is reported when it is sent the keys.
+    A host that does not answer is left out: its error is reported when it is sent the keys.
 
     Raises:
-        click.ClickException: a host has other keys; what these would do there is named.
+        click.ClickException: a host has other keys; the effect of these there is named.
     """
     ring = asked.load_keyring()
     if refused := [
@@ -271,7 +271,7 @@ def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, H
 
 
 def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
-    """What became of it, in words, and whether the host has it."""
+    """The result in words, and whether the host has it."""
     if one.refused:
         return (
             f"{one.refused}; the running deploy may still update the keys; otherwise run `key sync` after it",

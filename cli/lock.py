@@ -1,4 +1,4 @@
-"""`rigwright lock`: what catalogues ask for, found, hashed and written down."""
+"""`rigwright lock`: the inputs of catalogues, found, hashed and recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs that measure instances have in common: consent, what is refused, and where an engine tells its figures."""
+"""Common parts of verbs that measure instances: consent, refusals, and where an engine reports its figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def metrics_path(box: ConnectedHost, instance: Instance) -> str:
 
 
 def refuse_busy(box: ConnectedHost, instance: Instance, client: HostClient, metrics: str, beside_others: bool) -> None:
-    """Refuse what is somebody else's server, and without consent an instance that others are using.
+    """Refuse a foreign server, and without consent an instance with other clients.
 
     Raises:
         InvalidRequest: it is one of those.
@@ -49,7 +49,7 @@ def refuse_busy(box: ConnectedHost, instance: Instance, client: HostClient, metr
 
 
 def refuse_foreign_server(box: ConnectedHost, instance: Instance, client: HostClient) -> None:
-    """Refuse what is somebody else's server.
+    """Refuse a foreign server.
 
     Raises:
         InvalidRequest: it is.

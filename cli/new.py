@@ -57,10 +57,10 @@ def render_variant(name: str, like: str, keys: VariantKeys, served: str, cards: 
     Args:
         name: Its own, `engine/name`.
         like: The other one's.
-        keys: What that declares.
+        keys: Its declaration.
         served: An entry of the table `models`.
         cards: How many it takes.
-        why: What it is for; None where nobody says it.
+        why: Its purpose; None if unknown.
     """
     given = {"model": served, "cards": cards}
     changed = [f"the model {served}"] if served != keys.model else []

@@ -1,4 +1,4 @@
-"""Files that an operator asks for: whole or not at all, and never through a link that somebody has put there."""
+"""Files that an operator asks for: whole or not at all, and never through a link that another user has put there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cli.exit_codes import NotAsDeclared
 from rigwright.local_files import write_atomically
 from rigwright.problems import printable
 
-# links there lead to what a process has open, and nobody but root can have put one there
+# links there lead to a process's open files, and only root can have put one there
 SYSTEM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
@@ -21,7 +21,7 @@ def write_output(path: str | Path, text: str) -> None:
     A device or a pipe is written to as it is.
 
     Raises:
-        NotAsDeclared: it cannot be written; what was there is as it was.
+        NotAsDeclared: it cannot be written; the earlier file is as it was.
     """
     place = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""`rigwright plan`: what a deploy of an inventory will do."""
+"""`rigwright plan`: the changes of a deploy of an inventory."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from rigwright.serving.unit_diff import compare_units, describe_downtime_seconds
 
 @dataclass(frozen=True)
 class HostPlan:
-    """What `plan` says of one host."""
+    """The plan of one host."""
 
     plan: DeployPlan
     refused: list[str]
     warnings: list[str]
     driver: tuple[DriverEntry, DriverSupply, DriverFacts, DriverPlan | DriverRefusal] | None
-    """What is there, and what a managed one comes to; None for a rig without cards."""
+    """The installed driver, and the target of a managed one; None for a rig without cards."""
     reserved_gpus: list[str]
     """The reserved cards and the processes that use them."""
     gateway: list[str]
-    """Who will reach what through its gateway."""
+    """The clients, models and addresses of its gateway."""
     evidence: list[str]
-    """What is known of the variants that it serves."""
+    """The evidence of the variants that it serves."""
     changed: list[str]
     """Of instances that are interrupted: by what, and for how long."""
     digest: str
@@ -66,11 +66,11 @@ class HostPlan:
 
 
 def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
-    """What a deploy would do to a box.
+    """The changes of a deploy to a box.
 
     Args:
         box: The box.
-        theirs: What is stopped before anything of ours starts there.
+        theirs: The services that are stopped before anything of ours starts there.
     """
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.reserved_gpus else [])]
@@ -151,7 +151,7 @@ def _keys_refusals(box: ConnectedHost) -> list[str]:
 
 
 def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan) -> list[str]:
-    """What is done to instances that are interrupted."""
+    """The actions on instances that are interrupted."""
     if not made.interrupted:
         return []
     written, use, said = box.read_written_files(), box.read_resource_usage(), list[str]()
@@ -235,7 +235,7 @@ def _print_plans(seen: dict[str, HostPlan]) -> None:
 
 
 def _describe_plan(one: HostPlan) -> list[str]:
-    """What a plan says of a host beside its steps, a line each."""
+    """The facts of a plan about a host in addition to its steps, a line each."""
     made = one.plan
     notes = [*one.states, *(f"refused: {reason}" for reason in one.refused), *one.warnings]
     notes += [f"evidence: {text}" for text in one.evidence]

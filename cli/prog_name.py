@@ -1,4 +1,4 @@
-"""What the command is called by whoever has called it: `./rig`, or a name on the PATH."""
+"""The name of the command as it was called: `./rig`, or a name on the PATH."""
 
 from __future__ import annotations
 

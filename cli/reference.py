@@ -48,17 +48,17 @@ BLOCK = re.compile(
 
 BAR = "\\|"
 SCHEMA = ROOT / "docs" / "reference" / "check.schema.json"
-"""What `rigwright check --json` prints."""
+"""The output of `rigwright check --json`."""
 
 
 @dataclass(frozen=True)
 class KeyTable:
-    """What a table is made from."""
+    """The source of a table."""
 
     of: Any
     """A model, or several of which a key says which one it is: a union with a discriminator."""
     prefix: str = ""
-    """What stands before each key."""
+    """The prefix of each key."""
     python: bool = False
     """Whether it is written in Python, not TOML."""
 
@@ -172,8 +172,8 @@ def _render_symptoms() -> str:
         "The kernel and systemd": kernel_messages.CAUSES,
     }
     for name, kind in sorted(kinds().items()):
-        # what is in a container says what it says outside of one
-        # what another kind's engine logs is that kind's
+        # an engine in a container prints the same as outside of one, and the log of another kind's engine is that
+        # kind's
         if not kind.container_engine and kind.log_marker:
             parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
     titles = ("Log line", "Likely cause and remedy", "Check")
@@ -339,7 +339,7 @@ def _describe_allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> 
 
 
 def _validator_message(checks: list[Callable[..., object]], annotation: Any) -> str:
-    """What the last check says that refuses a value which no type of ours takes; "" without one."""
+    """The message of the last check that refuses a value which no type of ours takes; "" without one."""
     found = ""
     for check in checks:
         try:

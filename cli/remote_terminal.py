@@ -23,12 +23,12 @@ CHUNK_BYTES = 1 << 15  # bytes
 
 
 def is_interactive() -> bool:
-    """Whether somebody types, and reads."""
+    """Whether a person types, and reads."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def describe_terminal() -> root_shell.OperatorTerminal:
-    """What a command on a host is to take for its own."""
+    """The environment of a command on a host."""
     return root_shell.OperatorTerminal(os.environ.get("TERM", "dumb"), *_terminal_size())
 
 
@@ -65,7 +65,7 @@ def _send_input(channel: Channel) -> None:
 def _copy_stream(read: Callable[[int], bytes], into: IO[bytes]) -> None:
     pool = gevent.get_hub().threadpool
     while part := read(CHUNK_BYTES):
-        # who does not read what is written holds this stream up, and nothing else: signs of life go on
+        # a client that does not read holds this stream up, and nothing else: signs of life go on
         pool.apply(into.write, (part,))
         pool.apply(into.flush)
 

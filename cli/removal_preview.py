@@ -1,6 +1,6 @@
-"""What `rigwright remove` will take off each host, said before it asks.
+"""The removals of `rigwright remove` on each host, shown before it asks.
 
-What the ledger, the list of what is ours on a host, says of packages.
+The packages in the ledger, the list of Rigwright's own objects on a host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rigwright.serving import takeover
 from rigwright.serving.weight_inventory import list_models
 
 SCHEMA: script_output.Schema = {"package": (tolerant(matching(r"[a-z0-9][a-z0-9+.:-]{0,200}", "a package's name")),)}
-"""What templates/look/ledger.sh.j2 tells."""
+"""The output of templates/look/ledger.sh.j2."""
 
 
 def parse_ledger_packages(output: Iterable[str]) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def print_preview(inventory: str, limit: str | None, keep_weights: bool) -> list
 
 
 def describe_removal(box: ConnectedHost, keep_weights: bool) -> Iterator[str]:
-    """What is there of ours, a line a kind."""
+    """Rigwright's own objects there, a line a kind."""
     script = render("look/ledger.sh.j2", ledger=box.rig.roots.ledger)
     looked = box.prefetch("served", "stored")
     served = looked.read_serving_state()

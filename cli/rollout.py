@@ -241,7 +241,7 @@ def _request(inventory: str, word: str) -> bool:
 
 
 def _read_request(path: Path) -> Request:
-    """The request for the running controller; any other content is none."""
+    """The request for the running controller; any other content is ignored."""
     try:
         word = read_content(path, REQUEST_BYTES).strip()
     except ValueError:

@@ -27,7 +27,7 @@ class BoxUnreachable(Exception):
 
 
 class RolloutSteps(Protocol):
-    """What a rollout does to boxes: the code of `deploy`, `check` and `rollback`."""
+    """The actions of a rollout on boxes: the code of `deploy`, `check` and `rollback`."""
 
     def observe(self, name: str) -> BoxBefore:
         """The served generation and the boot of a box; raises BoxUnreachable."""

@@ -1,4 +1,4 @@
-"""What a rollout does to a box: `deploy`, the gate and `rollback`, by the code of those verbs."""
+"""The actions of a rollout on a box: `deploy`, the gate and `rollback`, by the code of those verbs."""
 
 from __future__ import annotations
 

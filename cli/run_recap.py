@@ -17,7 +17,7 @@ LEAST_BYTES = 10**6  # a smaller download is not listed
 
 @dataclass(frozen=True)
 class HostRecap:
-    """What a run did on one host."""
+    """The work of a run on one host."""
 
     host: str
     result: str
@@ -40,7 +40,7 @@ def print_recap(rows: Sequence[HostRecap], verb: str = "changed") -> None:
 
     Args:
         rows: The hosts.
-        verb: What steps did.
+        verb: The verb of the steps.
     """
     ordered = sorted(rows, key=lambda one: (RESULTS.index(one.result), one.host))
     if len(rows) > 1 and is_terminal():

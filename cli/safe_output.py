@@ -1,4 +1,4 @@
-"""The one way by which text gets out: what somebody else has a part in writes letters on a terminal, and no more."""
+"""The one way by which text gets out: untrusted text becomes plain letters without terminal control sequences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-# What joins letters of Persian and of Indian scripts, or people of one picture. In prose it is seen by what it joins;
-# in a name it tells two apart that look the same.
+# The characters that join letters of Persian and of Indian scripts, or people of one picture. In prose it is seen by
+# what it joins; in a name it tells two apart that look the same.
 JOINERS = "\u200c\u200d"
 # A style as we, pyinfra and pytest print it: one at a time, bold or a colour of letters that is neither black nor
-# white, and their end (ECMA-48, SGR). What conceals, blinks, or has letters in the colour of their ground is none.
+# white, and their end (ECMA-48, SGR). A sequence that conceals, blinks, or has letters in the colour of their ground is
+# not let through.
 STYLE = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")
 
 
@@ -32,7 +33,7 @@ def escape_controls(text: str, *, styles: bool = True, joiners: bool = False) ->
     """
     if text.isascii() and text.isprintable():
         return text
-    # what is split by a pattern with one group has what matched at the odd places
+    # text split by a pattern with one group has the matches at the odd places
     parts = STYLE.split(text) if styles else [text]
     kept = JOINERS if joiners else ""
     return "".join(
@@ -62,7 +63,7 @@ class EscapingStream:
 
     def __init__(self, stream: TextIO) -> None:
         self.ungated = stream
-        """What draws, such as a progress bar, moves the cursor; it has this one, and spells what it is told."""
+        """A drawing program, such as a progress bar, moves the cursor; it has this one, and escapes its input."""
         # click would write to what is below a stream of ASCII
         self.encoding = "utf-8"
         if hasattr(stream, "reconfigure"):

@@ -25,13 +25,14 @@ from rigwright.serving.activation import goal_for
 from rigwright.serving.instance_units import InstanceUnit
 from roles import root_shell
 
-# What of a unit is about its own process: how it is started and ended, where it is counted, and what systemd takes away
-# when the unit ends, which the instance goes on using.
+# The properties of a unit about its own process: how it is started and ended, where it is counted, and the objects that
+# systemd takes away when the unit ends, which the instance goes on using.
 NOT_INHERITED = ("Exec", "Type", "Restart", "Timeout", "Slice", "RuntimeDirectory", "RemoveIPC", "EnvironmentFile")
 
 
 def unit_properties(unit: InstanceUnit) -> Iterator[str]:
-    """What of an instance's unit holds for a command beside it too: user, sandbox, limits, cards and key."""
+    """The properties of an instance's unit that hold for a command next to it too: user, sandbox, limits, cards and
+    key."""
     for line in unit.text.partition("[Service]\n")[2].partition("\n[")[0].splitlines():
         key, equals, value = line.partition("=")
         if not equals or line.startswith("#") or key.startswith(NOT_INHERITED):
@@ -111,7 +112,7 @@ def run_in_environment(
 def _environment_command(
     box: ConnectedHost, name: str, words: tuple[str, ...], unit: str, typed: bool
 ) -> tuple[str, ...]:
-    """What runs a command in an environment.
+    """The command that runs a command in an environment.
 
     Raises:
         NotAsDeclared: it is not installed.
@@ -127,7 +128,7 @@ def _environment_command(
 def _instance_command(
     box: ConnectedHost, instance: Instance, words: tuple[str, ...], unit: str, typed: bool
 ) -> tuple[str, ...]:
-    """What runs a command as an instance.
+    """The command that runs a command as an instance.
 
     Raises:
         NotAsDeclared: it runs in a container, or the host serves something else.
@@ -171,7 +172,7 @@ def _stop_unit_on_exit(box: ConnectedHost, unit: str) -> Iterator[None]:
 
 
 def _send_heartbeats(channel: Channel) -> None:
-    # a connection that is gone is told by the command's own channel
+    # the command's own channel reports a connection that is gone
     with suppress(*root_shell.BROKEN):
         while True:
             channel.sendall(b".")

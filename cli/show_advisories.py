@@ -99,7 +99,7 @@ def advisories(
 
 
 def exceeds_threshold(made: Iterable[Assessment], fail_on: str | None) -> bool:
-    """Whether assessments are worse than `--fail-on` allows: what no data cover is unknown, too."""
+    """Whether assessments are worse than `--fail-on` allows: those without data are unknown, too."""
     made = tuple(made)
     is_open = any(one.count("open") for one in made)
     return fail_on is not None and (

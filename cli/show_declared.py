@@ -103,7 +103,7 @@ def client_notes(
     instances: tuple[Instance, ...],
     gateway: Gateway | None,
 ) -> list[str]:
-    """What whoever sets a client up has to know beside its configuration."""
+    """Facts that the operator of a client needs in addition to its configuration."""
     file, asked = shlex.quote(inventory), CLIENTS[client]
     found = [f"{asked.where}; {way.model} on {way.host}"]
     if way.instance:

@@ -38,7 +38,7 @@ class HostModels:
 def _read_host_models(box: ConnectedHost) -> HostModels:
     looked = box.prefetch("stored", "served")
     stored = looked.read_weight_inventory()
-    # the box itself, which looks again: what is removed is looked at right before
+    # the box itself, which looks again: a file that is removed is looked at right before
     return HostModels(box, stored, list_models(stored, looked.read_serving_state(), box.rig.roots, box.rig.instances))
 
 

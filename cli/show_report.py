@@ -85,7 +85,7 @@ def _render_page(text: str, day: str) -> str:
 
 
 def _run_checks(inventory: str, limit: str | None) -> Report:
-    """What the checks find.
+    """The findings of the checks.
 
     Raises:
         InvalidRequest: they do not run.
@@ -107,7 +107,7 @@ def _describe_exit(status: int) -> str:
 
 
 def shipped_names() -> ShippedNames:
-    """What we ship, and may be named."""
+    """The shipped names, which may be reported."""
     catalog = load_catalog([ROOT / "catalog"])
     return ShippedNames(
         variants=frozenset(catalog.variants),
@@ -181,7 +181,7 @@ def last_measurement(of: speed_baselines.InstanceHistory) -> ReportedRun | None:
 
 
 def collect_symptoms(instance: Instance, lines: Sequence[str]) -> list[ReportedSymptom]:
-    """What lines of a log betray, by our own tables: nothing of the lines themselves."""
+    """The errors that lines of a log betray, by our own tables: nothing of the lines themselves."""
     found = find_cause_lines(kind_of(instance).causes, lines)
     return [
         ReportedSymptom(one.means, one.check, one.harmless, len(at))

@@ -122,7 +122,7 @@ def _free_card_names(
 
 
 def card_names(card: Card, catalog: Catalog) -> frozenset[str]:
-    """What a catalogue calls a card, and nvidia-smi does."""
+    """The name of a card in a catalogue, and in nvidia-smi."""
     return frozenset(name for name, known in catalog.cards.items() if known == card) | {card.name}
 
 
@@ -144,7 +144,7 @@ def _variant_rows(catalog: Catalog, asked: VariantQuery) -> Iterator[dict[str, A
 
 
 def _print_variants(rows: list[dict[str, Any]], asked: bool) -> None:
-    """A table a rig; of who looks for something, the first one's reason before it."""
+    """A table a rig; for a query, the first rig's reason before it."""
     for rig in dict.fromkeys(row["rig"] for row in rows):
         found = [row for row in rows if row["rig"] == rig]
         if asked:

@@ -172,7 +172,7 @@ def _print_lines(box: LoginHost, lines: object, err: bool) -> None:
 def instance_selector(
     inventory: str, name: str | None
 ) -> tuple[Callable[[RigsByHost], object], Callable[[ConnectedHost], Instance]]:
-    """What judges that one host and one of its instances is meant, and what finds that one."""
+    """The validator that one host and one of its instances is meant, and the lookup of that one."""
 
     def judge(rigs: RigsByHost) -> None:
         require_single_host(inventory, rigs)

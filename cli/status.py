@@ -136,7 +136,7 @@ def _with_served_variant(box: ConnectedHost, declared: Instance, found: Observed
 
 
 def _undeclared_status(host: UndeclaredHost) -> HostStatus:
-    """What runs on a host that nobody knows the declaration of."""
+    """The state of a host without a known declaration."""
     seen, why = observe_host(host.target, None)
     if seen is None:
         return HostStatus(host.name, False, why)
@@ -147,7 +147,7 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
         if INSTANCE.fullmatch(unit)
     ]
     more = {"gpus": gpus, "gpus_say": say, "jobs": seen.jobs, "reboot": seen.reboot}
-    return HostStatus(host.name, True, instances=rows, at_work="somebody" if seen.holder else "", **more)  # type: ignore[arg-type]
+    return HostStatus(host.name, True, instances=rows, at_work="another process" if seen.holder else "", **more)  # type: ignore[arg-type]
 
 
 def _gateway_state(gateway: Gateway | None, found: ObservedServing) -> str:

@@ -32,7 +32,7 @@ class InstanceStatus(InstanceHealth):
     kv_tokens: int | None = None
     """Tokens that its KV cache has room for, as its engine reported at its start."""
     backend: str = ""
-    """What computes attention, likewise."""
+    """The backend that computes attention, likewise."""
     load_seconds: float | None = None
 
 
@@ -49,7 +49,7 @@ class HostStatus:
     """Whether that generation is the inventory's."""
     activation_cut_off: bool = False
     at_work: str = ""
-    """Who holds the deploy lock, since when, doing what."""
+    """The holder of the deploy lock, its start and its work."""
     instances: list[InstanceStatus] = field(default_factory=list)
     gateway: str = ""
     """How the gateway is doing and where it listens; empty without one."""
@@ -57,7 +57,7 @@ class HostStatus:
     """Whether one of its processes does not run."""
     gpus: tuple[CardUse, ...] = ()
     gpus_say: str = ""
-    """What is wrong with cards, as nvidia-smi says it."""
+    """The problems of cards, as nvidia-smi reports them."""
     jobs: tuple[str, ...] = ()
     """Long work that is under way."""
     reboot: bool = False
@@ -174,7 +174,7 @@ def describe_hosts(seen: list[HostStatus], inventory: str, *, verbose: bool = Fa
 
 
 def _describe_startup(one: InstanceStatus) -> str:
-    """What its engine reported at its start; empty if nothing."""
+    """Its engine's reports at its start; empty if nothing."""
     whole = one.context_per_sequence
     times = f", {one.kv_tokens / whole:.1f} requests of {whole}" if one.kv_tokens and whole else ""
     said = [
@@ -186,7 +186,7 @@ def _describe_startup(one: InstanceStatus) -> str:
 
 
 def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]:
-    """What no column says."""
+    """The facts that no column has."""
     if not host.reached:
         return [host.why]
     found = [] if host.instances else ["serves nothing"]

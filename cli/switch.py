@@ -154,7 +154,7 @@ def _deploy_switch(inventory: str, host: str, order: VariantSwitch, theirs: Exis
 
 
 def _confirm_takeover(took: str | None, yes: bool) -> ExistingService | None:
-    """What is to be taken over, by its name."""
+    """The name of the service to take over."""
     if took is None:
         if yes:
             raise click.UsageError("--yes goes with --from")
@@ -166,7 +166,7 @@ def _confirm_takeover(took: str | None, yes: bool) -> ExistingService | None:
 
 
 def _read_existing_service(box: ConnectedHost, order: VariantSwitch, theirs: ExistingService) -> ExistingServiceFacts:
-    """What the host tells of it, once nothing of it is refused."""
+    """The host's report of it, once nothing of it is refused."""
     found = box.run_and_parse(
         takeover.parse_existing_facts,
         takeover.render_takeover_query(box.rig.roots, box.rig.instances, box.rig.gateway, theirs),
@@ -269,7 +269,7 @@ def reverse_switch(order: VariantSwitch, declared: Instance, served: ObservedSer
     Args:
         order: The switch that it takes back.
         declared: The instance, as the inventory has it; of one that is not served yet, this comes back.
-        served: What its host serves.
+        served: The serving state of its host.
     """
     cards = served.cards_by_instance.get(declared.name, declared.cards)
     named_cards = cards if order.cards is not None or cards != declared.cards else None

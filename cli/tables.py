@@ -121,8 +121,8 @@ def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
     """Print a text in lines that the terminal has room for; in one where the output is no terminal.
 
     Args:
-        text: What is said.
-        lead: What the first line begins with; styles in it take no room.
+        text: The text.
+        lead: The beginning of the first line; styles in it take no room.
         hang: Columns before each further line; as many as the lead has, where it is not said.
     """
     if not sys.stdout.isatty():

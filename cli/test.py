@@ -109,7 +109,7 @@ _PROOFS = f"{', '.join([*PROOFS][:-1])} and {[*PROOFS][-1]}"
 
 
 def stage_rows() -> list[tuple[str, str, str, str]]:
-    """What runs where: name, what, how long on two cores, and what it needs. A page has the same."""
+    """The stages: name, contents, duration on two cores, and needs. A page has the same."""
     return [(name, stage.what, stage.long, stage.needs) for name, stage in EVERY.items()]
 
 
@@ -251,7 +251,7 @@ def _run_commands(commands: list[list[str]]) -> bool:
         words = " ".join(command)
         click.echo(f"==> {words if len(words) < 120 else words[:120] + ' ...'}")
     programs = [[str(Path(sys.executable).with_name(command[0])), *command[1:]] for command in commands]
-    # a line is told when it is there, not when a pipe is full
+    # a line is printed when it is there, not when a pipe is full
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "NO_MKDOCS_2_WARNING": "1"}
     if len(programs) == 1:
         return subprocess.run(programs[0], cwd=ROOT, env=environment, check=False).returncode != 0

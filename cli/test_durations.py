@@ -24,16 +24,16 @@ DEFAULT_PROCESSES = 2
 BUDGETS = {"unit": 150, "test": 24 * 60, "all": 180 * 60}
 """Seconds on two idle cores. The goal of `test` is 12 minutes; 2026-11-29 it took 20, of them 16 for `hosts`."""
 LONG_FILE = 3.0
-"""Seconds over which a record has a file of unit tests in `programs`; what `all` alone runs does not count."""
+"""Seconds over which a record has a file of unit tests in `programs`; tests of only `all` do not count."""
 ALL_SUFFIX = " in all"
-"""What the entry of a file of unit tests ends with that is of those which run in `rigwright test all` alone."""
+"""The suffix of the entry of a file of unit tests for those which run only in `rigwright test all`."""
 MAX_ADDED_SECONDS = 60
 """Seconds that one change may add to `rigwright test`."""
 
 
 @dataclass(frozen=True)
 class RecordedDuration:
-    """What was recorded of a test, of a file of unit tests, of a fixture that tests share, or of a command."""
+    """The record of a test, of a file of unit tests, of a fixture that tests share, or of a command."""
 
     seconds: float
     before: float
@@ -137,7 +137,7 @@ class DurationRecord:
             return sum(took.seconds for took in parts.values())
         shares = partition_tests([(group_name(name), name) for name in tests], self.stages[stage], process_count(stage))
         longest = max(sum(tests[name] for name in one) for one in shares)
-        # what tests share is made once, and the process that does not make it goes on with something else
+        # shared fixtures are made once, and the process that does not make them goes on with other tests
         return longest + sum(took.seconds for name, took in parts.items() if not is_test(name)) / process_count(stage)
 
     def added_seconds(self) -> float:
@@ -161,7 +161,7 @@ class DurationRecord:
         return [f"{f}: {before[f]:.1f} s before, {now[f]:.1f} s now" for f in rows[:limit] if now[f] > before[f]]
 
     def budget_problems(self) -> list[str]:
-        """What is wrong with it: a line for each budget that is exceeded, and the files that grew most."""
+        """The problems of it: a line for each budget that is exceeded, and the files that grew most."""
         said = []
         for what, budget in BUDGETS.items():
             total = self.budgeted(what)
@@ -189,7 +189,7 @@ def mean_seconds(took: Mapping[str, RecordedDuration]) -> float:
 
 
 def group_name(name: str) -> str:
-    """What is not shared out any finer: tests of one file on one release, which have fixtures in common."""
+    """The smallest share: tests of one file on one release, which have fixtures in common."""
     file, _, test = name.removesuffix(ALL_SUFFIX).partition("::")
     release = next((one for one in SYSTEMS if one.startswith("debian-") and one in test), "")
     return f"{file} {release}"
@@ -202,7 +202,7 @@ def partition_tests(
 
     Args:
         items: Group and entry of each test; several tests may have one entry.
-        took: What was recorded; a test that was not counts as a usual one.
+        took: The recorded durations; an unrecorded test counts as a usual one.
         number: How many processes there are.
 
     Returns:

@@ -1,4 +1,5 @@
-"""`rigwright validate`: what an inventory says. Importing what reaches a host would take longer than all of it."""
+"""`rigwright validate`: the declaration of an inventory. Importing what reaches a host would take longer than all of
+it."""
 
 from __future__ import annotations
 

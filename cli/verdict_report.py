@@ -19,7 +19,7 @@ from cli.tables import print_paragraph, print_prose
 from rigwright.operate.capability_probes import ProbeFinding, is_passed
 from rigwright.problems import printable
 
-# what XML 1.0 has no way to write, in a text that a host may have given
+# characters that XML 1.0 cannot write, in a text that a host may have given
 INVALID_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -30,7 +30,7 @@ class JUnitCase:
     suite: str
     """The host."""
     group: str
-    """What of it."""
+    """The part of it."""
     name: str
     seconds: float
     failure: str = ""
@@ -95,7 +95,7 @@ class InstanceVerdict:
     ended: str = ""
     """Why incomplete; empty where all was."""
     refused: bool = False
-    """Whether nothing was asked, for somebody else is at it."""
+    """Whether the host was left unasked, because another process is at work there."""
     state: str = ""
     """Its state, as a sentence, where it is not ready; empty where it is."""
     foreign_tokens: int | None = None
@@ -172,10 +172,10 @@ def finish_report(
     Args:
         inventory: The inventory.
         hosts: Those that were asked, and those out of reach.
-        interrupted: Whether somebody had enough.
+        interrupted: Whether the operator ended it.
         as_json: Whether a report is printed as JSON.
         junit: The file for one in JUnit's XML.
-        words: What a host is called that passes, and one that does not.
+        words: The names of a host that passes, and of one that does not.
     """
     verdict = worst_verdict([host.verdict for host in hosts])
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -194,7 +194,7 @@ def finish_report(
 
 
 def _exit_status(hosts: list[HostVerdict], verdict: Conforms) -> int:
-    """The exit status: of who was refused and would have been reached it is that of a refusal."""
+    """The exit status: for a host that is refused and would be reported, it is that of a refusal."""
     refused = [one for host in hosts for one in host.instances if one.refused]
     lost = [host for host in hosts if not host.instances and host.verdict == "not reached"]
     lost += [host for host in hosts if any(one.ended and not one.refused for one in host.instances)]

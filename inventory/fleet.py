@@ -1,7 +1,7 @@
 """One box of each kind from one file: two RTX 2080 Ti, one and two RTX 3090, one, two and eight RTX 5090.
 
-What each line of a box is for stands in the inventory that has its kind alone (rig2080ti.py, rig3090.py, rig5090.py,
-rig5090solo.py, rig5090two.py), and so do other ways to serve by it. Here they are in one network: weights and the
+The inventory of one kind only (rig2080ti.py, rig3090.py, rig5090.py, rig5090solo.py, rig5090two.py) explains each line
+of a box, and has other ways to serve by it. Here they are in one network: weights and the
 packages of environments are fetched from outside by one box, which serves the others (docs/guides/fleet.md).
 Lock all of it with `rigwright lock fleet.py`; then one box first, `rigwright deploy fleet.py --limit rig3090-two`, and
 when that serves all of them. Those that have what is declared are left alone.
@@ -9,10 +9,10 @@ when that serves all of them. Those that have what is declared are left alone.
 
 from rigwright.inventory import hosts
 
-# Where the box that shares is found, and whoever may ask it: addresses of nobody's (RFC 5737), put yours here
+# The address of the sharing box, and the addresses that may ask it: reserved ones (RFC 5737), put yours here
 SHARES, NETWORK = "192.0.2.31", "192.0.2.0/24"
 
-# Of all, in the driver's words; what a card, or its box, has beside that is added there
+# Of all, in the driver's words; further facts of a card, or its box, are added there
 DRIVER = {"managed": True, "sysctl": {"vm.swappiness": 10}}
 RESIZABLE = {"module_options": {"NVreg_EnableResizableBar": 1}}
 

@@ -1,4 +1,4 @@
-"""One machine with NVIDIA cards, whatever they are: what `./rig test gpu` deploys and checks.
+"""One machine with any NVIDIA cards: `./rig test gpu` deploys and checks it.
 
 Which machine, and which cards it has, stands in metal.json beside this file; the test writes it.
 """

@@ -20,7 +20,7 @@ GATEWAY = {
 rigs = hosts(
     {
         "rig2080ti": {
-            "ssh_hostname": "192.0.2.20",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_hostname": "192.0.2.20",  # a reserved address (RFC 5737): put yours here
             # in the order of `lspci -d 10de:`; boards with their memory exchanged are lost under open kernel modules,
             # so this name brings the proprietary ones. Plain boards are "rtx-2080-ti".
             "cards": ["rtx-2080-ti-22g", "rtx-2080-ti-22g"],
@@ -29,7 +29,7 @@ rigs = hosts(
                 "nvlinks": [(0, 1)],  # the bridge on top of both: checks say so when it has come loose
                 "pcie_link_width": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
                 # No NVreg_EnableResizableBar: a 2080 Ti's firmware has no resizable BAR, the bus sees 256 MiB at once.
-                # No power_w: nobody has published what a limit costs these in tokens.
+                # No power_w: there are no published figures of the tokens that a limit costs.
                 "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out
             },
             # its own port is on the loopback interface; vllm/2080ti-two-mtp drafts three tokens ahead

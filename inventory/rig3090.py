@@ -8,7 +8,7 @@ lists what else these cards serve, and why (docs/guides/choosing-a-variant.md).
 
 from rigwright.inventory import hosts
 
-# What both have, in the driver's words
+# Of both, in the driver's words
 DRIVER = {
     "managed": True,  # deploys bring it; the first one needs `--reboot`, or "reboot": True here
     # of 350: less than one token in a hundred is lost, and below 200 speed collapses (measured with a 27B model,
@@ -19,7 +19,8 @@ DRIVER = {
     "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out
 }
 
-# The one plain address that clients of such boxes are set up for: no key, no TLS, whoever reaches the box. With keys
+# The one plain address that clients of such boxes are set up for: no key, no TLS, open to every host that reaches the
+# box. With keys
 # instead: leave "keys" out, and make them with `rigwright key make rig3090.py NAME`.
 GATEWAY = {
     "listeners": {"lan": {"address": "0.0.0.0", "port": 8020, "keys": False}},  # noqa: S104
@@ -31,7 +32,7 @@ GATEWAY = {
 rigs = hosts(
     {
         "rig3090": {
-            "ssh_hostname": "192.0.2.30",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_hostname": "192.0.2.30",  # a reserved address (RFC 5737): put yours here
             "cards": ["rtx-3090"],
             "driver": DRIVER,
             # 65536 tokens and MTP. If it runs out of memory: vllm/qwen3.6-27b-int4 (32768 tokens, no MTP), or

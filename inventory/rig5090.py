@@ -11,13 +11,13 @@ refused, and names them.
 
 from rigwright.inventory import hosts
 
-# What the box has in either way, in the driver's words
+# Of the box in either way, in the driver's words
 DRIVER = {
     # deploys bring it, with open kernel modules: no others drive these cards. The first deploy needs `--reboot`, or
     # "reboot": True here.
     "managed": True,
     # of 575, and the card takes no less than 400: eight of them are 3.6 kW and not 4.6, in a box that was seen to peak
-    # at 5.5. What it costs in tokens was not measured.
+    # at 5.5. Its cost in tokens is unmeasured.
     "power_w": 450,
     # a link that has come up with fewer is seldom noticed otherwise
     "pcie_link_width": (16,) * 8,
@@ -39,13 +39,13 @@ ALIASES = {"gpt-4o": "qwen3.6-27b"}
 rigs = hosts(
     {
         "rig5090": {
-            "ssh_hostname": "192.0.2.58",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_hostname": "192.0.2.58",  # a reserved address (RFC 5737): put yours here
             "ssh_user": "ops",  # may use sudo without a password; root needs no `_sudo`
             "_sudo": True,
             # in the order of `lspci -d 10de:`, which is node by node on most boards: 0 to 3 are near the first
             # processor, 4 to 7 near the second (/sys/bus/pci/devices/*/numa_node)
             "cards": ["rtx-5090"] * 8,
-            # Whoever computes on these is left alone: no instance gets one, and a reboot that would end what runs there
+            # Other computations on these cards go on: no instance gets one, and a reboot that would end such a process
             # names it first. Declared all the same, for numbers and the power supply; take the line out, or some of the
             # numbers, and they are the rig's again.
             "reserved_gpus": [4, 5, 6, 7],

@@ -9,7 +9,7 @@ from rigwright.inventory import hosts
 rigs = hosts(
     {
         "rig5090solo": {
-            "ssh_hostname": "192.0.2.50",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_hostname": "192.0.2.50",  # a reserved address (RFC 5737): put yours here
             "ssh_user": "ops",  # may use sudo without a password; root needs no `_sudo`
             "_sudo": True,
             "cards": ["rtx-5090"],  # in the order of `lspci -d 10de:`

@@ -8,10 +8,10 @@ rig5090two.py`.
 
 from rigwright.inventory import hosts
 
-# What all have, in the driver's words
+# Of all, in the driver's words
 DRIVER = {
     "managed": True,  # with open kernel modules: no others drive these cards
-    "power_w": 450,  # of 575, and the card takes no less than 400; what it costs in tokens was not measured
+    "power_w": 450,  # of 575, and the card takes no less than 400; its cost in tokens is unmeasured
     "pcie_link_width": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
     "module_options": {"NVreg_EnableResizableBar": 1},
     "sysctl": {"vm.swappiness": 10},
@@ -20,7 +20,7 @@ DRIVER = {
 rigs = hosts(
     {
         "rig5090two": {
-            "ssh_hostname": "192.0.2.52",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_hostname": "192.0.2.52",  # a reserved address (RFC 5737): put yours here
             "cards": ["rtx-5090", "rtx-5090"],
             "driver": DRIVER,
             "instances": {

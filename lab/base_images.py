@@ -14,7 +14,7 @@ from lab.machine_requirements import CACHE, UnsupportedMachine
 from rigwright.file_lock import file_lock
 from rigwright.host.supported_systems import CODENAMES
 
-# What a freshly installed server has that debootstrap's minbase lacks, and no more: roles must bring the rest.
+# The packages of a freshly installed server that debootstrap's minbase lacks, and no more: roles must bring the rest.
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "iproute2", "ca-certificates")
 
 

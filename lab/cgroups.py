@@ -1,4 +1,4 @@
-"""A cgroup for each thing a lab starts: what is in it is ours, also after a crash, and nothing else is."""
+"""A cgroup for each process that a lab starts: only its own processes are in it, also after a crash."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_processes(name: str) -> set[int]:
 
 
 def cpu_seconds(name: str) -> float:
-    """Seconds of processors that all have taken that were in the cgroup or below it; no number where nobody counts."""
+    """Seconds of processors that all processes in or below the cgroup have taken; nan if unknown."""
     for cgroup in _existing_cgroups(name):
         # of the second version alone, which counts without a controller
         with suppress(OSError):

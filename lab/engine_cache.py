@@ -1,4 +1,4 @@
-"""What one throwaway host has compiled, kept for the next one: a layer over the base image with nothing but engines.
+"""The build of one throwaway host, kept for the next one: a layer over the base image with nothing but engines.
 
 A layer's name has the digest of all that an engine is compiled from, so that no other one's is taken for it.
 """
@@ -16,7 +16,7 @@ from lab.machine_requirements import CACHE
 from rigwright.project_root import ROOT
 
 ENGINES = Path("opt/rigwright/engines")
-# What decides what is compiled and how, beside the base image. More than an engine's own digest knows: that one is of
+# The inputs of a build, in addition to the base image. More than an engine's own digest knows: that one is of
 # inputs, and a build script that was changed makes something else of the same ones.
 SOURCES = (
     "catalog/engines.toml",

@@ -1,7 +1,7 @@
 """This machine's own NVIDIA cards, lent to a throwaway host: device files, the driver's user space, the CUDA toolkit.
 
-What the host finds is what a driver installation leaves, at other paths: the driver's libraries are a folder of their
-own that the dynamic linker knows, as container runtimes arrange it too.
+The host finds the result of a driver installation, at other paths: the driver's libraries are a folder of their own
+that the dynamic linker knows, as container runtimes arrange it too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def has_card() -> bool:
 
 
 def missing_requirements() -> list[str]:
-    """What this machine lacks of a card that works and a toolkit, one line each."""
+    """The missing parts of a working card and a toolkit on this machine, one line each."""
     found = [] if has_card() else ["no NVIDIA card with a driver on this machine"]
     for program, package in (("nvidia-smi", "the driver's utilities"), ("ldconfig", "libc-bin")):
         if not shutil.which(program):
@@ -79,7 +79,7 @@ def boot_options(upper: Path) -> list[str]:
 
 
 def _driver_libraries() -> list[Path]:
-    """The driver's libraries: what stands beside libcuda and has the loaded module's version in its name, and links."""
+    """The driver's libraries: files next to libcuda with the loaded module's version in their names, and links."""
     version = MODULE_VERSION.read_text().strip()
     listed = re.search(
         r"^\s*libcuda\.so\.1 \([^)]*x86-64[^)]*\) => (\S+)$", run_program("ldconfig", "-p"), re.MULTILINE

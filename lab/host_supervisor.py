@@ -1,4 +1,4 @@
-"""The process that boots one throwaway host again and again until it is told to stop.
+"""The process that boots one throwaway host again and again until it gets a stop.
 
 `python -m lab.host_supervisor HOST_FOLDER` reads host.json there, moves into a cgroup of its own and runs
 systemd-nspawn. With --keep-unit, nspawn answers a reboot inside by exiting with 133 and expects to be run again.
@@ -54,7 +54,7 @@ def main() -> None:
     host = json.loads((folder / "host.json").read_text())
     # --keep-unit puts the payload below the caller's cgroup: two hosts in one would share every unit's cgroup inside
     cgroups.join_cgroup(host["namespace"])
-    # cgroup v2 alone inside, whatever this machine has: what a current distribution boots with
+    # only cgroup v2 inside, on any machine: a current distribution boots with it
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     status = REBOOT
     while status == REBOOT:

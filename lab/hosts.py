@@ -26,8 +26,8 @@ OWN_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What to boot: a release, folders laid over its base image (topmost first) and stand-in cards by PCI id, or this
-    machine's own.
+    """The host to boot: a release, folders laid over its base image (topmost first) and stand-in cards by PCI id, or
+    this machine's own.
     """
 
     name: str
@@ -75,7 +75,7 @@ class LabHost:
 
     @property
     def known_hosts(self) -> Path:
-        """The host's own key as OpenSSH's clients know hosts: the lab made it, so nobody has to be believed."""
+        """The host's own key as OpenSSH's clients know hosts: the lab made it, so it needs no trust."""
         return self.folder / "known_hosts"
 
     def ssh_command(self, *command: str, user: str = "root", patience: int = PATIENCE) -> list[str]:
@@ -83,7 +83,7 @@ class LabHost:
 
         Args:
             command: The command; none for a shell.
-            user: Whose.
+            user: The login user.
             patience: Seconds that a connection may take.
         """
         options = (
@@ -200,7 +200,8 @@ class LabHost:
                 stderr=log,
                 start_new_session=True,
             )
-        # from here on a cgroup without a process means that the boot has ended, to whoever waits for the host
+        # from here on a cgroup without a process means that the boot has ended, for every process that waits for the
+        # host
         while not cgroups.list_processes(self.namespace):
             if (status := supervisor.poll()) is not None:
                 raise RuntimeError(f"{self.name} has ended with exit status {status}: {self.read_console_tail()}")

@@ -1,4 +1,4 @@
-"""What the lab needs of the machine it runs on, and how it gets it."""
+"""The lab's needs of the machine it runs on, and how it gets them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UnsupportedMachine(Exception):
 
 
 def missing_requirements() -> list[str]:
-    """What this machine lacks of a lab that is not installed from here, one line each: root, Linux, cgroups,
+    """The missing parts on this machine of a lab that is not installed from here, one line each: root, Linux, cgroups,
     namespaces, overlayfs, Python packages.
     """
     if sys.platform != "linux":

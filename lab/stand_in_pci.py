@@ -1,4 +1,4 @@
-"""Stand-in cards: what a host booted with cards finds in /sys/bus/pci/devices.
+"""Stand-in cards: the contents of /sys/bus/pci/devices on a host booted with cards.
 
 Only what tells a card's model is there (vendor, device, class); nothing can be computed on one.
 """

@@ -141,7 +141,7 @@ class ThrowawayLab:
 
     def _create_lab(self) -> None:
         subnet = network.free_subnet()
-        shutil.rmtree(self.folder, ignore_errors=True)  # what an interrupt has left
+        shutil.rmtree(self.folder, ignore_errors=True)  # remains of an interrupt
         self.folder.mkdir(parents=True)
         record = {"subnet": str(subnet), "name": self.name, "checkout": str(self.checkout)}
         (self.folder / "lab.json").write_text(json.dumps(record))

@@ -40,7 +40,7 @@ class LlamaSize:
 
 
 TINY = LlamaSize(layers=2, width=128, heads=4, kv_heads=2, feed_forward=256, context=4096)
-# 363 million weights, 726 MB: what a token costs is the engine's work, not its overhead, and any card holds it
+# 363 million weights, 726 MB: the cost of a token is the engine's work, not its overhead, and any card holds it
 HEAVY = LlamaSize(layers=24, width=1024, heads=16, kv_heads=4, feed_forward=4096, context=32768)
 
 ANSWER = "The rig is alive"

@@ -1,1 +1,1 @@
-"""The domain: what a rig is and what it needs."""
+"""The domain: the target state of a rig and its needs."""

@@ -11,7 +11,7 @@ from rigwright.host import script_output
 from rigwright.host.script_output import one_of, text, word
 from rigwright.model.deb_package_groups import PackageGroup, upstream_version
 
-# a paragraph that is switched off is none (sources.list(5))
+# a paragraph that is switched off does not count (sources.list(5))
 OFF = re.compile(r"^enabled:[ \t]*(?:no|false|without|off|disable|0)[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _URIS = re.compile(r"^uris:[ \t]*((?:.*)(?:\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE)
 _LINE = re.compile(r"\s*deb(?:-src)?\s+(?:\[[^\]]*\]\s*)?(\S+)")
@@ -66,7 +66,7 @@ class AptSimulation:
     """(name, version that is there or nothing, new version)."""
     removed: tuple[str, ...]
     complaints: tuple[str, ...]
-    """What apt says in place of a transaction."""
+    """The messages that apt prints in place of a transaction."""
     offered: tuple[tuple[str, str], ...] = ()
     """(name, version) of what archives have, where apt has complained."""
 
@@ -77,7 +77,7 @@ SCHEMA: script_output.Schema = {
     "said": (text,),
     "offered": (word, word),
 }
-"""What a looking job tells (templates/debs/look.sh.j2, templates/nvidia_driver/look.sh.j2)."""
+"""The output of a looking job (templates/debs/look.sh.j2, templates/nvidia_driver/look.sh.j2)."""
 
 
 def read_simulation(output: Iterable[str], made: type[S]) -> tuple[str, S]:
@@ -85,7 +85,7 @@ def read_simulation(output: Iterable[str], made: type[S]) -> tuple[str, S]:
 
     Args:
         output: Its lines.
-        made: What a transaction is to be.
+        made: The transaction's target.
 
     Returns:
         Where the packages would come from: `archive`, `kernel` for that with a kernel's metapackage, or `kept` for kept
@@ -102,8 +102,8 @@ def parse_simulation(lines: Iterable[str], made: type[S], offered: Iterable[tupl
     """Read what `apt-get --simulate` printed, standard error too.
 
     Args:
-        lines: What it printed.
-        made: What a transaction is to be.
+        lines: Its output.
+        made: The transaction's target.
         offered: (name, version) of what archives have.
 
     Returns:
@@ -132,7 +132,7 @@ def find_transaction_problems(seen: AptSimulation, one: PackageGroup, removed: C
     """Why a transaction must not happen, each with what to do; nothing where it may.
 
     Args:
-        seen: What apt would do.
+        seen: apt's plan.
         one: The packages that are to come.
         removed: Those that may go.
     """

@@ -40,7 +40,7 @@ INDEX = "index"
 
 @dataclass(frozen=True)
 class JobNetwork:
-    """What a job on the host is told (templates/jobs/network.sh.j2)."""
+    """The network settings of a job on the host (templates/jobs/network.sh.j2)."""
 
     authority: str
     """The file with the rig's own authorities; empty without any."""
@@ -60,7 +60,7 @@ def job_network(roots: Roots, network: DownloadNetwork) -> JobNetwork:
     return JobNetwork(
         authority_path(roots) if network.ca_certificates else "",
         network.proxy or "",
-        # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
+        # peers are in the boxes' own network: a proxy would not reach them, or would be the client that asks there
         ",".join(
             ("localhost", "127.0.0.1", *network.no_proxy, *(str(urlsplit(peer).hostname) for peer in network.peers))
         ),
@@ -111,7 +111,7 @@ def hub_client_tools(roots: Roots, hub_client: tuple[Artefact, ...], facts: Host
 
 
 def installer_tools(roots: Roots, installers: tuple[Artefact, ...], facts: HostFacts) -> ToolEnvironment:
-    """What puts environments together on a host."""
+    """The programs that put environments together on a host."""
     return _tool_environment(roots, facts, INSTALLERS, installers)
 
 
@@ -228,12 +228,12 @@ DOWNLOADS = Feature("downloads", _validate_downloads, _resolve_downloads)
 BUNDLE = Feature("bundle", resolve=_resolve_bundle)
 
 
-# What the credential with the token is called; systemd puts it where only the job reads it.
+# The name of the credential with the token; systemd puts it where only the job reads it.
 CREDENTIAL = "hub-token"
 
 
 def credential_name(registry: str) -> str:
-    """What the credential with a registry's login is called."""
+    """The name of the credential with a registry's login."""
     return f"login-{registry}"
 
 
@@ -251,7 +251,7 @@ def fetch_credentials(
 def artefact_sources(network: DownloadNetwork, artefact: Artefact) -> list[dict[str, object]]:
     """Where a file is had: from boxes that share theirs, then as its lock says.
 
-    An index or a channel without an address is the host's own default: what the pip, or the py-rattler, of an
+    An index or a channel without an address is the host's own default: the one that the pip, or the py-rattler, of an
     environment on it would ask.
     """
     found: list[dict[str, object]] = [{"kind": "peer", "base": base.rstrip("/")} for base in network.peers]
@@ -279,8 +279,8 @@ def artefact_sources(network: DownloadNetwork, artefact: Artefact) -> list[dict[
 
 
 def _trust(network: DownloadNetwork, base: str) -> dict[str, object]:
-    """What a hub is trusted with: the token that is for it, and, if it is the hub itself, with naming the addresses of
-    Xet, which the client goes to without a look of ours.
+    """The trust in a hub: the token that is for it, and, if it is the hub itself, the right to name the addresses of
+    Xet, which the client uses without a check by Rigwright.
     """
     place = origin_of(base) if base else HUB_ORIGIN
     return {"token": place == network.hub_token_origin, "xet": place == HUB_ORIGIN}
@@ -304,7 +304,7 @@ def render_fetch_spec(
         accounts: System users of the services.
         network: Where and how the host downloads.
         fs_verity: Whether the kernel verifies weights.
-        artefacts: What is to be there.
+        artefacts: The target artefacts.
         client: A Python that has the hub's own client; empty where none is needed.
         sent: The folder with what the operator's machine has sent; then there is no other source.
         python: A Python that has pip and py-rattler, which know the host's own package index and channels.

@@ -1,7 +1,7 @@
 """Locks between processes of the operator's machine: files that their owner alone can open.
 
-Any user who can open a file or a folder can lock it, even one opened for reading (flock(2)). A lock on what others may
-read can therefore be held by any of them without end.
+Any user with the right to open a file or a folder can lock it, even one opened for reading (flock(2)). A lock on what
+others may read can therefore be held by any of them without end.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from rigwright.problems import describe_unknown
 
 
 def find_name_clashes(hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> list[str]:
-    """What is wrong with groups that have the name of a host: a limit to that host reached all of the group.
+    """The problems of groups that have the name of a host: a limit to that host reached all of the group.
 
     Args:
         hosts: All there are.

@@ -135,7 +135,7 @@ def connection_data(file: str, name: str, connection: dict[str, object]) -> dict
 
 
 def _transport(sock: object, **options: object) -> object:
-    """What pyinfra connects with, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
+    """pyinfra's transport, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
     return import_module("roles.ssh_transport").pinned_transport(sock, **options)
 
 
@@ -202,7 +202,7 @@ def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:
     ]
     for name, data in group:
         told: Any = data["rig"]
-        # one that is refused, and only looked at, is told of none
+        # one that is refused, and only looked at, gets none
         if (rig := rigs.get(name)) and rig.monitoring and rig.monitoring.server:
             told["watched"] = watched
 
@@ -233,7 +233,7 @@ def _extract_shared_problems(
 def _refuse_names(
     file: str, name: object, connection: Mapping[str, object], declared: Mapping[str, object]
 ) -> list[Problem]:
-    """Refuse names that are none of a rig, or of somebody else."""
+    """Refuse names that no rig has, or that belong to another program."""
     found = []
     try:
         _NAME.validate_python(name)
@@ -297,7 +297,7 @@ def _resolve(inventory: str, name: str, entry: Any, watched: Any) -> Rig:
     try:
         rig = resolve_rig(inventory, name, entry, catalog, lock, own, making=purpose, watched=targets)
     except Invalid as error:
-        # what is not locked hides mistakes that need no lock
+        # an unlocked input hides mistakes that need no lock
         unlocked = not making and is_unlocked(error.problems)
         others = find_unlocked_problems(file, name, entry, catalog, own) if unlocked else []
         raise Invalid([*flag_problems, *error.problems, *others]) from None
@@ -345,9 +345,9 @@ def load_for(what: LoadPurpose) -> Iterator[None]:
     """Load rigs, while the block runs, of which something is only being made.
 
     Args:
-        what: `lock`: as if every input of their catalogue were locked. What such a rig says of its mirrors and names is
-            right; hashes and sizes are nobody's. `bundle`: without their bundle, and whether they reach anything.
-            `audit`: as `lock`, but inputs that are locked keep their rows.
+        what: `lock`: as if every input of their catalogue were locked. Mirrors and names of such a rig are right; its
+            hashes and sizes are placeholders. `bundle`: without their bundle, and whether they reach anything. `audit`:
+            as `lock`, but inputs that are locked keep their rows.
     """
     token = _MAKING.set(what)
     try:
@@ -358,9 +358,9 @@ def load_for(what: LoadPurpose) -> Iterator[None]:
 
 @contextmanager
 def tolerate_problems() -> Iterator[list[Problem]]:
-    """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: who only looks reaches their
-    hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is wrong
-    with connections, and with the table of rigs itself, is refused as ever.
+    """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: verbs that only read reach
+    their hosts all the same. Their problems are in the list that is yielded, and `load` reports them again. Problems of
+    connections, and of the table of rigs itself, are refused as ever.
     """
     found: list[Problem] = []
     token = _TOLERATED.set(found)
@@ -371,7 +371,7 @@ def tolerate_problems() -> Iterator[list[Problem]]:
 
 
 def _collect_refusals(error: Invalid) -> list[Problem]:
-    """What of a rig's mistakes refuses it."""
+    """The mistakes of a rig that refuse it."""
     tolerated = _TOLERATED.get()
     if tolerated is None:
         return error.problems
@@ -384,7 +384,7 @@ def _load_lock(folders: list[Path], catalog: Catalog) -> Lock:
         return Lock.load(folders)
     lock = Lock({})
     for folder in folders:
-        with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
+        with suppress(Invalid):  # an unreadable lock is made anew, or `rigwright lock` complains itself
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
     made = provisional_lock(catalog.inputs)

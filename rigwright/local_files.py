@@ -19,7 +19,7 @@ class SecretUnavailable(ValueError):
 
 
 def read_content(path: str | Path, most: int) -> bytes:
-    """What a file holds.
+    """The contents of a file.
 
     Args:
         path: The file; a link to one will do.
@@ -43,7 +43,7 @@ def refuse_special_file(path: str | Path) -> None:
     """Refuse what is no file: a pipe would be waited for, and a device read, without end.
 
     Raises:
-        ValueError: it is none; the text says so, with the nearest name where there is nothing.
+        ValueError: it is no file; the text names it, with the nearest name where there is nothing.
     """
     place = Path(path)
     try:
@@ -86,7 +86,7 @@ def describe_exposure(path: str | Path) -> str:
 
 
 def write_atomically(place: Path, text: str, *, makes_folder: bool = False, private: bool = False) -> None:
-    """Write a file beside its place, under a name that nobody can know, and put it there: whole, or not at all.
+    """Write a file next to its place, under an unpredictable name, and put it there: whole, or not at all.
 
     A link of that name is replaced, and what it points at stays as it is. A file keeps its mode and owner.
 
@@ -97,7 +97,7 @@ def write_atomically(place: Path, text: str, *, makes_folder: bool = False, priv
         private: Whether its owner alone may read it, whatever mode a file there has.
 
     Raises:
-        OSError: it cannot be written; what was there is as it was.
+        OSError: it cannot be written; the earlier file is as it was.
     """
     require_own_place(place)
     if makes_folder:

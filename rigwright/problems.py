@@ -95,7 +95,7 @@ class CausedError(ValueError):
     def __init__(self, rule: str, cause: str) -> None:
         super().__init__(rule)
         self.cause = cause
-        """What is wrong with this value; empty where the rule says it."""
+        """The problem of this value; empty where the rule tells it."""
 
 
 def format_count(number: int, noun: str) -> str:

@@ -18,7 +18,7 @@ WITHHELD = "withheld"
 VERSION = re.compile(
     r"v?[0-9]{1,5}(?:\.[0-9]{1,5}){0,2}(?:(?:rc|[.](?:post|dev))[0-9]{1,5})?(?:\+(?:cpu|cu[0-9]{2,3}))?"
 )
-# Of what /etc/os-release calls itself, and of the kernel's release, what everybody has who installed the same.
+# The parts of /etc/os-release and of the kernel's release that every host with the same installation has.
 SYSTEM = re.compile(r"(?:Debian GNU/Linux|Ubuntu) [0-9]{1,2}(?:\.[0-9]{1,2}){0,2}(?= |\Z)")
 KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}(?:-[0-9]{1,3})?(?=[+.-]|\Z)")
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -32,7 +32,7 @@ def safe_version(text: str) -> str:
 
 
 def safe_prefix(pattern: re.Pattern[str], text: str) -> str:
-    """What a text begins with, as far as it is allowed."""
+    """The beginning of a text, as far as it is allowed."""
     found = pattern.match(text)
     return found[0] if found else WITHHELD
 
@@ -55,7 +55,7 @@ class ReportedSymptom:
 
 @dataclass(frozen=True)
 class ReportedCause:
-    """What `rigwright doctor` finds."""
+    """A cause that `rigwright doctor` finds."""
 
     id: str
     """Of the symptom."""
@@ -125,7 +125,7 @@ class ReportedBox:
 
 @dataclass(frozen=True)
 class ShippedNames:
-    """What we ship, and may be named."""
+    """The shipped names, which may be reported."""
 
     variants: Collection[str]
     engines: Collection[str]

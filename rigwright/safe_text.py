@@ -1,4 +1,4 @@
-"""Words of others, as they may be shown. It stands on nothing: what only helps or complains loads nothing more."""
+"""Words of others, as they may be shown. It has no dependencies: help and complaints load nothing more."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Baselines of speed: accepted measurements, their history and comparisons with them.
 
-There it outlives the box: a rebuilt one is compared with what it was. Whoever keeps the folder keeps the book, too.
+There it outlives the box: a rebuilt one is compared with what it was. Moving the folder moves the book, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Moment = Annotated[
 
 
 class Fingerprint(FrozenModel):
-    """What has to be the same for two runs to be of the same box."""
+    """The facts that have to be the same for two runs to be of the same box."""
 
     driver: Annotated[str, matching(r"[0-9.]{0,32}", "a version of numbers and dots, or nothing")]
     """NVIDIA's; empty without cards."""
@@ -55,7 +55,7 @@ class Fingerprint(FrozenModel):
             cards: Its cards as they answer, in its order.
 
         Raises:
-            ValueError: a card says something that is none of its words.
+            ValueError: a card reports an unknown word.
         """
         return cls(
             driver=cards[0].driver if cards else "",
@@ -68,7 +68,7 @@ class Fingerprint(FrozenModel):
         )
 
     def describe_changes(self, before: Fingerprint) -> Iterator[str]:
-        """What is another than before, in words."""
+        """The differences from before, in words."""
         words = {"driver": "driver", "lock": "lock", "variant": "variant", "settings": "the variant's settings"}
         words |= {"cards": "cards", "power_w": "power limit (W)", "lanes": "lanes"}
         for name, word in words.items():
@@ -111,7 +111,7 @@ class BaselineRun(FrozenModel):
     date: Moment
     """When it began."""
     boot: Digits
-    """Of the start of the engine's process: what differs from start to start is the same in all runs of one."""
+    """Of the start of the engine's process: differences between starts are the same in all runs of one."""
     fingerprint: Fingerprint
     rates: dict[Annotated[str, matching(r"[a-z0-9 /]{1,40}", "small letters, digits and /")], Series]
     """Name -> tokens a second: more is better."""
@@ -161,7 +161,7 @@ class InstanceHistory(FrozenModel):
         return next((run for run in reversed(self.runs) if run.is_comparable), None)
 
     def find_accepted(self, run: BaselineRun) -> AcceptedRuns | None:
-        """What a run is compared with: what was accepted under its fingerprint, or else under the one before."""
+        """The reference of a run: the values that were accepted under its fingerprint, or else under the one before."""
         same = [one for one in self.accepted if one.fingerprint == run.fingerprint]
         return next(reversed(same or self.accepted), None)
 
@@ -208,7 +208,7 @@ def load_history(file: Path) -> BaselineHistory:
     """The book in a file; an empty one where there is none.
 
     Raises:
-        UnreadableHistory: it is none.
+        UnreadableHistory: it is invalid.
     """
     try:
         if not file.exists():
@@ -232,7 +232,7 @@ def save_history(file: Path, book: BaselineHistory) -> None:
 
 
 def find_reference(page: InstanceHistory, run: BaselineRun) -> tuple[AcceptedRuns | None, Sequence[str]]:
-    """What a run is compared with, and what of the box is another than then."""
+    """The reference of a run, and the box's differences from then."""
     before = page.find_accepted(run)
     return before, list(run.fingerprint.describe_changes(before.fingerprint)) if before else []
 
@@ -252,7 +252,7 @@ RateVerdict = Literal["same", "slower", "faster", "unjudged"]
 
 @dataclass(frozen=True)
 class AcceptedLevel:
-    """What was accepted of one rate."""
+    """The accepted values of one rate."""
 
     mean: float
     """Tokens a second, of all starts alike."""
@@ -262,7 +262,7 @@ class AcceptedLevel:
 
 
 def compute_level(runs: Sequence[BaselineRun], name: str) -> AcceptedLevel | None:
-    """What accepted runs come to; None where none of them has this rate."""
+    """The values of accepted runs; None where none of them has this rate."""
     boots: dict[str, list[float]] = {}
     for run in runs:
         if name in run.rates:

@@ -1,4 +1,4 @@
-"""What templates compile to, kept as Python keeps what modules compile to: in __pycache__, and made anew when stale."""
+"""Compiled templates, kept as Python keeps compiled modules: in __pycache__, and made anew when stale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jinja2.bccache import Bucket, BytecodeCache
 
 
 class TemplateCache(BytecodeCache):
-    """Compiled templates in files, each with its source's digest in it; what else it is made of is in its name."""
+    """Compiled templates in files, each with its source's digest in it; its other inputs are in its name."""
 
     def __init__(self, folder: Path, *made_of: Path) -> None:
         """Name the folder, and the files that the environment comes from: it computes constants when it compiles."""

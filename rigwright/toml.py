@@ -24,8 +24,8 @@ M = TypeVar("M", bound=BaseModel)
 LARGEST = 64 << 20
 """Bytes of a file; the largest lock that is shipped has 0.13 MB, and each model's config.json in one may have 4 MiB."""
 
-# What TOML and JSON write alike; whatever is more than that is left to TOML's own reader, which takes ten times as long
-# for a lock of some hundred rows.
+# The subset that TOML and JSON write alike; the rest is left to TOML's own reader, which takes ten times as long for a
+# lock of some hundred rows.
 _STRING = r'"[^"\\\x00-\x1f\x7f]*(?:\\["\\bfnrt][^"\\\x00-\x1f\x7f]*)*"'
 _LINE = rf"[a-z0-9_]+ = (?:{_STRING}|0|[1-9][0-9]{{0,17}}|true|false|\[(?:{_STRING}(?:, {_STRING})*)?\])\n"
 _PLAIN = re.compile(rf"(?:#[^\x00-\x08\x0a-\x1f\x7f]*\n)?(?:{_LINE})*(?:\n\[\[artefact\]\]\n(?:{_LINE})+)+")
@@ -98,7 +98,7 @@ def _parse_cached(text: str, model: type[BaseModel]) -> BaseModel:
 
 
 def parse_lock_text(text: str) -> dict[str, Any] | None:
-    """What a text says that has nothing but tables called `artefact`, as locks are written; None for any other."""
+    """The tables of a text that has only tables called `artefact`, as locks are written; None for any other."""
     if not _PLAIN.fullmatch(text):
         return None
     parts = _PARTS.findall(text)

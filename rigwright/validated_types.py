@@ -55,7 +55,8 @@ def matching(pattern: str, description: str, correct: Callable[[str], str] | Non
     return AfterValidator(check)
 
 
-# Host and unit names: what systemd, DNS and ssh all take without quoting, never starting with an option's dash.
+# Host and unit names: the characters that systemd, DNS and ssh all take without quoting, never starting with an
+# option's dash.
 Name = Annotated[
     str,
     matching(
@@ -135,7 +136,7 @@ FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z).{1,4096}
 
 
 def _json(value: object, *kinds: type) -> Any:
-    """What JSON makes of a value of these kinds; None of another one, and of what TOML has and JSON has not."""
+    """A value of these kinds in JSON; None for another one, and for values that only TOML has."""
     text = ""
     if isinstance(value, kinds) and not isinstance(value, bool):
         with suppress(TypeError, ValueError, RecursionError):
@@ -161,7 +162,7 @@ def _flag_value(value: object) -> str | bool:
 
 
 def _refuse_broken_json(value: object) -> None:
-    """Refuse a text that begins as a JSON object and is none."""
+    """Refuse a text that begins as a JSON object and is invalid."""
     if isinstance(value, str) and re.match(r"\s*\{(?![{%#])", value):  # Jinja begins so
         try:
             json.loads(value)
@@ -309,7 +310,7 @@ def _lanes(value: int) -> int:
 
 
 Lanes = Annotated[int, Field(ge=1, le=16, strict=True), AfterValidator(_lanes)]
-# What NVIDIA calls its two kernel modules, and whose archive a driver is from.
+# The names of NVIDIA's two kernel modules, and the archives of a driver.
 Flavour = Literal["open", "proprietary"]
 Archive = Literal["distribution", "nvidia"]
 Fingerprint = Annotated[str, matching(r"[0-9A-F]{40}", "an OpenPGP fingerprint: 40 uppercase hexadecimal digits")]

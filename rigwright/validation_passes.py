@@ -38,7 +38,7 @@ def find_all_errors(model: type[BaseModel], data: object) -> list[ErrorDetails]:
                 and not any(place[: len(one)] == one for one in removed)
             ):
                 found += _without_consequences(detail, {str(one[-1]) for one in removed if one[:-1] == place})
-            # what a required key stands in goes with it
+            # the table of a required key goes with it
             gone = place[:-1] if is_missing and number else place
             data = _without(data, gone)
             removed.add(gone)

@@ -33,7 +33,7 @@ from roles.operations.facts import ChannelFact
 from roles.operations.files import TextFile, make_directories, write_text_files
 from roles.operations.jobs import JobDoneFact, ensure_job, sent_files_folder
 
-# What runs on hosts; it imports nothing but itself and the standard library.
+# The programs for hosts; they import only each other and the standard library.
 PROGRAMS = Path(__file__).with_name("weights") / "host"
 
 
@@ -90,7 +90,7 @@ def ensure_fetched(
     Args:
         rig: The rig.
         artefacts: Weights, wheels or conda packages.
-        title: What the job does, in the operator's words.
+        title: The job's work, in the operator's words.
         unless: Shell condition under which they are not needed.
         client: The folder of the hub's own client on the host; empty where none is needed.
         python: A Python on the host that has pip and py-rattler, for what has no mirror.
@@ -111,11 +111,11 @@ def ensure_fetched(
 
 
 def render_wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: str) -> dict[str, object]:
-    """What templates/jobs/wheels.sh.j2 is rendered with, in a job that installs wheels.
+    """The values of templates/jobs/wheels.sh.j2 in a job that installs wheels.
 
     Args:
         rig: The rig; the programs are on its host.
-        wheels: What pip installs.
+        wheels: The wheels that pip installs.
         unit: The job's.
         tools: The folder of an environment on the host that has pip.
     """
@@ -141,7 +141,7 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
     Args:
         rig: The rig.
         artefacts: Wheels or conda packages.
-        title: What the job does, in the operator's words.
+        title: The job's work, in the operator's words.
         unlocked: Paths of those that no lock has any more.
     """
     paths = [f"{rig.roots.models}/{path}" for path in (*(one.package_path for one in artefacts), *unlocked)]
@@ -151,14 +151,14 @@ def drop_artefacts(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked
         name=title,
         unit=f"rw-job-drop-{hashlib.sha256(made.encode()).hexdigest()[:12]}",
         script=render("weights/drop.sh.j2", programs=weights_program_folder(rig.roots), package=PACKAGE, spec=made),
-        # what somebody else has placed there stays
+        # foreign files there stay
         test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.roots.ledger)} 2>/dev/null",
         folder=rig.roots.jobs,
     )
 
 
 def _unverified_artefacts(rig: Rig, artefacts: Sequence[Artefact]) -> list[Artefact]:
-    """What a bundle has to send: a job that was ended may have verified some of many files before."""
+    """The files that a bundle has to send: a job that was ended may have verified some of many files before."""
     if len(artefacts) == 1:
         return list(artefacts)
     names = [recorded_file(rig.roots, artefact).record for artefact in artefacts]
@@ -171,7 +171,7 @@ def render_fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "
 
     Args:
         rig: The rig.
-        artefacts: What it brings.
+        artefacts: The artefacts that it brings.
         client: As `brought` is given it.
         python: As `brought` is given it.
     """

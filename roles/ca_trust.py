@@ -1,4 +1,4 @@
-"""Role network: what the host trusts for fetching, beside the system's authorities."""
+"""Role network: the host's trust for fetching, in addition to the system's authorities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roles.rig_lookup import DeployContext, role
 
 @role("Network")
 def network(context: DeployContext) -> None:
-    """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
+    """Write the rig's own authorities, or take them away. Its users are jobs, not the system."""
     rig = context.rig
     path = authority_path(rig.roots)
     if rig.network.ca_certificates:

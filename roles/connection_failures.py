@@ -1,4 +1,4 @@
-"""Why a host was not connected to, in one line; what the libraries log of it, tracebacks among it, is not said."""
+"""Why a host was not connected to, in one line, without the libraries' own logs and tracebacks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NOTHING = logging.CRITICAL + 1
 LONGEST = 400  # characters; a host may say anything, even before a login
 NUMBER = re.compile(r"\[Errno (?:None|-?\d+)\] ")
 BRACKETED = re.compile(r"[A-Za-z ]+ \((.*)\)", re.DOTALL)
-"""How pyinfra puts what kind of error something is before what was said."""
+"""pyinfra's prefix with the kind of an error before its text."""
 NO_LOGIN_METHOD = "No authentication methods available"
-"""What paramiko says where it has no key to try."""
+"""paramiko's message where it has no key to try."""
 UNSPOKEN = "no existing session"
-"""What paramiko says where a handshake took too long."""
+"""paramiko's message where a handshake took too long."""
 
 
 class ConnectFailureRecorder(BaseStateCallback):
@@ -44,7 +44,7 @@ def silence_paramiko_log() -> None:
 
 @contextmanager
 def silence_pyinfra_log() -> Iterator[None]:
-    """Have pyinfra log nothing of how it connects: whoever does says why there is no connection."""
+    """Have pyinfra log nothing of how it connects: the caller reports why there is no connection."""
     silence_paramiko_log()
     logger = logging.getLogger("pyinfra")
     before = logger.level
@@ -56,7 +56,7 @@ def silence_pyinfra_log() -> Iterator[None]:
 
 
 def describe_unreachable_host(reason: str) -> str:
-    """What is said of a host that is out of reach."""
+    """The message about a host that is out of reach."""
     return f"cannot be reached: {reason}" if reason else "cannot be reached"
 
 

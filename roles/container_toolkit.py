@@ -1,4 +1,4 @@
-"""Role container_toolkit: what runs containers, from locked packages, and the specs by which they find the cards."""
+"""Role container_toolkit: container runtimes from locked packages, and the specs by which they find the cards."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from roles.rig_lookup import DeployContext, role
 
 DOCKER = daemon_json.PATH.rpartition("/")[0]
 PROOF = "dockerd --validate --config-file"
-SHARED = 0o755  # what of a file's mode is kept: nobody but root writes Docker's options
+SHARED = 0o755  # the kept bits of a file's mode: only root writes Docker's options
 
 
 @dataclass(frozen=True)
 class ContainerChoice:
-    """What a rig's containers come to on a host; nothing where it declares none."""
+    """The target state of a rig's containers on a host; None where it declares none."""
 
     facts: ContainerFacts | None = None
     plan: ContainerPlan | ContainerRefusal | None = None
 
 
 def choose_containers(rig: Rig) -> ContainerChoice:
-    """What its containers come to on the host of the running deploy."""
+    """The target state of its containers on the host of the running deploy."""
     facts = read_container_facts(rig) if rig.containers else None
     return (
         ContainerChoice(
@@ -73,7 +73,7 @@ def choose_containers(rig: Rig) -> ContainerChoice:
 
 
 def packages_for_containers(chosen: ContainerChoice) -> tuple[ContainerFacts, ContainerPlan] | None:
-    """What is brought; None where nothing is."""
+    """The packages that are brought; None where nothing is."""
     return (chosen.facts, chosen.plan) if chosen.facts and isinstance(chosen.plan, ContainerPlan) else None
 
 

@@ -1,4 +1,4 @@
-"""Role cuda_toolkit: what engines for cards are compiled with, from hashed wheels."""
+"""Role cuda_toolkit: the compilers of engines for cards, from hashed wheels."""
 
 from __future__ import annotations
 

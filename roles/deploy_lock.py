@@ -98,7 +98,7 @@ def _read_refusal(channel: Channel) -> str:
 
 
 def _describe_denial(complaint: str) -> str:
-    """What a host that gives no deploy lock to anybody has said."""
+    """The message of a host that gives no deploy lock."""
     if words := root_shell.describe_sudo_denial(complaint.encode()):
         return f"{root_shell.ROOT_DENIAL} ({words})"
     words = free_text(complaint.strip()) or "no answer"
@@ -124,12 +124,12 @@ def release_deploy_locks() -> None:
 def acquire_deploy_lock(doing: str, removing: bool = False, marks: str = "") -> bool:
     """Take the deploy lock of the running deploy's host; False after failing this host, and only this one.
 
-    No operation: a plan made while somebody changes the host would be wrong too.
+    No operation: a plan made while another process changes the host would be wrong too.
 
     Args:
-        doing: What is being done, for others who want it.
+        doing: The work, for others that want the lock.
         removing: Whether all of ours is taken off the host.
-        marks: Where it is said, for who watches, that the host is being changed; empty for nowhere.
+        marks: The file that tells observers that the host is being changed; empty for none.
     """
     # the host itself: a greenlet of our own does not know which one is meant by `host`
     mine = DeployLock(ctx_host.get(), doing, removing, marks)

@@ -1,4 +1,4 @@
-"""Role engines: what serves, installed by its kind's script in a folder of its own."""
+"""Role engines: each engine, installed by its kind's script in a folder of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roles.rig_lookup import DeployContext, role
 SUPERVISOR = Path(__file__).with_name("operations") / "job_step_limits.py"
 """The program that ends a step at limits that systemd does not know."""
 
-# What puts environments together on hosts, and judges them: sent there as texts.
+# The programs that put environments together on hosts, and judge them: sent there as texts.
 PROGRAMS = Path(__file__).with_name("envs") / "host"
 
 
@@ -77,7 +77,7 @@ def render_install_script(
 
     Args:
         rig: The rig.
-        made: What is installed.
+        made: The installation.
         tools: The host's Python tools, or what puts environments together.
         unit: The job's.
         done_with: Packages that are removed once it is whole.

@@ -90,12 +90,12 @@ def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> b
     """Connect to a box and survey it.
 
     Args:
-        name: What to call it in messages of pyinfra's.
+        name: Its name in messages of pyinfra's.
         connection: The inventory's `ssh_` keys.
         sudo: Look as root, through sudo.
 
     Raises:
-        HostKeyUnavailable: no connection, no password-less sudo, or an answer that is none.
+        HostKeyUnavailable: no connection, no password-less sudo, or an invalid answer.
     """
     hint = "; allow the user sudo without a password, or use --no-sudo" if sudo else ""
     silence_paramiko_log()

@@ -1,4 +1,4 @@
-"""The probe: what decisions need to know of a host, in one round trip."""
+"""The probe: a host's facts for decisions, in one round trip."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from paramiko.hostkeys import HostKeyEntry
 LARGEST = 16 << 20
 """Bytes of a file; 100,000 hosts take 10 MB."""
 SYSTEM_FILES = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
-"""What OpenSSH reads beside the user's files (GlobalKnownHostsFile)."""
+"""The files that OpenSSH reads in addition to the user's (GlobalKnownHostsFile)."""
 AUTHORITY, REVOKED = "@cert-authority", "@revoked"
 
 

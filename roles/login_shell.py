@@ -22,7 +22,7 @@ LONGEST = 1000
 def render_line(command: str) -> tuple[str, bytes]:
     """The line for the login shell, and the script that the command reads first from its standard input.
 
-    dd reads as many bytes as it is told and no more, so that what follows is the command's own input.
+    dd reads exactly as many bytes as its argument, so that the rest is the command's own input.
 
     Args:
         command: For sh.

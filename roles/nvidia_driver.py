@@ -37,14 +37,14 @@ from roles.rig_lookup import DeployContext, role
 
 @dataclass(frozen=True)
 class DriverSelection:
-    """What a managed driver comes to on a host; nothing where it is the operator's."""
+    """The target state of a managed driver on a host; None where it is the operator's."""
 
     facts: DriverFacts | None = None
     plan: DriverPlan | DriverRefusal | None = None
 
 
 def choose_driver(rig: Rig, upgrading: bool) -> DriverSelection:
-    """What a managed driver comes to on the host of the running deploy."""
+    """The target state of a managed driver on the host of the running deploy."""
     facts = read_driver_facts(rig) if rig.driver.managed else None
     return (
         DriverSelection(
@@ -56,7 +56,7 @@ def choose_driver(rig: Rig, upgrading: bool) -> DriverSelection:
 
 
 def packages_for_driver(driver: DriverSelection) -> tuple[DriverFacts, DriverPlan] | None:
-    """What is brought; None where nothing is."""
+    """The packages that are brought; None where nothing is."""
     return (driver.facts, driver.plan) if driver.facts and isinstance(driver.plan, DriverPlan) else None
 
 

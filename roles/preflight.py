@@ -31,7 +31,7 @@ def preflight(run: HostRun) -> DeployContext | None:
     No operation: a plan must say the same, and end the same way, as a run.
 
     Returns:
-        What its roles need; None after failing this host, and only this one.
+        The target state that its roles need; None after failing this host, and only this one.
     """
     rig, options = run.rig, run.options
     upgrading = options.verb == "upgrade"
@@ -64,8 +64,8 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
 
     Args:
         context: The host and what it is to be.
-        driver: What was chosen of a driver.
-        containers: What was chosen for containers.
+        driver: The chosen driver.
+        containers: The choice for containers.
     """
     rig, switch, existing = context.rig, context.options.switch, context.existing
     for known in describe_variant_evidence(rig.cards, rig.instances):

@@ -163,7 +163,7 @@ class LiveDisplay:
         self.rows = {name: HostRow(name) for name in sorted(hosts)}
 
     def end_run(self) -> None:
-        """Take the rows away; what they counted stays readable."""
+        """Take the rows away; their counts stay readable."""
         self.is_running = False
         self._stop()
 
@@ -204,8 +204,8 @@ class LiveDisplay:
         """Show a job while the block runs.
 
         Args:
-            host: Whose it is, or the verb outside of hosts.
-            text: What it is called until it reports which step is under way.
+            host: Its host, or the verb outside of hosts.
+            text: Its name until it reports which step is under way.
             detached: Whether it goes on without this process.
         """
         task = ProgressTask(self, host, text, detached)
@@ -299,7 +299,7 @@ class LiveDisplay:
             get_renderable=self.render,
             transient=True,
             refresh_per_second=TICKS,
-            # what is piped elsewhere is not for this terminal
+            # piped output is not for this terminal
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=sys.stderr.isatty(),
         )

@@ -1,4 +1,4 @@
-"""Role tools: what a host needs in Python, from hashed wheels."""
+"""Role tools: the Python packages that a host needs, from hashed wheels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roles.artefact_fetch import install_fetch_programs, job_wheels_folder, rend
 from roles.operations.jobs import ensure_job
 from roles.rig_lookup import DeployContext, role
 
-# What judges wheels on hosts before one is installed.
+# The program that judges wheels on hosts before one is installed.
 _PROGRAMS = Path(__file__).with_name("envs") / "host"
 _JUDGING = ("lists", "plugins", "tree", "wheels")
 
@@ -40,9 +40,9 @@ def install_environment(
     Args:
         rig: The rig.
         wanted: The environment.
-        wheels: What it is made of.
-        title: What it is, in the operator's words.
-        alone: What the names of its folders begin with, where older ones are of no use.
+        wheels: Its wheels.
+        title: Its name, in the operator's words.
+        alone: The prefix of the names of its folders, where older ones are of no use.
         works: A shell command that succeeds where it works, for one that is named by its packages alone.
     """
     groups = {str(row.group): None for row in wheels}

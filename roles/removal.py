@@ -81,7 +81,7 @@ def removal(run: HostRun) -> None:
         **container_release_values(rig.roots, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.roots.ledger}" if keep_weights else f"[ ! -e {rig.roots.ledger} ]"
-    # what is served is ours too, even where the list of what is ours has gone
+    # served objects are ours too, even where the list of ours has gone
     test = f"{gone} && [ ! -e {UNIT_FOLDER}/rigwright.target ]"
-    # what it says is kept outside of what it removes
+    # its output is kept outside of the removed folders
     ensure_job(name="Remove", unit="rw-job-remove", script=script, test=test, folder="/run")

@@ -45,7 +45,7 @@ def rig_of_host(host: Any, switch: VariantSwitch | None = None) -> Rig:
 
 
 def orders_of_host(host: Any) -> RunOptions:
-    """What the run of a pyinfra host is asked for. Only what `--data` gave is judged, not the host's own data.
+    """The orders of the run of a pyinfra host. Only what `--data` gave is judged, not the host's own data.
 
     Raises:
         PyinfraError: something of it is refused; raised before any operation exists.

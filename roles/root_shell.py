@@ -19,8 +19,8 @@ from roles.login_shell import render_line, render_terminal_line
 LIMIT = 3600.0
 # seconds until a host has opened a session and taken its command
 OPENING = 60.0
-# bytes a second that go either way at least, beyond the seconds of a limit: what the last source of a file has to keep
-# to, too (roles/weights/host/spec.py). One that sends a byte a minute would be waited for without end
+# bytes per second that go either way at least, beyond the seconds of a limit: the rate of the last source of a file,
+# too (roles/weights/host/spec.py). One that sends a byte a minute would be waited for without end
 LEAST = 1024
 # bytes of an answer: a host that is taken over may send as long as it is read
 MOST = 256 << 20
@@ -29,7 +29,7 @@ KEPT = 8 << 20
 PIECE = 1 << 16
 LONGEST = 1 << 16  # bytes of a line; one that is longer comes in parts
 WORDS = 200  # characters of what sudo has said
-# what paramiko raises where a connection is gone, and what comes of a connector that has none
+# paramiko's errors for a lost connection, and those of a connector without one
 BROKEN = (OSError, SSHException, EOFError, AttributeError)
 
 
@@ -87,13 +87,13 @@ class RootCommandFailed(Exception):
 
 
 def strip_control_characters(text: str) -> str:
-    """What a host has written, without what could write elsewhere on a terminal than where it belongs."""
+    """A host's output, without characters that could write elsewhere on a terminal than where it belongs."""
     return "\n".join(map(printable, text.splitlines()))
 
 
 @dataclass(frozen=True)
 class RootCommandResult:
-    """What a command ended with."""
+    """The end of a command."""
 
     status: int
     """Its exit status; -1 where a signal has ended it."""
@@ -138,7 +138,7 @@ def start_command(
         command: For `sh -c`.
         limit: Seconds without a byte after which reading gives up.
         together: Whether standard error comes with standard output.
-        terminal: What the command sees as its own; none without one.
+        terminal: The terminal of the command; none without one.
 
     Raises:
         ConnectionGone: there is no connection.
@@ -166,7 +166,7 @@ def start_command(
 
 @contextmanager
 def close_after(channel: Channel, seconds: float) -> Iterator[None]:
-    """Close a channel where the block takes longer: what waits for its host then fails, or finds its end."""
+    """Close a channel where the block takes longer: a caller that waits for its host then fails, or finds its end."""
     late = threading.Timer(seconds, channel.close)
     late.daemon = True
     late.start()
@@ -192,13 +192,13 @@ def run_command(
     Args:
         target: As in `start`.
         command: As in `start`.
-        stdin: What it reads.
+        stdin: Its input.
         limit: As in `start`; without `whole`, all of it may take as long, and a second more for each LEAST bytes.
         whole: Seconds for all of it, however much comes.
         most: Bytes of its output.
-        rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left
-            out. It has no more of a line than `most`, and none where the command ends before. What this raises is
-            raised here.
+        rest: Its further input, by a line of its output, the first of which this is not None: others are left out. It
+            has no more of a line than `most`, and none where the command ends before. Errors of this are raised
+            here.
         heard: Gets each line that it prints after that, as soon as it is whole.
 
     Raises:
@@ -245,7 +245,7 @@ def run_command(
 
 
 def describe_sudo_denial(complaint: bytes) -> str:
-    """What sudo has said of a command that it did not run; empty where it has said nothing."""
+    """sudo's message about a command that it did not run; empty where it has none."""
     lines = complaint.decode(errors="replace").splitlines()
     # as sudo begins its lines, also in other languages; and as a shell that finds none
     words = next((line.strip() for line in lines if "sudo: " in line), "")
@@ -272,7 +272,7 @@ def stream_lines(target: Any, command: str) -> Iterator[str]:
 
 
 def read_bounded_lines(file: Any) -> Iterator[bytes]:
-    """The lines of a channel's file: who never ends one would have all memory here."""
+    """The lines of a channel's file: a line without end would take all memory here."""
     return iter(lambda: file.readline(LONGEST), b"")
 
 
@@ -301,7 +301,7 @@ def send_stdin(channel: Channel, stdin: bytes, allowed: TransferAllowance, *, la
 
     Args:
         channel: The command's.
-        stdin: What it reads.
+        stdin: Its input.
         allowed: The time that it may take.
         last: Whether that is all.
 

@@ -25,7 +25,7 @@ STOPPING = 60  # seconds that an old process may take to end before the new one 
 
 @role("Serving")
 def serving(context: DeployContext) -> None:
-    """Bring keys, units and running processes to their state; what is not declared any more goes.
+    """Bring keys, units and running processes to their state; instances that are not declared any more go.
 
     Clients of an instance that is switched notice as little as can be. It takes the place of the existing service.
     """
@@ -39,7 +39,7 @@ def serving(context: DeployContext) -> None:
         },
     )
     if rig.gateway:
-        # what judges certificates takes as long to load as all else together
+        # the judge of certificates takes as long to load as all else together
         from roles.gateway import ensure_gateway_secrets
 
         ensure_gateway_secrets(rig)

@@ -107,7 +107,7 @@ def pinned_transport(sock: Any, *, expected: HostKey | None, file: str, name: st
     """A paramiko `transport_factory`; a ProxyCommand is no socket and is left as it is.
 
     Args:
-        sock: What the connection goes over.
+        sock: The socket of the connection.
         expected: The declared host key; None leaves it to pyinfra and its known_hosts.
         file: The inventory; empty before there is one.
         name: The rig.
@@ -159,8 +159,8 @@ def _ask_host_key(self: AskPolicy, client: SSHClient, hostname: str, key: parami
 
 
 def _missing_host_key(self: StrictPolicy, client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
-    """What pyinfra asks about a host that its known_hosts lacks: a declared key was compared before; for any other the
-    refusal says what was found, which pyinfra's own does not.
+    """The answer to pyinfra about a host that its known_hosts lacks: a declared key was compared before; for any other
+    the refusal shows the offered key, which pyinfra's own does not.
     """
     _refuse_revoked(client, hostname, key)
     transport = client.get_transport()

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-MOST_BYTES = 4 << 20  # of the record; a larger file is none of ours
+MOST_BYTES = 4 << 20  # of the record; a larger file is foreign
 MOST_SECONDS = 1e6  # of one part of a step
-LEAST_SECONDS = 0.5  # a shorter step is not recorded: what does nothing takes that long too
+LEAST_SECONDS = 0.5  # a shorter step is not recorded: an empty one takes that long too
 UNRECORDED = 0.2  # seconds that a step counts which has no record
 READ_BYTES = "bytes of check --deep"
 """The step of which megabytes are recorded, by which the next run knows how much is left."""
@@ -78,7 +78,7 @@ class StepDurations:
             self.steps.setdefault(step, {})[host] = {part: round(took, 1) for part, took in parts.items()}
 
     def expected(self, step: str, host: str) -> StepSeconds | None:
-        """What a step took on a host, or in the middle on others; None where it has no record."""
+        """The duration of a step on a host, or in the middle on others; None where it has no record."""
         hosts = self.steps.get(step)
         if not hosts:
             return None

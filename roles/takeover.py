@@ -22,7 +22,7 @@ from roles.operations.jobs import ensure_job
 
 
 class ExistingServiceFact(ChannelFact[ExistingServiceFacts]):
-    """What the host tells of a unit or a container."""
+    """The host's report of a unit or a container."""
 
     def command(self, script: str) -> StringCommand:
         """templates/theirs/look.sh.j2."""
@@ -34,7 +34,7 @@ class ExistingServiceFact(ChannelFact[ExistingServiceFacts]):
 
 
 def read_existing_service(rig: Rig, named: ExistingService) -> ExistingServiceFacts:
-    """What the host of the running deploy tells of it.
+    """The report of the running deploy's host about it.
 
     Raises:
         FactUnavailable: that is not known.

@@ -11,7 +11,7 @@ from roles.rig_lookup import DeployContext, role
 
 @role("Sharing")
 def sharing(context: DeployContext) -> None:
-    """Bring nginx's settings, its unit and its process to their state; what is not declared any more goes.
+    """Bring nginx's settings, its unit and its process to their state; shares that are not declared any more go.
 
     Its package is among those of the role base.
     """

@@ -1,4 +1,4 @@
-"""What all tests have in common: which of them run, in which of several processes, and how long each took."""
+"""Common parts of all tests: which of them run, in which of several processes, and how long each took."""
 
 import json
 import os
@@ -24,7 +24,7 @@ sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What `rigwright test` gives."""
+    """The options of `rigwright test`."""
     parser.addoption("--quick", action="store_true", help="leave out what runs in `rigwright test all` alone")
     parser.addoption("--share", metavar="N/M", help="the Nth of M shares of the tests, by recorded durations")
     parser.addoption("--stage", choices=["unit", "programs"], help="unit tests of this stage alone, by the same record")
@@ -64,7 +64,7 @@ def select_tests(
     entries = partition_tests([(group_name(record_name(item)), record_name(item)) for item in kept], record, int(of))[
         int(number) - 1
     ]
-    # what tests share is made once: those that need a converged host come first in one process, last in the others
+    # shared fixtures are made once: those that need a converged host come first in one process, last in the others
     return sorted(
         (item for item in kept if record_name(item) in entries),
         key=lambda item: ("first_run" in getattr(item, "fixturenames", ())) == (number != "1"),
@@ -113,14 +113,14 @@ def stage_name(item: pytest.Item) -> str:
 
 
 def record_name(item: pytest.Item) -> str:
-    """What a test is recorded as: unit tests, which are many and short, by file; what `all` alone runs, apart."""
+    """The record's name of a test: unit tests, which are many and short, by file; tests of `all` only, apart."""
     if stage_name(item) != "unit":
         return item.nodeid
     return item.nodeid.partition("::")[0] + (ALL_SUFFIX if is_all_only(item) else "")
 
 
 def recorded_names(items: Iterable[pytest.Item]) -> dict[str, bool]:
-    """What tests and their fixtures are recorded as, and whether all that it is of runs in `all` alone."""
+    """The record's names of tests and their fixtures, and whether all of one's tests run only in `all`."""
     found: dict[str, bool] = {}
     for item in items:
         release = getattr(item, "callspec", None) and item.callspec.params.get("release")  # type: ignore[attr-defined]

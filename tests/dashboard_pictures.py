@@ -29,7 +29,7 @@ WIDE, HIGH, GAP = 470, 170, 14  # of a panel, in pixels
 TOP, LEFT, BOTTOM = 30, 86, 40  # of it, round the lines
 LETTER = 6.2  # of a name, on average
 COLOURS = ("#3274d9", "#e0752d", "#299c46", "#a352cc", "#c4162a", "#0a8a9a", "#8f3bb8", "#b8860b")
-# What Grafana writes beside numbers of a unit, and by how much they are divided.
+# Grafana's suffixes of numbers of a unit, and their divisors.
 UNITS = {"percentunit": ("%", 0.01), "percent": ("%", 1.0), "s": ("s", 1.0), "watt": ("W", 1.0), "celsius": ("°C", 1.0)}
 UNITS |= {"reqps": ("req/s", 1.0), "short": ("", 1.0), "decmbytes": ("MB", 1.0)}
 SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -44,7 +44,7 @@ class PlotLine:
 
 
 def query_prometheus(url: str, path: str, **given: object) -> list[dict[str, Any]]:
-    """What a Prometheus answers: its series."""
+    """The series in Prometheus' answer."""
     with urlopen(f"{url}/api/v1/{path}?{urlencode(given)}", timeout=30) as answer:
         found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
     return found
@@ -60,7 +60,7 @@ def variable_patterns(url: str) -> dict[str, str]:
 def query_panel(
     url: str, graph: DashboardPanel, names: Mapping[str, str], began: float, ended: float
 ) -> list[PlotLine]:
-    """What a Prometheus says to a panel's query."""
+    """Prometheus' answer to a panel's query."""
     expr = graph.expr
     for variable, some in names.items():
         expr = expr.replace(variable, some)
@@ -108,7 +108,7 @@ def render_panel(
         step, last, path = 1.5 * (ended - began) / POINTS, 0.0, ""
         for when, value in one.points:
             x, y = LEFT + wide * (when - began) / (ended - began), TOP + high * (1 - max(value, 0.0) / most)
-            path += f"{'M' if when - last > step else 'L'}{x:.1f} {y:.1f}"  # what was not there is a gap
+            path += f"{'M' if when - last > step else 'L'}{x:.1f} {y:.1f}"  # a missing value is a gap
             last = when
         made.append(f'<path d="{path}" fill="none" stroke="{colour}"/>')
         if hidden or left + LETTER * len(one.name) > WIDE - 60:

@@ -1,7 +1,7 @@
 """Dashboards for a Grafana of the operator's, as JSON: `ENVIRONMENT/bin/python -m tests.dashboards`.
 
-Made with grafana-foundation-sdk (1769699998!10.1.0, which wants Python 3.11), in an environment that has it: what it
-makes is committed in templates/monitoring/dashboards, and Grafana reads it from a folder or by its API.
+Made with grafana-foundation-sdk (1769699998!10.1.0, which wants Python 3.11), in an environment that has it: its output
+is committed in templates/monitoring/dashboards, and Grafana reads it from a folder or by its API.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SOURCE = "prometheus"
 
 @dataclass(frozen=True)
 class DashboardPanel:
-    """A panel: what it shows over time, a line a series."""
+    """A panel: its figures over time, a line a series."""
 
     title: str
     expr: str

@@ -1,4 +1,4 @@
-"""What pages show of what a command prints.
+"""The output of commands in pages.
 
 It stands in a fenced block without a language, between `<!-- output of NAME -->` and `<!-- end of NAME -->`: either
 `tests/unit/documented_outputs.py` knows how NAME is made, or `tests/hosts/test_documented_output.py` takes it from a
@@ -27,7 +27,7 @@ DIFFERS = (
     (r"process \d+", "process N"),
     (r"(?:~|/?[\w.-]+)(?:/[\w.-]+)*/rig\.py", "INVENTORY"),
 )
-"""What is another on another host or day."""
+"""Parts that differ on another host or day."""
 
 
 def parse_outputs(text: str) -> dict[str, str]:
@@ -60,7 +60,7 @@ def compare_page(path: Path, made: dict[str, str]) -> tuple[str, str]:
 
     Args:
         path: The page.
-        made: Name -> output; what is not in it stays.
+        made: Name -> output; other blocks stay.
     """
     text = path.read_text()
     return text, BLOCK.sub(

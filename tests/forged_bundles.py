@@ -14,17 +14,17 @@ from rigwright.supply.apt_release import ArchiveSuite
 from rigwright.supply.bundle import INDEX, BundleRow
 
 TRACE = "/forged"
-"""What exists on a host on which the forged package was installed."""
+"""The file on a host on which the forged package was installed."""
 PACKED = {".xz": (lzma.decompress, lzma.compress), "": (bytes, bytes)}
 
 
 def forge_package(folder: Path, package: str, lists: bool = False) -> Path:
-    """Put another package in the place of one, and write the index anew, as who makes bundles would.
+    """Put another package in the place of one, and write the index anew, as the maker of a bundle would.
 
     Args:
         folder: The bundle.
         package: The package's name.
-        lists: Whether the lists of packages say so too; of those, nobody else's signature can.
+        lists: Whether the lists of packages have it too; a foreign signature cannot sign those.
 
     Returns:
         The forged file.

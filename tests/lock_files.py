@@ -12,7 +12,7 @@ def render_sealed_lock(*rows: str) -> str:
 
 
 def reseal_text(text: str) -> str:
-    """A lock file whose rows were changed, with the digest of what they are now; one that is no TOML stays as it is."""
+    """A lock file whose rows were changed, with its present digest; an invalid one stays as it is."""
     try:
         rows = tomllib.loads(text).get("artefact", [])
     except tomllib.TOMLDecodeError:

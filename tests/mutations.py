@@ -41,11 +41,11 @@ class ProtectionMutation:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What the text of the protection matches."""
+        """The pattern of the protection's text."""
         numbers = set[str]()
         parts = NAME.split(self.old)
         for at, part in enumerate(parts):
-            # what is split by a pattern with one group has what matched at the odd places
+            # text split by a pattern with one group has the matches at the odd places
             parts[at] = re.escape(part) if at % 2 == 0 else f"(?P=n{part})" if part in numbers else rf"(?P<n{part}>\w+)"
             numbers |= {part} if at % 2 else set()
         return re.compile("".join(parts))

@@ -24,13 +24,13 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     ),
     "chmod g-w,o= {}": "fooled: a log of the gateway's that everybody can write to",
     "chmod go= {}": "reach: everybody may read engines' keys",
-    "chmod o+x -- {}": "trees: nobody but root can enter /opt",
+    "chmod o+x -- {}": "trees: only root can enter /opt",
     "chown root {0}; chmod 644 {0}": f"{NO_HOST}no drift changes the owner of the ledger",
     "chown root {0}; chmod 755 {0}": "owned: a folder of weights that no service can enter",
-    "chown root {0}; chmod go-w {0}": "trees: /opt is somebody's",
+    "chown root {0}; chmod go-w {0}": "trees: /opt has a foreign owner",
     "chown {1} {0}; chmod {2} {0}": f"{NO_HOST}a deploy heals its drifts",
     "command -v setfacl > /dev/null || apt-get install --yes acl; setfacl --remove-all --remove-default -- {}": (
-        "trees: an access list on /opt lets somebody write"
+        "trees: an access list on /opt lets a foreign user write"
     ),
     "dkms autoinstall --force": FOLLOWS,
     "dkms autoinstall -k {}": f"{NO_HOST}the kernels of the lab's hosts have headers while their driver has modules",
@@ -46,8 +46,8 @@ HOST_COMMANDS: Final[dict[str, str]] = {
     "dpkg -i --force-confnew,confmiss {}/*/${{name}}_${{version#*:}}_*.deb; done": (
         "kernel: a byte behind the driver's library"
     ),
-    "gpasswd --administrators '' {}": "owned: somebody who runs a service's group",
-    "gpasswd --delete {} {}": "owned: somebody in a service's group",
+    "gpasswd --administrators '' {}": "owned: a foreign administrator of a service's group",
+    "gpasswd --delete {} {}": "owned: a foreign user in a service's group",
     "groupmod --password '!' {}": "owned: a service's group with a password",
     "journalctl --no-pager --dmesg --boot --grep=NVRM": f"{NO_HOST}it only prints, before an instruction",
     "journalctl --no-pager --dmesg --boot --lines=50": f"{NO_HOST}it only prints, before an instruction",

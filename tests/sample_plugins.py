@@ -29,7 +29,7 @@ def plugin_wheel(
         name: The distribution's.
         info: The folder of what describes it; by its name and version without.
         commands: Programs that it brings; each is `main` of its module.
-        requires: What its metadata says that it needs.
+        requires: The requirements in its metadata.
         listed: Path -> text that its list has in the place of what is there.
         links: Paths that lie there as links.
     """
@@ -60,7 +60,7 @@ def zip_files(files: Mapping[str, str | bytes], links: Iterable[str] = ()) -> by
 
 
 def file_name(version: str = "1.0") -> str:
-    """What its wheel is called."""
+    """The name of its wheel."""
     return f"{MODULE}-{version}-py3-none-any.whl"
 
 

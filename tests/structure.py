@@ -102,7 +102,7 @@ class Tree:
 
 
 def folder(file: str) -> str:
-    """What of a file's path is its folder here."""
+    """The folder of a file's path."""
     return "/".join(file.removesuffix(".py").split("/")[:2])
 
 
@@ -159,7 +159,7 @@ def figures(tree: Tree) -> Iterator[tuple[str, str, list[str], int]]:
 
 
 def main() -> None:
-    """Print the figures, and with `--list WORDS` what those count whose names contain the words."""
+    """Print the figures, and with `--list WORDS` the objects that those whose names contain the words count."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[1], help="another checkout")
     parser.add_argument("--list", metavar="WORDS", help="list what the figures count whose names contain this")

@@ -86,7 +86,7 @@ def load_accepted(file: Path, host: str) -> HostAcceptance | None:
     """The entries in a file; None without one.
 
     Raises:
-        Invalid: the file is none that `save_accepted` has written for this host, or was edited.
+        Invalid: `save_accepted` has not written the file for this host, or it was edited.
     """
     if not file.exists() and not file.is_symlink():
         return None

@@ -94,19 +94,20 @@ def describe_value(value: str) -> str:
 
 
 def compare_entries(accepted: HostAcceptance, found: HostFingerprint, *, is_behind: bool = False) -> list[HostChange]:
-    """What of a host is not accepted, by class and key. Entries that can never be accepted are failures, and left out.
+    """The entries of a host that are not accepted, by class and key. Entries that can never be accepted are failures,
+    and left out.
 
     Args:
         accepted: The accepted entries.
         found: The host's answer.
-        is_behind: Whether the host has stored earlier ones: what is accepted in both counts.
+        is_behind: Whether the host has stored earlier ones: entries that both accept count.
     """
     changes = [*_compare_listed(accepted, found, is_behind), *_compare_packages(accepted, found.packages)]
     return sorted(changes, key=lambda one: (one.entry_class, one.key))
 
 
 def _compare_listed(accepted: HostAcceptance, found: HostFingerprint, is_behind: bool) -> Iterator[HostChange]:
-    # what a package or a deploy has taken over is not gone
+    # an entry that a package or a deploy has taken over is not gone
     there = {*found.accepted_explained}
     for one in found.entries:
         there.add((one.kind, one.key))

@@ -14,7 +14,7 @@ from checks.remedy import rig_command
 from checks.survey.fingerprint import FingerprintEntry, HostFingerprint
 
 State = Literal["reviewed", "unreviewed", "refused", "renewed"]
-"""`unreviewed`: nothing was ever accepted. `refused`: the file is none of the host's. `renewed`: the host knows of no
+"""`unreviewed`: nothing was ever accepted. `refused`: the file is another host's. `renewed`: the host knows of no
 acceptance, as after a rebuild, and its key is another one."""
 
 
@@ -102,7 +102,7 @@ def review_host(accepted: HostAcceptance | None, found: HostFingerprint, file: P
 
 
 def describe_unreviewed(number: int) -> str:
-    """What a host without accepted entries has.
+    """The entries of a host without an acceptance.
 
     Args:
         number: Its entries that need acceptance.

@@ -1,4 +1,4 @@
-"""What all checks of the NVIDIA driver share."""
+"""Common parts of the checks of the NVIDIA driver."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def find_main_module(kernel: KernelThere) -> Module | None:
 
 
 def collect_driver_facts(survey: SurveyAnswers, facts: HostFacts) -> DriverFacts:
-    """What the choice of a driver needs to know of the host."""
+    """The host's facts for the choice of a driver."""
     kernel, packages, settings = survey.read(KERNEL), survey.read(PACKAGES), survey.read(SETTINGS)
     modules = {one.release: find_main_module(one) for one in kernel.kernels}
     unit = settings.unit_property(PERSISTENCE_UNIT, "UnitFileState")
@@ -152,7 +152,7 @@ def _as_kernel(one: KernelThere) -> KernelModule:
 
 
 def read_driver_record(survey: SurveyAnswers) -> DriverRecord | None:
-    """What the last deploy wrote down of the driver."""
+    """The last deploy's record of the driver."""
     return parse_driver_record(survey.read(PACKAGES).record)
 
 
@@ -166,7 +166,7 @@ def expected_driver_plan(
     """The driver that deploys bring.
 
     Raises:
-        Drift: the next one would refuse the host; what lies there of the driver is then not judged, and not in order.
+        Drift: the next one would refuse the host; its driver is then not judged, and not in order.
     """
     made = plan_driver(cards, driver_entry, driver_supply, toolkit_spec, facts)
     if not isinstance(made, DriverPlan):

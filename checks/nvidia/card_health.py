@@ -52,8 +52,8 @@ def find_card_faults(
         cards: The declared cards by GPU index.
         facts: Its host.
         gpus: The cards.
-        recovery: What each says has to be done with it; one that is not there does not say.
-        log: What the driver has told the kernel's log since boot, as far as that can be read.
+        recovery: Each card's recovery action; one that is not there has none.
+        log: The driver's messages in the kernel's log since boot, as far as that can be read.
         warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
     found = [Drift("no warning of nvidia-smi", warning, LOG + REBOOT)] if warning else []

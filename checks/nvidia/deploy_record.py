@@ -23,7 +23,7 @@ def find_driver_drift(there: DriverRecord | None, kernel: str, module: str, pack
     """N20: kernel and driver are those of the last deploy.
 
     Args:
-        there: What that wrote down.
+        there: Its record.
         kernel: The one that runs.
         module: Version of the loaded module.
         packages: Each installed package of the driver, with its version.
@@ -59,8 +59,8 @@ def find_vital_differences(
         cards: The declared cards by GPU index.
         facts: Its host.
         gpus: The cards that answer, by address.
-        temperature: What nvidia-smi says of their temperatures, by address.
-        there: What the last deploy wrote down; None without one.
+        temperature: nvidia-smi's report of their temperatures, by address.
+        there: The last deploy's record; None without one.
     """
     had = {card.address: card.vbios for card in there.cards} if there else {}
     found = []
@@ -96,7 +96,7 @@ OWNER = "root:root"
 
 @dataclass(frozen=True)
 class SettingFileFacts:
-    """What lies at a path."""
+    """The object at a path."""
 
     kind: str
     """"file", or words for what else it is."""

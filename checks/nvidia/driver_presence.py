@@ -126,7 +126,7 @@ def find_version_differences(module: str, libraries: Sequence[str], smi: str, mi
 def find_device_differences(
     cards: tuple[Card, ...], facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
 ) -> list[Drift]:
-    """N03: what programs reach the cards through is there, and nouveau is not.
+    """N03: the files by which programs reach the cards are there, and nouveau is not.
 
     Args:
         cards: The declared cards by GPU index.
@@ -179,15 +179,15 @@ def find_holder_differences(
 ) -> list[Drift]:
     """N04: the declared cards are the rig's own, and those that are reserved are not.
 
-    What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
+    Memory of a card outside of compute processes is judged only where nvidia-smi knows how much each of them has.
 
     Args:
         cards: The declared cards by GPU index.
         reserved_gpus: GPU indexes that other work has.
         instances: The declared instances.
         facts: Its host.
-        gpus: The cards, seen before the processes: what is loaded between the two looks is then no surplus.
-        apps: What computes on them.
+        gpus: The cards, seen before the processes: a program that loads between the two looks is then no surplus.
+        apps: The processes that compute on them.
         processes: The processes of `apps`, by pid.
     """
     # an absolute path: a unit of that name below a user's own manager is the user's

@@ -27,7 +27,7 @@ def allowed_flavours(
 ) -> tuple[Flavour, ...]:
     """The flavours of the module that a rig's host may run.
 
-    A managed driver has the one of its plan. Somebody else's has any that all cards work with and the inventory does
+    A managed driver has the one of its plan. A foreign driver has any that all cards work with and the inventory does
     not speak against.
     """
     if driver_entry.managed:
@@ -84,7 +84,7 @@ def find_flavour_differences(
 
 
 def find_disk_differences(loaded: str, state: KernelFacts, installed: str = "") -> list[Drift]:
-    """N09: what is loaded lies there for this kernel, and for the one that boots next.
+    """N09: the loaded modules lie there for this kernel, and for the one that boots next.
 
     Args:
         loaded: Version of the loaded module; empty without one.

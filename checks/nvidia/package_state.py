@@ -17,13 +17,13 @@ from rigwright.nvidia.packages.locked_driver import held_kernel_images
 FIRMWARE = "nvidia-firmware-"
 # The branch that a package's name promises: nvidia-utils-580-server, libnvidia-compute-580
 NAMED_BRANCH = re.compile(r".*?-([0-9]{3})(?:-.*)?")
-# Of the libraries and modules there is a stack for servers and one for desktops, and the two exclude each other; what
-# the desktop's names have beside the branch is nothing
+# Of the libraries and modules there is a stack for servers and one for desktops, and the two exclude each other; a
+# suffix of the desktop's names beyond the branch has no meaning
 STACKED = re.compile(
     r"(?:libnvidia-(?:compute|cfg1|gl|decode|encode|fbc1|extra)|nvidia-(?:utils|compute-utils|dkms|kernel-common|"
     r"kernel-source|driver|headless|headless-no-dkms))-[0-9]{3}(-server)?(?:-open)?"
 )
-# A kernel is followed by the next one after four weeks (Ubuntu's cycle of stable updates): what is this old has had a
+# A kernel is followed by the next one after four weeks (Ubuntu's cycle of stable updates): one of this age has had a
 # successor for two weeks. When that came is nowhere on the host.
 KERNEL_DAYS = 42
 # Words of apt and of what it verifies with (apt 2.4 to 3.1: methods/gpgv.cc, methods/sqv.cc, apt-pkg/acquire-item.cc)
@@ -92,7 +92,7 @@ def is_of_branch(one: InstalledPackage, branch: str) -> bool:
 
 
 def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> list[Drift]:
-    """N14: what is installed is the locked driver.
+    """N14: the installed driver is the locked one.
 
     Args:
         facts: The host.
@@ -115,12 +115,12 @@ def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[st
 
 
 def find_hold_differences(state: KernelFacts, facts: DriverFacts, holds: Iterable[str]) -> list[Drift]:
-    """N15: nobody upgrades the driver but a deploy.
+    """N15: only a deploy upgrades the driver.
 
     Args:
         state: The host.
-        facts: What is installed there.
-        holds: What the plan holds.
+        facts: The installed packages.
+        holds: The holds of the plan.
     """
     there = {one.name for one in facts.packages} | {name for name, _ in facts.kernel_packages}
     wanted = set(holds) & there
@@ -149,7 +149,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def find_branch_differences(state: KernelFacts, facts: DriverFacts) -> list[Drift]:
-    """N16: what apt would install is of the branch that is there."""
+    """N16: apt's candidate is of the installed branch."""
     library = facts.library
     if library is None:
         return []
@@ -177,7 +177,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
     """N17: whether apt can verify NVIDIA's archive: why it cannot be told, if so, and what is wrong.
 
     Args:
-        status: What apt's update of it ended with: 0 also where files could not be fetched.
+        status: The exit status of apt's update of it: 0 also where files could not be fetched.
         printed: All that it printed.
     """
     lines = [script_output.free_text(line.strip()) for line in printed.splitlines()]
@@ -206,7 +206,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
 
 
 def find_pending_reboot(state: KernelFacts) -> list[Drift]:
-    """N18: what was installed is what runs."""
+    """N18: the installed driver is the running one."""
     newest = state.newest.release
     step = REBOOT
     if state.module(state.running).version and not state.newest.version:
@@ -227,9 +227,9 @@ def find_missed_security(state: KernelFacts, facts: DriverFacts, holds: Iterable
 
     Args:
         state: The host.
-        facts: What is installed there.
-        holds: What the plan holds. Where the host builds its modules that is no kernel, and the operator keeps one back
-            that the driver does not build for: by a hold, or without what brings the next one.
+        facts: The installed packages.
+        holds: The holds of the plan. Where the host builds its modules that is no kernel, and the operator keeps one
+            back that the driver does not build for: by a hold, or without what brings the next one.
     """
     if state.kernel_days is None or state.kernel_days < KERNEL_DAYS:
         return []

@@ -63,7 +63,7 @@ class AccountProcess:
 
 @dataclass(frozen=True)
 class OwnedFile:
-    """A file or folder, and whose it is."""
+    """A file or folder, and its owner."""
 
     path: str
     mode: int
@@ -79,7 +79,7 @@ class Accounts:
     groups: list[SurveyGroup]
     ours: list[ServiceAccount]
     home: bool
-    """Whether something lies at the home that they have and that nobody makes."""
+    """Whether something lies at a home that must not exist."""
     processes: list[AccountProcess]
     folders: list[OwnedFile]
     """Those of ours that systemd has made for them, as far as they are there."""
@@ -89,7 +89,7 @@ class Accounts:
         return next((one for one in self.users if one.name == name), None)
 
     def group_names(self, gid: int) -> str:
-        """What the groups of a number are called."""
+        """The names of the groups of a number."""
         return "/".join(one.name for one in self.groups if one.gid == gid) or str(gid)
 
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SurveyAnswers:
-    """What a host has answered."""
+    """A host's answers."""
 
     answers: Mapping[str, Mapping[str, object]]
     reason: str = ""
@@ -29,7 +29,7 @@ class SurveyAnswers:
         """A section's answer.
 
         Raises:
-            Drift: the host has none, or none of this shape: what was not seen does not conform.
+            Drift: the host has none, or none of this shape: an unseen state does not conform.
         """
         if section.name not in self._read:
             self._read[section.name] = self._validate_answer(section)

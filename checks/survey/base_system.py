@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A lock of ours that somebody holds."""
+    """A lock of Rigwright's that a process holds."""
 
     lock: str
     pid: int
@@ -43,7 +43,7 @@ class Journal:
     files: list[str]
     """Open, of those that it keeps."""
     settings: dict[str, str]
-    """What its files come to."""
+    """The effective settings of its files."""
     masked: list[str]
     """Units of it that no boot starts."""
 
@@ -56,15 +56,16 @@ class BaseSystem:
     disks: list[DiskSpace]
     journal: Journal
     audit: str
-    """What dpkg says is not whole."""
+    """The damage that dpkg reports."""
     missing: list[str]
     """Packages that are not installed."""
 
 
 def required_space(roots: Roots) -> dict[str, int]:
-    """Path -> bytes that have to be free there: records and units are small, and a full disk is none's to fill further.
+    """Path -> bytes that have to be free there: records and units are small, and a full disk must not be filled
+    further.
 
-    What weights take is known before they are fetched (P01).
+    The size of weights is known before they are fetched (P01).
     """
     ours = dict.fromkeys((roots.state, roots.config, roots.software), 256 * MIB)
     return ours | {roots.models: 0} | dict.fromkeys(("/run", "/tmp", "/var/tmp", "/var/log"), 16 * MIB)  # noqa: S108
@@ -117,7 +118,7 @@ class About:
     generation: int | None
     """Where `current` leads; None for nowhere, or to none of ours."""
     versions: dict[str, str]
-    """What it runs."""
+    """Its versions."""
 
 
 ABOUT: Section[About] = Section(

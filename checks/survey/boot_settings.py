@@ -16,7 +16,7 @@ WAYS_IN = ("ssh.service", "ssh.socket", "sshd.service")
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """What lies at a path."""
+    """The object at a path."""
 
     path: str
     kind: str
@@ -45,7 +45,7 @@ class BootSettings:
 
 
 def settings_questions(scene: SurveyScope) -> dict[str, object]:
-    """What of it concerns a rig."""
+    """The questions that concern a rig."""
     rig = scene.rig
     return {
         "files": list(managed_paths(rig.roots)),

@@ -1,4 +1,4 @@
-"""What a host's cards say, and the kernel of them."""
+"""The reports of a host's cards, and of its kernel about them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from checks.survey.section import Section
 from rigwright.nvidia.cards.smi import APPS, GPUS, RECOVERY, TIMEOUT
 from rigwright.nvidia.cards.smi_text_reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY
 
-# What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
-# let a card have, and the driver of a card that does not start
+# The kernel's messages about errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), about memory that the IOMMU
+# does not let a card have, and the driver's about a card that does not start
 COMPLAINTS = r"AER:|PCIe Bus Error|DMAR:.*fault|IO_PAGE_FAULT|RmInitAdapter failed"
 WORDS = {
     "gpus": GPUS,
@@ -24,7 +24,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class SmiResult:
-    """What nvidia-smi ended with and printed."""
+    """The end and the output of nvidia-smi."""
 
     status: int
     out: str
@@ -42,7 +42,7 @@ class ComputeProcess:
 
 @dataclass(frozen=True)
 class KernelLog:
-    """What the kernel's log has since boot that may be about cards."""
+    """The messages of the kernel's log since boot that may be about cards."""
 
     blind: str
     """Why it cannot be seen; empty where it can."""

@@ -18,7 +18,7 @@ class ClientRoutes:
     unrouted: dict[str, str]
     """Client -> why nothing is sent to it."""
     shaped: list[str]
-    """What loses or holds back an interface's packets, and which one's."""
+    """The settings that drop or hold back an interface's packets, and which one's."""
 
 
 def first_address(network: str) -> str:

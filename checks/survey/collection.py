@@ -44,9 +44,9 @@ def take_survey(
 
     Args:
         target: pyinfra's connected host.
-        rig: What it is to be.
+        rig: Its target.
         probe: A script for it.
-        desired: What the rig comes to there, by what that prints; what this raises is raised here.
+        desired: The target state of the rig there, by that output; its errors are raised here.
         deep: Whether all bytes are to be read.
         compares_entries: Whether entries of the host are compared with accepted ones.
         wait: Gets the names of sections that have not answered after a second, and again as they become fewer.

@@ -37,7 +37,7 @@ class CdiSpec:
     """Of devices: nvidia.com/gpu; empty where it cannot be read."""
     names: list[str]
     paths: list[str]
-    """What of the host it names."""
+    """The paths of the host that it names."""
     missing: list[str]
     """Those that are not there."""
 
@@ -48,11 +48,11 @@ class DockerDaemon:
 
     arguments: list[str]
     info: dict[str, str]
-    """What it says of its options, by its own words for them, as JSON; empty where it says nothing."""
+    """Its own report of its options, by its own words for them, as JSON; empty where there is none."""
     listens: list[str]
     """ADDRESS:PORT of what it listens on by TCP."""
     sockets: dict[str, PathFacts]
-    """What else it listens on: path -> what lies there."""
+    """The other sockets that it listens on: path -> the object there."""
     swarm: bool
     """Whether it is one of a swarm, whose others it talks to."""
     carded: list[list[str]] | None
@@ -86,7 +86,7 @@ class ContainerSurvey:
 
 @dataclass(frozen=True)
 class AptUpdateResult:
-    """What apt's update of one file of sources ended with and printed."""
+    """The end and the output of apt's update of one file of sources."""
 
     source: str
     status: int
@@ -101,7 +101,7 @@ class ContainerArchives:
 
 
 def container_questions(scene: SurveyScope) -> dict[str, object] | None:
-    """What of it concerns a rig."""
+    """The questions that concern a rig."""
     rig = scene.rig
     if not rig.containers:
         return None
@@ -149,14 +149,14 @@ CONTAINER_ARCHIVES: Section[ContainerArchives] = Section(
 
 @dataclass(frozen=True)
 class ObservedMount:
-    """What a container has mounted at a path."""
+    """A mount of a container at a path."""
 
     target: str
     kind: str
     """Of the file system."""
     writable: bool
     root: str
-    """What of the file system."""
+    """The mounted part of the file system."""
     hosts: bool
     """Whether the host has that file system mounted, too, elsewhere than for this container."""
 

@@ -1,7 +1,7 @@
-"""What a deploy writes outside Rigwright's own folders, as a question to a host: exact paths, with their content where
-the rig alone decides it.
+"""A deploy's files outside Rigwright's own folders, as a question to a host: exact paths, with their content where only
+the rig decides it.
 
-A path that another party could choose is none of these: a unit that is merely called rigwright_x counts as foreign.
+Paths that another party could choose are excluded: a unit that is merely called rigwright_x counts as foreign.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TARGET = "rigwright.target"
 
 
 def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
-    """What `checks.survey.host.entry_origins.attribute` takes as `ours`."""
+    """The value of `ours` for `checks.survey.host.entry_origins.attribute`."""
     rig = scene.rig
     roots = rig.roots
     units = render_standalone_units(rig)

@@ -15,7 +15,7 @@ class ChurnRule:
     """Shell patterns of their keys; `**` takes slashes, too, and `*` none."""
     reason: str
     states: str = "*"
-    """Shell pattern of their states: what is another one at this place stays an entry."""
+    """Shell pattern of their states: another state at this place stays an entry."""
     while_active: tuple[str, ...] = ()
     """Services of which one has to run for this; empty for none. A path stands for a program that has to be there."""
 

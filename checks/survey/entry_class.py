@@ -13,9 +13,9 @@ class EntryClass:
     """One class of entries."""
 
     name: str
-    """What options and records call it."""
+    """The name in options and records."""
     title: str
-    """What belongs to it, in words."""
+    """Its members, in words."""
     paths: tuple[str, ...] = ()
     """Shell patterns of absolute paths; one that ends in `/**` takes all files below a folder."""
     readers: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ class FailureAuthors:
     """All of them."""
 
     authors: list[str]
-    """For each failure what changed last of that which it names, when, and by whom; empty where no log tells."""
+    """For each failure the last change to what it names, with time and author; empty where no log tells."""
 
 
 FAILURE_AUTHORS: Section[FailureAuthors] = Section(

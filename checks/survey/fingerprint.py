@@ -47,7 +47,7 @@ class FingerprintEntry:
     since: float = 0.0
     """When it changed, in seconds since 1970, as far as the host knows; 0 where it does not."""
     author: str = ""
-    """By whom or what, as far as logs of the host tell; empty where they do not."""
+    """Its author, as far as logs of the host tell; empty where they do not."""
     before: str = ""
     """The accepted value, of an entry that the accepted copy on the host has."""
     difference: list[str] = field(default_factory=list)
@@ -111,7 +111,7 @@ def collection_question(scene: SurveyScope) -> dict[str, object]:
 
 
 def _ledger_question(rig: Rig, ours: Mapping[str, Mapping[str, str]]) -> dict[str, object]:
-    """What the ledger may have of a rig: packages, and places in which or above which a deploy makes folders."""
+    """The ledger's possible entries of a rig: packages, and places in which or above which a deploy makes folders."""
     places = (*ours["folders"], *ours["files"], *ours["links"], *LEFTOVER_FILES, SOCKET_FOLDER)
     declared = (
         (DRIVER_NAMES, rig.driver.managed or rig.containers is not None),

@@ -1,4 +1,4 @@
-"""What stands between clients and engines: the gateway, the ports of instances, and what shares weights."""
+"""The services between clients and engines: the gateway, the ports of instances, and weight shares."""
 
 from __future__ import annotations
 

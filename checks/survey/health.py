@@ -44,11 +44,11 @@ def observe_state(survey: SurveyAnswers, instance: Instance, generation: Generat
 
 
 def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_health.HealthFacts:
-    """Look at a host; of one whose rig is not known, what runs there is told, and nothing is asked.
+    """Look at a host; for an unknown rig, its processes are reported, and nothing is asked.
 
     Args:
         target: pyinfra's connected host.
-        rig: What it is to be.
+        rig: Its target.
         ask: Whether its engines are asked for a token.
 
     Raises:

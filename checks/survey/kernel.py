@@ -44,7 +44,7 @@ class KernelThere:
 
 @dataclass(frozen=True)
 class DkmsBuild:
-    """What DKMS has of the driver."""
+    """The driver in DKMS."""
 
     name: str
     version: str
@@ -60,7 +60,7 @@ class DkmsBuild:
 
 @dataclass(frozen=True)
 class Device:
-    """What lies in /dev under a name of the driver's."""
+    """An object in /dev under a name of the driver's."""
 
     path: str
     kind: str
@@ -100,7 +100,7 @@ class Kernels:
     loaded: dict[str, list[str]]
     """Module -> (version, version of its source), of the driver's and of nouveau."""
     version: str
-    """What the driver's module says of itself."""
+    """The driver module's own version."""
     params: str
     dkms: list[DkmsBuild]
     devices: list[Device]
@@ -139,7 +139,7 @@ class Initrd:
 
 @dataclass(frozen=True)
 class Grub:
-    """What GRUB starts next."""
+    """GRUB's next entry."""
 
     chosen: str
     once: bool
@@ -147,7 +147,7 @@ class Grub:
     kernel: str
     words: list[str]
     waits: bool
-    """Whether it waits for somebody to choose."""
+    """Whether it waits for a person to choose."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class NextBoot:
     away: list[str]
     """Rows of fstab whose device is not there."""
     shutdown: str
-    """What is scheduled, in systemd's words."""
+    """The scheduled shutdown, in systemd's words."""
 
 
 BOOT: Section[NextBoot] = Section(

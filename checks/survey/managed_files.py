@@ -1,4 +1,4 @@
-"""What is ours on a host beside what is served."""
+"""Rigwright's own objects on a host in addition to the served ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ManagedFolder:
 
     entry: ManagedEntry
     stuck: bool
-    """Whether its file system lets nobody write there (chattr(1), +i and +a)."""
+    """Whether its file system lets no user write there (chattr(1), +i and +a)."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class LedgerFile:
 
 @dataclass(frozen=True)
 class ManagedFiles:
-    """What is ours."""
+    """Rigwright's own objects."""
 
     loose: list[ManagedEntry]
-    """What others than root can change."""
+    """The objects that others than root can change."""
     ahead: list[ManagedEntry]
-    """What is from a time to come."""
+    """The objects with a time to come."""
     folders: list[ManagedFolder]
     ledger: LedgerFile
     secrets: list[ManagedEntry]

@@ -1,4 +1,4 @@
-"""Packages of a host: what is installed, what apt would do, and files that are not as packages brought them."""
+"""Packages of a host: the installed ones, apt's plan, and files that differ from their packages'."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
 from rigwright.nvidia.driver.driver_files import store_folder
 from rigwright.plan import host_facts
 
-# What the next boot is made of
+# The inputs of the next boot
 BOOTED = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-kbuild-*", "dkms", "kmod", "initramfs-tools*")
-# What root runs on the way up, at a deploy and for our services; not all that a host has, which is its operator's
+# The programs that root runs on the way up, at a deploy and for our services; not all of a host's, which are its
+# operator's
 RUN = (
     "apt", "base-files", "bash", "ca-certificates", "coreutils", "coreutils-*", "curl", "dash", "dpkg",
     "findutils", "gnu-coreutils", "gpgv", "grep", "grub-*", "gzip", "init", "iproute2", "iptables",
@@ -36,18 +37,18 @@ RUN = (
     "logrotate", "lua-*", "mawk", "polkitd",
 )  # fmt: skip
 
-# What runs containers beside the engines' own packages
+# The runtimes of containers next to the engines' own packages
 RUNTIMES = ("aardvark-dns", "catatonit", "conmon", "containerd", "crun", "netavark", "runc", "tini")
 
 
 @dataclass(frozen=True)
 class AptPolicy:
-    """What apt has of a package."""
+    """apt's policy for a package."""
 
     candidate: str
     """The version that it would install; empty for none."""
     origin: str
-    """What the archive calls itself that has the installed version, or else the package."""
+    """The name that the archive with the installed version, or else the package, gives itself."""
     security: list[str]
     """Versions above the installed one that an archive of security updates has."""
 
@@ -85,7 +86,7 @@ class AptPin:
 
 @dataclass(frozen=True)
 class PackageSurvey:
-    """What is installed of the driver and around it, and what apt would do."""
+    """The installed packages of the driver and around it, and apt's plan."""
 
     os_id: str
     os_version: str
@@ -101,7 +102,7 @@ class PackageSurvey:
     sources: list[list[str]]
     """(release, file) of each source of NVIDIA's."""
     runs: list[str]
-    """What an installation from a .run file has left."""
+    """The files that an installation from a .run file has left."""
     recorded: list[list[str]]
     record: str
     kept: list[StoredDriver]
@@ -129,12 +130,12 @@ class PackageFiles:
     moved: list[list[str]]
     """(path, where to, package) of diversions by hand."""
     overridden: list[str]
-    """Paths whose mode and owner somebody has dpkg set."""
+    """Paths whose mode and owner dpkg's statoverride sets."""
 
 
 @dataclass(frozen=True)
 class NvidiaArchiveUpdate:
-    """What apt's update of NVIDIA's archive alone ended with and printed."""
+    """The exit status and the output of apt's update of only NVIDIA's archive."""
 
     source: str
     """The file that names it; empty without one."""

@@ -31,10 +31,10 @@ class KernelProcess:
     exe: str
     words: list[str]
     variables: list[str]
-    """`NAME=VALUE`, as it was started with; what it writes over them is here, too."""
+    """`NAME=VALUE`, as it was started with; its own changes to them are here, too."""
     status: dict[str, str]
     limits: dict[str, list[str]]
-    """What is limited -> soft and hard limit."""
+    """Resource -> soft and hard limit."""
     group: str
     """Its control group."""
     spaces: dict[str, str]
@@ -73,7 +73,7 @@ class ServiceProcesses:
 
 @dataclass(frozen=True)
 class ForeignProcess:
-    """A process of nobody's of ours."""
+    """A process of another user than Rigwright's."""
 
     pid: int
     what: str
@@ -91,10 +91,10 @@ class Processes:
     """The host's first process, without its words."""
     code: dict[str, str]
     """File that a service runs code from -> what is wrong with it."""
-    """What the loader puts into every program."""
+    """The files that the loader puts into every program."""
     others: list[ForeignProcess]
     shared: list[str]
-    """What service users have in the host's /dev/shm."""
+    """The files of service users in the host's /dev/shm."""
 
 
 def split_command(text: str) -> list[str]:
@@ -163,7 +163,7 @@ SECRETS = ("/etc/shadow", "/root/.ssh/authorized_keys", "/etc/ssh/ssh_host_ed255
 
 @dataclass(frozen=True)
 class EscapeResult:
-    """What came through, in words; each is empty where the sandbox is what it is for."""
+    """The successful attempts, in words; each is empty where the sandbox works."""
 
     processes: list[str]
     network: list[str]

@@ -13,7 +13,7 @@ from rigwright.model.instance import CACHES, WARM
 
 @dataclass(frozen=True)
 class ProgramOutput:
-    """What one of them has said."""
+    """The output of one of them."""
 
     status: int
     """Its exit status; -1 where it was ended."""
@@ -22,12 +22,12 @@ class ProgramOutput:
 
 
 def version_question(name: str) -> str:
-    """What asks an engine or environment for its version."""
+    """The command that asks an engine or environment for its version."""
     return f"version of {name}"
 
 
 def machine_code_question(name: str) -> str:
-    """What lists the machine code in an engine."""
+    """The command that lists the machine code in an engine."""
     return f"machine code of {name}"
 
 
@@ -47,7 +47,7 @@ def _program_questions(scene: SurveyScope) -> dict[str, list[str]] | None:
     for number, (name, words) in enumerate(commands.items()):
         if words:
             run, *rest = unprivileged_steps.unprivileged_command(rig.roots, words)
-            # else it would be somebody who runs what is an engine's
+            # else it would be a foreign process that runs an engine's program
             asked[name] = [run, f"--unit={TRIES}program-{number}", *rest]
     return asked or None
 
@@ -71,7 +71,7 @@ class CompileCacheFolder:
     """Empty where there is none."""
     mode: int
     others: list[str]
-    """Who else has something in it."""
+    """The other owners of files in it."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from rigwright.weights.weight_server import allowed_networks, share_endpoint
 
 PATIENCE = 60.0  # seconds for an answer that an engine computes
 SOON = 20.0  # seconds for any other
-# What is read of an answer, bytes: a taken-over instance may send as long as it is listened to. One token takes less
+# The bytes of an answer that are read: a taken-over instance may send as long as it has a reader. One token takes less
 # than a tenth of it.
 ANSWER = 65536
 
@@ -51,12 +51,12 @@ class SurveyRequest:
     key: str = ""
     """The file on the host whose key is sent; none is without."""
     group: str = ""
-    """The group of the process that asks; it is nobody's."""
+    """The group of the process that asks; it runs as user `nobody`."""
     source: str = ""
     """The host's own address that it comes from."""
     lane: str = ""
-    """Of several requests of one lane, each is made when the one before is answered; of whoever has not answered one in
-    time, nothing more is asked.
+    """Of several requests of one lane, each is made when the one before is answered; a server that has not answered one
+    in time is asked no more.
     """
     again: tuple[int, ...] = ()
     """Statuses that mean: later."""
@@ -71,9 +71,9 @@ class SurveyRequest:
     most: int = ANSWER
     """Bytes of its body that are read."""
     shown: int = ANSWER
-    """Bytes of them that are told."""
+    """Bytes of them that are reported."""
     told: tuple[str, ...] = ()
-    """Headers that are told, in small letters."""
+    """Headers that are reported, in small letters."""
 
     @staticmethod
     def from_engine_request(name: str, at: str, request: InstanceRequest, **more: object) -> SurveyRequest:
@@ -96,7 +96,7 @@ class FilePart:
 
 @dataclass(frozen=True)
 class SurveyAnswer:
-    """What came."""
+    """The answer."""
 
     status: int
     """0 for no answer."""
@@ -111,7 +111,7 @@ class SurveyAnswer:
 
     @property
     def describe(self) -> str:
-        """What to tell people of it: its status, or why there is none."""
+        """Its description for people: its status, or why there is none."""
         return str(self.status or self.error)
 
 
@@ -133,7 +133,7 @@ BUSY = (429, 503)
 GIVEN = 15.0
 ROUTER = f"{ROUTER_SOCKETS}/light.sock"
 WRONG = "Authorization: Bearer rw-rigwright-check"
-# What a client sends who has no key, or none that is one.
+# Headers of a client without a key, or with an invalid one.
 KEYLESS: tuple[tuple[str, ...], ...] = (
     *((), (WRONG,), ("Authorization:",), ("Authorization: Bearer ",)),
     ("X-Api-Key: rw-rigwright-check",),
@@ -142,14 +142,14 @@ KEYLESS: tuple[tuple[str, ...], ...] = (
 TRIED = 8
 # Headers of a refusal that clients read.
 REFUSAL = ("content-type", "www-authenticate")
-# What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
-# what the gateway itself has for nobody outside.
+# Paths that engines answer in addition to OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp
+# 0c1e570), and paths of the gateway that are closed to the outside.
 CLOSED = (
     *("/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
     *("/v1/chat/completions/render", "/inference/v1/generate", "/state", "/gone/0123456789abcdef", "/route/models"),
     *("//v1/models", "/v1/..%2fstate"),
 )
-# What is not there, and would be refused for what it is called if it were; and what leads out of the folder.
+# Missing paths, which would be refused for their names if they existed; and paths that lead out of the folder.
 UNGIVEN = {
     "what is not whole": "/rigwright-check.part",
     "what is not what it is called": "/rigwright-check.wrong",
@@ -158,7 +158,7 @@ UNGIVEN = {
     "what is above": "/../../../etc/passwd",
     "what is above, encoded": "/%2e%2e/%2e%2e/etc/passwd",
 }
-HEARD = "prometheus: who is silent"
+HEARD = "prometheus: silent targets"
 """The request of it."""
 
 
@@ -186,7 +186,7 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
 def offered_model_names(
     instances: tuple[Instance, ...], gateway: Gateway | None, entry: ListenerEntry, key: keyring.ClientKey | None = None
 ) -> list[str]:
-    """What is offered at a listener, aliases too; with a key, what of it this one may use."""
+    """The offers of a listener, aliases too; with a key, those that this one may use."""
     if not gateway:
         return []
     aliases = gateway.aliases
@@ -198,7 +198,7 @@ def offered_model_names(
 
 
 def keys_to_test(inventory: str, gateway: Gateway | None) -> Mapping[str, keyring.ClientKey]:
-    """The keys whose rights are asked for, by their names: of each the operator has its hash alone."""
+    """The keys whose rights are asked for, by their names: of each the operator has only its hash."""
     if not gateway:
         return {}
     ring = keyring.load_keyring(Path(inventory).parent / gateway.keys_file)
@@ -206,7 +206,7 @@ def keys_to_test(inventory: str, gateway: Gateway | None) -> Mapping[str, keyrin
 
 
 def closed_paths(gateway: Gateway | None, monitoring: Monitoring | None, entry: ListenerEntry) -> list[str]:
-    """Paths on which a listener is to answer nobody, seen from the host itself."""
+    """Paths on which a listener must not answer, seen from the host itself."""
     scraped = any(listener_address(entry) in ip_network(one) for one in metrics_readers(gateway, monitoring))
     return [path for path in CLOSED if path != "/metrics" or not scraped]
 
@@ -253,8 +253,8 @@ def router_requests(
     listener: str,
     entry: ListenerEntry,
 ) -> Iterator[SurveyRequest]:
-    """Those about a listener that wants keys. Nobody here has one: what each may do is asked of the router, as nginx
-    does that knows whose key it was shown.
+    """Those about a listener that wants keys. The controller has no keys: the survey asks the router what each may do,
+    as nginx does with the key that it was shown.
     """
     for path in PATHS:
         made = SurveyRequest(
@@ -290,7 +290,7 @@ def disallowed_address(share: ShareEntry) -> str:
 
 
 def prometheus_request(rig: Rig) -> Iterator[SurveyRequest]:
-    """The one to what asks all boxes: what has not answered for two minutes."""
+    """The request to the service that asks all boxes: the targets that have not answered for two minutes."""
     for one in monitoring_services(rig):
         if one.name == "prometheus":
             query = quote("max_over_time(up[2m]) == 0")
@@ -298,10 +298,10 @@ def prometheus_request(rig: Rig) -> Iterator[SurveyRequest]:
 
 
 def share_requests(instances: tuple[Instance, ...], share: ShareEntry) -> Iterator[SurveyRequest]:
-    """Those to what shares weights: of a box that may, and of somebody who may not."""
+    """Requests to weight shares: of a box that may, and of a client that may not."""
     at, own = share_endpoint(share), share.address
     if sender := disallowed_address(share):
-        # first: where nobody answers, nothing else of a host takes as long as to know that
+        # first: an address without a listener takes the longest of a host to find out
         path = "/rigwright-check"
         yield SurveyRequest("share: stranger", at, path, source=sender, shown=0, connect=TAKEN, single=GIVEN)
     for turn, (weight, number, start, length) in enumerate(compared_pieces(instances)):
@@ -346,5 +346,5 @@ REQUESTS: Section[RequestAnswers] = Section(
 
 
 def find_answer(found: RequestAnswers, name: str) -> SurveyAnswer:
-    """What a request was answered; none where the host has left it out."""
+    """The answer to a request; none where the host has left it out."""
     return found.answers.get(name, SurveyAnswer(0, "", "", {}, "", "it was not asked"))

@@ -17,12 +17,12 @@ T = TypeVar("T")
 Phase = Literal["early", "probed", "separate"]
 """When a host is asked: at once while a probe runs, by what the probe has found, or in a program of its own."""
 TRY = "rw-check-"
-"""What begins the names of units in which checks try things as our users; another run may be under way."""
+"""The prefix of units in which checks try things as our users; another run may be under way."""
 
 
 @dataclass(frozen=True)
 class SurveyScope:
-    """What a host is to be, as far as questions to it need it."""
+    """The target state of a host, as far as questions to it need it."""
 
     rig: Rig
     desired: TargetState
@@ -45,7 +45,7 @@ class Section(Generic[T]):
     shape: Any
     """The type of the answer: dataclasses, dicts, lists and the like, judged strictly: a host's answer is hostile."""
     asks: Callable[[SurveyScope], object | None]
-    """What the host is asked; None where the rig has nothing of it."""
+    """The question to the host; None where the rig has nothing of it."""
     limit: float | Callable[[SurveyScope], float] = 45.0
     """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be.
     On a host that is busy with something else, what takes half a second takes twenty."""
@@ -57,7 +57,7 @@ class Section(Generic[T]):
 
     @cached_property
     def validator(self) -> TypeAdapter[T]:
-        """What judges answers, made once: that takes longer than to judge one."""
+        """The validator of answers, made once: that takes longer than to judge one."""
         return TypeAdapter(self.shape)
 
     def time_limit(self, scene: SurveyScope) -> float:
@@ -67,7 +67,7 @@ class Section(Generic[T]):
 
 @dataclass(frozen=True)
 class PathFacts:
-    """What lies at a path."""
+    """The object at a path."""
 
     kind: str
     mode: int

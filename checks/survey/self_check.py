@@ -76,12 +76,12 @@ def describe_stale(found: SelfCheckSurvey) -> str:
 
 
 def find_disagreements(found: SelfCheckSurvey, verdicts: Mapping[str, str], active: str) -> Sequence[SelfCheckFinding]:
-    """What the host's own check reports for some time, and the same check from here does not.
+    """The problems that the host's own check reports for some time, and the same check from here does not.
 
     Args:
         found: The host's own.
         verdicts: Check -> `ok`, `fail` or `skip`, of those that were run from here.
-        active: What the service is doing: a run that has begun knows more than the last one.
+        active: The service's activity: a run that has begun knows more than the last one.
     """
     if not found.result or active in ("active", "activating"):
         return ()

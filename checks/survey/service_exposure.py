@@ -1,4 +1,4 @@
-"""Who listens on a host, what of it leads to us, and who may open our sockets."""
+"""The listeners of a host, those that lead to Rigwright's, and the users that may open Rigwright's sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TcpListener:
     systemd: bool
     """Whether systemd itself has it."""
     holders: list[str]
-    """Who has it beside systemd."""
+    """Its owners in addition to systemd."""
 
     @property
     def port(self) -> int:
@@ -45,7 +45,7 @@ class ForeignLead:
     at: str
     program: str
     how: str
-    """What shows it."""
+    """The evidence."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ReachSurvey:
     leads: list[ForeignLead]
     lying: dict[str, PathFacts]
     listening: dict[str, dict[str, list[str]]]
-    """Path of a unix socket -> who listens by that name: `own`, in the networks of the unit's processes; `host`."""
+    """Path of a unix socket -> the listeners by that name: `own`, in the networks of the unit's processes; `host`."""
     mounted: dict[str, list[str]]
     """Folder -> where else that which is mounted there is, and what is mounted over it."""
     routed: list[str]

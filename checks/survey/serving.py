@@ -29,12 +29,12 @@ class StartRecord:
     """An instance's start, as root has noted it."""
 
     lines: list[str]
-    """What it was started from, then `DEVICE:INODE PATH` of each of its weights."""
+    """The files that it was started from, then `DEVICE:INODE PATH` of each of its weights."""
     now: list[str]
     """The latter as they are now."""
     said: list[str]
     first: list[str]
-    """What it was started from when it was first started so, and what it said then."""
+    """The files of its first start from the same ones, and its output then."""
     key: InstanceKeyFile | None
 
 
@@ -83,7 +83,7 @@ class StoredGeneration:
     files: dict[str, str]
     """Path -> SHA-256 and mode, with a space between; of a link `-> ` and where it leads."""
     lost: list[str]
-    """What it refers to and is not there."""
+    """The missing files that it refers to."""
     proven: bool
     """Whether all its instances have answered once."""
 
@@ -94,7 +94,7 @@ class Generations:
 
     kept: list[StoredGeneration]
     current: str
-    """What the link says; empty for none."""
+    """The link's target; empty for none."""
     activating: bool
     """Whether an activation was begun and not finished."""
     beside: list[str]

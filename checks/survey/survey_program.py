@@ -97,11 +97,12 @@ def collect_questions(scene: SurveyScope, sections: Iterable[Section[Any]]) -> d
 def render_survey_program(
     questions: Mapping[str, tuple[float, object]], probe: str = "", later: Iterable[str] = ()
 ) -> str:
-    """What is given to COMMAND on standard input: the program, with its modules and questions in it.
+    """The input of COMMAND on standard input: the program, with its modules and questions in it.
 
     Args:
         questions: As `asked` has them.
-        probe: A shell script that is run beside. What it finds has a line of its own, upon which `more` follows.
+        probe: A shell script that is run beside. Its probe's findings have a line of their own, upon which `more`
+        follows.
         later: Sections that are asked then.
     """
     begun, packed = _pack_modules(HOST, (*questions, *later))
@@ -111,12 +112,12 @@ def render_survey_program(
 
 
 def render_further_questions(questions: Mapping[str, tuple[float, object]]) -> str:
-    """What is given to COMMAND once its probe has told what it has found: questions that this leads to."""
+    """The input of COMMAND after its probe's findings: questions that these lead to."""
     return base64.b64encode(zlib.compress(json.dumps(questions).encode(), FAST)).decode() + "\n"
 
 
 def parse_probe_line(line: bytes) -> list[str] | None:
-    """The lines of what a probe has found; None of a line that is none of the program's, as a login may print some.
+    """The lines of a probe's findings; None of a foreign line, as a login may print some.
 
     Raises:
         ValueError: it has found nothing; its text is why.
@@ -149,7 +150,7 @@ def parse_read_line(line: bytes) -> int | None:
 
 
 def _parse_note(line: bytes) -> object:
-    """What a line tells while sections are under way; None of any other line, and of a broken one."""
+    """The progress in a line while sections are under way; None of any other line, and of a broken one."""
     begun, mark, packed = line.partition(WAITING.encode())
     if begun or not mark:
         return None

@@ -39,7 +39,7 @@ class InstalledTree:
     path: str
     there: bool
     unrecorded: str
-    """Why nobody knows what is to be in it; empty where root's record says it."""
+    """Why its contents are unknown; empty where root's record has them."""
     changes: list[TreeChange]
     """The first of each kind."""
     count: int
@@ -188,9 +188,9 @@ class PatchedFile:
     written: float
     """When it was last, or what Python has compiled of it, in seconds since 1970."""
     stale: list[str]
-    """What Python has compiled of another file in its place."""
+    """The files that Python has compiled of another file in its place."""
     shadowed: list[str]
-    """What Python imports in its place."""
+    """The modules that Python imports in its place."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class InstanceProcess:
     begun: float
     """In seconds since 1970."""
     elsewhere: list[str]
-    """What its Python is, has mapped or looks for outside of its environment."""
+    """The parts of its Python that are, are mapped or are looked for outside of its environment."""
 
 
 @dataclass(frozen=True)

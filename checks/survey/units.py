@@ -12,7 +12,7 @@ from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.plan.self_check_declaration import render_standalone_units
 
 WORD = "rigwright"
-"""What names of units of ours begin with."""
+"""The prefix of names of units of ours."""
 BOOT = ("default.target", "multi-user.target", "timers.target", "sockets.target", "basic.target", "sysinit.target")
 """Units by which a boot comes to ours."""
 
@@ -31,7 +31,7 @@ class ExpectedUnit:
     path: str
     """Where systemd is to find it; empty for a slice that systemd makes by itself."""
     link: str
-    """What the path leads to; empty where it is a file."""
+    """The target of the path; empty where it is a file."""
     text: str
 
     @property
@@ -41,7 +41,7 @@ class ExpectedUnit:
 
     @property
     def kind(self) -> str:
-        """What its name ends with."""
+        """The suffix of its name."""
         return self.name.rpartition(".")[2]
 
 
@@ -76,29 +76,29 @@ class UnitFileLine:
 
 @dataclass(frozen=True)
 class SystemdEntry:
-    """What lies in a folder of systemd's."""
+    """An object in a folder of systemd's."""
 
     path: str
     link: str
-    """What it leads to; empty for no link."""
+    """Its target; empty for no link."""
     first: str
     """The first line of its text."""
 
 
 @dataclass(frozen=True)
 class ObservedUnitFile:
-    """What lies where a unit file is to lie."""
+    """The object in the place of a unit file."""
 
     link: str
     sha256: str
     """Of its text; empty for none."""
     loose: str
-    """Whose it is, where others than root can change it."""
+    """Its owner, where others than root can change it."""
 
 
 @dataclass(frozen=True)
 class UnitSurvey:
-    """What systemd says, and what lies in its folders."""
+    """systemd's reports, and the contents of its folders."""
 
     files: dict[str, ObservedUnitFile]
     lying: list[SystemdEntry]
@@ -106,11 +106,11 @@ class UnitSurvey:
     default: str
     """The unit that a boot starts."""
     command_line: list[str]
-    """What the kernel was told for systemd."""
+    """The kernel's command line for systemd."""
     configured: list[UnitFileLine]
     """The manager's own settings."""
     bare: dict[str, dict[str, str]]
-    """Kind of unit -> the properties of one that nobody has."""
+    """Kind of unit -> the properties of one without settings."""
     shown: dict[str, dict[str, str | None]]
     """Unit -> what it has otherwise; None for what it lacks."""
     manager: dict[str, str]

@@ -25,7 +25,7 @@ class WeightFileState:
     uid: int
     size: int
     state: str
-    """What its record says of it, as long as nobody touches it."""
+    """The state in its record, valid while the file is untouched."""
     changed: float
     """When it was last touched, seconds since the epoch."""
     recorded: str
@@ -35,9 +35,9 @@ class WeightFileState:
     hashed: float | None
     """When its bytes were last hashed, and right, as that was written down."""
     wrong: str
-    """What the bytes were found to be instead, and when; empty where they were right."""
+    """The SHA-256 of the bytes instead, and when; empty where they were right."""
     read: str
-    """SHA-256 of its bytes, or why they cannot be read; empty where nobody has."""
+    """SHA-256 of its bytes, or why they cannot be read; empty if unread."""
 
     @property
     def is_untouched(self) -> bool:
@@ -59,7 +59,7 @@ class WeightFolder:
 
 @dataclass(frozen=True)
 class WeightSurvey:
-    """What lies there, and what is known of it."""
+    """The weights there, and the facts about them."""
 
     now: float
     """The host's clock, seconds since the epoch."""
@@ -68,7 +68,7 @@ class WeightSurvey:
     folders: list[WeightFolder]
     """That lead to them, below the models' root."""
     extra: list[str]
-    """What lies beside them."""
+    """The objects next to them."""
     units: dict[str, dict[str, str]]
     """Of what hashes again: unit -> systemd's properties."""
     stamp: float | None
@@ -106,7 +106,7 @@ def _asks(scene: SurveyScope) -> object | None:
 
 
 def _limit(scene: SurveyScope) -> float:
-    # whoever has linked or copied a hundred gigabytes has touched them: all are read then
+    # a link or copy of a hundred gigabytes touches them: all are read then
     return 60 + sum(one.size for one in loaded_weights(scene.rig.instances)) / SLOW
 
 

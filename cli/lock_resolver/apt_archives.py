@@ -133,7 +133,7 @@ class ArchivePackage:
 
 @dataclass(frozen=True)
 class ArchiveContents:
-    """What one archive has."""
+    """The contents of one archive."""
 
     place: str
     """Where it was read, for messages."""
@@ -219,7 +219,7 @@ def read_nvidia_archive(session: requests.Session, base: str, known: NvidiaArchi
     Args:
         session: As `web.session` makes it.
         base: Its folder's address.
-        known: What the tables say of it.
+        known: The facts about it in the tables.
 
     Raises:
         DownloadUnavailable: as of `signed`.
@@ -237,7 +237,7 @@ def read_signed_archive(
         base: Its folder's address.
         key_url: Its key's.
         fingerprint: That key's.
-        whose: Who knows that, for messages.
+        whose: The source of that knowledge, for messages.
         suite: Its suite and components, as a line of apt's sources has them; one that is flat has a slash.
 
     Raises:
@@ -288,7 +288,7 @@ def parse_packages(listed: str, place: str) -> tuple[ArchivePackage, ...]:
 
     Args:
         listed: deb-control paragraphs.
-        place: Whose list it is, for messages.
+        place: The owner of the list, for messages.
 
     Raises:
         DownloadUnavailable: a package that is asked for has no file, hash or size.

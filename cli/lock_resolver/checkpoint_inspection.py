@@ -1,4 +1,4 @@
-"""Weights as they are locked: what says how they are used is written down, and what is no model, or half, is refused.
+"""Weights as they are locked: the facts about their use are recorded, and an invalid or incomplete model is refused.
 
 Little is read for that: a config.json, an index of weights, and of each file of weights its header.
 """
@@ -43,10 +43,10 @@ LONG_HEADER_LOCK = Lock()
 
 @dataclass(frozen=True)
 class LockedCheckpoint:
-    """What is locked of one input."""
+    """The locked files of one input."""
 
     name: str
-    """Whose files they are, for people."""
+    """The owner of the files, for people."""
     contents: Mapping[str, FileContent]
     """Path -> what the file is."""
     beginning: Callable[[str, int], bytes]
@@ -112,7 +112,7 @@ class LockedCheckpoint:
         return headers
 
     def _index_problems(self, path: str) -> list[str]:
-        """What is wrong with an index."""
+        """The problems of an index."""
         if self.contents[path].size > LARGEST_INDEX:
             return [f"{path} is larger than {LARGEST_INDEX} bytes: exclude it"]
         try:
@@ -126,7 +126,7 @@ class LockedCheckpoint:
         return [f"{path} names {names}, which the input lacks: include it, or exclude {path}"]
 
     def _read_header(self, path: str) -> GgufMetadata | str:
-        """What a file of weights says of itself where it is a GGUF, or what is wrong with it; else ""."""
+        """The header of a file of weights where it is a GGUF, or its problem; else ""."""
         try:
             return parse_header(path, self.contents[path].size, lambda count: self.beginning(path, count)) or ""
         except BrokenSafetensors as error:
@@ -156,7 +156,7 @@ class HeaderBuffer(io.BytesIO):
 
 
 def parse_header(path: str, size: int, beginning: Callable[[int], bytes]) -> GgufMetadata | None:
-    """What a file says of itself where it is a GGUF, once its header was held against its size.
+    """The header of a file where it is a GGUF, compared with its size.
 
     Args:
         path: Its name; of what is no file of weights by that nothing is read.

@@ -27,7 +27,7 @@ from rigwright.validated_types import Commit, FileName, RelativePath
 from rigwright.weights.safetensors import LONGEST_POINTER, is_pointer
 from roles.progress import progress
 
-BRANCH = "main"  # what a repository's own is called, where an input names none
+BRANCH = "main"  # the name of a repository's own, where an input names none
 MAX_WORKERS = 8  # files that are fetched at once
 SMALL = 50_000_000  # bytes; a larger file is hashed by the hub or not locked
 # git's own, and part of no model
@@ -39,7 +39,7 @@ EndpointResult = TypeVar("EndpointResult")
 
 @dataclass(frozen=True)
 class ModelResolver:
-    """What finds weights of many files."""
+    """A resolver of weights of many files."""
 
     places: tuple[HubEndpoint, ...]
     """The endpoints of the hub, in order."""
@@ -53,7 +53,7 @@ class ModelResolver:
         return self._first_endpoint(lambda place: _repository_rows(place, wanted))
 
     def read_listing(self, wanted: LockInput, revision: str | None = None) -> HubListing:
-        """What a repository has at a revision, the input's own without one; nothing of it is fetched.
+        """The files of a repository at a revision, the input's own without one; nothing of it is fetched.
 
         Raises:
             DownloadUnavailable: it is not to be had.
@@ -62,7 +62,7 @@ class ModelResolver:
         return self._first_endpoint(lambda place: place.read_listing(repository, asked))
 
     def _first_endpoint(self, attempt: Callable[[HubEndpoint], EndpointResult]) -> EndpointResult:
-        """What the first place gives that gives something."""
+        """The answer of the first place that has one."""
         failed: list[DownloadUnavailable] = []
         for place in self.places:
             try:
@@ -186,9 +186,9 @@ def refuse_selection(paths: Sequence[str], there: Sequence[str], where: str) -> 
     """Refuse a selection of nothing, and names that would be no plain files in the model's folder on a host.
 
     Args:
-        paths: What is selected.
+        paths: The selected paths.
         there: All there is.
-        where: Whose files they are, for messages.
+        where: The owner of the files, for messages.
 
     Raises:
         DownloadUnavailable: with every such name, and what to do.
@@ -213,7 +213,7 @@ def _parent_folders(folder: str) -> list[str]:
 
 
 def _path_problem(path: str, folders: set[str]) -> str:
-    """What keeps a path from being locked; "" where nothing does."""
+    """The reason why a path cannot be locked; "" where there is none."""
     if path.startswith("/"):
         return "is an absolute path"
     if ".." in path.split("/"):
@@ -228,12 +228,12 @@ def _path_problem(path: str, folders: set[str]) -> str:
     return ""
 
 
-# What git and the hub's client keep beside the files that they have fetched.
+# The files that git and the hub's client keep next to those that they have fetched.
 IGNORED_FOLDERS = (".git", ".cache")
 
 
 def folder_name(wanted: Input) -> str:
-    """What the folder of an operator's own weights is called at their source."""
+    """The name of the folder of an operator's own weights at their source."""
     return wanted.sources[0].rstrip("/").rpartition("/")[2].rpartition(":")[2]
 
 
@@ -299,7 +299,7 @@ def read_first_bytes(path: Path, count: int) -> bytes:
 
 
 def _list_files(wanted: LockInput, folder: Path) -> list[str]:
-    """What lies in a folder and below, by path; links to folders are refused, for what they lead to is not seen."""
+    """The files in a folder and below, by path; links to folders are refused, for their targets are not seen."""
     found = []
     excluding = wanted.input.model_copy(update={"include": ()})
     for top, folders, files in os.walk(folder):

@@ -35,7 +35,7 @@ SolvedResult = TypeVar("SolvedResult")
 
 @dataclass(frozen=True)
 class CondaResolver:
-    """What finds conda packages."""
+    """A resolver of conda packages."""
 
     mirrors: MirrorLookup
 

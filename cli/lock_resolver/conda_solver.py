@@ -2,8 +2,8 @@
 
 `cli.lock_resolver.conda` starts it and believes nothing that it says.
 
-It is a process of its own, for a channel is a stranger's: here its answers have a bounded memory and disk, and whoever
-started it ends it after a time. Also, py-rattler brings an event loop that must not meet the one of pyinfra's.
+It is a process of its own, for a channel is untrusted: here its answers have a bounded memory and disk, and the parent
+process ends it after a time. Also, py-rattler brings an event loop that must not meet the one of pyinfra's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECORDS = 5000
 
 
 async def solve_request(asked: dict[str, Any]) -> dict[str, object]:
-    """What `channels` have for `specs`, `before` an instant or ever; without specs, what there is of `known`."""
+    """The answer of `channels` for `specs`, `before` an instant or ever; without specs, the packages of `known`."""
     client = Client.default_client(max_retries=2, timeout=60)
     gateway = rattler.Gateway(cache_dir=asked["cache"], client=client)
     channels = [rattler.Channel(one) for one in asked["channels"]]

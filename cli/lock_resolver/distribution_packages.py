@@ -36,7 +36,7 @@ HELPER = "/usr/lib/apt/apt-helper"
 
 @dataclass(frozen=True)
 class PartialMirror:
-    """What was put into the folder of a system's archives."""
+    """The files that were put into the folder of a system's archives."""
 
     files: dict[str, FileContent]
     """By path below it."""
@@ -68,7 +68,7 @@ def build_mirror(apt: IsolatedApt, system: str, addresses: list[list[str]], fold
 
     Args:
         apt: It has read its sources with `VERBATIM`, and verified them.
-        system: Whose packages they are.
+        system: The distribution of the packages.
         addresses: Of each package that it has fetched the quoted address, the file's name at apt, and more.
         folder: Where they go: a folder an archive.
 
@@ -183,7 +183,7 @@ class DistributionArchive:
     def fetch_packages(self, wanted: Sequence[PackageTransaction], folder: Path) -> PartialMirror:
         """Put packages and all that they need into a folder, as if nothing was installed, with what is signed of them.
 
-        What one transaction needs, another may have no place for. The places are tried in order.
+        A package that one transaction needs may have no place in another. The places are tried in order.
 
         Raises:
             DownloadUnavailable: there is no apt here, no key or no archive of this distribution, one that has expired,
@@ -212,7 +212,7 @@ class DistributionArchive:
         return self._try_sources(component, IsolatedApt.read_package_lists)
 
     def _try_sources(self, components: str, act: Callable[[IsolatedApt], T], **settings: str) -> T:
-        """What comes of the first place at which apt does something."""
+        """The result of the first place at which apt succeeds."""
         if not self.keyring.exists():
             package = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}[self.distribution]
             raise DownloadUnavailable(f"{self.keyring} is not on this machine: install {package}")

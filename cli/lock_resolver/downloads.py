@@ -21,7 +21,7 @@ from rigwright.supply.artefact import Artefact
 from roles.progress import progress
 from roles.weights.host import reach
 
-# what the system trusts, a network's own authority too; requests brings a list of its own
+# the certificates that the system trusts, a network's own authority too; requests brings a list of its own
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 TIMEOUT = (10.0, 60.0)  # seconds: to connect, between two parts of an answer
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds after a failed attempt that brought nothing
@@ -34,13 +34,13 @@ CHUNK_BYTES = 1 << 20  # bytes
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 
 ProgressReport = Callable[[int, int], None]
-"""Is told bytes done and bytes in all, 0 where nobody knows."""
+"""Gets bytes done and bytes in all, 0 if unknown."""
 
 
 class DownloadUnavailable(Exception):
     """Something is not to be had; the text says why.
 
-    `gone` says whether its server answered that it is not there, `refused` that it is not for who asked.
+    `gone` tells whether its server answered that it is not there, `refused` that this client may not have it.
     """
 
     def __init__(self, text: str, gone: bool = False, refused: bool = False) -> None:
@@ -51,7 +51,7 @@ class DownloadUnavailable(Exception):
 
 @dataclass(frozen=True)
 class FileContent:
-    """What a file is."""
+    """The content of a file."""
 
     sha256: str
     size: int
@@ -59,7 +59,7 @@ class FileContent:
 
 @dataclass(frozen=True)
 class RemoteFileFacts:
-    """What a server says of a file, without its bytes."""
+    """A server's facts about a file, without its bytes."""
 
     size: int | None
     sha256: str | None
@@ -69,7 +69,7 @@ class _Session(requests.Session):
     """One whose refusals are all requests' own."""
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Where an answer leads; what is no address is none that can be asked, and no error of a parser's."""
+        """The target of a redirect; a text that is no address cannot be asked, and is no error of a parser's."""
         try:
             target = super().get_redirect_target(resp)
             place = urlsplit(urljoin(resp.url, target or ""))
@@ -154,7 +154,7 @@ def _content_length(answer: requests.Response) -> int | None:
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         return None
     length = answer.headers.get("Content-Length", "")
-    # a number of more digits is none of bytes, and of thousands Python makes none
+    # a number of more digits counts no bytes, and Python parses none of thousands
     return int(length) if re.fullmatch("[0-9]{1,18}", length) else None
 
 
@@ -182,12 +182,12 @@ def hash_file(path: Path, report: ProgressReport) -> FileContent:
 def fetch_file(
     session: requests.Session, url: str, report: ProgressReport, into: BinaryIO | None = None, most: int | None = None
 ) -> FileContent:
-    """Fetch a file to hash it. What was cut goes on where it was, if it is still the same file.
+    """Fetch a file to hash it. A download that was cut goes on where it was, if it is still the same file.
 
     Args:
         session: As `session` makes it.
         url: Where it is.
-        report: Is told how far it is.
+        report: Gets the progress.
         into: Where its bytes go; without it they are not kept.
         most: Bytes that it may have.
 
@@ -238,7 +238,7 @@ def fetch_locked_file(
         row: The file's.
         urls: Addresses, each by what messages call it, in order.
         path: Where the file goes.
-        purpose: What the file is, for the row of progress.
+        purpose: The purpose of the file, for the row of progress.
         missing: Why further addresses are not known.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Registries of container images: what a tag is now, by OCI's distribution protocol."""
+"""Registries of container images: the present image of a tag, by OCI's distribution protocol."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ImageResolver:
             raise DownloadUnavailable(str(error)) from None
 
     def blob_address(self, row: Artefact, place: RegistryRepository) -> tuple[requests.Session, str]:
-        """Who fetches a blob, and where it is."""
+        """The session that fetches a blob, and its address."""
         session = downloads.open_session()
         session.auth = _HeaderAuth(self._authorization(place))
         return session, image_manifest.blob_address(place.base, place.repository, row.sha256)
@@ -115,7 +115,7 @@ class ImageResolver:
             raise downloads.describe_failure(error) from None
 
     def _authorization(self, place: RegistryRepository) -> str:
-        """What a registry wants to be shown of who pulls from a repository; empty where nothing."""
+        """The authorization for a pull from a repository; empty if the registry wants none."""
         since, known = self._known.get(place, (0.0, ""))
         if place not in self._known or monotonic() - since > TOKEN_LIFETIME_S:
             url = f"{place.base}/v2/"
@@ -131,7 +131,7 @@ class ImageResolver:
         return known
 
     def _answer_challenge(self, place: RegistryRepository, asked: str) -> str:
-        """What is shown to a registry that has asked for it."""
+        """The answer to a registry's challenge."""
         scheme, _, rest = asked.partition(" ")
         said = dict(_PART.findall(rest))
         realm, own = said.get("realm", ""), f"Basic {place.login}" if place.login else ""
@@ -162,7 +162,7 @@ class ImageResolver:
 
 
 def describe_image_changes(registries: ImageResolver, wanted: LockInput, rows: Sequence[Artefact]) -> list[str]:
-    """What of a locked image is another one now, a line each.
+    """The parts of a locked image that have changed, a line each.
 
     Raises:
         DownloadUnavailable: no registry has it, or none answers.

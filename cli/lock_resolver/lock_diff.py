@@ -1,4 +1,4 @@
-"""What changes from one lock to the next, a line an artefact or package."""
+"""Changes from one lock to the next, a line an artefact or package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalogue folder and the locks folder beside it: what is asked for, what is locked, and writing that anew."""
+"""A catalogue folder and the locks folder next to it: its inputs, their locks, and writing those anew."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LockInput:
     """Whether it is of Rigwright's own catalogue, and locked beside the inventory that uses it."""
 
     def as_problem(self, text: str) -> Problem:
-        """What is wrong with it."""
+        """It as a problem."""
         return Problem(str(self.catalogue), f"inputs.{self.name}", text)
 
 
@@ -43,7 +43,7 @@ class LockFolders:
     keys: dict[str, str]
     """Driver -> the armoured key of its archive, as it lies beside the lock; only of those files."""
     unread: tuple[Problem, ...]
-    """What is wrong with such files; they count as empty."""
+    """The problems of such files; they count as empty."""
 
     @property
     def all_rows(self) -> list[Artefact]:
@@ -51,7 +51,7 @@ class LockFolders:
         return [row for rows in self.locked.values() for row in rows]
 
     def rows_of(self, wanted: LockInput) -> list[Artefact]:
-        """What is locked for an input."""
+        """The locked rows of an input."""
         if wanted.input.is_grouped:
             return [row for row in self.all_rows if row.group == wanted.name]
         return [row for row in self.all_rows if not row.group and row.name == wanted.name]
@@ -139,8 +139,8 @@ def read_folders(
         base: The folder of the catalogue and the locks.
         own: The inputs of its catalogue.
         offered: Inputs that are locked here only where they are needed.
-        used: The names of those that are. What of them is locked here already stays too: a rig of another inventory of
-            the same folder may use it.
+        used: The names of those that are. Inputs of them that are locked here already stay too: a rig of another
+            inventory of the same folder may use them.
 
     Raises:
         Invalid: a lock file by hand that is broken or in the way.

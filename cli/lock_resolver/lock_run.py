@@ -1,4 +1,4 @@
-"""What `rigwright lock` does: read, resolve, write and tell, or look and tell."""
+"""The steps of `rigwright lock`: read, resolve, write and report, or look and report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.lock_inputs import HUB
 from roles.weights.host.reach import only_public
 
-# What is had elsewhere in each operator's network, beside repositories of models.
+# The inputs whose source differs in each operator's network, in addition to repositories of models.
 SHIPPED_INPUT_KINDS = ("conda", "image")
 
 
@@ -52,7 +52,7 @@ def write_locks(inventory: Path | None, from_dir: Path | None, refresh: bool) ->
     """Lock the inputs beside an inventory, or our own, and print what changed; returns the exit status.
 
     Args:
-        inventory: Whose catalogue and mirrors.
+        inventory: The source of catalogue and mirrors.
         from_dir: A folder with files that need not be fetched.
         refresh: Whether what is locked already is found again too.
 
@@ -162,13 +162,13 @@ def _mirror_addresses(rigs: list[Rig], name: str) -> list[str]:
 
 
 def _load_folders(base: Path, rigs: list[Rig]) -> tuple[LockFolders, list[LockInput]]:
-    """What is to be locked in a folder: its own catalogue, and of ours the models, conda packages and images that its
-    rigs use.
+    """The inputs to lock in a folder: its own catalogue, and of the shipped one the models, conda packages and images
+    that its rigs use.
 
     Hubs and channels have other addresses in each operator's network, or none.
 
     Returns:
-        That, and what of these of our own catalogue nobody uses here.
+        That, and the inputs of the shipped catalogue that no rig uses here.
 
     Raises:
         Invalid: there is nothing to lock, or a mistake in it.
@@ -219,7 +219,7 @@ def load_rigs(inventory: Path | None, what: LoadPurpose) -> list[Rig]:
 
     Args:
         inventory: The file.
-        what: What of them is only being made.
+        what: The part of them that is only being made.
 
     Raises:
         NothingToLock: the inventory is refused, or ends with an error.
@@ -245,7 +245,7 @@ def load_rigs(inventory: Path | None, what: LoadPurpose) -> list[Rig]:
 
 
 def image_registries(rigs: list[Rig]) -> RegistryLookup:
-    """What says where a source of images is: the registries of every rig that shares the lock, with its login."""
+    """The lookup of a source of images: the registries of every rig that shares the lock, with its login."""
 
     def of(source: str) -> list[RegistryRepository]:
         if not rigs:
@@ -264,7 +264,7 @@ def image_registries(rigs: list[Rig]) -> RegistryLookup:
 
 
 def address_lookup(rigs: list[Rig]) -> AddressLookup:
-    """What gives a row's addresses, in order: those of every rig that shares the lock."""
+    """The lookup of a row's addresses, in order: those of every rig that shares the lock."""
 
     def of(row: Artefact) -> list[str]:
         mirrors = [rig.network.mirrors for rig in rigs] or [{}]

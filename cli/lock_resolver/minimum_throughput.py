@@ -28,7 +28,7 @@ class TooSlow(TimeoutError):
 
 
 class AnswerThroughput:
-    """What came of one answer, measured over stretches of SECONDS; only time spent waiting for the server counts."""
+    """The throughput of one answer, measured over stretches of SECONDS; only time waiting for the server counts."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing came yet."""
@@ -56,7 +56,7 @@ class AnswerThroughput:
 
 
 class _MeasuredReader(io.RawIOBase):
-    """What is read from a socket."""
+    """A reader of a socket."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self.raw, self.throughput = raw, AnswerThroughput()

@@ -1,4 +1,4 @@
-"""The hub: what a repository of models has at a revision, asked with the hub's own client."""
+"""The hub: the files of a repository of models at a revision, asked with the hub's own client."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 def _limit_answer(answer: httpx2.Response) -> None:
-    """Before the client reads an answer: what is packed though it was asked for plain is of any length."""
+    """Before the client reads an answer: a packed one, although a plain one was requested, is of any length."""
     if answer.request.method == "HEAD":
         return
     if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -116,7 +116,7 @@ def _limit_hub_client() -> None:
 
 @dataclass(frozen=True)
 class HubEndpoint:
-    """One endpoint of the hub, and who asks."""
+    """One endpoint of the hub, and its session."""
 
     endpoint: str = ""
     """A mirror's base address; empty for the client's own default."""
@@ -138,7 +138,7 @@ class HubEndpoint:
         return "the rig's hub_token_file" + ("" if self.endpoint else ", or `hf auth login`")
 
     def read_listing(self, repository: str, revision: str) -> HubListing:
-        """What a repository has.
+        """The files of a repository.
 
         Raises:
             DownloadUnavailable: it is not there, not for this token, or the hub does not answer.
@@ -180,7 +180,7 @@ class HubEndpoint:
         return hf_hub_url(repository, path, revision=commit, endpoint=self.endpoint or None)
 
     def open_session(self) -> requests.Session:
-        """What fetches small files; the token goes nowhere but to the endpoint."""
+        """A session for small files; the token goes nowhere but to the endpoint."""
         made = downloads.open_session()
         if self._client_token:
             made.auth = _BearerAuth(self._client_token)

@@ -36,7 +36,7 @@ UNREADABLE = (
     AttributeError,
     RecursionError,
 )
-"""What is raised where an answer is no page: the client's own readers hand on what is below them."""
+"""The errors of an answer that is no page: the client's own readers hand on those below them."""
 
 
 def index_url() -> str:
@@ -65,7 +65,7 @@ class PackageIndex:
         self._pages: dict[str, ProjectPage] = {}
 
     def project_page(self, project: str) -> ProjectPage:
-        """What the index has of a project; asked once.
+        """The index's page of a project; asked once.
 
         Raises:
             DownloadUnavailable: it has no such project, or does not answer.
@@ -145,7 +145,7 @@ class PackageIndex:
 
 
 def _parse_page(project: str, answer: requests.Response) -> ProjectPage:
-    """What an answer has of a project; whatever is no page of an index raises one of UNREADABLE."""
+    """Parse an answer about a project; any other text raises one of UNREADABLE."""
     header = Message()
     header["Content-Type"] = answer.headers.get("Content-Type", "text/html")
     kind, content = header.get_content_type(), downloads.read_body(answer, MOST)
@@ -170,7 +170,7 @@ def newest_source(packages: Iterable[DistributionPackage]) -> str:
 
 
 def parse_version(package: DistributionPackage) -> Version | None:
-    """The version of a file of an index; None where that is none."""
+    """The version of a file of an index; None for an invalid one."""
     try:
         return Version(package.version or "")
     except InvalidVersion:

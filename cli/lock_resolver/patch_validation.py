@@ -34,13 +34,13 @@ from roles.progress import progress
 
 @dataclass(frozen=True)
 class PatchedInput:
-    """What of a rig's is patched, and what that is made of."""
+    """The patched part of a rig, and its sources."""
 
     what: str
     """The name of an engine or an environment, or the CUDA toolkit."""
     patches: tuple[Patch, ...]
     versions: Mapping[str, str]
-    """What of it can be patched -> the version that is locked."""
+    """The parts of it that can be patched -> the version that is locked."""
     rows: tuple[Artefact, ...]
     subtree: str = ""
 
@@ -83,7 +83,7 @@ def _is_shipped(patch: Patch) -> bool:
 
 
 class PatchValidator:
-    """What looks at those bytes."""
+    """A validator of those bytes."""
 
     def __init__(self, resolver: LockResolver) -> None:
         self.resolver = resolver
@@ -166,7 +166,7 @@ class PatchValidator:
         return downloads.fetch_locked_file(self.resolver.session, row, urls, path, "patched", missing)
 
     def collect_newer(self, patched: Iterable[PatchedInput]) -> tuple[list[str], list[str]]:
-        """What newer versions mean for patches, a line each, and what could not be looked at."""
+        """The effects of newer versions on patches, a line each, and parts that could not be looked at."""
         moved, unseen = [], []
         for one in patched:
             for patch in one.patches:
@@ -213,7 +213,7 @@ class PatchValidator:
 
 
 def _shadowed_paths(patch: Patch, there: Iterable[str]) -> list[str]:
-    """What of a patch is never run, as Python imports something else in its place."""
+    """The files of a patch that never run, as Python imports another one in their place."""
     return [
         f"patch {patch}: {path} is never imported: {other} takes precedence"
         for path in patch.patched_digests
@@ -237,7 +237,7 @@ def _describe_need(patch: Patch, version: str, read: Read, listed: Mapping[str, 
 
 
 def _describe_inclusion(patch: Patch, version: str) -> str:
-    """What its own head says of a version."""
+    """Its own head's statement about a version."""
     first = patch.keys.included_in
     with suppress(InvalidVersion):  # of what no index numbers
         if first and Version(version) >= Version(first):

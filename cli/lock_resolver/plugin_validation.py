@@ -29,7 +29,7 @@ from roles.envs.host.tree import EnvironmentRejected
 
 @dataclass
 class PluginInspection:
-    """What was found in plugins."""
+    """The findings in plugins."""
 
     problems: list[Problem] = field(default_factory=list)
     """Why one is not what its description says, or not for the environment that names it."""
@@ -43,8 +43,8 @@ def inspect_plugins(
     """Open every plugin that an environment names.
 
     Args:
-        resolver: What finds files.
-        folders: What was locked before: a file that was judged then, and is not to be had now, stays.
+        resolver: The resolver that finds files.
+        folders: The locked plugins before: a file that was judged then, and is not to be had now, stays.
         envs: Environments of the inventory; one of a name counts.
         rows: Input -> what it is locked as.
     """
@@ -107,8 +107,8 @@ def filename_problems(file: str, distribution: str, version: str, python: str) -
     """Why nothing would install a plugin's wheel by what it is called, a line each.
 
     Args:
-        file: What it is called.
-        distribution: What it is to be.
+        file: Its name.
+        distribution: The expected distribution.
         version: Of that.
         python: The environment's, such as 3.10.20; empty where that is not known.
     """
@@ -123,7 +123,7 @@ def filename_problems(file: str, distribution: str, version: str, python: str) -
         canonicalize_version(version, strip_trailing_zero=False),
     ):
         yield f"{file}: it is named for {name} {found}: must be {canonicalize_name(distribution)} {version}"
-    # what is built for the very machine that it is built on says no C library, and is installed on any
+    # a wheel built for the very machine that it is built on names no C library, and is installed on any
     if python and not is_installable(
         file.replace("-linux_x86_64.whl", "-manylinux_2_5_x86_64.whl"), _python_series(python)
     ):
@@ -162,12 +162,12 @@ def _plugin_file(resolver: LockResolver, row: Artefact, folder: Path) -> Path:
 def missing_requirements(
     requires: Iterable[str], versions: Mapping[str, str], python: Mapping[str, str]
 ) -> Iterator[str]:
-    """What a plugin needs and its environment has not, a line each: nothing is installed for it.
+    """The packages that a plugin needs and its environment lacks, a line each: nothing is installed for it.
 
     Args:
         requires: Its requirements, as it writes them.
         versions: Distribution of the environment, as an index spells it -> its version.
-        python: What markers are asked of it.
+        python: The Python that markers are evaluated for.
     """
     around = {**HOST, "extra": "", **python}
     for text in requires:

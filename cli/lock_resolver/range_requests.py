@@ -36,7 +36,7 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What reading an archive raises where its bytes are none: zipfile and tarfile hand on what is below them."""
+"""The errors of reading an archive with invalid bytes: zipfile and tarfile hand on those below them."""
 
 
 class RangesUnsupported(Exception):
@@ -99,7 +99,7 @@ def open_remote(session: requests.Session, url: str, size: int, report: download
         session: As `web.session` makes it.
         url: Where it is.
         size: Its bytes.
-        report: Is told how far it is, where its server gives it whole alone.
+        report: Gets the progress, where its server gives it only whole.
 
     Raises:
         DownloadUnavailable: it is not to be had.
@@ -120,10 +120,10 @@ def open_remote(session: requests.Session, url: str, size: int, report: download
 
 @contextmanager
 def open_wheel(file: BinaryIO | Path) -> Iterator[tuple[Read, dict[str, str]]]:
-    """What reads files of a wheel that it lists, by where they are installed, and that list: path -> SHA-256.
+    """A reader of files of a wheel that it lists, by where they are installed, and of that list: path -> SHA-256.
 
     Raises:
-        DownloadUnavailable: it is no wheel; what reads raises it, too.
+        DownloadUnavailable: it is no wheel; its readers raise it, too.
     """
     with ExitStack() as stack:
         with _translate_errors("wheel"):
@@ -144,7 +144,7 @@ def open_wheel(file: BinaryIO | Path) -> Iterator[tuple[Read, dict[str, str]]]:
 
 @contextmanager
 def _translate_errors(what: str) -> Iterator[None]:
-    """Have whatever the library raises of an archive's bytes mean that it is none."""
+    """Translate errors of the library about an archive's bytes: the archive is invalid."""
     try:
         yield
     except RangesUnsupported:
@@ -157,10 +157,10 @@ def _translate_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def open_source_archive(path: Path, subtree: str) -> Iterator[Read]:
-    """What reads plain files of a source archive, by their paths below a folder inside its top folder.
+    """A reader of plain files of a source archive, by their paths below a folder inside its top folder.
 
     Raises:
-        DownloadUnavailable: it is no such archive; what reads raises it, too.
+        DownloadUnavailable: it is no such archive; its readers raise it, too.
     """
     with ExitStack() as stack:
         with _translate_errors("source archive"):

@@ -45,7 +45,7 @@ MAX_WORKERS = 8  # projects that the index is asked for at once
 
 @dataclass(frozen=True)
 class ResolvedInputs:
-    """What was found."""
+    """The result."""
 
     rows: dict[str, list[Artefact]]
     """Input -> its rows."""
@@ -55,7 +55,7 @@ class ResolvedInputs:
 
 @dataclass
 class LockResolver:
-    """What resolves inputs, and how."""
+    """The resolvers of inputs, and their settings."""
 
     session: requests.Session
     index: PackageIndex
@@ -92,7 +92,7 @@ class LockResolver:
         return ResolvedInputs(rows, keys)
 
     def archive_resolver(self, wanted: LockInput) -> ArchiveResolver:
-        """What finds the packages of an input."""
+        """A resolver of the packages of an input."""
         return self.drivers if wanted.name.startswith(DRIVER) else self.packaged
 
     def _resolve_packages(self, wanted: LockInput, folders: LockFolders) -> tuple[list[Artefact], str]:
@@ -142,7 +142,7 @@ class LockResolver:
         return [self._resolve_sources(wanted, row)]
 
     def _preferred_rows(self, wanted: LockInput, locked: list[Artefact]) -> list[Artefact]:
-        """What of the locked packages stays where it can: nothing where another day was asked for."""
+        """The locked packages that stay where they can: none where another day was requested."""
         return [] if self.refresh else [row for row in locked if row.as_of == wanted.input.as_of]
 
     def _resolve_image(self, wanted: LockInput, locked: list[Artefact]) -> list[Artefact]:

@@ -27,7 +27,7 @@ AddressLookup = Callable[[Artefact], list[str]]
 
 @dataclass(frozen=True)
 class ArchiveResolver(ABC):
-    """What finds the packages of archives of one kind."""
+    """A resolver of the packages of archives of one kind."""
 
     session: requests.Session
     addresses: AddressLookup
@@ -44,7 +44,7 @@ class ArchiveResolver(ABC):
         )
 
     def read_contents(self, wanted: LockInput) -> ArchiveContents:
-        """What the archive of an input has, at the first address that can be read.
+        """The contents of the archive of an input, at the first address that can be read.
 
         Raises:
             DownloadUnavailable: there is none, or it is not the one that the tables name.
@@ -64,7 +64,7 @@ class ArchiveResolver(ABC):
 
     @abstractmethod
     def _readable_archives(self, wanted: LockInput, failed: list[DownloadUnavailable]) -> Iterator[ArchiveContents]:
-        """What is at each address of an input's archive that can be read; why another cannot is added to `failed`."""
+        """The contents of each readable address of an input's archive; errors of others are added to `failed`."""
 
 
 def first_complete(
@@ -75,7 +75,7 @@ def first_complete(
     """The rows that the first archive has which has them all, and its key.
 
     Args:
-        readable: What is at each address of it, and adds to `failed` what is not.
+        readable: The contents of each address of it; adds the others to `failed`.
         rows: An archive's.
         failed: Why those before it would not do.
 
@@ -129,7 +129,7 @@ def combine_failures(failed: list[DownloadUnavailable]) -> DownloadUnavailable:
 
 @dataclass(frozen=True)
 class ContainerPackageResolver(ArchiveResolver):
-    """What finds the container toolkit and Docker."""
+    """A resolver of the container toolkit and Docker."""
 
     known: ContainerTables
 
@@ -147,7 +147,7 @@ class ContainerPackageResolver(ArchiveResolver):
         return [*rows, key_row(contents.key, wanted, name, known.fingerprint, place)]
 
     def _readable_archives(self, wanted: LockInput, failed: list[DownloadUnavailable]) -> Iterator[ArchiveContents]:
-        """What is at each address of an input's archive that can be read; why another cannot is added to `failed`."""
+        """The contents of each readable address of an input's archive; errors of others are added to `failed`."""
         name, known, system = self._known_archive(wanted)
         folder = known.expand_template(known.folder, system)
         if wanted.input.sources[0] != f"{name}:{folder}":
@@ -172,7 +172,7 @@ class ContainerPackageResolver(ArchiveResolver):
 
 @dataclass(frozen=True)
 class DriverResolver(ArchiveResolver):
-    """What finds drivers."""
+    """A resolver of drivers."""
 
     known: DriverTables
     apt: Sequence[str]
@@ -192,7 +192,7 @@ class DriverResolver(ArchiveResolver):
         return rows
 
     def _readable_archives(self, wanted: LockInput, failed: list[DownloadUnavailable]) -> Iterator[ArchiveContents]:
-        """What is at each address of an input's archive that can be read; why another cannot is added to `failed`."""
+        """The contents of each readable address of an input's archive; errors of others are added to `failed`."""
         system, source = _input_system(wanted), wanted.input.sources[0]
         if source.startswith("apt:"):
             component = self._expected_component(wanted, "distribution", source)

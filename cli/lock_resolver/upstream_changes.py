@@ -26,10 +26,10 @@ from rigwright.supply.lock import Artefact
 
 
 def describe_model_changes(models: ModelResolver, wanted: LockInput, rows: list[Artefact]) -> list[str]:
-    """What a repository has other than is locked, a line each.
+    """The differences of a repository from the lock, a line each.
 
     Args:
-        models: What asks the hub.
+        models: The client of the hub.
         wanted: The input.
         rows: Its rows.
 
@@ -37,7 +37,7 @@ def describe_model_changes(models: ModelResolver, wanted: LockInput, rows: list[
         DownloadUnavailable: the hub does not answer, or has no such repository.
     """
     if rows[0].repository != wanted.input.repository:
-        return []  # the lock does not answer the input, and that is said already
+        return []  # the lock does not answer the input, and that is reported already
     commit, revision = rows[0].version, input_revision(wanted)
     now = models.read_listing(wanted)
     lines = _describe_terms(wanted.name, rows[0], now)
@@ -92,15 +92,15 @@ def _describe_file_changes(old: Iterable[HubFile], new: Iterable[HubFile]) -> li
 
 @dataclass
 class UpstreamFindings:
-    """What was found, a line each."""
+    """The findings, a line each."""
 
     moved: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
-    """What could not be looked at."""
+    """The inputs that could not be looked at."""
     nowhere: list[str] = field(default_factory=list)
-    """What has no address to look at."""
+    """The inputs without an address to look at."""
     unhashed: list[str] = field(default_factory=list)
-    """What has the locked size, where its server has no SHA-256 to compare."""
+    """The files of the locked size, where the server has no SHA-256 to compare."""
 
 
 def find_changes(resolver: LockResolver, folders: LockFolders) -> UpstreamFindings:

@@ -68,11 +68,11 @@ def resolve_closure(
     python: str | None = None,
     as_of: str | None = None,
 ) -> list[PinnedPackage]:
-    """What requirements need; versions that are preferred stay where they can.
+    """The packages that requirements need; versions that are preferred stay where they can.
 
     Args:
         requirements: The Python packages that it is for.
-        preferred: What was chosen before.
+        preferred: The earlier choice.
         index: Its address.
         python: The Python that it is for, on Linux x86_64 with the oldest C library of all hosts; without it, all
             platforms and Pythons at once.
@@ -143,7 +143,7 @@ def start_of_day(day: str) -> datetime:
 
 @cache
 def _supported_tags(version: tuple[int, int]) -> dict[Tag, int]:
-    """What a host with this Python installs -> its place in the order in which pip and uv prefer it."""
+    """The wheels that a host with this Python installs -> their places in the order in which pip and uv prefer them."""
     platforms = [name for minor in GLIBC for name in (f"manylinux_2_{minor}_x86_64", ALIASES.get(minor)) if name]
     interpreter = f"cp{version[0]}{version[1]}"
     own = cpython_tags(version, [interpreter], platforms)
@@ -192,7 +192,7 @@ LARGEST = 8 << 30  # bytes, of one library; the largest of vLLM's environment ha
 
 @dataclass
 class WheelInspector:
-    """What judges wheels."""
+    """The program that judges wheels."""
 
     session: requests.Session
     index: PackageIndex

@@ -1,4 +1,4 @@
-"""What a vLLM takes, as its own parser, its own models of configurations and its own registries say: JSON.
+"""The options of a vLLM, from its own parser, its own models of configurations and its own registries: JSON.
 
     ENVIRONMENT/bin/python -m lab.vllm_snapshot > catalog/flags/vllm-VERSION.json
 

@@ -29,7 +29,7 @@ def render_snapshot(made: Json) -> str:
 
 
 def main() -> None:
-    """Print it; what vLLM says while it is imported goes elsewhere."""
+    """Print it; vLLM's output during its import goes elsewhere."""
     for name in [name for name in os.environ if name.startswith("VLLM_")]:
         del os.environ[name]
     saved = os.dup(1)

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 Json = dict[str, Any]
-# What a field is tried with, and the type that it is of: pydantic makes none of them another one.
+# Trial values of a field, and their types: pydantic makes none of them another one.
 _SAMPLES: tuple[tuple[Any, str], ...] = (
     (None, "null"),
     ("x", "string"),
@@ -110,7 +110,7 @@ def _accepts_value(adapter: Any, cls: type, name: str, value: Any) -> bool:
 
 
 def _describe_field(schema: Json, models: Json, takes: Callable[[Any], bool]) -> Json:
-    """What a field takes: by its schema, and by having been tried with what functions of the model may let through."""
+    """The values of a field: by its schema, and by trials with values that functions of the model may let through."""
     types, values, made = set[str](), list[Any](), _schema_bounds(schema)
     for one in _schema_alternatives(schema, models):
         if "properties" in one and "members" not in one:

@@ -17,7 +17,7 @@ CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 
 
 def registered_names() -> Json:
-    """What is registered in it by name, by the option that takes such a name."""
+    """Its registered names, by the option that takes such a name."""
     quantization = import_module("vllm.model_executor.layers.quantization")
     speculative = import_module("vllm.config.speculative")
     loaders = import_module("vllm.model_executor.model_loader")
@@ -54,7 +54,7 @@ def _quantization_method(quantization: Any, name: str) -> Json:
     cls = quantization.get_quantization_config(name)
     dtypes = [str(one).removeprefix("torch.") for one in cls.__new__(cls).get_supported_act_dtypes()]
     try:
-        # `online` is told its scheme by another option, and schemes are names of their own
+        # another option sets the scheme of `online`, and schemes are names of their own
         scheme = cls is quantization.get_quantization_config("online") and name != "online"
         alone = scheme or (bool(cls()) and not cls.get_config_filenames())
     except Exception:  # it cannot be without what a model says of its weights, or without another package
@@ -156,7 +156,7 @@ def _describe_option(action: argparse.Action, models: ConfigModels) -> Json:
 
 
 def _describe_kind(kind: Any, models: ConfigModels) -> Json:
-    """What a parser's `type` makes of a word: those are functions around functions (vllm/engine/arg_utils.py)."""
+    """The result of a parser's `type` for a word: those are functions around functions (vllm/engine/arg_utils.py)."""
     if kind in (None, str, int, float, json.loads):
         return {"kind": {None: "text", str: "text", int: "int", float: "float"}.get(kind, "json")}
     name = kind.__qualname__

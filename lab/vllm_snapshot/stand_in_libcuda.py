@@ -13,7 +13,7 @@ _NAME = "libcuda.so.1"
 # of the driver alone: cudaMalloc, cublasCreate and the like are in libraries of the environment
 _SYMBOL = re.compile(r"\bU (cu[A-Z]\w*)")
 NO_DEVICE = 100
-"""What each of its functions returns: CUDA_ERROR_NO_DEVICE (cuda.h)."""
+"""The result of each of its functions: CUDA_ERROR_NO_DEVICE (cuda.h)."""
 
 
 def load_stand_in() -> None:

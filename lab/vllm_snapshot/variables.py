@@ -20,7 +20,7 @@ def environment_variables() -> Json:
 
 
 def _describe_variable(name: str, read: Any) -> Json:
-    """What a variable takes, by having been tried."""
+    """The values that a variable takes, found by trials."""
     for cell in getattr(read, "__closure__", None) or ():
         if isinstance(cell.cell_contents, list) and cell.cell_contents:
             kind = "list of choices" if "list" in read.__qualname__ or "set" in read.__qualname__ else "choice"

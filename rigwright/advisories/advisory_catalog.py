@@ -1,4 +1,4 @@
-"""What the catalogue says of advisories: affected ranges, and the predicates that close each way to a fault."""
+"""The catalogue's advisories: affected ranges, and the predicates that close each way to a fault."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PredicateKeys(FrozenModel):
 
     @property
     def argument(self) -> object:
-        """What its key is set to."""
+        """The value of its key."""
         return getattr(self, self.name)
 
 

@@ -69,7 +69,7 @@ class DataSource:
     """Those that it is an export of."""
 
     def problem(self, today: date) -> str:
-        """Why its age is a problem; empty where it is none."""
+        """Why its age is a problem; empty where it is no problem."""
         if self.as_of is None:
             return "has no date: its age is unknown"
         days = (today - self.as_of).days
@@ -82,7 +82,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What is known of one rig."""
+    """The assessment of one rig."""
 
     rig: str
     findings: tuple[AdvisoryFinding, ...]
@@ -135,7 +135,7 @@ def assess(
     ]
     merged: dict[tuple[str, str, str, str], AdvisoryFinding] = {}
     for one in findings:
-        # what the maintained data say comes first, and has the ways
+        # the maintained data come first, and have the ways
         merged.setdefault((_canonicalize(one, data), one.component, one.version, one.place), one)
     ordered = sorted(merged.values(), key=lambda one: (STATES.index(one.state), one.component, one.advisory, one.place))
     return Assessment(scene.rig.name, tuple(ordered), (*gaps, *_find_gaps(found, sources)), sources)

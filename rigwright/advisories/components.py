@@ -22,7 +22,7 @@ from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTA
 REPOSITORY = "github.com/ggml-org/llama.cpp"
 # Source packages of a host that are read: a Debian desktop has some 1500, and the archive some 35,000.
 MOST_PACKAGES = 50_000
-# What dpkg-query prints, one package a line (dpkg-query(1), --showformat).
+# The output format of dpkg-query, one package a line (dpkg-query(1), --showformat).
 QUERY = "${db:Status-Status}\\t${Package}\\t${source:Package}\\t${source:Version}\\t${Version}\\n"
 _LINE = re.compile(
     r"([a-z-]{1,40})\t([a-z0-9][a-z0-9+.-]{0,99})\t([a-z0-9][a-z0-9+.-]{0,99})"
@@ -73,7 +73,7 @@ class HostPackage:
 
 
 def parse_packages(text: str) -> tuple[tuple[HostPackage, ...], int]:
-    """What `dpkg-query --show --showformat=QUERY` printed: installed packages, and the number of unreadable lines."""
+    """The output of `dpkg-query --show --showformat=QUERY`: installed packages, and the number of unreadable lines."""
     found: list[HostPackage] = []
     unreadable = 0
     for line in text.splitlines():
@@ -91,11 +91,11 @@ def is_locked(row: Artefact, lock: Lock) -> bool:
 
 
 def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list[Component], list[Gap]]:
-    """What of a rig is locked, by the names that advisories have for it, and what cannot be named.
+    """The locked components of a rig, by the names that advisories have for them, and components without such a name.
 
     Args:
         rig: The rig.
-        lock: What its inventory has locked; rows that a rig has beyond it are stand-ins and are no components.
+        lock: The inventory's lock; rows that a rig has beyond it are stand-ins and are no components.
         data: Maintained data, for the builds of llama.cpp.
     """
     found: list[Component] = []
@@ -189,7 +189,7 @@ def collect_host_components(packages: Iterable[HostPackage], system: str, *, dri
     """The components of a host's installed packages.
 
     Args:
-        packages: What is installed.
+        packages: The installed packages.
         system: The host's release, such as debian-12.
         driver_known: Whether the driver's version is known by the lock.
     """

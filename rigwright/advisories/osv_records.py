@@ -68,7 +68,7 @@ class OsvRecord:
 
 @dataclass
 class AdvisoryExport:
-    """What one file of advisories has: the records about the packages in question, and what is known of the rest."""
+    """The contents of one file of advisories: the records about the packages in question, and facts about the rest."""
 
     origin: str
     """Its path."""
@@ -105,7 +105,7 @@ def normalize_name(ecosystem: str, name: str) -> str:
 
 
 def repository_name(address: str) -> str:
-    """A repository's address without scheme and suffix, in lower case; empty for a text that is none."""
+    """A repository's address without scheme and suffix, in lower case; empty for another text."""
     found = _REPOSITORY.fullmatch(address.strip()) if len(address) <= LONGEST_TEXT else None
     return found[1].lower() if found else ""
 
@@ -311,7 +311,7 @@ def _read_zip(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]
                 continue
             try:
                 with archive.open(member) as file:
-                    # what the archive says of a member's size is no proof of it
+                    # the archive's own figure of a member's size is no proof of it
                     raw = file.read(LARGEST_RECORD + 1)
             except (RuntimeError, zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
                 export.total += 1

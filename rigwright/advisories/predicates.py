@@ -82,7 +82,7 @@ _OPTION = re.compile(r"--([A-Za-z0-9][A-Za-z0-9_-]*)(?:[=.].*)?", re.DOTALL)
 
 @dataclass(frozen=True)
 class PredicateAnswer:
-    """What a predicate says: True, False or None for unknown, and why."""
+    """The answer of a predicate: True, False or None for unknown, and why."""
 
     holds: bool | None
     reason: str
@@ -108,11 +108,11 @@ class AccessPath:
 
 @dataclass(frozen=True)
 class PredicateScene:
-    """What predicates look at."""
+    """The facts that predicates read."""
 
     rig: Rig
     lock: Lock
-    """What the inventory has locked, without stand-ins."""
+    """The inventory's lock, without stand-ins."""
     services: Mapping[str, ServiceSpec] = field(default_factory=dict)
     """Instance -> how it is run; none for an instance that cannot be rendered."""
     units: Mapping[str, str] = field(default_factory=dict)
@@ -357,5 +357,5 @@ PREDICATES: Mapping[str, Callable[[PredicateScene, AccessPath, Any], PredicateAn
 
 
 def evaluate(scene: PredicateScene, path: AccessPath, predicate: PredicateKeys) -> PredicateAnswer:
-    """What one predicate says of one way to an instance."""
+    """The answer of one predicate for one way to an instance."""
     return PREDICATES[predicate.name](scene, path, predicate.argument)

@@ -91,7 +91,7 @@ _PARSERS: dict[Scheme, Callable[[str], Any]] = {
 
 @lru_cache(maxsize=1 << 16)
 def parse_version(scheme: Scheme, text: str) -> Any:
-    """A version that compares in its ecosystem's order; None where the text is none.
+    """A version that compares in its ecosystem's order; None for an invalid text.
 
     Args:
         scheme: The order: `pep440` by `packaging`, `dpkg` as deb-version(7), `build` llama.cpp's numbered tags,

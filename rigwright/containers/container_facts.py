@@ -1,4 +1,4 @@
-"""What is known of a host's containers before a deploy: the probe's answer as a typed value."""
+"""Facts about a host's containers before a deploy: the probe's answer as a typed value."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ class ContainerFacts:
     mode: int = 0o644
     """That file's."""
     odd: str = ""
-    """What lies there in place of a file: a link, a folder and so on."""
+    """The kind of an object that is no file: a link, a folder and so on."""
     record: str = ""
-    """What we have written down of that."""
+    """Rigwright's record of that."""
     found: str | None = None
     """The daemon.json before us; None where there was none."""
     docker_runs: bool = False
     program: str = ""
     """The program of the daemon that runs; empty where none does."""
     arguments: tuple[str, ...] = ()
-    """What it was started with."""
+    """The arguments that it was started with."""
     snap: bool = False
     """Whether there is a Docker that is a snap."""
     in_force: str | None = None
-    """The daemon.json that the daemon that runs has read, empty for none; None where nobody knows."""
+    """The daemon.json that the running daemon has read, empty for none; None if unknown."""
     live_restore: bool = False
     """Whether containers stay when that daemon ends; the one that is started then has to be told so, too."""
     containers: tuple[str, ...] = ()
@@ -90,11 +90,11 @@ class ContainerFacts:
     asked: bool = True
     """Whether the daemon that runs has said which those are."""
     stale: tuple[str, ...] = ()
-    """What is wrong with the spec of the cards, in the host's words; nothing where it names them as they are."""
+    """The faults of the spec of the cards, in the host's words; empty where it names them as they are."""
     refresh: tuple[tuple[str, str], ...] = ()
     """(unit, "enabled", or how else it is) of those that write specs."""
     foreign_specs: tuple[str, ...] = ()
-    """Specs of NVIDIA's cards that somebody else has written."""
+    """Specs of NVIDIA's cards that another program or person has written."""
     ours: bool = False
     """Whether a deploy has brought containers here."""
     apt_failure: str = ""
@@ -107,7 +107,7 @@ class ContainerFacts:
 
     @property
     def has_running_containers(self) -> bool:
-        """Whether somebody's containers run on Docker, or may."""
+        """Whether containers of other users run on Docker, or may."""
         return self.docker_runs and (bool(self.containers) or not self.asked)
 
 
@@ -156,7 +156,7 @@ def relevant_packages(container_supply: ContainerSupply) -> tuple[str, ...]:
 def render_probe(
     roots: Roots, cards: tuple[Card, ...], containers: ContainersEntry | None, container_supply: ContainerSupply
 ) -> str:
-    """The probe of a rig's host; what it prints is for `parse`."""
+    """The probe of a rig's host; its output is for `parse`."""
     return render(
         "probe/containers.sh.j2",
         store=store_folder(roots),
@@ -214,7 +214,7 @@ def parse(output: Iterable[str]) -> ContainerFacts:
 
 
 def _parse_containers(answers: list[str]) -> tuple[str, ...] | None:
-    """The names in what Docker's daemon answers to GET /containers/json; None where that is none."""
+    """The names in Docker's answer to GET /containers/json; None for an invalid answer."""
     try:
         rows = json.loads(answers[0])
         found = [(row.get("Names") or [row["Id"]])[0] for row in rows]
@@ -224,7 +224,7 @@ def _parse_containers(answers: list[str]) -> tuple[str, ...] | None:
 
 
 def _has_live_restore(answers: list[str]) -> bool:
-    """What it answers to GET /info, as far as it matters."""
+    """The relevant part of its answer to GET /info."""
     try:
         return json.loads(answers[0]).get("LiveRestoreEnabled") is True
     except (IndexError, ValueError, AttributeError, RecursionError):

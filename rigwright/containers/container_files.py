@@ -26,7 +26,7 @@ AGAIN = 30
 
 
 def spec_program_path(roots: Roots) -> str:
-    """What writes the spec of the cards."""
+    """The path of the program that writes the spec of the cards."""
     return f"{roots.config}/containers/refresh"
 
 
@@ -67,7 +67,7 @@ def render_settings(
         plan: For its host.
         system: Its host's, such as debian-13.
     """
-    # what a bundle brings nobody asks an archive for
+    # no archive is asked for packages that a bundle brings
     asked = () if bundle_folder else plan.groups
     files = {source_path(group): _source(container_supply, network, group, system) for group in asked}
     if plan.groups:

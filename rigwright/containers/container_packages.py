@@ -1,4 +1,4 @@
-"""What a rig's containers need of the lock, found or refused."""
+"""The parts of the lock that a rig's containers need, found or refused."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ DAEMONS = (DISTRIBUTION_DOCKER, "docker-ce")
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """What a host's containers come to."""
+    """The target state of a host's containers."""
 
     groups: tuple[PackageGroup, ...]
     """Locked packages: the toolkit, and Docker's own."""
@@ -34,11 +34,11 @@ class ContainerPlan:
     leftovers: tuple[str, ...]
     """Files of apt's sources that name the same archives, and go."""
     options: Options | None
-    """What the daemon.json comes to; None where it is left as it is."""
+    """The target daemon.json; None where it is left as it is."""
     record: DaemonRecord
-    """What is then written down of it."""
+    """The target record of it."""
     step: str
-    """What has the daemon take that: `reload`, `restart` or nothing."""
+    """The step by which the daemon reads that: `reload`, `restart` or nothing."""
     restarting: str
     """Why the daemon is started again; empty where it is not."""
     notes: tuple[str, ...]
@@ -50,7 +50,7 @@ class ContainerPlan:
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """What apt is to keep as it is."""
+        """The packages that apt is to keep as they are."""
         return tuple(sorted(name for one in self.groups for name in one.packages))
 
 
@@ -71,7 +71,7 @@ def plan_containers(
     bundle_folder: str | None,
     facts: ContainerFacts,
 ) -> ContainerPlan | ContainerRefusal:
-    """What a rig's containers come to.
+    """Plan a rig's containers.
 
     Args:
         roots: Directories on the host.
@@ -82,7 +82,7 @@ def plan_containers(
         bundle_folder: The folder of the bundle on the operator's machine.
         facts: Its host.
     """
-    if bundle:  # what else its apt knows of is not asked
+    if bundle:  # other candidates of its apt are not asked
         bundled = bundle.packages(facts.system).versions
         facts = replace(facts, candidates=MappingProxyType(bundled))
     refuse: list[str] = []
@@ -122,7 +122,7 @@ def plan_containers(
 
 
 def find_missing_packages(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
-    """What a host lacks of the packages, in words; nothing where it has all."""
+    """The packages that a host lacks, in words; empty where it has all."""
     found = [f"{name} is not installed" for name in one.distribution if name not in facts.packages]
     for group in one.groups:
         found += find_version_differences(group, dict(facts.packages))
@@ -131,7 +131,7 @@ def find_missing_packages(one: ContainerPlan, facts: ContainerFacts) -> list[str
 
 
 def find_unheld_packages(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
-    """What of them apt does not keep as it is, in words."""
+    """The packages that apt does not hold, in words."""
     return [f"{name} is not held" for name in one.holds if name not in facts.held]
 
 
@@ -257,7 +257,7 @@ def _daemon(
     groups: list[PackageGroup],
     refuse: list[str],
 ) -> tuple[Options | None, DaemonRecord, str, str]:
-    """What the daemon.json comes to, what is written down of it, what has the daemon take it, and why it restarts."""
+    """The target daemon.json, its record, the step by which the daemon reads it, and why it restarts."""
     before = daemon_json.parse_record(facts.record) if facts.record else DaemonRecord()
     ours = daemon_json.required_options(cards, containers) if "docker" in engines else {}
     if before is None:
@@ -310,7 +310,7 @@ def _daemon(
 
 
 def _read_options(text: str | None) -> Options | None:
-    """The options that a daemon has; None where nobody knows."""
+    """The options that a daemon has; None if unknown."""
     try:
         return None if text is None else daemon_json.parse_options(text)
     except UnreadableDaemonConfig:
@@ -338,7 +338,7 @@ def _docker_input_hint(system: str) -> str:
 
 
 def describe_container_changes(facts: ContainerFacts, plan: ContainerPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What it would do, each with why.
+    """The changes that it would make, each with its reason.
 
     Args:
         facts: The host.

@@ -19,8 +19,8 @@ Path = tuple[str, ...]
 PATH = "/etc/docker/daemon.json"
 LARGEST = 1 << 20  # bytes of it
 DEEPEST = 32  # tables in tables; dockerd's own options have four
-# What a daemon reads again when it is told to (docs.docker.com/reference/cli/dockerd, "Configuration reload behavior").
-# Features are among them, and that of CDI counts from the daemon's start alone.
+# The options that a daemon reads again on a reload (docs.docker.com/reference/cli/dockerd, "Configuration reload
+# behavior"). Features are among them, and that of CDI counts from the daemon's start alone.
 RELOADED = frozenset(
     {
         *("debug", "labels", "live-restore", "max-concurrent-downloads", "max-concurrent-uploads"),
@@ -31,12 +31,12 @@ RELOADED = frozenset(
 
 
 class UnreadableDaemonConfig(ValueError):
-    """What is there is no table of options."""
+    """The file is no table of options."""
 
 
 @dataclass(frozen=True)
 class DaemonRecord:
-    """What we have set, and what was there before."""
+    """The options that Rigwright has set, and their earlier values."""
 
     set: dict[Path, Any] = field(default_factory=dict)
     was: dict[Path, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def _parse_json(text: str) -> Any:
     """JSON as dockerd has it: none of what Python takes beside it, and nothing that is lost by being written again.
 
     Raises:
-        UnreadableDaemonConfig: it is none.
+        UnreadableDaemonConfig: it is invalid.
     """
     try:
         found = json.loads(text, object_pairs_hook=_table, parse_constant=_number, parse_float=_number)
@@ -131,12 +131,12 @@ def _number(text: str) -> float:
 
 
 def required_options(cards: tuple[Card, ...], containers: ContainersEntry | None) -> Options:
-    """What a rig asks of Docker's daemon."""
+    """The options that a rig needs of Docker's daemon."""
     if containers is None or "docker" not in containers.engines:
         return {}
     ours: Options = deepcopy(containers.daemon)
     if cards:
-        # for those who still ask for it by name: what a plain `docker run` uses stays
+        # for commands that still ask for it by name: the default of a plain `docker run` stays
         ours["runtimes"] = {"nvidia": {"path": "nvidia-container-runtime", "args": []}}
         ours["features"] = {"cdi": True}
     return ours
@@ -145,14 +145,15 @@ def required_options(cards: tuple[Card, ...], containers: ContainersEntry | None
 def merge_options(
     there: Options, ours: Options, before: DaemonRecord, absent: bool = False
 ) -> tuple[Options, DaemonRecord]:
-    """What the daemon's options come to, and what is then written down.
+    """The target options of the daemon, and the record of them.
 
-    What we have set before, and ask for no more, goes back to what it was; unless somebody has changed it since.
+    Options that Rigwright has set before and no longer asks for return to their earlier values, unless another program
+    has changed them since.
 
     Args:
-        there: What is there.
-        ours: What we ask for.
-        before: What we have written down.
+        there: The present options.
+        ours: The options that we ask for.
+        before: Our record.
         absent: Whether there is no file.
     """
     made, leaves = deepcopy(there), dict(_iterate_leaves(ours))
@@ -173,12 +174,12 @@ def merge_options(
 
 
 def is_untouched(there: Options, found: Options, before: DaemonRecord) -> bool:
-    """Whether options are those that were found, and ours over them: nobody has changed them since.
+    """Whether options are those that were found, with Rigwright's over them: unchanged since.
 
     Args:
         there: They.
-        found: What was found before us.
-        before: What we have written down.
+        found: The options from before us.
+        before: Our record.
     """
     made = deepcopy(found)
     for path, value in before.set.items():
@@ -194,10 +195,11 @@ def render_daemon_json(made: Options) -> str:
 def choose_reload_action(
     in_force: Options | None, made: Options, ours: Iterable[str]
 ) -> Literal["", "reload", "restart"]:
-    """What has a daemon take its options. When it takes those that its operator has written beside ours is his matter.
+    """The step by which a daemon reads its options. When it takes those that its operator has written beside ours is
+    his matter.
 
     Args:
-        in_force: Those that it has; None where nobody knows.
+        in_force: Those that it has; None if unknown.
         made: Those that it is to have.
         ours: Names of those that we have set, or set no more.
     """
@@ -210,7 +212,7 @@ def choose_reload_action(
 
 
 def _iterate_leaves(table: Options, above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """What is set: a table goes on, all else is set as a whole."""
+    """The settings of a table: nested tables are followed, all else is set as a whole."""
     for name, value in table.items():
         if isinstance(value, dict) and value:
             yield from _iterate_leaves(value, (*above, name))

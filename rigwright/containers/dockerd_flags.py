@@ -11,8 +11,8 @@ from rigwright.model.catalog_schema import Card
 
 PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd")  # as packages have it
 FOLDERS = (CDI_SPEC.rpartition("/")[0], f"/var{CDI_SPEC.rpartition('/')[0]}")
-# Flags that give an option of another name, and letters that do (docs.docker.com/reference/cli/dockerd). What gives a
-# runtime is not among them: of these dockerd takes both.
+# Flags that give an option of another name, and letters that do (docs.docker.com/reference/cli/dockerd). Options that
+# give a runtime are not among them: of these dockerd takes both.
 NAMED = {
     "feature": "features",
     "host": "hosts",
@@ -73,7 +73,7 @@ def is_keeping_containers(facts: ContainerFacts, options: Options) -> bool:
 
 
 def is_ending_containers(facts: ContainerFacts, options: Options) -> bool:
-    """Whether somebody's containers end, or may, where Docker's daemon is started again with these options."""
+    """Whether containers of other users end, or may, where Docker's daemon is started again with these options."""
     return facts.has_running_containers and not (facts.live_restore and is_keeping_containers(facts, options))
 
 

@@ -1,4 +1,4 @@
-"""What stopping to manage a host's containers does: the values of templates/containers/release.sh.j2."""
+"""The end of management of a host's containers: the values of templates/containers/release.sh.j2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOST = "the managed Docker options stay: {}/daemon.json, which lists them, canno
 
 
 def container_release_values(roots: Roots, facts: ContainerFacts, removing: bool = False) -> dict[str, object]:
-    """What has to be known to stop managing them.
+    """The values that the end of their management needs.
 
     Args:
         roots: Directories on the host.
@@ -35,12 +35,12 @@ def container_release_values(roots: Roots, facts: ContainerFacts, removing: bool
 
 
 def describe_release(roots: Roots, facts: ContainerFacts) -> list[str]:
-    """What the operator is told beforehand, where they are not managed any more."""
+    """The messages for the operator before their management ends."""
     return cast("list[str]", _restored_options(roots, facts)["daemon_notes"])
 
 
 def _restored_options(roots: Roots, facts: ContainerFacts) -> dict[str, object]:
-    """What Docker's options go back to, and what has its daemon take that."""
+    """The earlier options of Docker, and the step by which its daemon reads them."""
     before = daemon_json.parse_record(facts.record)
     found = _read_options(facts.found)
     nothing: dict[str, object] = {
@@ -51,7 +51,7 @@ def _restored_options(roots: Roots, facts: ContainerFacts) -> dict[str, object]:
         "daemon_notes": [LOST.format(store_folder(roots))] if facts.record and before is None else [],
     }
     there = _read_options(facts.options)
-    # somebody has taken it away or written it anew meanwhile: it is theirs
+    # another program has removed or rewritten it meanwhile: it is no longer Rigwright's
     if before is None or not before.set or there is None or facts.odd:
         return nothing
     made, _ = daemon_json.merge_options(there, {}, before)

@@ -1,1 +1,1 @@
-"""What an inventory and the catalogue declare, read and refused."""
+"""Declarations of inventories and the catalogue, read and refused."""

@@ -63,7 +63,7 @@ def parse_host_key(text: str) -> HostKey:
     """A key from a line of a `.pub` file; a comment after it is dropped.
 
     Raises:
-        ValueError: it is none; the text says what is wrong.
+        ValueError: it is invalid; the text tells why.
     """
     kind, _, rest = text.partition(" ")
     encoded, _, comment = rest.partition(" ")
@@ -169,7 +169,7 @@ KEYS = tuple(field.alias or name for name, field in ConnectionEntry.model_fields
 
 
 def describe_wrong_value(key: str, value: object) -> str:
-    """What a key's value must be, where it is refused; empty where it is right."""
+    """The description of a key's valid values, where its value is refused; empty where it is right."""
     try:
         ConnectionEntry.model_validate({key: value})
     except ValidationError as error:
@@ -180,13 +180,13 @@ def describe_wrong_value(key: str, value: object) -> str:
 def find_connection_problems(
     file: str, name: str, given: dict[str, object], others: Collection[str], *, here: bool
 ) -> list[Problem]:
-    """What is wrong with the keys of a rig's connection.
+    """The problems of the keys of a rig's connection.
 
     Args:
         file: The inventory.
         name: The rig.
         given: The keys, as declared.
-        others: Keys of a rig that are none of a connection, for suggestions.
+        others: Keys of a rig outside of its connection, for suggestions.
         here: Whether this machine is to connect: the files that the keys name have to be there.
     """
     found = [
@@ -253,7 +253,7 @@ def describe_unusable_key(path: str) -> str:
         return str(error)
     if not re.match(rb"\s*-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", text):
         return "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"
-    # one of somebody else's is as they keep it (OpenSSH's authfile.c)
+    # sshd reads a file of another owner with the permissions that it has (OpenSSH's authfile.c)
     return local_files.describe_exposure(path) if Path(path).stat().st_uid == os.getuid() else ""
 
 

@@ -42,7 +42,7 @@ _PLACE: dict[str, object] = {"ssh_hostname": "", "ssh_port": 22, "ssh_config_fil
 
 
 def _machine_identity(name: str, data: dict[str, object]) -> tuple[str, ...]:
-    """What tells a rig's machine from others, whatever way its address is spelt."""
+    """The identity of a rig's machine, in every spelling of its address."""
     place = _PLACE | {key: data[key] for key in _PLACE if key in data}
     with suppress(ValueError):
         place["ssh_hostname"] = spelt = canonical_host(str(place["ssh_hostname"] or name))

@@ -92,7 +92,7 @@ def validate_entry(
 
 
 def find_exposed_files(rigs: Iterable[Rig]) -> dict[str, str]:
-    """What is wrong with the files of rigs that others can read -> the command that fixes it."""
+    """The problems of files of rigs that others can read -> the command that fixes it."""
     found = {}
     for rig in rigs:
         for source, what in list_secret_sources(rig).items():

@@ -27,7 +27,7 @@ def find_unlocked_problems(
         inventory: The inventory, for messages.
         name: The rig's name.
         entry: Its entry.
-        catalog: What it names.
+        catalog: The catalogue of its names.
         also: Keys that are valid beside those of an entry, for suggestions.
     """
     made = provisional_lock(catalog.inputs)

@@ -16,7 +16,7 @@ from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, is_run_as_root
 
 TABLE = "locks."
-"""What names of groups begin with in a rig's `allow`."""
+"""The prefix of names of groups in a rig's `allow`."""
 
 
 def refuse_inventory_locks(draft: RigDraft, features: Sequence[Feature]) -> None:
@@ -72,10 +72,10 @@ def resolve_rig(
         file: The inventory, for messages.
         name: The rig's name.
         data: Its entry.
-        catalog: What it names.
-        lock: What that is made of.
+        catalog: The catalogue of its names.
+        lock: The lock of its inputs.
         also: Keys that are valid beside these, for suggestions.
-        making: What of it is only being made: its lock, its bundle, or nothing.
+        making: The part of it that is only being made: its lock, its bundle, or nothing.
         watched: The boxes of its inventory that it asks.
         features: The parts of the entry, each after those whose fields it reads.
 

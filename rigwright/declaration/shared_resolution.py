@@ -1,4 +1,4 @@
-"""Resolution of many boxes with few declarations: what differs in name and address alone is resolved once."""
+"""Resolution of many boxes with few declarations: boxes that differ only in name and address are resolved once."""
 
 from __future__ import annotations
 

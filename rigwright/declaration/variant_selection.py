@@ -14,7 +14,7 @@ from rigwright.model.engine_schema import KINDS, Need, Purpose, VariantKeys, Wor
 from rigwright.problems import Invalid, Problem, describe_unknown
 from rigwright.supply.lock_inputs import HUB
 
-# The names of a card of which nothing is said: it may be any.
+# The names of a card without further facts: it may be any.
 ANY = frozenset[str]()
 # Sources of weights that need no mirror of the inventory.
 PUBLIC_SOURCES = ("http", "https", HUB)
@@ -22,7 +22,7 @@ PUBLIC_SOURCES = ("http", "https", HUB)
 
 @dataclass(frozen=True)
 class VariantQuery:
-    """What somebody looks for."""
+    """The conditions that an operator gives for a variant."""
 
     need: Need | None = None
     workload: Workload | None = None
@@ -33,8 +33,8 @@ class VariantQuery:
 def choose_variants(catalog: Catalog, asked: VariantQuery) -> tuple[str, ...]:
     """Names of the variants that answer, the best first.
 
-    What is foremost for the need goes before what also meets it; then what has the stronger evidence, what needs no
-    containers, and what leaves fewer cards idle.
+    Variants whose main purpose meets the need go before others that meet it; then those with stronger evidence, without
+    containers, and with fewer idle cards.
     """
 
     def worth(name: str) -> tuple[object, ...]:
@@ -87,7 +87,7 @@ def select_addressed_variants(catalog: Catalog, mirrors: Collection[str]) -> Cat
 
 
 def describe_no_match(catalog: Catalog, cards: tuple[frozenset[str], ...] | None) -> str:
-    """What is said where no variant answers: what there is for the cards, whatever is asked of it.
+    """The message where no variant answers: the variants for the cards, with any purpose.
 
     Args:
         catalog: Where none answers.
@@ -140,7 +140,7 @@ class VariantSwitch:
 
 
 class _NotALiteral(Exception):
-    """What is looked for is not written out."""
+    """The value is no literal."""
 
     def __init__(self, node: ast.AST, why: str) -> None:
         super().__init__(why)
@@ -158,7 +158,8 @@ def instances_sharing_name(data: object, instance: str) -> tuple[str, ...]:
 
 
 def apply_switch(data: object, switch: VariantSwitch) -> object:
-    """Host data of a rig (`rigwright.inventory.hosts`) with another variant in it; what it is not is for who loads it.
+    """Host data of a rig (`rigwright.inventory.hosts`) with another variant in it; the loader of the inventory
+    validates it.
 
     Instances that share a name with it get the variant, too.
 
@@ -187,7 +188,7 @@ def edit_inventory(file: str, content: bytes, rig: str, switch: VariantSwitch, o
 
     Args:
         file: Its name, for messages.
-        content: What is in it.
+        content: Its text.
         rig: The rig's name.
         switch: The instance and the variant.
         others: Instances that get the variant, too.
@@ -310,12 +311,12 @@ def _keys(node: ast.expr) -> list[object]:
 
 
 def _resolve_name(node: ast.expr, names: dict[str, ast.expr]) -> ast.expr:
-    """What a name stands for, where that is plain."""
+    """The value of a name, where that is plain."""
     return names.get(node.id, node) if isinstance(node, ast.Name) else node
 
 
 def _collect_names(tree: ast.Module) -> dict[str, ast.expr]:
-    """What is given a name once, at the top of the file."""
+    """Names with one assignment, at the top of the file."""
     stored = [one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
     return {name: value for name, value in _iterate_assignments(tree) if stored.count(name) == 1}
 

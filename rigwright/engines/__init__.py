@@ -1,6 +1,6 @@
 """Engines: one folder per kind, with all that the other packages need of it (`Kind` in engine_interface.py).
 
-A kind of somebody else's is a Python package that its inventory imports and registers.
+An engine kind from outside Rigwright is a Python package that its inventory imports and registers.
 """
 
 from __future__ import annotations

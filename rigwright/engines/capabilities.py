@@ -1,4 +1,4 @@
-"""What an instance may be declared to be able to, beside answering."""
+"""Declared capabilities of an instance, in addition to answering."""
 
 from __future__ import annotations
 

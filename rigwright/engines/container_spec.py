@@ -1,4 +1,4 @@
-"""What an instance runs in that is served from an image."""
+"""The container of an instance that is served from an image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BindMount:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """What an instance runs in that is served from an image: root starts it in the unit's own control group."""
+    """The container of an instance that is served from an image: root starts it in the unit's own control group."""
 
     name: str
     image: str
@@ -28,7 +28,7 @@ class ContainerSpec:
     reference: str
     """`REGISTRY/REPOSITORY@DIGEST`, for people and for other programs."""
     command: tuple[str, ...]
-    """What it starts, in place of what the image says."""
+    """The command that it starts, in place of the image's."""
     environment: Mapping[str, str]
     """Beside what the image says."""
     mounts: tuple[BindMount, ...]
@@ -41,8 +41,8 @@ class ContainerSpec:
     folder: str
     """The host's folder for it, a file system of its own while it runs."""
     program: str
-    """What makes that folder, and takes it away."""
+    """The program that makes that folder, and takes it away."""
     by: Literal["podman", "crun"]
-    """What the unit starts it by."""
+    """The program by which the unit starts it."""
     before: tuple[tuple[str, ...], ...] = ()
     """Commands that write, before that, what it is started from; none where podman does."""

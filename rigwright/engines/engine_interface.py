@@ -1,4 +1,4 @@
-"""What a kind of engine tells the rest of the house: how it is declared, installed, started, judged and looked at.
+"""Interface of an engine kind: how it is declared, installed, started, judged and looked at.
 
 Nothing outside of a kind's folder knows which kinds there are. All of it is decided here, from what is declared and
 locked, and carried out by roles and checks that are the same for every kind.
@@ -56,7 +56,7 @@ class ServiceSpec:
     asked: tuple[str, ...] = ()
     """Arguments of its command for the model and its options, which a plugin's self-test gets as well."""
     about: str = ""
-    """What its unit's description ends with."""
+    """The end of its unit's description."""
     ready: InstanceRequest = ONE_TOKEN
     """Answered with a status of 200 once it serves."""
     warm_up: tuple[InstanceRequest, ...] = ()
@@ -72,11 +72,12 @@ class ServiceSpec:
     metrics: str | None = None
     """The path of its metrics, in Prometheus' format; None where it has none."""
     programs: Mapping[str, str] = field(default_factory=dict)
-    """What it is started by beside its installation: name (`Rig.program`) -> text. Another text has another name."""
+    """The programs that start it, in addition to its installation: name (`Rig.program`) -> text. Another text has
+    another name."""
     cache: str = ""
     """The folder that it writes what it compiles to, in `Rig.cache`; none without."""
     container: ContainerSpec | None = None
-    """What `command` starts; None where that is the engine itself."""
+    """The container that `command` starts; None where that is the engine itself."""
     after: tuple[str, ...] = ()
     """Units that are started before it, and whose end it waits for, however that comes."""
 
@@ -95,7 +96,7 @@ class Kind(ABC):
     """CPU features that its machine code needs and does not check by itself, as /proc/cpuinfo lists them."""
 
     container_engine: ClassVar[str] = ""
-    """What its instances' containers (`Service.container`) are run by where a release's is new enough, as
+    """The program that runs its instances' containers (`Service.container`) where a release's is new enough, as
     `containers.engines` calls it; else empty."""
     validates_model_name: ClassVar[bool] = False
     """Whether it refuses requests for another model than the one that it serves."""
@@ -114,16 +115,16 @@ class Kind(ABC):
     log_marker: ClassVar[str] = ""
     """Regular expression of what only its log contains; empty for a kind whose log another kind's engine writes."""
     metric_names: ClassVar[MetricNames] = MetricNames()
-    """What it calls what it tells at `Service.metrics`."""
+    """Its names for the figures at `Service.metrics`."""
     startup_patterns: ClassVar[tuple[str, ...]] = ()
-    """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
+    """Patterns of the lines of its log that `begun` reads; at most twenty lines of a start are kept."""
 
     def rules(self) -> tuple[KnownIssue, ...]:
-        """What is known to go wrong with its instances."""
+        """Known problems of its instances."""
         return ()
 
     def memory(self, one: PlacedInstance) -> MemoryNeed | None:
-        """What an instance of it keeps in memory; None where nobody knows."""
+        """The memory that one of its instances keeps; None if unknown."""
         return None
 
     def contention(self, instance: Instance) -> str:
@@ -131,19 +132,19 @@ class Kind(ABC):
         return ""
 
     def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
-        """What such lines say; a process that was taken over may have written any."""
+        """The facts in such lines; a process that was taken over may have written any."""
         return StartupFacts()
 
     def needs(self, system: str) -> tuple[str, ...]:
-        """Those of its packages that a release takes, such as debian-12; all of them where none is said."""
+        """Those of its packages that a release takes, such as debian-12; all of them without one."""
         return self.packages
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
-        """What of OpenAI's and Anthropic's APIs an instance answers, as paths after `/v1/`, for a gateway to open."""
+        """The paths of OpenAI's and Anthropic's APIs that an instance answers, after `/v1/`, for a gateway to open."""
         return COMPLETIONS
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
-        """What an instance is declared to be able to, beside answering."""
+        """The declared capabilities of an instance, in addition to answering."""
         return frozenset()
 
     def progress_metric(self, instance: Instance) -> tuple[str, MetricNames]:
@@ -167,10 +168,10 @@ class Kind(ABC):
         """
 
     def version_data(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
-        """What the catalogue knows of this very version, such as the options that it takes.
+        """The catalogue's data about this very version, such as the options that it takes.
 
         Raises:
-            rigwright.problems.Invalid: what there is of it cannot be read.
+            rigwright.problems.Invalid: the data about it cannot be read.
         """
         return None
 
@@ -192,12 +193,13 @@ class Kind(ABC):
         return ""
 
     def notes(self, instance: Instance) -> list[str]:
-        """What of an instance a plan says in words, a line each."""
+        """The notes of a plan about an instance, a line each."""
         return []
 
     def forbidden_keys(self, instance: Instance) -> dict[str, str]:
-        """What of an instance's variant and engine a catalogue may not say by itself, since it would choose a program,
-        a file, a folder, a server or a listener: the key, as an inventory's `allow` names it -> why, for people.
+        """The keys of an instance's variant and engine that a catalogue may not set by itself, since they would choose
+        a program, a file, a folder, a server or a listener: the key, as an inventory's `allow` names it -> why, for
+        people.
         """
         return {}
 
@@ -214,13 +216,13 @@ class Kind(ABC):
     def offline(
         self, rig: Rig, instance: Instance, made: Installation, wanted: OfflineBenchSpec
     ) -> OfflineBench | None:
-        """What measures its engine without a server, as the engine brings it; None where it brings nothing for that.
+        """The program that measures its engine without a server, as the engine brings it; None where it brings none.
 
         Args:
             rig: Its rig.
             instance: The instance.
             made: Its engine's installation, or the environment that it runs in.
-            wanted: What is measured.
+            wanted: The measurement.
         """
         return None
 
@@ -245,9 +247,9 @@ class InstallingKind(Kind, Installer):
         """Inputs of the catalogue that it is installed from -> the kind of their artefacts in the lock."""
 
     def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
-        """What of an engine patches may be of -> the version of that; names as an index spells them."""
+        """The parts of an engine that patches may change -> their versions; names as an index spells them."""
         return {}
 
     @abstractmethod
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
-        """What an engine of a rig is on one host."""
+        """The installation of an engine of a rig on one host."""

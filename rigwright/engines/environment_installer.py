@@ -1,4 +1,5 @@
-"""How an environment comes to a host: put together as nobody without the network, and judged file by file as root."""
+"""How an environment comes to a host: put together as user `nobody` without the network, and judged file by file as
+root."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ LONGEST = 3600  # seconds for each; measured with 189 wheels on two busy cores: 
 class EnvironmentInstaller(Installer):
     """Conda and wheels."""
 
-    # what compiles while it runs needs a compiler of C++ beside the toolkit's own
+    # a package that compiles while it runs needs a compiler of C++ in addition to the toolkit's own
     packages = ("g++",)
     program = "python"
     by_installers = True
@@ -83,7 +84,7 @@ ENVIRONMENTS = EnvironmentInstaller()
 
 
 def find_installer(instances: tuple[Instance, ...], made: Installation) -> Installer:
-    """What installs an engine or an environment of a rig."""
+    """The installer of an engine or an environment of a rig."""
     engine = standalone_engines(instances).get(made.name)
     return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS
 
@@ -100,7 +101,7 @@ def _engine_values(rig: Rig) -> Mapping[str, object]:
 
 
 def _read_engine_facts(output: HostOutput) -> Mapping[str, object]:
-    # names that are none of ours are read as nothing
+    # other names are read as nothing
     return {
         "built_engines": frozenset(filter(None, output.all("engine"))),
         "unfit_engines": frozenset(filter(None, output.all("unfit"))),

@@ -141,7 +141,7 @@ def _is_model(name: str, model: str) -> bool:
 def _resolve_inputs(
     kind: Kind, engine: EngineKeys, catalog: Catalog, key: str, said: str, refuse: Refuse
 ) -> Mapping[str, locks.ArtefactKind]:
-    """What an engine is installed from: input of the catalogue -> the kind of its artefacts in the lock."""
+    """The inputs that an engine is installed from: input of the catalogue -> the kind of its artefacts in the lock."""
     if isinstance(kind, InstallingKind):
         return kind.inputs(engine)
     env = engine.environment or ""
@@ -157,7 +157,7 @@ def refuse_without_cdi(instances: Iterable[Instance], entry: RigEntry, refuse: R
     Args:
         instances: All of the entry's.
         entry: The entry.
-        refuse: Is told a key and what is wrong with it.
+        refuse: Gets a key and its problem.
     """
     for one in instances:
         if one.cards and kind_of(one).container_engine and not entry.containers:
@@ -178,7 +178,7 @@ def refuse_engine_keys(instance: Instance, draft: RigDraft, env: EnvSpec | None)
     cards = [card for card in (catalog.cards.get(one) if isinstance(one, str) else one for one in named) if card]
     capabilities = frozenset(card.capability for card in cards)
     found = kind_of(instance).refusals(instance, entry.roots, draft.folder, capabilities)
-    # of what is only being locked, nobody knows how large it is
+    # an input that is only being locked has no known size
     if not draft.is_locking and len(cards) == len(instance.cards):
         found += describe_issues(
             place_instance(instance, cards, env.patches if env else instance.patches), refused=True
@@ -206,7 +206,7 @@ def refuse_forbidden_keys(instances: Sequence[Instance], allowed: Sequence[str],
 
 
 def _declared_value(instance: Instance, key: str) -> object:
-    """What engine or variant has under a key of one of their tables."""
+    """The value of engine or variant under a key of one of their tables."""
     table, _, name = key.partition(".")
     if table == "variant":
         return getattr(instance.variant, name)

@@ -24,7 +24,7 @@ class KnownIssue:
     """One thing that goes wrong."""
 
     describe: Callable[[PlacedInstance], str]
-    """What is wrong with an instance, and what helps; empty where nothing is."""
+    """The problem of an instance, and its remedy; empty where there is none."""
     source: str
     """Where that is known from."""
     refused: bool = False

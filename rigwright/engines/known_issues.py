@@ -1,4 +1,4 @@
-"""What is known to go wrong with an instance on its cards: rules, each with its severity and where it is known from."""
+"""Known problems of an instance on its cards: rules, each with its severity and source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def place_instance(instance: Instance, cards: Iterable[Card], patches: Iterable[
 
 
 def describe_issues(one: PlacedInstance, *, refused: bool) -> Iterator[str]:
-    """What its kind's rules of one severity say, a line each."""
+    """The messages of its kind's rules of one severity, a line each."""
     for rule in kind_of(one.instance).rules():
         if rule.refused == refused and (said := rule.describe(one)):
             yield f"{said} ({rule.source})"
@@ -35,7 +35,7 @@ def describe_warnings(
     envs: tuple[EnvSpec, ...],
     toolkit_spec: ToolkitSpec,
 ) -> list[str]:
-    """What is known to go wrong with a rig or its instances and is no reason to refuse it, a line each."""
+    """Known problems of a rig or its instances that do not refuse it, a line each."""
     return [
         *(
             f"{one.name}: {said}"

@@ -1,4 +1,4 @@
-"""What is read of an engine's log: what it says of itself at a start, and why one came to nothing."""
+"""Facts from an engine's log: its reports at a start, and the cause of one that failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-# Of the room for tokens between two starts that are alike: what CUDA and the driver take of a card differs by some MiB.
+# Of the room for tokens between two starts that are alike: the memory of CUDA and the driver on a card differs by some
+# MiB.
 DRIFT = 0.05
 # Characters of a line that are searched: the effort of a search can grow with the square of them, or worse.
 LONGEST = 1000
@@ -22,17 +23,17 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class StartupFacts:
-    """What an engine has said of itself at a start; None and empty where it has not."""
+    """An engine's reports at a start; None and empty where there are none."""
 
     kv_tokens: int | None = None
     """Tokens that its KV cache has room for."""
     backend: str = ""
-    """What computes attention."""
+    """The backend that computes attention."""
     load_seconds: float | None = None
-    """What loading the weights and preparing to serve took, without what came before."""
+    """Seconds for loading the weights and preparing to serve, without earlier steps."""
 
     def is_like(self, first: StartupFacts) -> bool:
-        """Whether it runs as it did at another start: what it has room for depends on what else the card holds."""
+        """Whether it runs as it did at another start: its free memory depends on the other contents of the card."""
         tokens, then = self.kv_tokens or 0, first.kv_tokens or 0
         return self.backend == first.backend and abs(tokens - then) <= then * DRIFT
 

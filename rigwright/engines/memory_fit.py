@@ -1,7 +1,7 @@
 """Whether an instance fits on its cards, by what the lock has of its weights.
 
-A first look, and never more than is needed for sure: weights and KV cache. What an engine computes with, CUDA and the
-driver take some of each card beside that, and layers do not divide evenly.
+A first look, and never more than is needed for sure: weights and KV cache. An engine's computation, CUDA and the driver
+take some of each card in addition, and layers do not divide evenly.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from rigwright.supply.artefact import KvCacheSize
 
 GIB = 1 << 30
 MIB = 1 << 20
-STEP = 1024  # tokens; a context that fits is said in such steps
+STEP = 1024  # tokens; messages give a context that fits in such steps
 SOURCE = "only weights and KV cache"
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What an instance keeps on its cards."""
+    """The memory of an instance on its cards."""
 
     weights: int
     """Bytes."""
     key: str
     """The key of its variant that says how many tokens it keeps."""
     tokens: int = 0
-    """Over all requests that are served at once; 0 where nobody says."""
+    """Over all requests that are served at once; 0 if unknown."""
     requests: int = 1
     """Of which each has its own share of them."""
     cache: KvCacheSize | None = None
-    """None where nobody knows."""
+    """None if unknown."""
     key_bytes: Fraction = Fraction(0)
     """Of one number in keys."""
     value_bytes: Fraction = Fraction(0)
@@ -73,7 +73,7 @@ def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tupl
     """Those of a kind of engine.
 
     Args:
-        memory: What an instance of it keeps on cards; None where nobody knows.
+        memory: The memory that one of its instances keeps on cards; None if unknown.
     """
 
     def weights(one: PlacedInstance) -> str:

@@ -1,4 +1,4 @@
-"""What engines count, in Prometheus' text format, under the names that each kind has for it."""
+"""Counts of engines, in Prometheus' text format, under the names that each kind has for them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MOST = 20_000  # lines that are read of an answer: a taken-over engine may send any
-LARGEST = 1e15  # beyond which a figure is none: what is added up of those has an end
+LARGEST = 1e15  # beyond which a figure is refused: sums of those stay bounded
 # https://prometheus.io/docs/instrumenting/exposition_formats/ , without time stamps, which engines do not send
 LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]{0,127})(?:\{(.{0,2000})\})? ([0-9eE+.-]{1,32}|[+-]?Inf|NaN)")
 
 
 @dataclass(frozen=True)
 class MetricNames:
-    """What a kind of engine calls what it counts; empty for what it does not. Several are added up."""
+    """The names of a kind's counts; empty for missing ones. Several are added up."""
 
     progress: tuple[str, ...] = ()
     """Counters of which one grows with every step that is computed."""
@@ -45,7 +45,7 @@ class MetricNames:
 
 @dataclass(frozen=True)
 class EngineMetrics:
-    """What an engine has counted since it began; None for what it does not count."""
+    """The counts of an engine since it began; None for missing ones."""
 
     progress: float | None = None
     """Grows with every step; how much means nothing."""
@@ -66,7 +66,7 @@ class EngineMetrics:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody has requests there."""
+        """Whether it has requests."""
         return bool(self.running or self.waiting)
 
     def accept_length(self, since: EngineMetrics | None = None) -> float | None:
@@ -123,7 +123,7 @@ class MetricSamples:
 
 
 def parse_samples(text: str) -> MetricSamples:
-    """What is a sample in an answer; all else in it is left out."""
+    """The samples in an answer; all else in it is left out."""
     found: dict[str, list[float]] = {}
     for line in text.split("\n", MOST)[:MOST]:
         if (sample := LINE.fullmatch(line.strip())) is None:
@@ -138,7 +138,7 @@ def parse_samples(text: str) -> MetricSamples:
 
 
 def parse_metrics(text: str, names: MetricNames) -> EngineMetrics:
-    """What an engine tells at its metrics' path."""
+    """The figures at an engine's metrics' path."""
     found = parse_samples(text)
     return EngineMetrics(
         progress=found.total_of(*names.progress),

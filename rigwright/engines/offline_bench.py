@@ -1,4 +1,4 @@
-"""Offline benches: what engines bring to measure themselves without a server."""
+"""Offline benches: engines' own programs that measure them without a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OfflineMeasure = Literal["throughput", "latency"]
 
 @dataclass(frozen=True)
 class OfflineBenchSpec:
-    """What is measured."""
+    """The measurement."""
 
     what: OfflineMeasure
     requests: int
@@ -34,7 +34,7 @@ class OfflineBench:
     """How it is run."""
 
     command: tuple[str, ...]
-    """A Python that reads its program from standard input, and what that is told."""
+    """A Python that reads its program from standard input, and its arguments."""
     program: str
     marker: str
-    """What the line begins with whose rest is what came of it, as JSON."""
+    """The prefix of the line whose rest is the result as JSON."""

@@ -1,4 +1,4 @@
-"""What processes of an engine need of their unit."""
+"""The needs of an engine's processes of their unit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a kind's processes need of their unit beside the rest, and how exposed that may leave them."""
+    """The needs of a kind's processes of their unit in addition to the rest, and the exposure that they may leave."""
 
     exposure: float
     """The most that `systemd-analyze security` may say: 0 is nothing exposed, 10 everything."""

@@ -1,8 +1,9 @@
-"""How a host runs what came from outside before it serves: as nobody, who exists for as long as that and owns nothing.
+"""How a host runs programs from outside before it serves: as a user `nobody` that exists for as long as that and owns
+nothing.
 
-Sources, their build scripts and the binaries made of them are somebody else's programs. What systemd 252 (Debian 12)
-and 257 (Debian 13) make of these properties was tried on both; `RestrictAddressFamilies=none` neither takes for a
-transient unit, so that sockets are kept from what needs none by the system call.
+Sources, their build scripts and the binaries made of them are untrusted programs. The effects of these properties were
+tried on systemd 252 (Debian 12) and 257 (Debian 13); `RestrictAddressFamilies=none` neither takes for a transient unit,
+so that the system call keeps sockets from steps that need none.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ SCRIPT = "/tmp/script"  # noqa: S108
 
 @dataclass(frozen=True)
 class StepLimits:
-    """The most that a step of a job may take of its host: somebody else's program may never end, nor stop writing."""
+    """The most that a step of a job may take of its host: an untrusted program may never end, nor stop writing."""
 
     seconds: int = 6 * 3600
     """Compiling llama.cpp for three CUDA architectures takes up to 90 minutes on slow hosts."""
     work_kib: int = 32 << 20
-    """What it writes. Measured: that build 3 GiB (llama_cpp/build.py), vLLM's environment 7.9 GB (envs/env.py)."""
+    """The size of its files. Measured: that build 3 GiB (llama_cpp/build.py), vLLM's environment 7.9 GB (envs/env.py).
+    """
     free_kib: int = 512 << 10
-    """What its file systems keep free: half of what preflight asks for beside a build (preflight.DISK_RESERVE)."""
+    """The space that its file systems keep free: half of what preflight asks for in addition to a build
+    (preflight.DISK_RESERVE)."""
     file_bytes: int = 8 << 30
     """One file. The largest of llama.cpp's is its library of CUDA code, whose own calls do not reach beyond 2 GiB."""
     log_bytes: int = 64 << 20
-    """What it prints. Measured: a CPU build of llama.cpp prints 19 KB."""
+    """The size of its output. Measured: a CPU build of llama.cpp prints 19 KB."""
     memory: str = "80%"
     """Of the host's. Compilers are as many as fit into the memory that is available (llama_cpp/compile.sh.j2)."""
     tasks: int = 4096
@@ -106,7 +109,7 @@ def unprivileged_command(roots: Roots, words: tuple[str, ...], folder: str = "")
     Args:
         roots: Where things lie on its host.
         words: The program and its arguments.
-        folder: What it may write to, seen as WORK; nothing without one.
+        folder: The folder that it may write to, seen as WORK; none without one.
     """
     seen = (f"--property=BindPaths={folder}:{WORK}", f"--property=WorkingDirectory={WORK}") if folder else ()
     return ("systemd-run", "--collect", *systemd_run_options(roots), *seen, "--", *words)

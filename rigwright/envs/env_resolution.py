@@ -99,10 +99,10 @@ def _resolve_plugins(
 
     Args:
         name: The environment's.
-        catalog: What it names.
-        lock: What that is made of.
+        catalog: The catalogue of its names.
+        lock: The lock of its inputs.
         inventory: The file, for messages.
-        versions: Its packages, as an index spells them -> their versions; none where nobody knows them yet.
+        versions: Its packages, as an index spells them -> their versions; empty while they are unknown.
     """
     found: list[Plugin] = []
     wrong: list[str] = []

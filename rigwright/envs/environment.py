@@ -1,4 +1,4 @@
-"""What an environment is on a host: a pure function of what is declared and locked."""
+"""An environment on a host: a pure function of declaration and lock."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Environment(Installation):
     """Its wheels."""
     imports: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
-    """What of its packages is changed."""
+    """The changes to its packages."""
     plugins: tuple[Plugin, ...] = ()
-    """What is installed beside them."""
+    """The plugins that are installed with them."""
     inputs: tuple[str, str] = ("", "")
     """The inputs of the catalogue that its conda packages and its wheels are of."""
 
@@ -80,7 +80,7 @@ def plan_environment(
     env: EnvSpec,
     facts: HostFacts,
 ) -> Environment:
-    """What one of a rig's environments is on its host. The distribution's release is no input: it brings its own C++
+    """Plan one of a rig's environments on its host. The distribution's release is no input: it brings its own C++
     library, and asks nothing of the host's Python.
     """
     cuda = plan_toolkit(roots, cards, instances, envs, toolkit_spec, facts) if env.keys.cuda and cards else None
@@ -130,7 +130,7 @@ def prefix_folder(folder: str) -> str:
 
 
 def activation_variables(made: Environment) -> dict[str, str]:
-    """What programs in it find in their environment beside PATH and conda's own: activated, in a unit or in a shell."""
+    """The variables of programs in it in addition to PATH and conda's own: activated, in a unit or in a shell."""
     return {"CUDA_HOME": made.toolkit.root} if made.toolkit else {}
 
 
@@ -146,7 +146,7 @@ def program_folders(made: Environment, folder: str) -> tuple[str, ...]:
 
 
 def render_activation(made: Environment, folder: str) -> dict[str, str]:
-    """What `conda activate` runs of it, and `conda deactivate`: path in the prefix -> text."""
+    """The scripts that `conda activate` and `conda deactivate` run: path in the prefix -> text."""
     given = activation_variables(made)
     if not given:
         return {}
@@ -158,7 +158,7 @@ def render_activation(made: Environment, folder: str) -> dict[str, str]:
 
 
 def render_install_plan(roots: Roots, requests: Mapping[str, tuple[str, ...]], made: Environment, folder: str) -> str:
-    """What is to be put together, as the programs in roles/envs/host/ read it, in JSON.
+    """The plan of an installation, as the programs in roles/envs/host/ read it, in JSON.
 
     Args:
         roots: Directories on the host.
@@ -194,12 +194,12 @@ def patch_record(made: Environment, patch: Patch) -> dict[str, object]:
 
 
 def site_packages(made: Environment) -> str:
-    """Where its packages are, from the prefix: what patches' paths are from."""
+    """Where its packages are, from the prefix: the base of patches' paths."""
     major, minor, _ = made.interpreter.version.split(".", 2)
     return f"lib/python{major}.{minor}/site-packages"
 
 
-# What somebody who enters an environment may do on the host: as little as nobody, but see its cards and the network.
+# Permissions of a process inside an environment: as few as user `nobody` has, but with its cards and the network.
 UNPRIVILEGED_PROPERTIES = (
     "DynamicUser=yes",
     "NoNewPrivileges=yes",
@@ -219,13 +219,13 @@ UNPRIVILEGED_PROPERTIES = (
 def environment_command(
     roots: Roots, folder: str, words: tuple[str, ...], unit: str, *, terminal: bool
 ) -> tuple[str, ...]:
-    """The command that runs another one in an environment, as nobody.
+    """The command that runs another one in an environment, as user `nobody`.
 
     Args:
         roots: Directories on the host.
         folder: The environment's installation, on the host.
         words: The program and its arguments; a shell without any.
-        unit: What it runs as.
+        unit: The unit that it runs as.
         terminal: Whether it has one.
     """
     properties = (*UNPRIVILEGED_PROPERTIES, f"InaccessiblePaths=-{roots.state}")

@@ -10,7 +10,7 @@ from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 
-# As artefacts have it (`Artefact.package_path`), whoever tells of it.
+# In the form of `Artefact.package_path`, for every source.
 PATH = re.compile(r"_packages/[0-9a-f]{16}/[A-Za-z0-9][A-Za-z0-9._+!-]*")
 
 

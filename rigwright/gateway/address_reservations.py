@@ -3,8 +3,8 @@
 A name with addresses of both families leads a client to either, and `localhost` to ::1 first; another name of the host
 leads to another address of one family. A process that listens at a listener's port, at such an address, is sent the
 keys of such clients. Instances need none of this: their ports are on the loopback interface, and their socket units
-hold both 127.0.0.1 and ::1. What shares weights and what monitors gets no keys: its clients are named by address, and
-bytes of weights are hashed.
+hold both 127.0.0.1 and ::1. Weight shares and monitoring have no keys: their clients are named by address, and bytes of
+weights are hashed.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ FOLDER = "gateway-ca"  # beside the inventory
 KEY, CERTIFICATE = "ca.key", "ca.crt"
 YEARS = 10
 LEAF = timedelta(days=90)
-RENEWAL = timedelta(days=30)  # what is left of a leaf when another one is made
+RENEWAL = timedelta(days=30)  # remains of a leaf when another one is made
 EARLIER = timedelta(hours=1)  # by which a client's clock may be slow
 MAXIMUM = 64 * 1024  # bytes of a file
 LENGTH = 64  # characters of a common name (RFC 5280, ub-common-name)
@@ -49,7 +49,7 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        """What clients trust."""
+        """The certificate that clients trust."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     @property
@@ -99,8 +99,8 @@ class Authority:
         """Why a host needs another pair; empty where the one that it has will do.
 
         Args:
-            found: What it has; hostile.
-            sans: What it is to be for.
+            found: Its files; hostile.
+            sans: Its target subjects.
             now: The moment.
         """
         if found is None:
@@ -123,7 +123,7 @@ def ensure_authority(folder: Path, now: datetime) -> Authority:
     """The one whose files lie in a folder; a new one where there is none.
 
     Raises:
-        BrokenAuthority: what lies there cannot be used.
+        BrokenAuthority: the files there cannot be used.
         OSError: it cannot be written.
     """
     key, certificate = folder / KEY, folder / CERTIFICATE
@@ -143,7 +143,7 @@ def ensure_authority(folder: Path, now: datetime) -> Authority:
 
 
 def temporary_authority(now: datetime) -> Authority:
-    """One that no file has: what it signs is nobody's to trust, and shows what would be done."""
+    """One without files: clients trust none of its certificates; it shows what would be done."""
     key = ec.generate_private_key(ec.SECP256R1())
     return Authority(_make_certificate(key, now), key)
 
@@ -158,7 +158,7 @@ def load_authority(folder: Path, now: datetime) -> Authority | None:
 
 
 def _make_certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    # two of them in one list of a browser's are told apart
+    # the name distinguishes two of them in one list of a browser's
     name = _common_name(f"Rigwright gateways, {now:%Y-%m-%d}")
     return (
         x509.CertificateBuilder()

@@ -36,7 +36,7 @@ class CertificatePair:
 
     @property
     def expected_facts(self) -> CertificateFacts:
-        """What a host has that has it."""
+        """The facts of a host that has it."""
         digest = hashlib.sha256(self.key.encode()).hexdigest()
         return CertificateFacts(f"key {digest}\n{self.certificates}", digest)
 
@@ -48,7 +48,7 @@ class CertificatePair:
 
 @dataclass(frozen=True)
 class CertificateSpec:
-    """What a listener is to have."""
+    """The target certificate of a listener."""
 
     listener: str
     sans: tuple[str, ...]
@@ -60,11 +60,11 @@ class CertificateSpec:
 
 
 def subject_alt_names(names: Iterable[str], addresses: Iterable[str]) -> tuple[str, ...]:
-    """What a certificate is for, in order: names and IP addresses that clients use.
+    """The subjects of a certificate, in order: names and IP addresses that clients use.
 
     Args:
         names: Of hosts, or addresses.
-        addresses: Those that it listens on; all of them at once (`0.0.0.0`, `::`) are none.
+        addresses: Those that it listens on; all of them at once (`0.0.0.0`, `::`) add no name.
     """
     one_each = {str(ip_address(one)) for one in addresses if not ip_address(one).is_unspecified}
     return tuple(sorted({*(_normalize_name(name) for name in names), *one_each}))
@@ -78,7 +78,7 @@ def _normalize_name(name: str) -> str:
 
 
 def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """What a certificate is for, likewise."""
+    """The names of a certificate, likewise."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -99,7 +99,7 @@ def load_pair(cert_file: str, key_file: SecretSource, wanted: Sequence[str], now
     Args:
         cert_file: The certificate, and those above it.
         key_file: Its private key, without a passphrase: a file, or a command that prints it.
-        wanted: What clients call the listener, as `sans` has it.
+        wanted: The clients' names of the listener, as `sans` has them.
         now: The moment at which it has to be valid.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What programs of many kinds are told to ask a rig: addresses, and a configuration for each."""
+"""Client configurations of many programs for a rig: addresses, and a configuration for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rigwright.model.instance import Instance
 VARIABLE = "RIGWRIGHT_API_KEY"
 """The variable of the environment from which programs of ours, and configurations, take the key."""
 NO_KEY = "none"
-"""What goes in the place of a key where none is looked at: most clients do not start without."""
+"""The placeholder for a key where none is checked: most clients do not start without."""
 QUESTION = [{"role": "user", "content": "Are you there?"}]
 
 
@@ -43,7 +43,7 @@ class ClientEndpoint:
 
     @property
     def key(self) -> str:
-        """What stands in a configuration where the key goes."""
+        """The text in the place of the key in a configuration."""
         return "YOUR-KEY" if self.keyed else NO_KEY
 
 
@@ -78,7 +78,7 @@ def _bracket_ipv6(place: str) -> str:
 def _curl(way: ClientEndpoint) -> str:
     body = json.dumps({"model": way.model, "messages": QUESTION, "stream": True})
     command = ["curl", "--no-buffer", "--fail-with-body", "--config", "-", "--data", body]
-    # from standard input: arguments can be read by whoever is on the same machine
+    # from standard input: every user of the same machine can read arguments
     return (
         f"{shlex.join([*command, f'{way.base}/chat/completions'])} <<END\n"
         'header = "Content-Type: application/json"\n'

@@ -44,7 +44,7 @@ KEYS_SCHEMA: script_output.Schema = {
     "given": (tolerant(script_output.sha256),),
     "router": (tolerant(word, "inactive"),),
 }
-"""What templates/gateway/having.sh.j2 tells."""
+"""The output of templates/gateway/having.sh.j2."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class DeployedKeys:
 
 
 def render_keys_query(roots: Roots) -> str:
-    """What asks a host for `having`."""
+    """The script that asks a host for `having`."""
     return render("gateway/having.sh.j2", **secrets_distribution.gateway_state_values(roots))
 
 
@@ -125,7 +125,7 @@ def describe_refusal(
     Args:
         file: The operator's keys file.
         ring: Its keys.
-        found: What the host has.
+        found: The host's keys.
         read_host: Reads the host's keys, which only a refusal needs.
     """
     if not file.exists() and secrets_distribution.has_only_known_keys(found, keyring.digests_of_none()):
@@ -137,14 +137,14 @@ def describe_refusal(
 
 @dataclass(frozen=True)
 class KeyDelivery:
-    """What became of keys that were brought to a host."""
+    """The result of keys that were brought to a host."""
 
     refused: str = ""
-    """Who is at work there, for people; empty where nobody is."""
+    """The process that is at work there, for people; empty if none is."""
     deployed: bool = True
     """Whether there is a place for them."""
     wrong: str = ""
-    """What went wrong, likewise."""
+    """The error, likewise."""
     running: bool = False
     """Whether the router has them now; else it will when it starts."""
     newer: DeployedKeys | None = None
@@ -158,19 +158,19 @@ DELIVERY_SCHEMA: script_output.Schema = {
     "router": (tolerant(word, "inactive"),),
     "newer": (script_output.text,),
 }
-"""What templates/gateway/bringing.sh.j2 tells."""
+"""The output of templates/gateway/bringing.sh.j2."""
 
 
 def render_key_delivery(
     roots: Roots, wanted: str, version: KeyVersion, holder: str, patience: int, replaced: HostVersion | None = None
 ) -> str:
-    """What takes a host's deploy lock, and does what `key sync` and `render_keys_reload` do.
+    """The script that takes a host's deploy lock, and does the work of `key sync` and `render_keys_reload`.
 
     Args:
         roots: Directories on the host.
         wanted: SHA-256 of the keys, which are its standard input.
         version: The version of these keys.
-        holder: What is written down as the lease's holder, without a newline.
+        holder: The record of the lease's holder, without a newline.
         patience: Seconds to wait for another holder.
         replaced: The host's own version, which these keys replace though they were not made from it.
     """

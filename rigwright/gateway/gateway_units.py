@@ -26,9 +26,9 @@ from rigwright.render import render
 if TYPE_CHECKING:
     from rigwright.model.gateway_schema import Gateway
 
-# What holds a listener's port: PREFIX, the port, `.socket`.
+# The socket unit that holds a listener's port: PREFIX, the port, `.socket`.
 GATEWAY_PREFIX = "rigwright_gateway-"
-# What the packages of PACKAGES bring, and start on port 80 as they are installed.
+# The units that the packages of PACKAGES bring, and start on port 80 as they are installed.
 PACKAGES = (*nginx_conf.PACKAGES, "logrotate")
 # Runtime folders of both.
 RUNTIME, ROUTER_RUNTIME = f"/run/{secrets_distribution.GATEWAY}", f"/run/{secrets_distribution.ROUTER}"
@@ -47,7 +47,7 @@ PROBE_EVERY, PROBE_TIMEOUT = 10, 120
 # Below the generation's folder.
 FOLDER = "gateway"
 RESERVE = "reserve.py"
-# What root runs for them.
+# The programs that root runs for them.
 SCRIPTS = ("bounded", "prove", "configured")
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
@@ -76,13 +76,13 @@ def load_router_modules() -> dict[str, str]:
 def router_settings(
     instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
 ) -> dict[str, object]:
-    """What router and nginx are to do, as both read it; `digest` stands for it and for nginx's configuration."""
+    """The settings of router and nginx, as both read them; `digest` stands for them and for nginx's configuration."""
     made: dict[str, object] = {
         "listeners": {
             name: {
                 "keys": one.keys,
                 "models": list(one.models) or None,
-                # with a key, or by a certificate, whoever was led here by a name of somebody else's gets nowhere
+                # with a key, or by a certificate, a client that a foreign name led here is refused
                 "names": [] if one.keys else [host.lower() for host in one.names],
             }
             for name, one in gateway.listeners.items()
@@ -167,7 +167,7 @@ def render_gateway(
         **nginx_conf.load_lua_modules(),
         "settings.json": json.dumps(router_settings(instances, gateway, gateway, nginx), indent=1, sort_keys=True)
         + "\n",
-        # what a reload gives it beside those: another key of an engine is a reason for one, on the way back, too
+        # a reload gives it these in addition: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(
             {one.name: one.key_name for one in instances}, [name for name, one in gateway.listeners.items() if one.tls]
         ),
@@ -238,7 +238,7 @@ def _digest_texts(files: Mapping[str, str]) -> str:
 
 
 def render_logrotate(accounts: ServiceAccounts, owned: str) -> str:
-    """What lies at `ROTATION`; of no generation, as what was logged is of none.
+    """The text of `ROTATION`; part of no generation, as the logs are of none.
 
     Args:
         accounts: System users of the services.

@@ -1,7 +1,7 @@
-"""Who may ask a gateway: the file of keys beside an inventory, and what hosts are given of it.
+"""The clients that may ask a gateway: the file of keys next to an inventory, and the part of it that hosts get.
 
-A key itself is in no file. Whoever has made one is shown it once, and what is kept is its SHA-256: of 32 random bytes
-nothing can be guessed from that.
+A key itself is in no file. `key` shows a new key once and keeps its SHA-256: of 32 random bytes nothing can be guessed
+from that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TokenLimit = Annotated[int, Field(ge=1, le=MOST_TOKENS, strict=True)]
 
 
 class RotatedKey(FrozenModel):
-    """What a key was before it was rotated."""
+    """The state of a key before its rotation."""
 
     sha256: Sha256 = Field(description="SHA-256 of the previous key.")
     until: Moment = Field(description="When it expires.")
@@ -104,7 +104,7 @@ class ClientKeyring(FrozenModel):
 
 
 def load_keyring(path: Path) -> ClientKeyring:
-    """Read the file, with the version of its keys; where there is none, nobody has a key.
+    """Read the file, with the version of its keys; without the file there are no keys.
 
     Raises:
         Invalid: it is something else.
@@ -133,7 +133,7 @@ def read_keys_file(path: Path) -> ClientKeyring:
 
 
 def describe_missing_file(file: Path | str) -> str:
-    """What is said of a file that is not there where hosts have keys: to go on would take them all away."""
+    """The message about a missing file where hosts have keys: to go on would take them all away."""
     return (
         f"{file} is not there: bring it back, or create it empty and run `key sync INVENTORY --replace-newer` "
         "to take all keys away"
@@ -259,19 +259,19 @@ def generate_key() -> str:
 
 
 def hash_key(clear: str) -> str:
-    """What is kept of a key."""
+    """The stored form of a key."""
     return hashlib.sha256(clear.encode()).hexdigest()
 
 
 def key_rows(keyring: ClientKeyring) -> list[dict[str, object]]:
-    """What hosts are given, by name: a row a key."""
+    """The rows for hosts, by name: a row a key."""
     return [_row(name, key, key.sha256) for name, key in sorted(keyring.keys.items())]
 
 
 def expiring_rows(keyring: ClientKeyring) -> list[dict[str, object]]:
-    """What they are given of the keys before, each with its end (`until`, seconds since 1970).
+    """Rows of earlier keys, each with its end (`until`, seconds since 1970).
 
-    Apart from the others: whoever does not look at the end must not take one for a key.
+    Apart from the others: a reader that skips the end must not take one for a key.
     """
     return [
         _row(name, key, key.old.sha256) | {"until": int(key.old.until.timestamp())}

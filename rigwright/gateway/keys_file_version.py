@@ -21,7 +21,7 @@ from rigwright.validated_types import matching
 HISTORY = 1000
 """Earlier versions that a file names; 20 KB."""
 HIGHEST = 10**15
-"""Of serials. What orders versions is their history, so one that has come so far stays there."""
+"""Of serials. Their history orders versions, so one that has come so far stays there."""
 ID = r"[0-9a-f]{16}"
 NAMED = 10  # keys that a refusal names of each sort
 
@@ -65,7 +65,7 @@ def version_for(version: KeyVersion | None, content: str) -> KeyVersion:
     Keys that are not those of their version were edited since, by hand or by a command, and are the next one.
 
     Args:
-        version: What stands with them.
+        version: The version next to them.
         content: The keys as hosts get them.
     """
     if version is None:
@@ -100,7 +100,7 @@ def is_replaceable(version: KeyVersion, host: str) -> bool:
 
 
 def describe_divergence(file: str, version: KeyVersion, ours: Rows, host: HostVersion | None, host_rows: Rows) -> str:
-    """What a host has that does not take a file's keys, and what they would do there, in one sentence.
+    """The keys of a host that does not take a file's, and the effect there, in one sentence.
 
     Args:
         file: The keys file.
@@ -121,7 +121,7 @@ def describe_divergence(file: str, version: KeyVersion, ours: Rows, host: HostVe
 
 
 def describe_effect(ours: Rows, host_rows: Rows) -> Iterator[str]:
-    """What keys would do on a host that has others: names of those that would return, vanish, or have other rights."""
+    """The effect of keys on a host that has others: names of those that would return, vanish, or have other rights."""
     incoming, there = _by_sha256(ours), _by_sha256(host_rows)
     sorts = {
         "would return": [one for key, one in incoming.items() if _is_stronger(one, there.get(key))],

@@ -16,14 +16,14 @@ PACKAGES = ("nginx", "libnginx-mod-http-lua", "lua-cjson")
 # Where these put their modules (libnginx-mod-http-lua of Debian 12 and 13).
 MODULES = "/usr/lib/nginx/modules"
 PATHS = (*COMPLETIONS, "embeddings", "rerank", *MESSAGES)
-"""What is open of OpenAI's and Anthropic's interfaces, after `/v1/`; `models` and `models/NAME` are, too."""
+"""The open paths of OpenAI's and Anthropic's interfaces, after `/v1/`; `models` and `models/NAME` are, too."""
 # Each stream is a connection of a client's and one to an engine.
 CONNECTIONS = 4096
-# What is counted: some 100 bytes for each instance, key and kind of answer. A reload that changes it loses the counts.
+# The counters: some 100 bytes for each instance, key and kind of answer. A reload that changes it loses the counts.
 MEMORY = "4m"
 # Tokens by key, model and day: some 1,300 bytes for each key and model that is used on a day, and as much again.
 USAGE_MEMORY = "8m"
-# What nginx answers by itself.
+# The answers of nginx itself.
 ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 500, 501, 502, 503, 504, 505, 507)
 
 _WORD = re.compile(r"[A-Za-z0-9_./:@\[\]+-]+")
@@ -37,7 +37,7 @@ class NginxListener:
     addresses: tuple[str, ...]
     """`ADDRESS:PORT` each, of IPv6 in brackets."""
     keys: bool = True
-    """Whether the router is asked whose key a request has; where it is not, it refuses what should have had one."""
+    """Whether nginx asks the router for the owner of a request's key; if not, it refuses requests that need one."""
     tls: bool = False
     """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
 
@@ -62,7 +62,7 @@ class NginxSettings:
     scrapers: tuple[str, ...] = ()
     """Networks that may read metrics."""
     sticky_headers: tuple[str, ...] = ()
-    """Headers that the router is told because some model's requests are kept together by them."""
+    """Headers that the router gets because some model's requests are kept together by them."""
     workers: int = 2
     body_max: str = "64m"
     """The largest body that a client may send, with nginx's units."""
@@ -90,7 +90,7 @@ def render_nginx_conf(door: NginxSettings, owned: str) -> str:
     """nginx.conf.
 
     Args:
-        door: What it says.
+        door: Its declaration.
         owned: Its first line, a comment.
     """
     return render(
@@ -108,6 +108,6 @@ def render_nginx_conf(door: NginxSettings, owned: str) -> str:
 
 @cache
 def load_lua_modules() -> Mapping[str, str]:
-    """What nginx runs of Lua: path below the folder of the configuration -> text."""
+    """The Lua modules that nginx runs: path below the folder of the configuration -> text."""
     folder = Path(ROOT) / "templates/gateway"
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.lua"))}

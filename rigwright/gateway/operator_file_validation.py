@@ -24,7 +24,7 @@ def refuse_files(
         gateway: As it is declared.
         beside: The path of a file that the inventory names.
         resolve: Resolves the source of a secret from the inventory's folder.
-        refuse: Is told a key of the rig and what is wrong with it.
+        refuse: Gets a key of the rig and its problem.
     """
     try:
         keyring.load_keyring(Path(beside(gateway.keys_file)))

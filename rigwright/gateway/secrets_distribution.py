@@ -1,4 +1,4 @@
-"""What a gateway's programs are given of secrets: where those lie on a host, who gives them, what is found of both."""
+"""Secrets of a gateway's programs: their paths on a host, their sources, the state observed there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
 ROUTER_SOCKET = f"{ROUTER}.socket"
 ROUTER_SOCKETS = f"{STARTED_FROM_FOLDER}/router"
 ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
-# What root has given, by digest. Gone with a reboot, as what was given is.
+# The secrets that root has given, by digest. Gone with a reboot, as what was given is.
 KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM_FOLDER}/gateway-keys", f"{STARTED_FROM_FOLDER}/gateway-credentials"
 # Files of a generation's folder `gateway`, which say what of its secrets the gateway is given.
 ENGINE_KEYS, TLS = "engine-keys", "tls"
@@ -33,23 +33,23 @@ FITS = re.compile(r"key ([0-9a-f]{64})\n")
 
 @dataclass(frozen=True)
 class CertificateFacts:
-    """What a host has of a pair."""
+    """The state of a pair on a host."""
 
     head: str
-    """What stands before the key in its file, whatever that is."""
+    """The text before the key in its file, of any kind."""
     key: str
     """SHA-256 of the rest; empty where others than root can read it."""
 
     @property
     def certificates(self) -> str:
-        """What it has in PEM; empty where the key is not the one that was brought with them."""
+        """Its certificates in PEM; empty where the key is not the one that was brought with them."""
         found = FITS.match(self.head)
         return self.head[found.end() :] if found and found[1] == self.key else ""
 
 
 @dataclass(frozen=True)
 class GatewaySecretFacts:
-    """What a host has."""
+    """The state of secrets on a host."""
 
     keys: str = ""
     """SHA-256 of the file of keys; empty where it is not there, or not root's alone."""
@@ -80,18 +80,18 @@ class GatewaySecretFacts:
 
 
 def has_only_known_keys(found: GatewaySecretFacts, none: Collection[str]) -> bool:
-    """Whether a host has keys, and none but those that it was given: what else lies there is to be taken away.
+    """Whether a host has keys, and none but those that it was given: other files are to be taken away.
 
-    What it was given is not known between a boot and the router's start, and after keys could not be given.
+    The secrets that it was given are unknown between a boot and the router's start, and after keys could not be given.
 
     Args:
-        found: What it has.
+        found: Its keys.
         none: SHA-256 of no keys, as controllers of all versions write them.
     """
     return found.keys not in ("", *none) and found.keys_given in ("", found.keys)
 
 
-# somebody may have named a file there as they like
+# an operator may have given a file there any name
 _listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
 SCHEMA: script_output.Schema = {
     "keys": (tolerant(script_output.sha256),),
@@ -104,7 +104,7 @@ SCHEMA: script_output.Schema = {
     "pair": (_listener, tolerant(script_output.sha256), script_output.text),
     "kept": (_listener,),
 }
-"""What templates/look/gateway.sh.j2 tells."""
+"""The output of templates/look/gateway.sh.j2."""
 
 
 def keys_path(roots: Roots) -> str:
@@ -132,7 +132,7 @@ def gateway_state_values(roots: Roots) -> dict[str, object]:
 
 
 def render_state_query(roots: Roots) -> str:
-    """What asks a host for `parse`."""
+    """The script that asks a host for `parse`."""
     return render("look/gateway.sh.j2", **gateway_state_values(roots))
 
 
@@ -196,7 +196,7 @@ def render_name_lists(engine_keys: Mapping[str, str], listeners: Sequence[str]) 
 
 
 def render_secret_install(path: str, wanted: str, version: KeyVersion | None = None) -> str:
-    """What puts a secret from its standard input where it lies.
+    """The script that puts a secret from its standard input where it lies.
 
     Args:
         path: Where that is.
@@ -218,12 +218,12 @@ def render_replaceable(version: KeyVersion | None, replaced: HostVersion | None 
 
 
 def render_keys_reload(wanted: str) -> str:
-    """What has a router that runs read the keys that lie there, of this SHA-256."""
+    """The script by which a running router reads the keys that lie there, of this SHA-256."""
     return render("gateway/reload.sh.j2", unit=ROUTER_UNIT, record=KEYS_RECORD, wanted=wanted, tries=TRIES)
 
 
 def render_credentials_reload(roots: Roots) -> str:
-    """What has a gateway that runs given the engines' keys and certificates that lie there."""
+    """The script by which a running gateway gets the engines' keys and certificates that lie there."""
     return render(
         "gateway/reload.sh.j2",
         **gateway_state_values(roots),

@@ -51,12 +51,12 @@ class GatewayModel:
 
 
 def offers_of(instances: tuple[Instance, ...], gateway: Gateway | None) -> tuple[GatewayModel, ...]:
-    """What a rig's gateway offers, by name; nothing without one."""
+    """The offers of a rig's gateway, by name; empty without one."""
     return resolve_models(gateway, instances) if gateway else ()
 
 
 def resolve_models(gateway: Gateway, instances: Sequence[Instance]) -> tuple[GatewayModel, ...]:
-    """What a gateway that was not refused offers, by name."""
+    """The offers of a gateway that was not refused, by name."""
     found = {one.name: one for one in instances}
     return tuple(
         GatewayModel(
@@ -94,7 +94,7 @@ def refuse_gateway(
         instances: Those of the rig that were not refused themselves.
         declared: All that the rig declares, each with its port on the loopback interface.
         taken: Other ports of the host's that are taken, and what for.
-        refuse: Is told a key of the rig and what is wrong with it.
+        refuse: Gets a key of the rig and its problem.
     """
     _refuse_addresses(gateway, declared, taken, refuse)
     if not declared:
@@ -111,7 +111,7 @@ def refuse_gateway(
             said = f"{name} is served by instances of {' and '.join(variants)}, which differ"
             refuse("gateway.models", f"{said}: name each of them here")
     if len(found) < len(declared) and not gateway.models:
-        return  # who refused an instance has said why, and its model's name is not known
+        return  # the error of a refused instance is reported already, and its model's name is not known
     for alias, name in gateway.aliases.items():
         if name not in names:
             refuse(f"gateway.aliases.{alias}", describe_unknown("model", name, names))

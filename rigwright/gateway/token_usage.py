@@ -56,7 +56,7 @@ class UsageRow:
 
 @dataclass(frozen=True)
 class HostUsage:
-    """What a host has counted."""
+    """The counts of a host."""
 
     rows: tuple[UsageRow, ...]
     damaged: tuple[str, ...]
@@ -66,7 +66,7 @@ class HostUsage:
 SCHEMA: script_output.Schema = {
     "day": (script_output.matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day"), script_output.text)
 }
-"""What templates/look/usage.sh.j2 tells."""
+"""The output of templates/look/usage.sh.j2."""
 
 GROUPINGS: dict[str, Callable[[UsageRow], str]] = {
     "key": lambda row: row.key,

@@ -1,4 +1,5 @@
-"""What every look at a host reads: its system, its memory, its cards and who listens (templates/probe/basics.sh.j2)."""
+"""Facts that every look at a host reads: its system, its memory, its cards and its listeners
+(templates/probe/basics.sh.j2)."""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ _unit = tolerant(matching(r"[A-Za-z0-9:_.\\@-]{1,240}\.(service|scope)", "a serv
 
 @dataclass(frozen=True)
 class ListeningSocket:
-    """A TCP port somebody listens on."""
+    """A TCP port with a listener."""
 
     port: int
     process: str
-    """Its name; empty where it is not known, as for who is not root."""
+    """Its name; empty where it is not known, as for users other than root."""
     unit: str
     """The systemd unit of the process; empty where it is not known."""
     address: str = ANY
@@ -122,8 +123,8 @@ def _parse_address(value: str) -> str:
 def unit_of(cgroup: str) -> str:
     """The unit of the system's manager that a control group belongs to, such as nginx.service; empty for none.
 
-    It is the first one after the slices. What comes after it is named by whoever runs there: a user's own manager has
-    units of any name.
+    It is the first one after the slices. The user chooses the names after it: a user's own manager has units of any
+    name.
     """
     inner = (part for part in cgroup.split("/") if part and not part.endswith(".slice"))
     return str(_unit(next(inner, "")))

@@ -1,7 +1,7 @@
 """Locks on a host: their folder, and the holder of the deploy lock.
 
-Whoever can open a file can lock it, for reading too (flock(2)): a lock on what others may read is theirs to hold, for
-as long as they like. A process without root's rights that has to hold one is handed the open file.
+A user with the right to open a file can lock it, for reading too (flock(2)): a lock on a file that others may read is
+theirs to hold, for as long as they like. A process without root's rights that has to hold one is handed the open file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEPLOY_LOCK = f"{LOCKS}/lease"  # where earlier controllers look, too
 
 @dataclass(frozen=True)
 class LockHolder:
-    """One who holds a deploy lock; all texts are for people."""
+    """The holder of a deploy lock; all texts are for people."""
 
     who: str = ""
     """Empty where that is not known, as the rest is then."""
@@ -31,13 +31,13 @@ class LockHolder:
     doing: str = ""
 
     def __str__(self) -> str:
-        return self.describe("the deploy lock") if self.who else "somebody else holds the deploy lock"
+        return self.describe("the deploy lock") if self.who else "another process holds the deploy lock"
 
     def describe(self, lock: str) -> str:
         """The holder of a lock in one sentence: user, process, command, since when.
 
         Args:
-            lock: What the lock is called.
+            lock: The name of the lock.
         """
         if not self.who:
             return f"another process holds {lock}"
@@ -46,7 +46,7 @@ class LockHolder:
 
 
 def render_holder_record(doing: str) -> str:
-    """What this process writes into a lock that it holds, as JSON on one line.
+    """The record that this process writes into a lock that it holds, as JSON on one line.
 
     Args:
         doing: The command or step.
@@ -62,7 +62,7 @@ def render_holder_record(doing: str) -> str:
 
 
 def parse_holder(value: str) -> LockHolder:
-    """The type of what a holder writes: JSON of four texts. What is none of ours is somebody all the same."""
+    """The type of what a holder writes: JSON of four texts. A text of another format is still a holder."""
     try:
         found = json.loads(value)
         return LockHolder(*(free_text(str(found[key])).strip() for key in ("who", "pid", "since", "doing")))
@@ -72,7 +72,7 @@ def parse_holder(value: str) -> LockHolder:
 
 REMOVAL = "a removal is still running on this host; wait until it is done"
 SCHEMA: script_output.Schema = {"taken": (), "held": (parse_holder,), "removal": ()}
-"""What templates/deploy_lock/hold.sh.j2 and holder.sh.j2 tell."""
+"""The output of templates/deploy_lock/hold.sh.j2 and holder.sh.j2."""
 
 
 def describe_lock_refusal(output: Iterable[str]) -> str:
@@ -91,7 +91,7 @@ def describe_lock_refusal(output: Iterable[str]) -> str:
 
 
 def parse_lock_holder(output: Iterable[str]) -> LockHolder | None:
-    """Who holds the deploy lock; None for nobody.
+    """The holder of the deploy lock; None if it is free.
 
     Raises:
         ValueError: the host told something else.

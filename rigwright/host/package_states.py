@@ -31,7 +31,7 @@ class PackageState:
     """`installed`, or one of HALF_STATES."""
     version: str
     depends: str
-    """What it depends on, of a kernel's installed metapackage; empty for any other."""
+    """The dependency of a kernel's installed metapackage; empty for any other."""
 
     @property
     def is_installed(self) -> bool:
@@ -85,7 +85,7 @@ PACKAGE_SCHEMA: Schema = {
     ),
     "held": (_name,),
 }
-"""What templates/probe/packages.sh.j2 reports: fields of PackageState in their order, and names."""
+"""The output of templates/probe/packages.sh.j2: fields of PackageState in their order, and names."""
 
 
 def read_package_states(told: HostOutput) -> PackageStates:

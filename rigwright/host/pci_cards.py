@@ -76,7 +76,7 @@ CARD_SCHEMA: Schema = {
         free_text,
     )
 }
-"""What templates/probe/cards.sh.j2 reports: fields of PciCard in their order."""
+"""The output of templates/probe/cards.sh.j2: fields of PciCard in their order."""
 
 
 def read_pci_cards(told: HostOutput) -> tuple[PciCard, ...]:

@@ -2,8 +2,8 @@
 
 A script says `fact KEY VALUE...` (templates/channel.sh.j2) for each thing that it has found. Every value travels
 between NUL bytes, so none can end early or begin another, and the whole in base64, so that no connection changes a
-byte; it is the last line, so that what a login prints does no harm. What comes back is hostile all the same: a key that
-nobody asked for, too few values, or a value that is not wholly of its type is refused, with its name. So is what a
+byte; it is the last line, so that what a login prints does no harm. The output is hostile all the same: an unexpected
+key, too few values, or a value that is not wholly of its type is refused, with its name. So is what a
 script has told that was cut off.
 """
 
@@ -45,7 +45,8 @@ def optional(kind: Type, empty: object = "") -> Type:
 
 
 def tolerant(kind: Type, otherwise: object = "") -> Type:
-    """A type for what anybody on a host may have named: what is not of it is `otherwise`, and stops no look."""
+    """A type for names that any user of a host may have chosen: a text of another type is `otherwise`, and stops no
+    look."""
 
     def check(value: str) -> Any:
         try:
@@ -109,7 +110,7 @@ def address(value: str) -> str:
         raise ValueError("an IP address") from None
 
 
-# what would end a line, or steer a terminal
+# characters that would end a line, or steer a terminal
 _ODD = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 text: Type = str
 """Anything at all, which is compared or taken apart, and neither shown nor given to a shell."""
@@ -125,12 +126,12 @@ pci_id = matching(r"[0-9a-f]{4}:[0-9a-f]{4}", "vendor:device of a PCI device")
 
 @dataclass(frozen=True)
 class HostOutput:
-    """What a host has told: key -> one row of typed values each time that it was said."""
+    """The output of a host: key -> one row of typed values for each of its lines."""
 
     rows: dict[str, list[tuple[Any, ...]]]
 
     def many(self, key: str) -> list[tuple[Any, ...]]:
-        """All rows of a key, in the order in which they were told."""
+        """All rows of a key, in the order of the output."""
         return self.rows.get(key, [])
 
     def all(self, key: str) -> list[Any]:
@@ -138,7 +139,7 @@ class HostOutput:
         return [value for (value,) in self.many(key)]
 
     def one(self, key: str) -> Any:
-        """The value of a key that is told once, with one value.
+        """The value of a key with one row of one value.
 
         Raises:
             ValueError: it was not told, or more than once.
@@ -226,7 +227,7 @@ def _is_of_type(kind: Type, value: str) -> bool:
 
 
 SCHEMA: Schema = {"answer": (number, text)}
-"""What templates/look/together.sh.j2 tells: which script, and what it has printed."""
+"""The output of templates/look/together.sh.j2: which script, and its output."""
 
 
 def render_parallel(scripts: Sequence[str]) -> str:

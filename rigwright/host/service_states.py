@@ -1,8 +1,8 @@
 """Units of systemd's and their processes: one type for plans, roles and checks.
 
 Two collectors fill it: `templates/probe/units.sh.j2`, which needs no Python on the host, and
-`checks/survey/host/frontend_services.py`, which asks systemd over its own socket. What a unit's process really is (its
-program, words and digests) is another question, with a reader of its own (`checks/survey/host/processes.py`).
+`checks/survey/host/frontend_services.py`, which asks systemd over its own socket. The real process of a unit (its
+program, words and digests) has a reader of its own (`checks/survey/host/processes.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ UNIT_SCHEMA: Schema = {
         optional(yes_or_no, False),
     )
 }
-"""What templates/probe/units.sh.j2 reports: the name, and fields of ServiceState in their order."""
+"""The output of templates/probe/units.sh.j2: the name, and fields of ServiceState in their order."""
 
 
 def read_service_states(told: HostOutput) -> Mapping[str, ServiceState]:

@@ -36,7 +36,7 @@ class SocketUnit:
 
 @dataclass(frozen=True)
 class UnitState:
-    """What a unit's process is to be, and to hold."""
+    """The target state of a unit's process."""
 
     unit: str
     started_from: str
@@ -72,7 +72,7 @@ class ExpandedWord(str):
 def quote_word(text: str) -> str:
     """One word of an ExecStart= (systemd.service(5), "Command lines"; systemd.syntax(7), "Quoting").
 
-    What systemd would expand, `%` and `$`, is doubled; in an `ExpandedWord` it is left to it.
+    `%` and `$`, which systemd would expand, are doubled; in an `ExpandedWord` they are left to it.
 
     Raises:
         ValueError: it has a NUL, which no argument can hold.

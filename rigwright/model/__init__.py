@@ -1,1 +1,1 @@
-"""Plain data and its rules: what inventories and catalogues say, and the rig that they make."""
+"""Plain data and its rules: the texts of inventories and catalogues, and the rig that they make."""

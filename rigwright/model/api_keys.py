@@ -55,7 +55,7 @@ def key_fingerprint(key: str, instance: str) -> str:
 
 
 def resolve_inventory_path(folder: Path, path: str) -> str:
-    """A path from the inventory's folder; a `~name` of nobody is left for the reader to complain about."""
+    """A path from the inventory's folder; a `~name` of an unknown user is left for the reader to complain about."""
     with suppress(RuntimeError):
         return str(folder / Path(path).expanduser())
     return path

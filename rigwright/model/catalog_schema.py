@@ -200,7 +200,7 @@ class ModelSelection:
         return tuple(sorted(rows, key=lambda row: (row.path != CONFIG, row.order)))
 
     def _rows(self, name: str) -> tuple[Artefact, ...]:
-        """What an input is locked as.
+        """The rows of an input in the lock.
 
         Raises:
             MissingModelFile: it is not, or there is none of that name.

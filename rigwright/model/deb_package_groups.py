@@ -16,7 +16,7 @@ LEADS = {TOOLKIT_ARCHIVE: "nvidia-container-toolkit", DOCKER_ARCHIVE: "docker-ce
 
 
 def upstream_version(version: str) -> str:
-    """What a package's maker calls a version: without the epoch and the distribution's revision (deb-version(7))."""
+    """The maker's own version of a package: without the epoch and the distribution's revision (deb-version(7))."""
     plain = version.partition(":")[2] or version
     return plain.rpartition("-")[0] or plain
 
@@ -54,7 +54,7 @@ class PackageGroup:
 
     @property
     def store_name(self) -> str:
-        """What the folder with files of all of them is called: their versions may differ where the group's does not."""
+        """The name of the folder with files of all of them: their versions may differ where the group's does not."""
         files = "".join(row.sha256 for _, row in sorted(self.packages.items()))
         return f"{self.version}-{hashlib.sha256(files.encode()).hexdigest()[:12]}"
 
@@ -80,7 +80,7 @@ def locked_group(lock: Lock, name: str) -> PackageGroup | None:
 
 
 def find_version_differences(one: PackageGroup, there: Mapping[str, str]) -> list[str]:
-    """What of a group is not installed in its version, in words.
+    """The packages of a group that are not installed in its version, in words.
 
     Args:
         one: The group.

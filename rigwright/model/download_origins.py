@@ -104,7 +104,7 @@ def refuse_logins(
         declared: The inventory's `registries`.
         mirrors: Its `mirrors`.
         beside: Resolves the source of a secret from the inventory's folder.
-        refuse: Is told the key, and what is wrong with it.
+        refuse: Gets the key, and its problem.
     """
     found = {}
     for name, one in declared.items():

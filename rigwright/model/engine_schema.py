@@ -119,7 +119,7 @@ def describe_evidence(evidence: VariantEvidence, cards: Iterable[str]) -> str:
     """It in words, for a rig.
 
     Args:
-        evidence: What is known.
+        evidence: The evidence.
         cards: The names of the cards that the variant gets there.
     """
     if isinstance(evidence, BootedEvidence) and (others := sorted(set(cards) - {evidence.card})):
@@ -128,7 +128,7 @@ def describe_evidence(evidence: VariantEvidence, cards: Iterable[str]) -> str:
 
 
 class EngineKeys(FrozenModel):
-    """What serves."""
+    """Common keys of engines."""
 
     kind: str = Field(description="Which kind of engine it is: a folder of rigwright/engines.")
     needs_toolkit: ClassVar[bool] = False
@@ -141,7 +141,7 @@ class EngineKeys(FrozenModel):
 
 
 class PatchedKeys(EngineKeys):
-    """What serves, and may be patched by itself."""
+    """Common keys of engines that may be patched by themselves."""
 
     patches: tuple[CatalogName, ...] = Field(
         default=(), description="Its patches: folders in `patches/`, shipped or next to the inventory."

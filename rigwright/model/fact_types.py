@@ -14,7 +14,7 @@ from rigwright.host.service_states import ServiceState
 
 @dataclass(frozen=True)
 class MonitoringFacts:
-    """What of all this is on a host."""
+    """The state of monitoring on a host."""
 
     units: Mapping[str, ServiceState]
     """Service -> its unit, of those that are there."""
@@ -43,7 +43,7 @@ class HostAccount:
     ours: bool
     """Whether we have made it."""
     processes: tuple[str, ...] = ()
-    """What runs as it: name, pid and, where that is known, the systemd unit of each."""
+    """Its processes: name, pid and, where that is known, the systemd unit of each."""
 
     @property
     def name(self) -> str:
@@ -129,7 +129,7 @@ class HostFacts:
     sharing: ServiceState | None = None
     """The unit that shares its weights with other boxes; None without its file."""
     monitoring: MonitoringFacts = NO_MONITORING
-    """What tells of it, and what asks other boxes."""
+    """The exporters on it, and the services that ask other boxes."""
     self_check: str | None = None
     """SHA-256 of the files of its own check; empty where no unit starts that, None where that is not known."""
 

@@ -14,7 +14,7 @@ from rigwright.problems import InventoryModel
 from rigwright.validated_types import LocalPath, Name, matching, refuse_violations
 
 OPAQUE_ORIGIN = "null"
-"""What browsers send for a page whose origin is none: a sandboxed frame, a data: URL, a local file."""
+"""The origin that browsers send for a page without one: a sandboxed frame, a data: URL, a local file."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 # RFC 6454, 6.2: scheme, host and a port that is not the scheme's usual one. Apps name pages of theirs by schemes of
 # their own (RFC 3986, 3.1), and some have no host: file://.
@@ -138,7 +138,7 @@ class ListenerEntry(InventoryModel):
 
 
 class ModelEntry(InventoryModel):
-    """One name that clients ask for, and who answers."""
+    """One name that clients ask for, and the instances that answer."""
 
     instances: tuple[Name, ...] = Field(min_length=1, description="Instances that serve it, all of one variant.")
     queue: QueueLength | None = Field(default=None, description="Overrides the gateway's, for this model.")
@@ -148,7 +148,7 @@ class ModelEntry(InventoryModel):
 
 
 class Gateway(InventoryModel):
-    """The gateway of a rig: nginx, with what decides who may ask for what, and who answers."""
+    """The gateway of a rig: nginx, with the rules for clients, their rights, and the instances that answer."""
 
     EXAMPLE: ClassVar[str] = '{"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}'
     FOREIGN: ClassVar[dict[str, str]] = dict.fromkeys(("port", "address", "listen", "host", "bind", "tls"), "listeners")

@@ -22,7 +22,8 @@ FILES = "files.sha256"
 
 @dataclass(frozen=True)
 class Installation:
-    """What an engine of a rig is on one host: a folder below engines/ that the digest of all its inputs names."""
+    """The installation of an engine of a rig on one host: a folder below engines/ that the digest of all its inputs
+    names."""
 
     name: str
     """The engine's, in the catalogue."""
@@ -30,9 +31,9 @@ class Installation:
     digest: str
     """First 12 hexadecimal digits of the SHA-256 of all inputs."""
     artefacts: tuple[Artefact, ...]
-    """What of the lock it is made of."""
+    """The artefacts of the lock that it is made of."""
     what: str
-    """What is done to get it, for people: "compile llama.cpp 0.3.36 for the CPU"."""
+    """The work to get it, for people: "compile llama.cpp 0.3.36 for the CPU"."""
     record: Mapping[str, object] = field(default_factory=dict)
     """The `inputs` of its marker."""
     toolkit: Toolkit | None = None
@@ -49,7 +50,7 @@ class Installation:
 
     @property
     def fetched_bytes(self) -> int:
-        """What of it comes from outside the host, by the lock."""
+        """The bytes of it that come from outside the host, by the lock."""
         return sum(artefact.size for artefact in self.artefacts)
 
 
@@ -77,7 +78,7 @@ class Installer(ABC):
     program: ClassVar[str] = ""
     """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
     artefact_noun: ClassVar[str] = "packages"
-    """What its artefacts are called, for people."""
+    """The noun for its artefacts, for people."""
     by_installers: ClassVar[bool] = False
     """Whether the host needs what puts environments together to install it."""
 

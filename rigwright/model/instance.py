@@ -1,4 +1,4 @@
-"""What an inventory declares of an instance with every name resolved."""
+"""Declarations of an inventory about an instance with every name resolved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTAINER_RUNTIME_FOLDER = "/run/rigwright/containers"
 CACHES = "/var/cache/rigwright/instances"
 # Where an instance sees its own, and where root keeps what others may begin with.
 COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
-# What sets the cards' limits; it stands among the instances' units.
+# The unit that sets the cards' limits; it stands among the instances' units.
 POWER_UNIT = "rigwright-power.service"
 # The entry of our CUDA toolkit among patches: no engine or environment can have this name.
 PATCHED_TOOLKIT = "CUDA toolkit"
@@ -59,9 +59,9 @@ class EnvSpec:
     for_other_cards: tuple[str, ...] = ()
     """Patterns of files in them that other cards than the rig's may need."""
     patches: tuple[Patch, ...] = ()
-    """What of them is changed."""
+    """The changes to them."""
     plugins: tuple[Plugin, ...] = ()
-    """What is installed beside them."""
+    """The plugins that are installed with them."""
 
     @property
     def artefacts(self) -> tuple[Artefact, ...]:
@@ -89,13 +89,13 @@ class Instance:
     variant: VariantKeys
     model_name: str
     parts: tuple[ModelPart, ...]
-    """What the model is made of, its own weights first."""
+    """The files of the model, its own weights first."""
     engine_name: str
     engine: EngineKeys
     artefacts: tuple[Artefact, ...]
-    """What of the lock its engine is installed from."""
+    """The artefacts of the lock that its engine is installed from."""
     known: object
-    """What its engine's kind knows of this version (`Kind.known`)."""
+    """The facts of its engine's kind about this version (`Kind.known`)."""
     cards: tuple[int, ...]
     port: int
     memory_max: str
@@ -107,7 +107,7 @@ class Instance:
     key_fingerprint: str | None
     """Of the operator's key; None where the host makes the key, and for a command until the name is needed."""
     patches: tuple[Patch, ...] = ()
-    """What of its engine is changed, where that is installed by itself."""
+    """The changes to its engine, where that is installed by itself."""
     plugins: tuple[Plugin, ...] = ()
     """Those of the environment that it runs in."""
     beside: bool = False
@@ -151,7 +151,7 @@ class Instance:
 
     @property
     def seat(self) -> str:
-        """What the folder of its socket is called, and the gateway's link to that."""
+        """The name of the folder of its socket, and of the gateway's link to that."""
         return f"{self.name}.beside" if self.beside else self.name
 
     @property

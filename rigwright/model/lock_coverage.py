@@ -14,11 +14,11 @@ from rigwright.supply.lock_inputs import GROUPED, Input, is_stand_in
 from rigwright.validated_types import CatalogName
 
 UNLOCKED = "is not locked"
-"""What is wrong with an input that the lock has nothing of."""
+"""The problem of an input that the lock does not have."""
 
 
 def describe_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
-    """What the lock has other than an input asks for: "" where they agree.
+    """The difference between the lock and an input: "" where they agree.
 
     Args:
         wanted: The input.
@@ -90,10 +90,10 @@ def describe_uncovered(
 
     Args:
         name: The artefact's or environment's name.
-        kind: What it has to be; `wheel` and `conda` stand for an environment, `deb` for packages of an archive,
-            `image` for an image.
+        kind: The required kind; `wheel` and `conda` stand for an environment, `deb` for packages of an archive, `image`
+            for an image.
         inputs: The catalogue's.
-        lock: What is locked.
+        lock: The lock.
         inventory: The file to lock for, for messages.
     """
     asked = inputs.get(name)

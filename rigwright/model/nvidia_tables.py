@@ -32,7 +32,7 @@ from rigwright.validated_types import (
 
 # An epoch, a branch, and more: 1:580.95.05-1. Tools that count for themselves are left out by their names.
 VERSION = re.compile(r"(?:[0-9]+:)?(([0-9]{3})\.[0-9.]+[0-9])(?:-.*|[~+].*)?")
-# These hold apt to a branch, 595, or to one driver, 595.91.07; what their own versions are is NVIDIA's affair.
+# These hold apt to a branch, 595, or to one driver, 595.91.07; their own versions are NVIDIA's affair.
 PINNING = re.compile(r"nvidia-driver-pinning-([0-9.]+)")
 
 
@@ -88,7 +88,7 @@ class Toolkit:
 
     @property
     def identity(self) -> str:
-        """What of it counts for what is compiled with it."""
+        """The part of it that counts for binaries that are compiled with it."""
         return self.folder.rpartition("/")[2] or self.version
 
 

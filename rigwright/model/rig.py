@@ -56,15 +56,15 @@ class Rig:
     bundle: Bundle | None
     """That bundle; None without one, while it is being made, and where it cannot be read."""
     bundle_faults: tuple[Problem, ...]
-    """What is wrong with it. A deploy is refused for that; looking, going back and removal need no bundle."""
+    """Its problems. A deploy is refused for that; looking, going back and removal need no bundle."""
     variants: tuple[VariantKeys, ...]
-    """All of the catalogue, whatever of it is served: what is compiled is the same for each of an engine's."""
+    """All of the catalogue, served or not: a build is the same for each of an engine's."""
     engine_artefacts: dict[str, tuple[Artefact, ...]]
     """Engine name -> what of the lock it is installed from."""
     tools: tuple[Artefact, ...]
     """The wheels of the hosts' Python tools."""
     gpu_exporter: tuple[Artefact, ...]
-    """The wheels of what tells of cards; none where nobody asks."""
+    """The wheels of the exporter of cards; empty if the rig has none."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
     envs: tuple[EnvSpec, ...]

@@ -1,1 +1,1 @@
-"""Watching: what a box tells of itself, and what on one box of a fleet asks, keeps and alerts."""
+"""Monitoring: the metrics that a box exports, and the services that collect, keep and alert on one box of a fleet."""

@@ -39,7 +39,7 @@ def render_prometheus(server: MonitoringServer, folder: str, owned: str) -> str:
     """Prometheus' configuration.
 
     Args:
-        server: What is declared of it.
+        server: Its declaration.
         folder: Where its rules lie, and in `targets/` what it asks.
         owned: First line of files of ours.
     """
@@ -95,7 +95,7 @@ def render_rules(server: MonitoringServer, owned: str) -> str:
     """The file of rules.
 
     Args:
-        server: What is declared of it.
+        server: Its declaration.
         owned: First line of files of ours.
     """
     recorded = [{"record": one.name, "expr": one.expr} for one in RECORDING_RULES]
@@ -116,7 +116,7 @@ def render_alertmanager(server: MonitoringServer, secrets: Mapping[str, str], ow
     """Alertmanager's configuration.
 
     Args:
-        server: What is declared of it.
+        server: Its declaration.
         secrets: `RECEIVER.token` and `RECEIVER.url` -> where it is read from; only of those that have one.
         owned: First line of files of ours.
     """
@@ -162,7 +162,7 @@ def render_alertmanager(server: MonitoringServer, secrets: Mapping[str, str], ow
 
 
 def render_blackbox(owned: str) -> str:
-    """What the prober of gateways does.
+    """The settings of the prober of gateways.
 
     Args:
         owned: First line of files of ours.

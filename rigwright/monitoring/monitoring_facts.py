@@ -1,4 +1,4 @@
-"""What watches on a host as it is found, why there is something to do with it, and what is taken away."""
+"""The monitoring of a host as it is found, the reasons for its changes, and its removals."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def monitoring_release_values(roots: Roots, names: Iterable[str] = PACKAGED_PROG
 
 
 SCHEMA: script_output.Schema = {"watching_secret": (script_output.path,)}
-"""What templates/monitoring/state.sh.j2 tells beside units."""
+"""The output of templates/monitoring/state.sh.j2 in addition to units."""
 
 
 def read_monitoring_facts(told: HostOutput) -> MonitoringFacts:

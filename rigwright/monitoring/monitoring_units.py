@@ -1,4 +1,4 @@
-"""What watches on a host: its units and all that they read, as text."""
+"""The monitoring of a host: its units and all that they read, as text."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class PackagedProgram:
     package: str
     """Empty where none does."""
     floor: str
-    """The oldest version whose settings are these: what Debian 12 has."""
+    """The oldest version whose settings are these: Debian 12's."""
     proof: str = ""
-    """What judges its settings before they count."""
+    """The program that judges its settings before they count."""
 
     @property
     def program(self) -> str:
-        """What is started."""
+        """The program of the unit."""
         return f"/usr/bin/{self.package}"
 
     @property
     def packaged_unit(self) -> str:
-        """What the package starts, on all addresses, as it is installed."""
+        """The unit that the package starts, on all addresses, as it is installed."""
         return f"{self.package}.service"
 
 
-# That of node exporter has no settings; what its package starts for disks and the like comes with what it recommends.
+# That of node exporter has no settings; its collectors for disks and the like come with its recommended packages.
 PACKAGED_PROGRAMS = {
     "node": PackagedProgram("prometheus-node-exporter", "1.5.0"),
     # ours, in an environment of its own
@@ -71,18 +71,18 @@ PACKAGED_PROGRAMS = {
         "prometheus-blackbox-exporter", "0.23.0", "prometheus-blackbox-exporter --config.check --config.file"
     ),
 }
-# Services that keep what they were told in a folder of their own.
+# Services that keep their data in a folder of their own.
 STATEFUL_PROGRAMS = ("prometheus", "alertmanager")
-# Of the host's memory at most: what Prometheus has in it grows with the number of figures, of the others it does not.
+# Of the host's memory at most: Prometheus' own grows with the number of figures, the others' does not.
 MEMORY = {"prometheus": "50%"}
 MEMORY_OF_OTHERS = "512M"
-# Files open at once, each client's connection among them: Prometheus keeps what it was told in many.
+# Files open at once, each client's connection among them: Prometheus keeps its data in many.
 FILES, FILES_OF_OTHERS = {"prometheus": 16384}, 1024
-# Who asks Prometheus at once: a Grafana has a handful of connections, and 512 are its own default.
+# Clients that ask Prometheus at once: a Grafana has a handful of connections, and 512 are its own default.
 CLIENTS = 64
-# Whom their packages' scripts make, and leave behind (postinst and postrm of Debian 12).
+# Users that the scripts of their packages make, and leave behind (postinst and postrm of Debian 12).
 PACKAGED_USER = "prometheus"
-# What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
+# The collectors that alerts and dashboards need, and none that looks for programs or buses.
 COLLECTORS = (
     *("cpu", "diskstats", "filesystem", "hwmon", "loadavg", "meminfo", "netdev", "os", "pressure", "stat"),
     *("textfile", "timex", "uname", "vmstat"),
@@ -110,7 +110,7 @@ class MonitoringService:
     clients: tuple[str, ...]
     """Networks beside the host itself that may ask it."""
     floor: str
-    """The oldest version whose settings are these; empty where nobody packages it."""
+    """The oldest version whose settings are these; empty if no distribution packages it."""
 
     @property
     def unit_name(self) -> str:
@@ -119,7 +119,7 @@ class MonitoringService:
 
     @property
     def kind(self) -> PackagedProgram:
-        """What program it is."""
+        """The kind of program."""
         return PACKAGED_PROGRAMS[self.name]
 
     @property
@@ -143,7 +143,7 @@ def monitoring_folder(roots: Roots) -> str:
 
 
 def data_folder(roots: Roots, name: str) -> str:
-    """Where a service keeps what it was told."""
+    """The folder of a service's data."""
     return f"{roots.state}/monitoring/{name}"
 
 
@@ -153,7 +153,7 @@ def secret_path(roots: Roots, name: str) -> str:
 
 
 def secrets_by_path(inventory: str, roots: Roots, monitoring: Monitoring | None) -> dict[str, str]:
-    """Path on the host -> what receivers have that nobody else may read.
+    """Path on the host -> secrets of receivers, which no other user may read.
 
     Raises:
         ValueError: one cannot be read.
@@ -271,9 +271,7 @@ def _alertmanager_service(roots: Roots, accounts: ServiceAccounts, server: Monit
     paths = {name: secret_path(roots, name) for name in wanted}
     at = (LOOPBACK, server.alertmanager_port)
     floor = SINCE if any(one.url_file for one in server.receivers.values()) else PACKAGED_PROGRAMS["alertmanager"].floor
-    return _build_service(
-        roots, accounts, "alertmanager", "who is told of alerts", words, at, files, paths, floor=floor
-    )
+    return _build_service(roots, accounts, "alertmanager", "receivers of alerts", words, at, files, paths, floor=floor)
 
 
 def _blackbox_service(
@@ -303,7 +301,7 @@ def _build_service(
 ) -> MonitoringService:
     files, given = files or {}, credentials or {}
     kind = PACKAGED_PROGRAMS[name]
-    # what is packaged is started alike
+    # packaged services are started alike
     command = [kind.program, *words, f"--web.listen-address={format_endpoint(*at)}"] if kind.package else words
     text = render(
         "monitoring/service.j2",

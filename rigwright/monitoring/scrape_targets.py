@@ -1,4 +1,4 @@
-"""Who is watched: the boxes of an inventory that tell, and of each what there is to ask."""
+"""Scrape targets: the boxes of an inventory that export metrics, and the endpoints of each."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def scrape_target_of(
     gateway: Gateway | None,
     monitoring: Monitoring | None,
 ) -> ScrapeTarget | None:
-    """What there is to ask of a rig; None where it tells nobody."""
+    """The endpoints of a rig; None for a rig that exports no metrics."""
     if not monitoring:
         return None
     doors = []
     for _, one in sorted(gateway.listeners.items()) if gateway else ():
-        # what listens everywhere is reached where the rest is
+        # a listener on all addresses is reached where the rest is
         at = monitoring.address if ip_address(one.address).is_unspecified else one.address
         if not ip_address(at).is_loopback or at == monitoring.address:
             doors.append(GatewayEndpoint(address=at, port=one.port, tls=one.tls))
@@ -72,7 +72,7 @@ def parse_scrape_targets(file: str, name: str, data: object) -> tuple[ScrapeTarg
 
 
 def render_target_files(boxes: Iterable[ScrapeTarget]) -> dict[str, str]:
-    """What Prometheus is to ask: file below its folder of targets -> text, as `file_sd_configs` reads it."""
+    """The targets of Prometheus: file below its folder of targets -> text, as `file_sd_configs` reads it."""
     found: dict[str, list[dict[str, object]]] = {"node": [], "gpu": [], "gateway": [], "engine": [], "probe": []}
 
     def add(job: str, at: str, /, **labels: str) -> None:

@@ -56,7 +56,7 @@ def program_folder(roots: Roots) -> str:
 
 
 def declaration_path(roots: Roots) -> str:
-    """What the last deploy has declared of the host."""
+    """The path of the last deploy's declaration of the host."""
     return f"{program_folder(roots)}/declaration.json"
 
 
@@ -131,7 +131,7 @@ def self_check_state_values(roots: Roots) -> dict[str, object]:
 
 
 SCHEMA: script_output.Schema = {"self_check": (optional(sha256),)}
-"""What templates/self_check/state.sh.j2 reports."""
+"""The output of templates/self_check/state.sh.j2."""
 
 
 def read_self_check_facts(output: HostOutput) -> Mapping[str, object]:

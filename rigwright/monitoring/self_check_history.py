@@ -12,7 +12,7 @@ from rigwright.host.script_output import tolerant
 from rigwright.problems import printable
 
 Text = Annotated[str, Field(max_length=400), AfterValidator(printable)]
-"""What a box has written of itself, with nothing that steers a terminal."""
+"""A box's own text, without control sequences of terminals."""
 LATEST = 4e9  # seconds since 1970; a later moment is no moment of a box
 MANY = 1000  # changes of one run
 
@@ -45,7 +45,7 @@ def parse_event(line: str) -> SelfCheckEvent:
     """The type of a line.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: it is invalid.
     """
     try:
         return SelfCheckEvent.model_validate_json(line)
@@ -54,7 +54,7 @@ def parse_event(line: str) -> SelfCheckEvent:
 
 
 SCHEMA: script_output.Schema = {"run": (tolerant(parse_event, None),)}
-"""What templates/look/self_check.sh.j2 reports. A line that a full disk has cut off is none."""
+"""The output of templates/look/self_check.sh.j2. A line that a full disk has cut off does not count."""
 
 
 def parse_history(output: Iterable[str]) -> tuple[SelfCheckEvent, ...]:

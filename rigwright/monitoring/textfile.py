@@ -1,4 +1,4 @@
-"""What root leaves for node exporter in a box's folder of figures, each file by a rename, and how old it may be."""
+"""Files that root leaves for node exporter in a box's folder of figures, each file by a rename, and age limits."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def textfile_folder(roots: Roots) -> str:
 
 
 def deploy_textfile(roots: Roots, monitoring: Monitoring | None) -> str:
-    """Where it is said that somebody is changing the box; empty where the box tells nobody."""
+    """The file with the state of a deploy; empty for a box that exports no metrics."""
     return f"{textfile_folder(roots)}/deploy.prom" if monitoring else ""
 
 
 def check_textfile(roots: Roots, monitoring: Monitoring | None) -> str:
-    """Where it is said what the checks have found; empty where the box tells nobody."""
+    """The file with the results of the checks; empty for a box that exports no metrics."""
     return f"{textfile_folder(roots)}/check.prom" if monitoring else ""
 
 
@@ -45,7 +45,7 @@ def render_check_metrics(
     advisories: Mapping[str, int] | None = None,
     changed: Mapping[str, int] | None = None,
 ) -> str:
-    """What the checks have found of a box, in Prometheus' text format.
+    """The results of the checks of a box, in Prometheus' text format.
 
     Args:
         finished: When, in seconds since 1970.

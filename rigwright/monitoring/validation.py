@@ -1,4 +1,4 @@
-"""What of a declared watching cannot be, looked at before any host is."""
+"""Problems of declared monitoring that are found before any host is asked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refuse_monitoring(
     Args:
         entry: The rig.
         beside: Resolves the source of a secret from the inventory's folder.
-        refuse: Is told a key of the rig and what is wrong with it.
+        refuse: Gets a key of the rig and its problem.
     """
     monitoring = entry.monitoring
     if not monitoring:
@@ -51,7 +51,7 @@ def refuse_monitoring(
 
 
 def find_unreachable_boxes(file: str, rigs: dict[str, Rig]) -> list[Problem]:
-    """Boxes of an inventory that let in nobody of those that ask them, and whoever asks beside another.
+    """Boxes of an inventory that admit none of the addresses that scrape them, and boxes that scrape next to another.
 
     Args:
         file: The inventory, for messages.
@@ -75,7 +75,7 @@ def find_unreachable_boxes(file: str, rigs: dict[str, Rig]) -> list[Problem]:
 def find_monitoring_refusals(
     monitoring: Monitoring | None, facts: HostFacts, ours: Callable[[ListeningSocket], bool]
 ) -> list[str]:
-    """What of a host stands in the way: a process of another at an address that a service is to listen at.
+    """The obstacles of a host: a process of another at an address that a service is to listen at.
 
     Args:
         monitoring: The declared monitoring.

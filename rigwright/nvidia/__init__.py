@@ -1,1 +1,1 @@
-"""Cards, driver and toolkit: what they should be, and how the vendor's tools say what they are."""
+"""Cards, driver and toolkit: their target states, and how the vendor's tools report them."""

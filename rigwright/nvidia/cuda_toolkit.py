@@ -129,7 +129,7 @@ def dotted_numbers(version: str) -> tuple[int, ...]:
 
 
 def toolkit_refusals(cards: tuple[Card, ...], toolkit_spec: ToolkitSpec, nvcc: str) -> list[str]:
-    """What speaks against a toolkit by its compiler's own version, such as 13.2.78; nothing where there is none.
+    """The objections to a toolkit by its compiler's own version, such as 13.2.78; empty where there are none.
 
     Args:
         cards: The declared cards by GPU index.

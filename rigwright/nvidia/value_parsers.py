@@ -14,7 +14,7 @@ maybe = optional(word)
 
 
 def tool_output(value: str) -> str:
-    """What a vendor's tool has printed, whole, for the one reader of its format."""
+    """The output of a vendor's tool, whole, for the one reader of its format."""
     return value
 
 

@@ -1,1 +1,1 @@
-"""Running a rig well: what its instances are asked, and what their answers and figures mean."""
+"""Running a rig well: requests to its instances, and the meaning of their answers and figures."""

@@ -1,8 +1,8 @@
-"""What an instance has to be able to do, asked as a client would, and how its answers are judged.
+"""Capabilities of an instance, asked as a client would, and how its answers are judged.
 
 Requests and rules are club-3090's functional checks (scripts/verify-full.sh at 4a29ab57, "verify-full.sh checks"), and
-two more: output by a JSON schema, and an image. What a variant does not declare is not asked (`n/a`). What it declares
-and cannot be judged is a `skip`, which does not count as passed.
+two more: output by a JSON schema, and an image. Capabilities that a variant does not declare are not asked (`n/a`).
+A declared one that cannot be judged is a `skip`, which does not count as passed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEAKED = "<tool_call>"
 
 @dataclass(frozen=True)
 class ProbeFinding:
-    """What came of one check."""
+    """The finding of one check."""
 
     check: str
     title: str
@@ -56,12 +56,12 @@ class UnjudgedAnswer(Exception):
 
 @dataclass(frozen=True)
 class AnswerContext:
-    """What a check's answer is judged beside."""
+    """The facts with which a check's answer is judged."""
 
     instance: Instance
     model: str
     before: EngineMetrics | None = None
-    """What the engine had counted before; None where it does not tell."""
+    """The counts of the engine before it; None where it has none."""
     after: EngineMetrics | None = None
 
 
@@ -77,7 +77,7 @@ class AnswerCheck:
     judge: Callable[[Reply, AnswerContext], str]
     """Says what was found; raises Wrong or Unjudged."""
     needs: Ability | None = None
-    """What has to be declared."""
+    """The ability that has to be declared."""
     counted: bool = False
     """Whether it is judged by what the engine counts, too."""
     asks_much: bool = False
@@ -85,7 +85,7 @@ class AnswerCheck:
 
 
 def assess_answer(check: AnswerCheck, reply: Reply, seen: AnswerContext) -> ProbeFinding:
-    """What an answer comes to."""
+    """The finding of an answer."""
 
     def finding(verdict: Verdict, detail: str) -> ProbeFinding:
         return ProbeFinding(check.name, check.title, verdict, " ".join(detail.split())[:300], round(reply.waited_s, 3))
@@ -299,6 +299,6 @@ PATCHES = "patches", "it runs with its patches"
 
 
 def is_passed(findings: Iterable[ProbeFinding]) -> bool:
-    """Whether something was proven, and nothing failed; what a model cannot be judged by is a skip, and no failure."""
+    """Whether something was proven, and nothing failed; an undecidable answer of a model is a skip, and no failure."""
     verdicts = [one.verdict for one in findings]
     return "ok" in verdicts and "fail" not in verdicts

@@ -1,4 +1,4 @@
-"""What a request was answered, as a job on the host has seen it; who answered may have been taken over."""
+"""The answer to a request, as a job on the host has seen it; the instance that answered may have been taken over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rigwright.problems import printable
 
 DONE = "[DONE]"
-"""What OpenAI's protocol ends a stream with."""
+"""The end of a stream of OpenAI's protocol."""
 
 
 @dataclass(frozen=True)
@@ -26,32 +26,32 @@ class Reply:
     body: str
     """Empty where it came as events."""
     events: tuple[tuple[float, str], ...]
-    """What each event held, and when it was there; several that came together have the same moment."""
+    """The contents of each event, and when it was there; several that came together have the same moment."""
     first_s: float | None
     """To the first byte of its body."""
     total_s: float
     refused: int
-    """How often who was asked had said before that he was busy."""
+    """How often the server had answered before that it was busy."""
     waited_s: float
     """All of it, with that."""
 
     @property
     def description(self) -> str:
-        """What to tell people of it, where it is not what was asked for."""
+        """The description for people, where it is not the expected one."""
         text = " ".join((self.body or " ".join(text for _, text in self.events[-2:])).split())[:200]
         return printable(": ".join(filter(None, (str(self.status) if self.status else "", self.error, text))))
 
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """What a model has said in one answer of the chat API, put together."""
+    """A model's text in one answer of the chat API, put together."""
 
     content: str
     reasoning: str
     calls: tuple[tuple[str, str], ...]
     """Tools that it calls, each with its arguments, JSON as text."""
     finish: str
-    """Why it ended; empty where nobody said."""
+    """Why it ended; empty if the server gave no reason."""
     prompt_tokens: int | None
     tokens: int | None
     """That it has made, as its engine counts them; None where it does not say."""
@@ -63,16 +63,16 @@ class ChatMessage:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing at all was said."""
+        """Whether the answer is empty."""
         return not (self.content.strip() or self.reasoning.strip() or self.calls)
 
 
 class NoChatMessage(ValueError):
-    """An answer that is none of the chat API's; its text says what came in place of it."""
+    """An answer outside of the chat API; its text has the answer in place of it."""
 
 
 def parse_message(reply: Reply) -> ChatMessage:
-    """What an answer of the chat API says.
+    """Parse an answer of the chat API.
 
     Raises:
         NoChatMessage: it is another status than 200, an error, not whole, or of another shape.

@@ -29,7 +29,7 @@ class ClientTarget:
     at: str
     """The path of a unix socket, or ADDRESS:PORT."""
     model: str
-    """What requests name."""
+    """The model that requests name."""
     credential: str = ""
     """The file on the host whose only line is the API key: systemd hands it to the job; empty where there is none."""
     groups: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class ClientTarget:
     key: str = ""
     """A client's key of the operator's, given to the job on its standard input."""
     authority: str = ""
-    """PEM of who has signed the certificate that is shown there; TLS is spoken where it is given."""
+    """PEM of the issuer of the certificate that is shown there; TLS is spoken where it is given."""
     tls_name: str = ""
-    """What that certificate has to be for."""
+    """The name that the certificate has to be for."""
 
     def __repr__(self) -> str:
         return f"Place({self.name} at {self.at})"
@@ -129,7 +129,7 @@ def load_key_line(path: str) -> str:
 
 
 def _load_trusted_certificates(inventory: str, entry: ListenerEntry) -> str:
-    """Whom a client has to trust: the operator's certificate, or the authority that signs ours."""
+    """The certificate that a client has to trust: the operator's, or that of Rigwright's authority."""
     from rigwright.gateway.certificate_authority import CERTIFICATE, FOLDER  # takes long to import
 
     folder = Path(inventory).parent

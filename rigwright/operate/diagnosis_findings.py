@@ -25,7 +25,7 @@ class Diagnosis:
     """The instance, or the card; empty for the host."""
     means: str
     evidence: str
-    """What was seen, a line of a log among it."""
+    """The evidence, a line of a log among it."""
     cure: str
     """The command, or what to do."""
     weight: int
@@ -58,7 +58,7 @@ class HostEvidence:
     """As a command names it; empty where a file is read in place of a host."""
     host: str
     driver: str = ""
-    """Its version; empty where nobody says."""
+    """Its version; empty if unknown."""
     logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Instance -> lines of its journal, the last one last."""
     kernel: Sequence[str] = ()
@@ -67,9 +67,9 @@ class HostEvidence:
     cards: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Instance -> indexes of its cards."""
     uses: Sequence[CardUse] = ()
-    """What cards have in use."""
+    """The memory of cards in use."""
     cards_say: str = ""
-    """What is wrong with cards, as nvidia-smi says it."""
+    """The problems of cards, as nvidia-smi reports them."""
     reboot: bool = False
     """Whether one is pending."""
 
@@ -84,7 +84,7 @@ def excerpt_line(line: str, start: int) -> str:
     return shorten_line(line) if start < LENGTH // 2 else f"... {shorten_line(line[start - LENGTH // 4 :])}"[:LENGTH]
 
 
-TAKEN = 1024  # MiB of a card that nobody who does not run has (club-3090's preflight warns as of 1 GiB)
+TAKEN = 1024  # MiB of a card that are in use without a process (club-3090's preflight warns as of 1 GiB)
 FULL = 0.95  # of a KV cache
 STANDING = ("failed", "stopped", "not there")  # states of an instance that has no process, or none for long
 LATEST = 500  # lines of a log: about those of its last start
@@ -93,7 +93,7 @@ PROCESSOR = "no usable GPU found"
 
 
 def correlate_evidence(found: HostEvidence, again: Callable[..., str]) -> Iterator[Diagnosis]:
-    """What is only seen where facts, looks and logs are put beside each other."""
+    """Causes that only appear where facts, looks and logs are put next to each other."""
     drivers = [one.id for one in found.red if re.fullmatch("N[0-9]{2}", one.id)]
     if found.cards_say:
         means = "the cards do not answer as they should"
@@ -137,7 +137,8 @@ def correlate_evidence(found: HostEvidence, again: Callable[..., str]) -> Iterat
 def weigh_by_state(
     made: Iterable[Diagnosis], found: HostEvidence, causes: Mapping[str, Sequence[Cause]]
 ) -> Iterator[Diagnosis]:
-    """Causes from logs, judged by what is so now: what a check says, too, is likelier; what serves again, less."""
+    """Causes from logs, judged by the present state: one that a check reports, too, is likelier; one of an instance
+    that serves again, less."""
     red = {one.id for one in found.red}
     ready = {one.instance for one in found.healths if one.state == "ready"}
     checks = {(name, cause.id): cause.check for name, every in causes.items() for cause in every}
@@ -185,7 +186,7 @@ INFORMATION = re.compile(r"\b(?:INFO|DEBUG|NOTICE)\b|(?:^|\s)[0-9.]+ [ID] |\[I\d
 EXCEPTION = re.compile(
     r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|OfResources|Timeout|Failed)(?::|$)"
 )
-# What vLLM, torch, journald and container engines put before a line of a traceback.
+# The prefixes of vLLM, torch, journald and container engines before a line of a traceback.
 PREFIX = re.compile(
     r"^(?:\w{3} +\d+ [\d:]+ \S+ \S+: |[\w.-]{1,60} *\| |\[[\w .:-]{1,40}\]:? *|\([^()]{1,60}\) |\d{4}-\d\d-\d\d[T "
     r"][\d:.,]+\S* "

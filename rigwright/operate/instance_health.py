@@ -48,7 +48,7 @@ CARDS = (f"--query-gpu={','.join(CARD_FIELDS)}", smi.FORMAT)
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a program has ended with."""
+    """The end of a program."""
 
     status: int
     out: str
@@ -113,7 +113,7 @@ class InstanceHealth:
     tokens_a_second: float | None = None
     """Made, during the look; None where that is not counted, or no request was open."""
     errors: tuple[str, ...] = ()
-    """What its log betrays, each with what helps."""
+    """The errors that its log betrays, each with its remedy."""
 
     @property
     def assessed(self) -> AssessedState:
@@ -127,7 +127,8 @@ class InstanceHealth:
 
 
 def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, object]:
-    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can.
+    """The request of a look at a host (checks/survey/host/health.py); for an unknown rig, the part that needs no
+    declaration.
 
     Args:
         rig: The host's rig.
@@ -223,7 +224,7 @@ def is_lasting(cause: Cause) -> bool:
 
 
 def describe_errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]:
-    """What lines betray, each once, the last first, with what helps."""
+    """The errors that lines betray, each once, the last first, with their remedies."""
     found: dict[Cause, str] = {}
     for line in reversed(lines):
         if (cause := find_cause(causes, line)) and is_lasting(cause) and (match := cause.regex.search(line)):
@@ -232,7 +233,7 @@ def describe_errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[
 
 
 def parse_card_uses(answer: CommandResult) -> tuple[tuple[CardUse, ...], str]:
-    """The cards that answer, and what is said of the others; nothing where nobody asked."""
+    """The cards that answer, and the messages about the others; empty if none was asked."""
     if answer.status == 127 and not answer.out:
         return (), ""
     rows = [line for line in answer.out.splitlines() if smi.ROW.match(line.strip())]

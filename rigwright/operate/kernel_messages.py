@@ -256,7 +256,7 @@ CAUSES = (
 )
 
 
-# What happened to the card itself; others are a program's mistakes
+# Faults of the card itself; others are a program's mistakes
 # (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)
 FATAL_XIDS = {
     48: "a memory error that ECC could not correct",

@@ -1,4 +1,4 @@
-"""What an instance has to bear: long prompts with something to find in them, long tool returns, tools, long answers.
+"""Stress tests of an instance: long prompts with something to find in them, long tool returns, tools, long answers.
 
 Probes, sizes and rules are club-3090's (scripts/verify-stress.sh and soak-test.sh at 4a29ab57), and the 178,000 tokens
 of a write-up of one RTX 5090. Every haystack has a salt, for one that an engine has in its prefix cache costs nothing.
@@ -37,7 +37,7 @@ ANSWER = 200  # tokens of a turn's answer
 
 @dataclass(frozen=True)
 class ProbeResult(ProbeFinding):
-    """What came of one probe."""
+    """The result of one probe."""
 
     prompt_tokens: int | None = None
     first_s: float | None = None
@@ -64,7 +64,7 @@ class StressProbe:
 
 
 def haystack_sizes(context: int) -> tuple[int, ...]:
-    """Haystacks for a context, shortest first: what fits of the needles, then rungs up to 92 % of it."""
+    """Haystacks for a context, shortest first: the needles that fit, then rungs up to 92 % of it."""
     top = int(context * FULL) - ROOM
     rungs = [*NEEDLES, *range(FIRST_RUNG, top, STEP), *([WRITE_UP] if top >= WRITE_UP else [])]
     found = sorted({size for size in rungs if size <= top})
@@ -77,7 +77,7 @@ def prompt_timeout(tokens: int) -> float:
 
 
 def make_salt(seed: int) -> str:
-    """What no other haystack has in it."""
+    """A text that no other haystack has in it."""
     return f"{_seeded_random(seed).getrandbits(48):012x}"
 
 
@@ -86,7 +86,7 @@ def _seeded_random(seed: int) -> random.Random:
 
 
 def make_haystack(seed: int, characters: int) -> tuple[str, str, str]:
-    """A text of about so many characters that nobody has seen, a word that is hidden in it, and what that is of."""
+    """A generated, unique text of about so many characters, a word that is hidden in it, and its subject."""
     pick, mark = _seeded_random(seed), make_salt(seed)
     word = "".join(pick.choice("ABCDEFGHJKLMNPQRSTUVWXYZ") for _ in range(9))
     lines = [f"Log {mark}. Each line is one reading."]
@@ -212,12 +212,12 @@ def token_rate(found: ChatMessage) -> float | None:
 def assess_probe(
     probe: StressProbe, reply: Reply, word: str, cached: float | None, growth: float | None
 ) -> ProbeResult:
-    """What an answer to a probe comes to.
+    """The result of an answer to a probe.
 
     Args:
         probe: The probe.
         reply: Its answer.
-        word: What was to be found; empty where nothing was.
+        word: The word to find; empty where there is none.
         cached: Of the prompt, what came from a prefix cache, 0 to 1; None where that is not known.
         growth: MiB since the beginning.
     """
@@ -253,7 +253,7 @@ def _describe_fault(probe: StressProbe, found: ChatMessage) -> str:
     if "<tool_call>" in found.content:
         return f"a tool call as text: {found.content[:60]!r}"
     made = found.tokens or len(re.findall(r"\S+", found.content + found.reasoning))
-    # who calls a tool has begun to work
+    # a model that calls a tool has begun to work
     return f"an answer of {made} tokens, not {probe.least}" if made < probe.least and not found.calls else ""
 
 
@@ -277,7 +277,7 @@ class SoakTurn:
 
 
 def find_soak_problems(turns: Sequence[SoakTurn], growth: float | None, restarts: int, grows: bool) -> list[str]:
-    """What is wrong with a soak, a line each.
+    """The problems of a soak, a line each.
 
     Args:
         turns: In their order.

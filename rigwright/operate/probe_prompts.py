@@ -1,4 +1,4 @@
-"""What instances are asked to see whether they work."""
+"""Prompts that show whether instances work."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ UNKNOWN = 25
 LATE = 200  # lines before the end of a log in which a cause is likely to be why it ends: vLLM repeats a traceback
 RESET = 154  # the Xid of a recovery action that another error makes necessary
 AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
-# What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
+# The kernel's messages when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
 KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(cause.pattern for cause in kernel_messages.CAUSES)))
 """Regular expression of the kernel's lines that count."""
@@ -72,20 +72,20 @@ REASONS: Mapping[str, set[str]] = {
 }
 """Name of a cause in the kernel's log -> those that explain its lines where the log has them, too."""
 PREVIOUS = re.compile(r"caused by previous Xid ([0-9]{1,4})")
-"""What the driver appends to an Xid that only follows another one."""
+"""The suffix by which the driver marks an Xid that only follows another one."""
 Command = Callable[..., str]
 """Makes the command line of a verb and its options for the host; empty where the host is unknown."""
 WEIGHTS: Mapping[str, int] = {"critical": 60, "high": 45, "medium": 30, "low": 15}
 
 
 class XidMeaning(FrozenModel):
-    """What one means."""
+    """The meaning of one."""
 
     name: str
     suspect: Literal["card", "program", "either"]
     remediation: str
     drivers: dict[str, str] = Field(default_factory=dict)
-    """What was seen with a driver of this version."""
+    """The effects with a driver of this version."""
 
 
 class _XidTable(FrozenModel):
@@ -265,7 +265,7 @@ STATE_WEIGHTS: Mapping[InstanceState, int] = {
 
 
 def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
-    """What a look says of an instance.
+    """The diagnosis of an instance from a look.
 
     Args:
         one: The look.
@@ -295,7 +295,7 @@ def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
 
 
 def diagnose_checks(red: Iterable[FailedCheck]) -> Iterator[Diagnosis]:
-    """What does not conform."""
+    """The findings that do not conform."""
     for one in red:
         evidence = f"expected {one.expected}, found {one.found}"
         yield Diagnosis(
@@ -313,7 +313,7 @@ def diagnose_host(found: HostEvidence, causes: Mapping[str, Sequence[Cause]]) ->
     """All causes, the likeliest first, each symptom of a place once.
 
     Args:
-        found: What was found out.
+        found: The findings.
         causes: Instance -> what its kind of engine knows.
     """
 

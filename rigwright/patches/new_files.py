@@ -37,8 +37,8 @@ def find_new_file_refusals(patch: Patch, read: Read, listed: Mapping[str, str] |
 
     Args:
         patch: The patch.
-        read: What is there before it.
-        listed: What the wheel lists that it is for; None of a source, which has no other packages beside it.
+        read: The files before it.
+        listed: The list of the wheel that it is for; None of a source, which has no other packages next to it.
     """
     for one in patch.keys.targets:
         if one.before is None and (wrong := _describe_conflict(one.path, read, listed)):
@@ -54,8 +54,8 @@ def _describe_conflict(path: str, read: Read, listed: Mapping[str, str] | None) 
     if any(name.startswith(f"{path}/") for name in listed):
         return "is a folder of the package's"
     top = path.partition("/")[0]
-    # a folder without one is shared by packages (PEP 420), and so is where all of them lie: whose a file there is shows
-    # in every other wheel alone
+    # a folder without one is shared by packages (PEP 420), and so is where all of them lie: only every other wheel
+    # shows the owner of a file there
     if f"{top}/__init__.py" not in listed:
         own = sorted(
             name.partition("/")[0] for name in listed if name.endswith("/__init__.py") and name.count("/") == 1

@@ -1,1 +1,1 @@
-"""What a deploy does on one host, in order, and why."""
+"""The steps of a deploy on one host, in order, and why."""

@@ -48,7 +48,7 @@ def required_packages(rig: Rig, system: str = "") -> tuple[str, ...]:
     """The distribution's packages that a rig's host needs, beside those of a driver.
 
     Args:
-        rig: What it is to be.
+        rig: Its target.
         system: Its release, such as debian-12; without one all that one or another would need.
     """
     return tuple(dict.fromkeys([*PACKAGES, *(name for one in SOURCES for name in one.packages(rig, system))]))
@@ -61,7 +61,7 @@ def find_missing_host_packages(rig: Rig, facts: HostFacts) -> tuple[str, ...]:
 
 
 def probe_values(rig: Rig) -> dict[str, object]:
-    """What the probe is asked about a rig's host: the values of its template."""
+    """The probe's questions about a rig's host: the values of its template."""
     values: dict[str, object] = {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
         "users": list(account_names(rig)),
@@ -100,7 +100,7 @@ SCHEMA: script_output.Schema = {
     "ledger_cut": (),
     "covered": (path,),
 }
-"""What the probe tells."""
+"""The output of the probe."""
 
 
 def parse(output: Iterable[str]) -> HostFacts:

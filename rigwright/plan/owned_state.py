@@ -1,4 +1,4 @@
-"""What a deploy owns on a host, by digests: whether anything of it has changed since all checks of it passed.
+"""Rigwright's own state on a host, by digests: whether anything of it has changed since all checks of it passed.
 
 The checks themselves take as long as all that a deploy without changes asks. As long as no digest differs from those
 that root wrote down when they passed, their verdicts hold.
@@ -21,7 +21,7 @@ from rigwright.render import render
 
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/owned_state/host/state_fingerprint.py"
 RECORD = f"{STARTED_FROM_FOLDER}/rigwright_agreed"
-"""What root wrote down when the checks passed; gone with a reboot, as everything there."""
+"""The record that root made when the checks passed; gone with a reboot, as everything there."""
 TEMPLATE = "owned_state/look.sh.j2"
 PACKAGES = (
     "/var/lib/dpkg/status",
@@ -45,7 +45,7 @@ class OwnedStateFacts:
 
     digests: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, str] = field(default_factory=dict)
-    """Those of the last run whose checks passed, and what was declared then."""
+    """Those of the last run whose checks passed, and their declaration at that time."""
 
     def is_agreed(self, declared: str) -> bool:
         """Whether nothing has changed since then, and the same is declared."""
@@ -60,7 +60,7 @@ class OwnedStateFacts:
 SCHEMA: script_output.Schema = {
     "part": (PART, script_output.optional(script_output.sha256), script_output.tolerant(script_output.sha256))
 }
-"""What templates/owned_state/look.sh.j2 tells: a part, its digest now, and the recorded one."""
+"""The output of templates/owned_state/look.sh.j2: a part, its digest now, and the recorded one."""
 
 
 def parse_owned_state(output: list[str]) -> OwnedStateFacts:
@@ -80,7 +80,7 @@ def _program_text() -> str:
 
 
 def render_question(rig: Rig) -> str:
-    """What the program is asked about a rig's host."""
+    """The program's questions about a rig's host."""
     roots = rig.roots
     store = [f"{roots.state}/{name}" for name in ("starts", "trees", "weights", "driver", "containers")]
     asked = {

@@ -35,7 +35,7 @@ from rigwright.weights.verification import REHASH_STAMP, render_rehash_units
 
 @dataclass(frozen=True)
 class TargetState:
-    """What a rig comes to on one host."""
+    """The target state of a rig on one host."""
 
     rig: Rig
     facts: HostFacts
@@ -48,7 +48,7 @@ class TargetState:
     driver: tuple[DriverFacts, DriverPlan] | None = None
     """The host's, and the one that it is to have; None where the driver is the operator's, or refused."""
     containers: tuple[ContainerFacts, ContainerPlan] | None = None
-    """What its host has for containers, and what it is to have; None where none are declared, or refused."""
+    """The containers of its host, and their target; None where none are declared, or refused."""
 
 
 def build_target_state(
@@ -57,10 +57,10 @@ def build_target_state(
     driver: tuple[DriverFacts, DriverPlan] | None = None,
     containers: tuple[ContainerFacts, ContainerPlan] | None = None,
 ) -> TargetState:
-    """What a rig comes to on a host.
+    """The target state of a rig on a host.
 
     Args:
-        rig: What the host is to be.
+        rig: The host's target.
         facts: The host.
         driver: As in `TargetState`.
         containers: As in `TargetState`.
@@ -99,8 +99,8 @@ SCAN_SCHEMA: script_output.Schema = {
         script_output.text,
     ),
 }
-"""What roles/trees/host/tree_records.py tells: which trees are there, of a generation with the digest that it says it
-has; and what is to be done, of which tree, and the first place in it."""
+"""The output of roles/trees/host/tree_records.py: which trees are there, of a generation with its own digest; and the
+steps, each with its tree and the first place in it."""
 
 
 def declared_trees(wanted: TargetState) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def declared_trees(wanted: TargetState) -> tuple[str, ...]:
 
 
 def scan_request(roots: Roots, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
-    """What the program that looks at them on the host is told.
+    """The request for the program that looks at them on the host.
 
     Args:
         roots: Directories on the host.
@@ -134,7 +134,7 @@ def find_missing_trees(wanted: TargetState, texts: Iterable[str], there: Mapping
     """The absolute paths of trees that a rig is to have and has not; that of all generations where it lacks its own.
 
     Args:
-        wanted: What the rig comes to on its host.
+        wanted: The target state of the rig on its host.
         texts: Trees of programs of ours.
         there: Tree -> for a generation, the digest of what it says of itself.
     """
@@ -154,7 +154,7 @@ class OrphanedFiles:
 
 
 def list_orphans(rig: Rig) -> tuple[OrphanedFiles, ...]:
-    """What a host may have of a rig that was declared before, and does not keep."""
+    """The parts of an earlier declaration of a rig that a host may have, and does not keep."""
     gone = []
     if not rig.network.ca_certificates:
         gone.append(
@@ -178,14 +178,14 @@ def find_removed_units(found: ObservedServing, wanted: Generation) -> tuple[str,
 
     Args:
         found: The host.
-        wanted: What it is to serve.
+        wanted: Its target.
     """
     there: Collection[str] = {*found.links, *found.processes, *found.sockets}
     return tuple(sorted(name for name in there if name not in wanted.unit_files and name.endswith(UNIT_SUFFIXES)))
 
 
 UNIT_SUFFIXES = (".service", ".socket")
-"""What systemd runs or holds for a unit; a target and a slice are nothing without those."""
+"""The suffixes of units that systemd runs or holds something for; a target and a slice are nothing without those."""
 
 
 def _list_orphaned_paths(rig: Rig) -> dict[str, object]:

@@ -36,8 +36,8 @@ def describe_used_addresses(
 
     Args:
         facts: The host.
-        needed: What is to listen, for messages -> its addresses and ports.
-        otherwise: What to do where the process is to stay.
+        needed: The listeners, for messages -> their addresses and ports.
+        otherwise: The remedy where the process is to stay.
     """
     found = {
         f"{what} is in use by {one.holder_text}: stop it, or {otherwise}"

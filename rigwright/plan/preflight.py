@@ -37,7 +37,8 @@ LISTED = 3
 
 
 def describe_shared_memory(instances: tuple[Instance, ...], facts: HostFacts) -> list[str]:
-    """What instances may keep in /dev/shm is memory: where there is less, they are killed in place of being refused."""
+    """The contents of /dev/shm are memory: where there is less than instances may keep there, they are killed in place
+    of being refused."""
     given = {one.name: size for one in instances if (size := kind_of(one).shared_memory(one))}
     kib = sum(memory_bytes(size, facts.memory_kib) for size in given.values()) // 1024
     if kib <= facts.memory_kib:
@@ -48,8 +49,8 @@ def describe_shared_memory(instances: tuple[Instance, ...], facts: HostFacts) ->
 
 
 def describe_other_cards(cards: tuple[Card, ...], envs: tuple[EnvSpec, ...]) -> list[str]:
-    """Files of environments that none of a rig's cards can run, and that are known to be for others: what needs them
-    fails there.
+    """Files of environments that none of a rig's cards can run, and that are known to be for others: programs that need
+    them fail there.
     """
     found = []
     for env in envs:
@@ -86,7 +87,7 @@ def find_refusals(wanted: TargetState, now: float) -> list[str]:
     """Everything that stands in the way, one sentence each; empty when nothing does.
 
     Args:
-        wanted: What the host is to be.
+        wanted: The host's target.
         now: Seconds since the epoch, as the operator's machine has it.
     """
     rig, facts = wanted.rig, wanted.facts
@@ -133,7 +134,7 @@ JOB_PREFIX = "rw-job-"
 
 
 def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
-    """What does not stand in the way but is worth knowing."""
+    """Facts worth knowing that refuse nothing."""
     found = []
     if facts.apt_lock_holder:
         ours = "Rigwright's own job " if facts.apt_lock_holder.startswith(JOB_PREFIX) else ""
@@ -169,7 +170,7 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def describe_variant_evidence(cards: tuple[Card, ...], instances: tuple[Instance, ...]) -> list[str]:
-    """What is known of the variants that it serves, a line an instance; of what was only parsed a warning says it."""
+    """The evidence of the variants that it serves, a line an instance; a warning names those that were only parsed."""
     return [
         f"{one.name}: {one.variant_name}: {describe_evidence(known, (cards[index].name for index in one.cards))}"
         for one in instances
@@ -206,7 +207,7 @@ def _cpu_features(instances: tuple[Instance, ...], facts: HostFacts) -> list[str
 
 
 def _user(rig: Rig, facts: HostFacts) -> list[str]:
-    """A user that somebody else made has files, processes and rights of its own."""
+    """A user that another program or person made has files, processes and rights of its own."""
     there = [account for account in facts.users if account.name in account_names(rig)]
     found = [
         f"the user {one.name} exists, not managed by Rigwright: choose another service_user or instance name"
@@ -218,7 +219,7 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
         for name in facts.foreign_groups
         if name in account_names(rig)
     ]
-    # usermod changes the home of nobody who has a process
+    # usermod changes the home only of a user without processes
     return found + [
         f"the home of the user {one.name} is {one.home or 'empty'}, must be {HOME}, and cannot change while "
         f"it has processes: {', '.join(one.processes)}: stop them, then re-run deploy"

@@ -1,4 +1,4 @@
-"""Repairs: what a deploy does to its own state on a host, beyond what its roles compare, before the roles run again."""
+"""Repairs: changes of a deploy to its own state on a host, beyond its roles' comparisons, before these run again."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ SCHEMA: script_output.Schema = {
     "kept": (script_output.path, script_output.path),
     "made": (script_output.one_of("open", *_ACTIONS), script_output.text),
 }
-"""What templates/repairs/repair.sh.j2 reports: a removed path and its copy; a complete repair."""
+"""The output of templates/repairs/repair.sh.j2: a removed path and its copy; a complete repair."""
 
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What a host reports of its repairs."""
+    """A host's report of its repairs."""
 
     copies: tuple[tuple[str, str], ...] = ()
     """Removed path and its copy."""

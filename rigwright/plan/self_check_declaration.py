@@ -1,4 +1,4 @@
-"""What a box's check of itself compares the box with, as far as the box does not have it already.
+"""The declaration with which a box's check of itself compares it, as far as the box does not have it already.
 
 A generation's manifest and files, records of weights, the driver's record and markers of what was stopped by hand lie
 on the host: the program reads them there.
@@ -55,7 +55,7 @@ def render_declaration(rig: Rig, system: str) -> str:
     """The declaration's text.
 
     Args:
-        rig: What the host is to be.
+        rig: The host's target.
         system: Its release, such as debian-12.
     """
     roots = rig.roots
@@ -82,7 +82,7 @@ def render_declaration(rig: Rig, system: str) -> str:
 
 
 def _declared_units(rig: Rig) -> list[dict[str, object]]:
-    """Units beside a generation's: what their files are, and what is to run, with the check that covers it."""
+    """Units next to a generation's: their target files, and those that have to run, with the check that covers it."""
     judged: dict[str, tuple[str, str, tuple[str, str] | None]] = {REHASH_UNITS[0]: ("W05", "high", None)}
     judged |= dict.fromkeys(STARTERS, ("Y01", "low", None))
     judged[POWER_UNIT] = ("N47", "high", None)
@@ -131,7 +131,7 @@ def render_self_check(rig: Rig, system: str) -> dict[str, str]:
     """Path -> text of all its files on a host, in the order in which their digest is made.
 
     Args:
-        rig: What the host is to be.
+        rig: The host's target.
         system: Its release, such as debian-12.
     """
     declaration = {declaration_path(rig.roots): render_declaration(rig, system)}

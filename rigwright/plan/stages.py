@@ -42,7 +42,7 @@ from rigwright.serving.serving_state import ObservedServing
 from rigwright.weights.weight_server import describe_pending_share, share_endpoint
 
 REBOOT = "reboot"
-# What a driver lacks is told in one line: a count stands for what is beyond this
+# The missing parts of a driver are reported in one line: a count stands for those beyond this
 LISTED = 2
 KIB, GB = 1024, 10**9  # bytes
 
@@ -207,7 +207,7 @@ def _is_always(wanted: TargetState) -> bool:
 
 
 def _removal_steps(role: str, wanted: TargetState) -> list[DeployStep]:
-    """What a role takes off that is there, and has no row otherwise."""
+    """Removals of a role that have no row otherwise."""
     there = wanted.facts.undeclared
     return [
         DeployStep(role, one.what, one.why)
@@ -236,11 +236,11 @@ def _self_check_steps(wanted: TargetState, found: ObservedServing) -> list[Deplo
 
 @dataclass(frozen=True)
 class DeployStage:
-    """What one role sees to in a deploy."""
+    """The part of one role in a deploy."""
 
     role: str
     pending: Callable[[TargetState, ObservedServing], list[DeployStep]]
-    """What it would do to a host, as far as a plan says it."""
+    """The changes that it would make to a host, as far as a plan has them."""
     applies: Callable[[TargetState], bool] = _is_always
     """Whether there is anything for it to see to."""
 
@@ -277,7 +277,7 @@ STAGES = (
     DeployStage("engines", _engine_steps),
     DeployStage("weights", _weight_steps),
     DeployStage("serving", _serving_steps),
-    # after it: what the box is compared with is what serves by then
+    # after it: the box is compared with the serving state of that time
     DeployStage("self_check", _self_check_steps),
 )
 
@@ -295,7 +295,7 @@ def stage_of(role: str) -> DeployStage:
 
 
 def applicable_stages(wanted: TargetState) -> tuple[DeployStage, ...]:
-    """What a deploy to a host consists of, in order."""
+    """The stages of a deploy to a host, in order."""
     return tuple(stage for stage in STAGES if stage.applies(wanted))
 
 
@@ -356,17 +356,17 @@ class DeployPlan:
 
 
 def plan_deploy(wanted: TargetState, found: ObservedServing) -> DeployPlan:
-    """What a deploy of a rig will do to a host as it is now.
+    """The changes of a deploy of a rig to a host as it is now.
 
     Args:
-        wanted: What the rig comes to there.
-        found: What the host serves.
+        wanted: The target state of the rig there.
+        found: The serving state of the host.
     """
     steps = [step for stage in applicable_stages(wanted) for step in stage.pending(wanted, found)]
     way = find_activation(wanted, found)
     up = {name for name, process in found.processes.items() if process.running}
     touched = {*way.stop, *way.restart} if way else set()
-    # who speaks through a port whose service is started again is interrupted
+    # a client of a port is interrupted while its service is started again
     touched |= {unit_state.leads_to for unit_state in wanted.generation.unit_states if unit_state.unit in touched}
     made = DeployPlan(tuple(steps), (), wanted.rig.bundle_folder)
     touched = up if made.reboots else up & touched

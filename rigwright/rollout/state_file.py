@@ -25,7 +25,7 @@ Reason = Annotated[str, matching(rf"{PLAIN}{{0,4000}}", "text of at most 4000 ch
 Generation = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
 Request = Literal["", "pause", "abort"]
-"""What another process asks of the running controller."""
+"""A request of another process to the running controller."""
 BoxState = Literal["waiting", "deploying", "checking", "soaking", "done", "restoring", "restored", "failed"]
 
 

@@ -1,1 +1,1 @@
-"""What is served, as generations of units, and what is served now."""
+"""The serving side as generations of units, and its observed state."""

@@ -1,4 +1,4 @@
-"""What it takes to get a host from what it serves to a generation, and what nothing needs afterwards."""
+"""The way of a host from its serving state to a generation, and objects that nothing needs afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router)\.service")
 
 @dataclass(frozen=True)
 class ActivationGoal:
-    """What is to be served, as far as getting there goes."""
+    """The target of an activation."""
 
     number: int | None
     """Of its generation on the host; None where it is not written yet."""
@@ -33,7 +33,7 @@ class ActivationGoal:
 
 @dataclass(frozen=True)
 class Activation:
-    """What it takes to serve a generation. Units are named in the order in which they are dealt with."""
+    """The steps that make a generation serve. Units are named in the order in which they are dealt with."""
 
     stop: tuple[str, ...] = ()
     """Ours that are not declared, and those that hold what another one is to have."""
@@ -41,15 +41,15 @@ class Activation:
     await_: tuple[str, ...] = ()
     """On their way already."""
     free: tuple[UnitState, ...] = ()
-    """What those that run and are stopped or started again hold, and have to give back first."""
+    """The holdings of those that run and are stopped or started again, which have to give them back first."""
     release: tuple[str, ...] = ()
-    """Socket units that listen where nobody is to."""
+    """Socket units that listen where they must not."""
     listen: tuple[str, ...] = ()
     """Those that do not, and are to."""
     reload: tuple[str, ...] = ()
     """Units that are to read their settings again."""
     idle: tuple[str, ...] = ()
-    """Of instances that are not declared and do not run: what systemd keeps of each goes with its unit file."""
+    """Of instances that are not declared and do not run: systemd's state of each goes with its unit file."""
     carriers: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
     """Socket unit -> its service, and its TCP port, 0 for none; of all that are to listen."""
 
@@ -133,7 +133,7 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
     """
     unit_states = {unit_state.unit: unit_state for unit_state in goal.unit_states}
     strays = sorted(name for name, one in found.processes.items() if name not in unit_states and _is_up(one))
-    # what carries a port that its socket does not listen on has that to itself, and none can begin to beside it
+    # a service of a port that its socket does not listen on has that to itself, and none can begin to next to it
     carriers = {one.unit: (unit_state.unit, one.port) for unit_state in goal.unit_states for one in unit_state.holders}
     right = {
         one.unit
@@ -150,7 +150,7 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
         if name in deaf or not _is_right(found.processes.get(name), unit_state)
     ]
     loading = [name for name in unit_states if name not in stale and found.processes[name].is_loading]
-    # a port's service leaves only with its socket: else whoever connects starts it again
+    # a port's service leaves only with its socket: else any client that connects starts it again
     staying = {name for name, unit_state in unit_states.items() if unit_state.holders and name not in deaf}
     in_the_way = sorted(
         name
@@ -207,7 +207,7 @@ def _is_right(process: ObservedUnit | None, unit_state: UnitState) -> bool:
 
 
 def _is_blocking(found: ObservedServing, name: str, others: list[UnitState]) -> bool:
-    """Whether a unit's process holds the port or a card that another is to have, or might: nobody knows."""
+    """Whether a unit's process holds the port or a card that another is to have, or might: unknown counts as yes."""
     process = found.processes.get(name)
     if process is None or not process.running or not others:
         return False
@@ -217,7 +217,7 @@ def _is_blocking(found: ObservedServing, name: str, others: list[UnitState]) -> 
 
 @dataclass(frozen=True)
 class Surplus:
-    """What nothing that is kept refers to."""
+    """Objects that nothing kept refers to."""
 
     generations: tuple[int, ...]
     paths: tuple[str, ...]
@@ -225,12 +225,12 @@ class Surplus:
 
 
 def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Collection[str]) -> Surplus:
-    """What can go once a generation is activated: all but the newest generations, what is damaged or never
-    served, and what only those referred to.
+    """The objects that can go once a generation is activated: all but the newest generations, damaged ones, those that
+    never served, and objects that only those referred to.
 
     Args:
         found: The host.
-        rig: What it is to be.
+        rig: Its target.
         wanted: The generation.
         users: Those on the host that we have made.
     """
@@ -242,14 +242,14 @@ def find_surplus(found: ObservedServing, rig: Rig, wanted: Generation, users: Co
     needed = keys.union(*(k.references for k in kept), wanted.files["references"].splitlines())
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)
-    # what puts environments together is of use as long as there is one to be put together
+    # tools of environments are of use as long as there is one to be put together
     used = {path for path in found.folders if rig.envs and path.startswith(f"{rig.roots.software}/{INSTALLERS}-")}
-    # what is being made of what stays is the next job's, which begins anew
+    # unfinished work on a kept object is the next job's, which begins anew
     used |= {path for path in found.folders if _final_folder(path, rig.roots) in needed}
     # which of them a gateway needs, it looks after itself
     used |= {path for path in found.folders if rig.gateway and path.startswith(f"{rig.roots.credentials}/gateway-")}
     loose = sorted(path for path in found.folders - needed - used if _is_own_path(path, rig.roots))
-    # as whom a generation of before users were written down ran, nobody knows
+    # a generation from before users were recorded has no known user
     run_as = [users if k.users is None else k.users for k in kept]
     idle = sorted(set(users) - set(account_names(rig)).union(*run_as))
     return Surplus(tuple(gone), tuple(loose), tuple(idle))
@@ -263,7 +263,7 @@ def _final_folder(path: str, roots: Roots) -> str:
 
 
 def _is_own_path(path: str, roots: Roots) -> bool:
-    """Whether a path is where we put such things, whoever tells us of it."""
+    """Whether a path is where Rigwright puts such things, for every source of the path."""
     software, keys = re.escape(roots.software), re.escape(f"{roots.config}/credentials")
     ours = rf"{software}/(?:engines/(?:\.making-)?[A-Za-z0-9]|tools-|cuda-|{INSTALLERS}-)[A-Za-z0-9._+-]*"
     ours += rf"|{re.escape(roots.builds)}/[A-Za-z0-9][A-Za-z0-9._+-]*"

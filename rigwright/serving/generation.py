@@ -112,7 +112,7 @@ def render_manifest(
         tools: The folder of the host's tools.
         units: Those of the rig's instances, in their order.
         listeners: On their ports.
-        gateway: What the units of its gateway are to be.
+        gateway: The target states of the units of its gateway.
     """
     value = {
         "rig": box,
@@ -166,7 +166,7 @@ def render_manifest(
 
 @dataclass(frozen=True)
 class ManifestFacts:
-    """What a deploy acts on of a manifest that lies on a host."""
+    """The parts of a manifest on a host that a deploy acts on."""
 
     unit_states: tuple[UnitState, ...] = ()
     users: frozenset[str] | None = None
@@ -185,7 +185,7 @@ def parse_manifest(text: str, started_from: Mapping[str, str]) -> ManifestFacts:
         started_from: Unit -> SHA-256 of its texts, of a manifest that does not say it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     try:
         made = _Manifest.model_validate_json(text)
@@ -245,7 +245,7 @@ SETTLE = "rigwright_settle.service"
 
 @dataclass(frozen=True)
 class Generation:
-    """What a rig is to serve."""
+    """The generation that a rig is to serve."""
 
     files: dict[str, str]
     """Path in the generation's folder -> text."""
@@ -255,7 +255,7 @@ class Generation:
     """Those of its instances."""
     listeners: tuple[PortListener, ...]
     gateway: tuple[UnitState, ...]
-    """What the units of its gateway are to be; none without one."""
+    """The target states of the units of its gateway; none without one."""
     mark: str
     """In the target's description: tells which generation systemd has read."""
 
@@ -269,7 +269,7 @@ class Generation:
 
     @property
     def unit_states(self) -> tuple[UnitState, ...]:
-        """What its units' processes are to be, and to hold."""
+        """The target states and holdings of its units' processes."""
         return (*(one.unit_state for one in self.units), *(one.unit_state for one in self.listeners), *self.gateway)
 
     @property

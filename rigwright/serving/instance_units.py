@@ -23,13 +23,13 @@ DIGEST_VARIABLE = "RW_DIGEST"
 # Below the configuration's folder: the one with a file for each instance that was stopped by hand. Its unit does not
 # start while that is there; a deploy takes it away.
 STOPPED = "stopped"
-# First line of every unit file we write; what lacks it is not ours to remove.
+# First line of every unit file we write; a file without it is not ours to remove.
 OWNED_HEADER = "# Written by rigwright; changes here are undone by the next deploy."
 # Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
 # becoming ready, seconds: TimeoutStopSec= and RestartSec=.
 STARTS, PAUSE = 6, 35
-# Variables that a service may have which its unit does not give: what systemd sets itself, and what is everybody's
-# (systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager"; proxies, for there is no network).
+# Variables that a service may have which its unit does not give: systemd's own, and general ones (systemd.exec(5),
+# "Environment Variables Set or Propagated by the Service Manager"; proxies, for there is no network).
 INHERITED_VARIABLES = re.compile(
     r"LANG|LANGUAGE|LC_[A-Z]+|TZ|PATH|HOME|USER|LOGNAME|SHELL|INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID"
     r"|(RUNTIME|CACHE|CREDENTIALS)_DIRECTORY|MEMORY_PRESSURE_(WATCH|WRITE)|(?i:(https?|ftp|all|no)_proxy)"
@@ -50,7 +50,7 @@ ON_HOST = "/usr/bin/nsenter --mount=/proc/1/ns/mnt /usr/bin/env PATH=/usr/sbin:/
 
 @dataclass(frozen=True)
 class InstanceUnit:
-    """An instance's unit file, environment file, and what its readiness is told by."""
+    """An instance's unit file, environment file, and its test of readiness."""
 
     instance: str
     name: str
@@ -68,17 +68,17 @@ class InstanceUnit:
     weights: str
     """Paths of the files that it reads, one a line."""
     programs: Mapping[str, str] = field(default_factory=dict)
-    """What it is started by beside its installation: name -> text."""
+    """The programs that start it, in addition to its installation: name -> text."""
     cache: str = ""
     """The folder of what it compiles; none without."""
     marks: tuple[str, ...] = ()
-    """What the lines of its log have in them that are kept of a start."""
+    """Patterns of the lines of its log that are kept of a start."""
     privately: tuple[str, ...] = ()
-    """What begins the command line of whoever has all of its variables."""
+    """The beginning of the command line of a process that has all of its variables."""
 
     @property
     def unit_state(self) -> UnitState:
-        """What its process is to be, and to hold."""
+        """The target state and holdings of its process."""
         started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
         return UnitState(self.name, started_from, 0, self.cards)
 
@@ -95,7 +95,7 @@ def instance_variables(instance: Instance, service: ServiceSpec) -> dict[str, st
 
 
 def find_foreign_variables(variables: Iterable[str], instance: Instance, service: ServiceSpec) -> list[str]:
-    """Names of variables that an instance's process has from elsewhere, sorted: engines do as they are told by those.
+    """Names of variables that an instance's process has from elsewhere, sorted: engines obey those.
 
     Args:
         variables: All that the process was started with.
@@ -164,12 +164,12 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
 
 
 def _private_variables_prefix(service: ServiceSpec) -> tuple[str, ...]:
-    """What begins a command line that has variables which no other command of the unit may see."""
+    """The prefix of a command line that has variables which no other command of the unit may see."""
     return (ENV, *(f"{name}={value}" for name, value in sorted(service.private.items()))) if service.private else ()
 
 
 def sandbox_properties(text: str) -> list[str]:
-    """What a unit of an instance forbids its process, as properties: those of a program that may as little.
+    """The restrictions of an instance's unit, as properties: those of a program that may as little.
 
     Args:
         text: The unit's.
@@ -222,12 +222,12 @@ class PortListener:
 
     @property
     def socket_unit(self) -> str:
-        """What holds the port."""
+        """The unit that holds the port."""
         return listener_units(self.port)[1]
 
     @property
     def unit_state(self) -> UnitState:
-        """What its process is to be, and to hold."""
+        """The target state and holdings of its process."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()
         return UnitState(self.unit, digest, self.port, frozenset(), (port_socket(self.port),), self.instance)
 

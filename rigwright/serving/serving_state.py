@@ -34,16 +34,16 @@ from rigwright.supply.root_programs import INSTALLERS
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
-# Names that we give; what else there is of such a kind is somebody else's.
+# Names that Rigwright gives; everything else of such a kind belongs to others.
 own_unit = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
 service = matching(
     rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router))\.service|{address_reservations.RESERVATION_UNIT.pattern}",
     "a service of ours",
 )
-# What the state script tells (templates/generation/state.sh.j2).
+# The output of the state script (templates/generation/state.sh.j2).
 SCHEMA: script_output.Schema = {
-    # number, digest when it was written and now, when it was written, whether it has served; what lies in one may have
-    # been edited, which the digests tell
+    # number, digest when it was written and now, when it was written, whether it has served; its files may have been
+    # edited, which the digests show
     "generation": (number, tolerant(sha256), sha256, tolerant(word), yes_or_no),
     "manifest": (number, str),
     "mark": (number, tolerant(word)),
@@ -94,10 +94,10 @@ class ObservedGeneration:
     """Whether all its instances have answered once."""
     references: frozenset[str] = frozenset()
     mark: str = ""
-    """What its target's description ends with."""
+    """The end of its target's description."""
     unit_files: tuple[str, ...] = ()
     unit_states: tuple[UnitState, ...] = ()
-    """What its units' processes are to be, and to hold; none where it has no manifest that can be read."""
+    """The target states and holdings of its units' processes; none where it has no manifest that can be read."""
     users: frozenset[str] | None = None
     """That its instances run as; None where it does not say so."""
     variants: Mapping[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class ObservedGeneration:
 
     @property
     def is_intact(self) -> bool:
-        """Whether nobody has changed it."""
+        """Whether it is unchanged."""
         return self.sealed == self.found
 
 
@@ -118,17 +118,17 @@ class ObservedUnit:
     state: str
     sub: str
     restarts: int = 0
-    """By systemd itself, since somebody last started it."""
+    """By systemd itself, since the last start by an operator or a role."""
     running: bool = True
     """Whether it has a main process."""
     started_from: str = ""
-    """SHA-256 of the unit file and environment file that it was started from; empty where nobody knows."""
+    """SHA-256 of the unit file and environment file that it was started from; empty if unknown."""
     key_current: bool = True
     """Whether the key it was given is the one on disk."""
     weights_current: bool = True
     """Whether the weights that it opened are the ones on disk."""
     configured_from: str = ""
-    """SHA-256 of the settings that it has read last; empty where it has none, or nobody knows."""
+    """SHA-256 of the settings that it has read last; empty if it has none, or they are unknown."""
 
     def is_running_from(self, unit_state: UnitState) -> bool:
         """Whether it was started from this unit, with the key and the weights that lie on the host."""
@@ -178,7 +178,7 @@ class ObservedServing:
 
     @property
     def next_number(self) -> int:
-        """What the next generation is called."""
+        """The number of the next generation."""
         return max((kept.number for kept in self.generations), default=0) + 1
 
     @property
@@ -192,8 +192,8 @@ class ObservedServing:
         return next((kept.cards for kept in self.generations if kept.number == self.current), {})
 
     def held_state(self, name: str) -> UnitState | None:
-        """What a unit's process holds, by the manifest of the generation that it was started from; None where it has
-        none, or where no generation that is kept knows.
+        """The holdings of a unit's process, by the manifest of the generation that it was started from; None where it
+        has none, or where no generation that is kept knows.
         """
         process = self.processes.get(name)
         if process is None or not process.running:
@@ -248,9 +248,9 @@ def parse(output: Iterable[str]) -> ObservedServing:
     """
     told = script_output.parse_output(output, SCHEMA)
     links = {name: target for name, target in told.many("link") if name}
-    # a link to anywhere else is none of ours, and is put right
+    # a link to anywhere else is foreign, and is put right
     current = NUMBER.fullmatch(told.one("current"))
-    # a mask lies where our link was: what runs under it, or listens, is what was there before
+    # a mask lies where our link was: the unit that runs under it, or listens, is the earlier one
     known = {*links, *filter(None, told.all("masked"))}
     configured = dict(told.many("configured"))
     processes = {
@@ -269,7 +269,7 @@ def parse(output: Iterable[str]) -> ObservedServing:
         enabled=told.one("enabled"),
         reload_needed=told.one("reload") != 0,
         links=links,
-        # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
+        # a unit of such a name from another author is foreign: Rigwright neither wrote its file nor started its process
         processes={name: one for name, one in processes.items() if name and (name in known or one.started_from)},
         sockets={name: frozenset(at.split()) for name, at in told.many("holding") if name in known},
         said=_lines_by_unit(told, "said"),
@@ -332,7 +332,7 @@ MICRO = 1_000_000  # systemd's unit of time in a second
 USAGE_SCHEMA: script_output.Schema = {
     "use": (unit, free_text, tolerant(number, None), tolerant(number, 0), tolerant(number, 0))
 }
-"""What templates/look/use.sh.j2 tells."""
+"""The output of templates/look/use.sh.j2."""
 
 
 def parse_unit_usage(output: Iterable[str]) -> dict[str, UnitUsage]:

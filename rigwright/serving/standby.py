@@ -34,23 +34,23 @@ FOLDER = "/run/rigwright_beside"
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM: 500 to 1500 MiB (club-3090,
 # its page on hardware, of cards).
 MORE = 1536 * MIB
-# Seconds that clients have who are still answered by it when it is stopped with the job that it is bound to. The next
+# Seconds for clients that it still answers when it is stopped with the job that it is bound to. The next
 # job waits for it to go (`roles.operations.jobs.LEAVING`).
 MOST = 15
 
 SCHEMA: script_output.Schema = {"memory": (number,), "card": (number, number, number)}
-"""What templates/look/room.sh.j2 tells: KiB that are available, and of each card its index, MiB that are free, and MiB
-that a unit has."""
+"""The output of templates/look/room.sh.j2: KiB that are available, and of each card its index, MiB that are free, and
+MiB that a unit has."""
 
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """What of a host's memory is free, bytes."""
+    """The free memory of a host, bytes."""
 
     memory: int
     """Of RAM, with what the kernel would give up."""
     cards: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """By index: what is free, and what the instance that runs has, which is free once it has ended."""
+    """By index: the free part, and the part of the running instance, which is free once it has ended."""
 
 
 def render_memory_query(instance: Instance) -> str:
@@ -78,7 +78,7 @@ def describe_standby_refusal(rig: Rig, instance: Instance, room: FreeMemory, *, 
     Args:
         rig: The rig as it is to be.
         instance: The instance of it.
-        room: What is free on its host.
+        room: The free memory on its host.
         renamed: Whether the gateway gets other settings, and may ask for a model by another name.
     """
     if not rig.gateway:
@@ -131,7 +131,7 @@ def _memory_needs(
     if found is None or found.cache is None:
         return []
     if not cards:
-        # what may stay off a card is in RAM, too
+        # memory that may stay off a card is in RAM, too
         kept = found.bytes_for(found.tokens) - found.weights
         return [sum(file.size for file in instance.weights) + kept + MORE]
     each = found.bytes_for(found.tokens) // len(cards) + MORE
@@ -147,7 +147,7 @@ class StandbyInstance:
     instance: str
     unit: str
     seat: str
-    """What the gateway's link to it is called."""
+    """The name of the gateway's link to it."""
     folder: str
     """Where it finds what it otherwise finds in the current generation."""
     text: str
@@ -166,8 +166,8 @@ def render_standby_drain(twin: Instance, seconds: int) -> str:
     """The shell script by which one that is stopped lets its clients end first.
 
     Args:
-        twin: What runs beside another.
-        seconds: What those have in any case that an engine is stopped; here at most `MOST`.
+        twin: The instance that runs next to another.
+        seconds: The time that requests have in any case when an engine is stopped; here at most `MOST`.
     """
     values = {"name": twin.name, "seat": twin.seat, "drain": min(seconds, MOST)}
     return render("serving/leave.sh.j2", admin=ADMIN, silence=SILENCE, **values)
@@ -176,7 +176,7 @@ def render_standby_drain(twin: Instance, seconds: int) -> str:
 def plan_standby(
     rig: Rig, instance: Instance, made: Installation, job: str, node: int | None = None
 ) -> StandbyInstance:
-    """What is started beside an instance of a rig that is to come.
+    """The standby instance next to one of a rig.
 
     Args:
         rig: The rig.
@@ -190,7 +190,7 @@ def plan_standby(
     folder = f"{FOLDER}/{instance.name}"
     # of which the current generation may have none, or another
     text = own.text.replace(f"{rig.roots.config}/current/", f"{folder}/")
-    bound = f"[Unit]\n# whoever moves clients to it and away again must be there\nBindsTo={job}\nAfter={job}\n"
+    bound = f"[Unit]\n# the job that moves clients to it and back must be there\nBindsTo={job}\nAfter={job}\n"
     requests = {f"warm-up/{own.instance}.{at}": one for at, one in enumerate(own.warm_up, start=1)}
     return StandbyInstance(
         instance=instance.name,
@@ -207,12 +207,12 @@ def plan_standby(
 def describe_downtime(
     gateway: Gateway | None, instance: Instance, start_seconds: float | None, refused: str
 ) -> Iterator[str]:
-    """What they notice, a line each.
+    """Its effects on them, a line each.
 
     Args:
         gateway: The declared gateway.
         instance: The instance of it that changes.
-        start_seconds: What the one that runs took from its start to its first answer; None where it is not known, or
+        start_seconds: The time of the running one from its start to its first answer; None where it is not known, or
             none runs.
         refused: Why the new one cannot be started beside it (`rigwright.serving.standby.describe_standby_refusal`);
         empty where it can.

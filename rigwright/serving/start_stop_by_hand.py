@@ -25,12 +25,12 @@ SCHEMA: script_output.Schema = {
     "state": (unit, word, word),
     "log": (unit, free_text),
 }
-"""What templates/serving/by_hand.sh.j2 tells."""
+"""The output of templates/serving/by_hand.sh.j2."""
 
 
 @dataclass(frozen=True)
 class LifecycleOutcome:
-    """What became of it on one host."""
+    """The result on one host."""
 
     refusal: str = ""
     """Why nothing was done; empty where something was."""
@@ -68,14 +68,14 @@ def render_lifecycle_script(
     *,
     recompile: bool = False,
 ) -> str:
-    """What is run as root on a host.
+    """The script that root runs on a host.
 
     Args:
         roots: Directories on the host.
         instances: The declared instances.
-        verb: What is done.
+        verb: The action.
         names: To which instances of it.
-        holder: What is written down as the deploy lock's holder, without a newline.
+        holder: The record of the deploy lock's holder, without a newline.
         recompile: Whether what they have compiled is removed before they start.
     """
     return render(

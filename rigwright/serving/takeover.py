@@ -17,7 +17,7 @@ from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
 
 UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.@-]{0,199}\.service")
-# As Docker and podman allow them; a program's name before it says whose it is.
+# As Docker and podman allow them; the program's name before it tells its owner.
 CONTAINER = re.compile(r"(?:(docker|podman):)?([A-Za-z0-9][A-Za-z0-9_.-]{0,127})")
 OWN_NAMES = re.compile(r"rigwright|rw-job-")
 RULE = "a unit such as vllm.service, or a container's name, docker:NAME or podman:NAME; none of Rigwright's own"
@@ -29,7 +29,7 @@ class ExistingService:
 
     name: str
     program: str = ""
-    """docker or podman, where it was said."""
+    """docker or podman, where the declaration has it."""
 
     @property
     def is_unit(self) -> bool:
@@ -42,7 +42,7 @@ class ExistingService:
 
 
 def parse_existing_service(value: object) -> ExistingService | None:
-    """A name as it is given; None where it is none, or one of ours."""
+    """A name as it is given; None for an invalid name, or one of Rigwright's."""
     text = value if isinstance(value, str) else ""
     found = CONTAINER.fullmatch(text)
     name = text if UNIT.fullmatch(text) else found[2] if found else ""
@@ -51,7 +51,7 @@ def parse_existing_service(value: object) -> ExistingService | None:
     return ExistingService(name, (found[1] or "") if found else "")
 
 
-# What systemd has of a unit file that `disable` keeps from starting at boot, or that nothing starts there.
+# systemd's states of a unit file that `disable` keeps from starting at boot, or that nothing starts there.
 HELD = ("enabled", "enabled-runtime", "linked", "linked-runtime", "disabled", "static", "indirect", "alias")
 START = 1800  # seconds that it may take to be started again; a unit's own limit is in its file
 _identity = matching(r"[0-9a-f]{64}", "a container's id")
@@ -72,9 +72,9 @@ SCHEMA: script_output.Schema = {
     "card": (number,),
     "client": (free_text,),
 }
-"""What templates/theirs/look.sh.j2 tells."""
+"""The output of templates/theirs/look.sh.j2."""
 RECORDS_SCHEMA: script_output.Schema = {"record": (free_text, free_text)}
-"""What templates/theirs/records.sh.j2 tells: a name, and how it is brought back by hand."""
+"""The output of templates/theirs/records.sh.j2: a name, and how it is brought back by hand."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ class ExistingContainer:
 
 @dataclass(frozen=True)
 class ExistingServiceFacts:
-    """What a host tells of it."""
+    """A host's report of it."""
 
     named: ExistingService
     recorded: bool = False
-    """Whether it was taken over already: what it was is written down on the host."""
+    """Whether it was taken over already: its earlier state is recorded on the host."""
     before: int | None = None
     """The generation that was served beside it then; None where there was none."""
     unit: tuple[str, str, str, str] | None = None
@@ -150,7 +150,7 @@ class Takeover:
         return not self.seat
 
     def template_values(self, roots: Roots, gateway: Gateway | None) -> dict[str, object]:
-        """What templates/theirs/take.sh.j2 is made for."""
+        """The values of templates/theirs/take.sh.j2."""
         filters = ["sport = :0", *(f"sport = :{one}" for one in sorted(self.found.ports))]
         return {
             "theirs": self.found,
@@ -236,7 +236,7 @@ def find_takeover_refusals(
         instances: The declared instances.
         gateway: The declared gateway.
         coming: The instance of it that is to come in its place.
-        found: What the host tells of it.
+        found: The host's report of it.
     """
     instance = next(one for one in instances if one.name == coming)
     name = found.named.name
@@ -293,13 +293,13 @@ def without_ports_of(facts: HostFacts, found: ExistingServiceFacts) -> HostFacts
 def describe_takeover(
     gateway: Gateway | None, instance: Instance, found: ExistingServiceFacts, start_seconds: float | None
 ) -> Iterator[str]:
-    """What becomes of it, and what its clients notice, a line each.
+    """The steps of a takeover, and their effects on its clients, a line each.
 
     Args:
         gateway: The declared gateway.
-        instance: What comes in its place.
-        found: What the host tells of it.
-        start_seconds: What the instance took from its start to its first answer; None where that is not known.
+        instance: The instance that replaces it.
+        found: The host's report of it.
+        start_seconds: The instance's time from its start to its first answer; None where that is not known.
     """
     name = found.named.name
     if found.recorded and not found.is_running:
@@ -322,7 +322,7 @@ def render_records_query(roots: Roots) -> str:
 
 
 def parse_takeover_records(output: Iterable[str]) -> list[str]:
-    """What it has told, a line each.
+    """Parse its output, a line each.
 
     Raises:
         ValueError: it told something else.

@@ -1,4 +1,4 @@
-"""What of an instance a deploy changes, as its operator wrote it: flags, variables, and the rest of its unit."""
+"""The changes of a deploy to an instance, as its operator wrote it: flags, variables, and the rest of its unit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rigwright.serving.instance_units import DIGEST_VARIABLE, ENV, InstanceUnit
 from rigwright.serving.serving_state import ObservedUnit
 
 SCHEMA: script_output.Schema = {"written": (tolerant(unit), text, text, text)}
-"""What templates/look/written.sh.j2 tells: a unit, its file, its environment and the paths of its weights."""
+"""The output of templates/look/written.sh.j2: a unit, its file, its environment and the paths of its weights."""
 LISTED = 6
 """Changes of an instance that are listed; the others are counted."""
 LONGEST = 200  # characters of one

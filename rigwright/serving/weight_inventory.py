@@ -18,7 +18,7 @@ from rigwright.serving.serving_state import ObservedServing
 from rigwright.weights.verification import PACKAGES, RECORD, RecordedFile, records_folder
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# what a fetch leaves that has not ended, and somebody's file that it has found to be wrong and put aside
+# the remainder of an unfinished fetch, and a foreign file that the fetch has found to be wrong and put aside
 LEFT_OVER = (".part", ".wrong")
 
 
@@ -31,7 +31,7 @@ class WeightEntry:
     owner: int
     """A user's number."""
     state: str
-    """What a record says of it: size, mtime, ctime and inode."""
+    """Its state in a record: size, mtime, ctime and inode."""
 
     @property
     def size(self) -> int:
@@ -41,7 +41,7 @@ class WeightEntry:
 
 @dataclass(frozen=True)
 class WeightInventory:
-    """What a look at one host finds."""
+    """The findings of a look at one host."""
 
     root: str = "/srv/models"
     """Of all models."""
@@ -119,7 +119,7 @@ def render_weights_query(roots: Roots) -> str:
 _record = tolerant(RECORD)
 SCHEMA: script_output.Schema = {
     "now": (number,),
-    # of a file that anybody may have named; what cannot be written in one line is none of ours
+    # of a file with any name; one that cannot be written in one line is foreign
     "entry": (
         hexadecimal,
         number,
@@ -131,7 +131,7 @@ SCHEMA: script_output.Schema = {
     "wrong": (_record, free_text),
     "start": (matching(r"rigwright-[a-z0-9-]+\.service", "an instance's unit"), text),
 }
-"""What templates/probe/weights.sh.j2 tells."""
+"""The output of templates/probe/weights.sh.j2."""
 
 
 def parse_weight_inventory(roots: Roots, output: Iterable[str]) -> WeightInventory:
@@ -210,7 +210,7 @@ def list_dependents(
     declared_instances: tuple[Instance, ...],
     folder: str,
 ) -> tuple[str, ...]:
-    """Who needs what is in a model's folder."""
+    """List the users of the files in a model's folder."""
     inside = f"{folder}/"
     instances = [name for name, line in sorted(stored.starts.items()) if inside in line]
     referring = [kept.number for kept in served.generations if any(path.startswith(inside) for path in kept.references)]
@@ -224,23 +224,23 @@ REMOVAL_SCHEMA: script_output.Schema = {
     "held": (parse_holder,),
     "busy": (free_text,),
     "kept": (free_text,),
-    # of files that somebody may have named as they like
+    # of files that may have any name
     "removed": (free_text,),
     "stays": (free_text,),
 }
-"""What templates/removal/model.sh.j2 tells."""
+"""The output of templates/removal/model.sh.j2."""
 
 
 @dataclass(frozen=True)
 class RemovalOutcome:
-    """What became of them."""
+    """The result of the removal."""
 
     refusal: str
     """Why nothing was done; empty where something was."""
     gone: tuple[str, ...]
     """Paths of files that were removed."""
     stays: tuple[str, ...]
-    """Paths of files that were not, because they are somebody's."""
+    """Paths of files that stayed, because they are foreign."""
 
 
 def parse_removal(output: Iterable[str]) -> RemovalOutcome:

@@ -1,4 +1,4 @@
-"""What a distribution says of its packages over its signature: the Release file of an archive's suite.
+"""A distribution's signed statement about its packages: the Release file of an archive's suite.
 
 Nothing here proves a signature: the apt of the host does, by the host's own keyring.
 """
@@ -22,7 +22,7 @@ PACKAGES = "packages"
 """The folder of a bundle with a folder a system in it, and in that one an archive."""
 SIGNED = ("InRelease",)
 APART = ("Release", "Release.gpg")
-"""What is signed, in one file or in two (wiki.debian.org/DebianRepository/Format)."""
+"""The signed text, in one file or in two (wiki.debian.org/DebianRepository/Format)."""
 LARGEST = 8 << 20  # bytes of a Release file; Debian's have 150 KB
 TIME = "%Y-%m-%d %H:%M:%S UTC"
 # Text before, after or between would be read by one program as signed, and by another one not.
@@ -55,10 +55,10 @@ class ArchiveSuite(FrozenModel):
 
 @dataclass(frozen=True)
 class Release:
-    """What a Release file says."""
+    """The contents of a Release file."""
 
     names: frozenset[str]
-    """What its suite goes by."""
+    """The names of its suite."""
     signed: str
     valid_until: str | None
     sums: Mapping[str, tuple[str, int]]
@@ -80,7 +80,7 @@ def parse_release(text: str) -> Release:
     """Read a Release file, or what is signed of an InRelease.
 
     Raises:
-        ValueError: it is none; the text says why.
+        ValueError: it is invalid; the text tells why.
     """
     if "-----BEGIN PGP" in text:
         if not (whole := CLEARSIGNED.fullmatch(text)):
@@ -122,7 +122,7 @@ def _parse_time(value: str) -> str:
 def find_suite_faults(
     suite: ArchiveSuite, files: Mapping[str, tuple[str, int]], read: Callable[[str], str]
 ) -> list[tuple[str, str]]:
-    """What is wrong with a suite of a bundle, whoever has signed it.
+    """The faults of a suite of a bundle, with any signer.
 
     Args:
         suite: The suite, as the bundle's index has it.

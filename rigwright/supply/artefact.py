@@ -35,7 +35,7 @@ Architecture = Annotated[str, matching(r"[a-z0-9][a-z0-9_.-]{0,63}", "a name, su
 
 
 class KvCacheSize(FrozenModel):
-    """What attention keeps of tokens, in numbers: what each takes, the type of a KV cache says.
+    """The memory of attention for tokens, in numbers: the type of a KV cache tells the size of each.
 
     State of layers that keep no tokens (linear attention) is not in it: it does not grow with the context.
     """
@@ -48,7 +48,7 @@ class KvCacheSize(FrozenModel):
 
 
 class GgufMetadata(FrozenModel):
-    """What a GGUF file's header says."""
+    """The contents of a GGUF file's header."""
 
     architecture: Architecture | None = Field(
         default=None,
@@ -73,7 +73,7 @@ CONFIG = "config.json"
 TEXT = 4 << 20
 # The row of an image that says which other blobs it is made of; its SHA-256 is the image's digest.
 MANIFEST = "manifest"
-# What rows of some kinds alone have.
+# Fields of rows of some kinds only.
 _OF = {
     "marker": ("wheel",),
     "python": ("wheel",),
@@ -220,12 +220,12 @@ class Artefact(FrozenModel):
 
     @property
     def is_written(self) -> bool:
-        """Whether the lock has all its bytes: nobody fetches it."""
+        """Whether the lock has all its bytes: it needs no download."""
         return self.kind == "image" and self.text is not None
 
     @property
     def identity(self) -> dict[str, str]:
-        """What it is, wherever it comes from."""
+        """Its identity, independent of its source."""
         return {"name": self.name, "version": self.version, "sha256": self.sha256}
 
     @property

@@ -28,7 +28,7 @@ SCHEMA = 2
 LARGEST = 64 << 20  # bytes of an index; a row has some 200
 AGAIN = "recreate it with `rigwright bundle`"
 PART = 1 << 20  # bytes
-# What archives call the file of a package: its name, its version without the epoch, its architecture.
+# The name that archives give the file of a package: its name, its version without the epoch, its architecture.
 _DEB = re.compile(r"([a-z0-9][a-z0-9.+-]*)_([A-Za-z0-9.+~-]+)_[a-z0-9]+\.deb")
 
 
@@ -41,7 +41,7 @@ class BundleRow(FrozenModel):
 
 
 class BundleIndex(FrozenModel):
-    """What bundle.json holds."""
+    """The contents of bundle.json."""
 
     schema_version: Literal[2] = Field(alias="schema", description="Format version.")
     made: Text = Field(description="Creation time, UTC.")
@@ -120,7 +120,7 @@ class BundledPackages:
     def with_files_of(self, names: Collection[str]) -> BundledPackages:
         """The same, of which only the files of some packages are sent, and all that is signed of them.
 
-        Where the others lie is told nonetheless: it is by these that apt knows which there are.
+        The places of the others are listed nonetheless: by these, apt knows the packages.
         """
         wanted = {name for name, path in self.places if not (found := _match_deb(path)) or found[1] in names}
         return replace(self, files=tuple(file for file in self.files if file.name in wanted))
@@ -193,7 +193,7 @@ def load_bundle(folder: Path) -> Bundle:
 
     Raises:
         Invalid: no bundle, a broken or changed index, every file that is missing or has another size, and every suite
-            of packages that is not what it is said to be.
+            of packages that differs from its description.
     """
     path = folder / INDEX
     try:
@@ -265,13 +265,13 @@ def format_digest(digest: str) -> str:
 
 
 def parse_digest(value: object) -> str | None:
-    """A digest as somebody has typed it, in groups or not; None where it is none."""
+    """A digest as an operator has typed it, in groups or not; None if it is no digest."""
     digits = re.sub(r"[ -]", "", value).lower() if isinstance(value, str) else ""
     return digits if re.fullmatch(r"[0-9a-f]{64}", digits) else None
 
 
 def describe_digest_mismatch(found: str, expected: str) -> str:
-    """Why what is there is not what was meant; "" where it is, or nothing was said of it.
+    """Why the bundle is not the intended one; "" where it is, or no digest was given.
 
     Args:
         found: The digest of lock and bundle.

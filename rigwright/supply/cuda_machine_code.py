@@ -28,13 +28,13 @@ _HEADER = struct.Struct("<IIQQQQIIQQ")
 _CONTAINER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _MAGIC = 0xBA55ED50
-# What a container among other data begins with: the magic, its version, and the length of its header.
+# The beginning of a container among other data: the magic, its version, and the length of its header.
 _BEGINS = struct.pack("<IHH", _MAGIC, 1, _CONTAINER.size)
 _WINDOW = 64 << 20  # bytes that are searched at once
 # Of a section: it is in the file; it is loaded, and is no program (elf(5)).
 _DATA, _LOADED, _PROGRAM = 1, 2, 4
 _KINDS = {1: "compute", 2: "sm"}
-# What an entry's flags say of its target: for exactly this architecture, or for this one's family.
+# The target in an entry's flags: for exactly this architecture, or for this one's family.
 _SUFFIXES = {0: "", 0x100000: "a", 0x200000: "f"}
 _SUFFIX = 0x300000
 _TARGET = re.compile(r"(sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
@@ -59,7 +59,7 @@ class _LibraryReader:
         self.left = READS
 
     def read_at(self, at: int, length: int) -> bytes:
-        """What is there, as much as there is."""
+        """The bytes at a place, as many as there are."""
         self.left -= 1
         if self.left < 0:
             raise _EndlessLibrary(f"it needs more than {READS} reads")
@@ -77,7 +77,7 @@ class _LibraryReader:
 
 
 def find_targets(library: IO[bytes]) -> tuple[str, ...]:
-    """What the machine code of a shared library is for, such as sm_75 and compute_80.
+    """The targets of a shared library's machine code, such as sm_75 and compute_80.
 
     Args:
         library: Its bytes, from the beginning; of any length, and of any content.
@@ -126,7 +126,7 @@ def _sections(library: _LibraryReader, size: int) -> Iterator[tuple[int, int, bo
 
 
 def _find_scattered(library: _LibraryReader, at: int, end: int) -> Iterator[str]:
-    """The targets of containers between other data; what only looks like one is none."""
+    """The targets of containers between other data; similar bytes do not count."""
     while at < end:
         window = library.read_at(at, min(_WINDOW, end - at))
         here = 0
@@ -221,7 +221,7 @@ def _find_unrunnable(rows: Iterable[Artefact], capability: str) -> Iterator[tupl
 def find_machine_code_refusals(
     rows: Iterable[Artefact], patterns: Sequence[str], capability: str
 ) -> tuple[list[str], list[str]]:
-    """What a card cannot run of an environment, a line a file: what refuses it, and what is worth a warning.
+    """The files of an environment that a card cannot run, a line each: refusals, and warnings.
 
     Args:
         rows: Wheels as they are locked.

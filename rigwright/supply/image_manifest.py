@@ -1,4 +1,4 @@
-"""Container images: what a manifest says, which rows of a lock one becomes, and where registries have its blobs."""
+"""Container images: the contents of a manifest, its rows of a lock, and where registries have its blobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rigwright.supply.artefact import MANIFEST, TEXT, Artefact
 from rigwright.supply.input_schema import InputKeys
 
 CONFIGURATION, LAYER = "config", "layer"
-# What Linux on x86_64 is called by image indexes (OCI image specification, image-index.md).
+# The name of Linux on x86_64 in image indexes (OCI image specification, image-index.md).
 PLATFORM = {"os": "linux", "architecture": "amd64"}
 # Registries that a catalogue may name without an inventory's mirrors -> where they answer.
 REGISTRIES = {
@@ -43,12 +43,12 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
 class UnlockableImage(ValueError):
-    """What a registry says is no image that could be locked; the text says why."""
+    """A registry's answer is no image that could be locked; the text tells why."""
 
 
 @dataclass(frozen=True)
 class Blob:
-    """What a descriptor says of a blob."""
+    """A descriptor's facts about a blob."""
 
     media_type: str
     sha256: str
@@ -110,11 +110,11 @@ def select_manifest(content: bytes, media_type: str) -> Blob | None:
     """The manifest for Linux on x86_64 that an index names; None where the content is no index.
 
     Args:
-        content: What a registry has answered to a tag.
-        media_type: What it calls that.
+        content: A registry's answer to a tag.
+        media_type: Its media type there.
 
     Raises:
-        UnlockableImage: an index names none, or is none that can be read.
+        UnlockableImage: an index names no manifest, or cannot be read.
     """
     said = _parse_document(content)
     if _parse_media_type(said, media_type) not in INDEXES:
@@ -135,7 +135,7 @@ def image_rows(name: str, wanted: InputKeys, content: bytes, media_type: str = "
         name: The input's.
         wanted: The input.
         content: The manifest.
-        media_type: What the registry calls it, where it does not say so itself.
+        media_type: The registry's own name of it, where the content has none.
 
     Raises:
         UnlockableImage: it is no manifest of an image that podman would run.
@@ -199,12 +199,12 @@ def configuration_row(artefacts: Sequence[Artefact]) -> Artefact:
 
 
 def manifest_media_type(artefact: Artefact) -> str:
-    """What a locked manifest is, in the words of registries."""
+    """The media type of a locked manifest, in the words of registries."""
     return _parse_media_type(_parse_document(str(artefact.text).encode()), MANIFESTS[0])
 
 
 def describe_image_mismatch(wanted: InputKeys, found: Sequence[Artefact]) -> str:
-    """What the lock has other than an input of kind `image` asks for: "" where they agree."""
+    """The difference between the lock and an input of kind `image`: "" where they agree."""
     for row in found:
         if row.kind != wanted.kind:
             return f"is locked with kind {row.kind}, not {wanted.kind}"
@@ -216,7 +216,7 @@ def describe_image_mismatch(wanted: InputKeys, found: Sequence[Artefact]) -> str
 
 
 def describe_blob_mismatch(found: Sequence[Artefact]) -> str:
-    """What is wrong with the rows of an image beside its manifest: "" where they are what it lists, and no others."""
+    """The difference between the rows of an image and the list of its manifest: "" where they agree."""
     whole = [row for row in found if row.name == MANIFEST]
     try:
         configuration, layers = parse_manifest_blobs(str(whole[0].text).encode()) if len(whole) == 1 else (None, ())
@@ -245,7 +245,7 @@ def _parse_media_type(said: Mapping[str, object], told: str) -> str:
 
 
 def _parse_blob(row: object, types: Sequence[str], what: str) -> Blob:
-    """What a descriptor says (OCI image specification, descriptor.md)."""
+    """Parse a descriptor (OCI image specification, descriptor.md)."""
     if not isinstance(row, dict):
         raise UnlockableImage(f"names no {what}")
     kind, digest, size = (row.get(key) for key in ("mediaType", "digest", "size"))

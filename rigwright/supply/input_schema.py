@@ -31,7 +31,7 @@ from rigwright.validated_types import (
 
 
 class InputKeys(FrozenModel):
-    """What an input may say."""
+    """The keys of an input."""
 
     kind: ArtefactKind = Field(
         description="Kind; `wheel` and `conda` are for a complete environment, `deb` for an NVIDIA driver, the "
@@ -147,7 +147,7 @@ def selection_digest(wanted: InputKeys) -> str:
 
 
 def describe_environment_mismatch(wanted: InputKeys, rows: Sequence[Artefact]) -> str:
-    """What the lock has other than an environment asks for: "" where they agree.
+    """The difference between the lock and an environment: "" where they agree.
 
     Args:
         wanted: Its input.

@@ -18,12 +18,12 @@ from rigwright.validated_types import Count, Sha256
 
 SUFFIX = ".lock.toml"
 LARGEST_KEY = 1 << 20  # bytes of an archive's key; NVIDIA's has 1,700
-# What a file begins with that `rigwright lock` may write again, or remove.
+# The beginning of a file that `rigwright lock` may write again, or remove.
 LOCK_HEADER = "# Written by `rigwright lock`"
 
 
 class LockFile(FrozenModel):
-    """What one *.lock.toml holds."""
+    """The contents of one *.lock.toml."""
 
     schema_version: Literal[1] = Field(alias="schema", description="Format version.")
     artefact: tuple[Artefact, ...] = Field(default=(), description="The rows.")
@@ -81,7 +81,7 @@ def render_lock(rows: Iterable[Artefact], catalogue: str) -> str:
     """A lock file with these rows: the same text for the same rows, whatever their order.
 
     Args:
-        rows: What is locked.
+        rows: The locked rows.
         catalogue: The catalogue file whose inputs they are, as its header names it.
     """
     ordered = sorted(rows, key=lambda row: row.order)
@@ -144,7 +144,7 @@ class Lock:
         """Groups whose rows are a later folder's than the first, which is Rigwright's own."""
 
     def rows(self, name: str) -> tuple[Artefact, ...]:
-        """What an input was locked as: one artefact, or a group's; nothing where it was not."""
+        """The rows of a locked input: one artefact, or a group's; empty where it was not locked."""
         one = self.artefacts.get(name)
         return self.groups.get(name) or ((one,) if one else ())
 

@@ -1,4 +1,4 @@
-"""Inputs: what a catalogue asks of the world outside."""
+"""Inputs: the catalogue's demands on sources outside."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rigwright.validated_types import CatalogName, FileName
 
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"
-# The hash of a row that stands for an input that is not locked: nobody's.
+# The hash of a row that stands for an input that is not locked: a placeholder.
 STAND_IN = "0" * 64
 # Kinds of input that become a group of rows.
 GROUPED = ("wheel", "conda", "deb", "image")
-# What inputs of some kinds alone have.
+# Fields of inputs of some kinds only.
 _OF = {
     "python": ("wheel",),
     "as_of": ("wheel", "conda"),
@@ -32,10 +32,10 @@ _OF = {
     "for_other_cards": ("wheel", "plugin"),
     "patches": ("wheel",),
 }
-# What the names of folders on hosts are made of, beside commits.
+# The parts of the names of folders on hosts, in addition to commits.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
-# What packages of one archive are asked for by, and which version they then have: a driver's own from a folder of
-# NVIDIA's or a part of the distribution's archive, else that of the first of them.
+# The name that the packages of one archive are asked for by, and the version that they then have: a driver's own from a
+# folder of NVIDIA's or a part of the distribution's archive, else that of the first of them.
 _DRIVER = re.compile(r"[0-9]{3}(?:\.[0-9]+){1,3}")
 _UPSTREAM = re.compile(r"[0-9]+(?:\.[0-9]+){1,3}")
 _ARCHIVE = re.compile(r"(?:nvidia|container-toolkit|docker):.+|apt:[a-z][a-z-]*")
@@ -169,7 +169,7 @@ class Input(InputKeys):
             return None
 
     def provisional(self, name: str) -> Artefact:
-        """The row that it will have, or one like its rows, with a hash and a size that are nobody's."""
+        """The row that it will have, or one like its rows, with a placeholder as hash and size."""
         if self.kind == "conda":
             file = f"{name}-0-0.conda"
             sources = tuple(f"{channel}:noarch/{file}" for channel in self.channels)
@@ -205,7 +205,7 @@ def _provisional(name: str, one: Input) -> Artefact:
 
 
 def provisional_lock(inputs: Mapping[CatalogName, Input]) -> Lock:
-    """What a lock of these inputs is taken for while it is only being made."""
+    """A stand-in for the lock of these inputs while it is being made."""
     rows = {name: _provisional(name, one) for name, one in inputs.items()}
     groups: dict[str, tuple[Artefact, ...]] = {name: (row,) for name, row in rows.items() if inputs[name].is_grouped}
     return Lock({name: row for name, row in rows.items() if name not in groups}, groups)

@@ -1,4 +1,4 @@
-"""What a box is before it is declared: what the survey tells, as a typed value."""
+"""A box before its declaration: the survey's output as a typed value."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SCHEMA: script_output.Schema = {
     "container": (matching(CONTAINER.pattern, "a container's number"), word, free_text, free_text),
     "record": (_parse_record_rig,),
 }
-"""What templates/probe/survey.sh.j2 tells."""
+"""The output of templates/probe/survey.sh.j2."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class GpuProcess:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether somebody else's work is done there: not an instance of ours, and not the driver's own service."""
+        """Whether foreign work is done there: neither an instance of Rigwright's nor the driver's own service."""
         return not self.unit.startswith("rigwright-") and self.name not in KEEPERS
 
 
@@ -141,7 +141,7 @@ class BoxSurvey:
     driver: str = ""
     """Version of the NVIDIA driver that is loaded."""
     smi_failure: str = ""
-    """What nvidia-smi said when it would not work; empty where it did, or there is none."""
+    """The error of nvidia-smi when it would not work; empty where it did, or there is none."""
     processes: tuple[GpuProcess, ...] = ()
     disks: tuple[ObservedDisk, ...] = ()
     listeners: tuple[ListeningSocket, ...] = ()
@@ -231,7 +231,7 @@ def _distinct_disks(rows: list[tuple[Any, ...]]) -> tuple[ObservedDisk, ...]:
     """Each file system once, by its shortest mount point: others are bind mounts or subvolumes of the same room."""
     found: dict[str, ObservedDisk] = {}
     for device, kind, mode, size, free, mount in sorted(rows, key=lambda row: (len(row[5]), row[5])):
-        # a place that cannot be written in one line is none to suggest
+        # a place that cannot be written in one line is not suggested
         if mount:
             # the last one mounted over a place is the one that is seen there
             key = device if device.startswith("/dev/") or ":" in device else mount

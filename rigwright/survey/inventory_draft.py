@@ -176,7 +176,7 @@ def _new_name(card: ObservedCard, taken: set[str]) -> str:
 
 
 def render_missing_cards(survey: BoxSurvey, catalog: Catalog) -> list[str]:
-    """What to add for cards that the catalogue lacks, as a file beside the inventory; empty when it has all."""
+    """The additions for cards that the catalogue lacks, as a file next to the inventory; empty when it has all."""
     taken = set(catalog.cards)
     found: list[str] = []
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a survey suggests to declare: names for the cards, a root with room, a free port, variants that fit."""
+"""Suggestions of a survey for a declaration: names for the cards, a root with room, a free port, variants that fit."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def suggest_models_root(survey: BoxSurvey) -> str | None:
             continue
         try:
             path: str = TypeAdapter(Root).validate_python(f"{disk.mount.rstrip('/')}/models")
-        except ValidationError:  # services are kept from it, or its name is none that a unit could print
+        except ValidationError:  # services are kept from it, or a unit could not print its name
             continue
         return path if path != default else None
     return None

@@ -16,7 +16,7 @@ from rigwright.weights.kv_cache_size import config_kv_cache, is_hybrid
 WEIGHTS = ".safetensors"
 # How weights in several files are named where they are published; the rest is found by the index beside them.
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.safetensors")
-# What the same weights are called in the publisher's own format, where a folder has both (Mistral's).
+# The name of the same weights in the publisher's own format, where a folder has both (Mistral's).
 OTHER_FORMAT = "consolidated"
 PARAMS = "params.json"  # the config.json of that format
 # Files of which each is a tokenizer's vocabulary: of tokenizers, of sentencepiece, of tiktoken and of Mistral.
@@ -53,7 +53,7 @@ class Checkpoint:
     vocabulary: int
     """Tokens."""
     dtype: str
-    """What the weights that are not quantised are stored in, such as `bfloat16`."""
+    """The type of the weights that are not quantised, such as `bfloat16`."""
     quantization: str
     """How the others were quantised, as `quant_method` says it."""
     max_positions: int
@@ -61,7 +61,7 @@ class Checkpoint:
     experts: int
     """Of which each token takes some; 0 where it has none."""
     cache: KvCacheSize | None
-    """What its attention keeps of tokens; None where that is not known."""
+    """The memory of its attention for tokens; None where that is not known."""
     hybrid: bool
     """Whether some of its layers are linear attention, which keeps no tokens."""
     files: tuple[Artefact, ...]
@@ -86,7 +86,7 @@ class Checkpoint:
 
 
 def parse_checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoint:
-    """What the locked files of a folder are as a model.
+    """The locked files of a folder as a model.
 
     Args:
         rows: All of them, in any order.
@@ -200,7 +200,7 @@ def _load_config(row: Artefact | None, paths: Collection[str]) -> dict[str, Any]
 
 
 def _language_config(config: dict[str, Any]) -> dict[str, Any]:
-    """What a config says of the language model."""
+    """The language model's part of a config."""
     for names in INNER:
         config = next((found for name in names if isinstance(found := config.get(name), dict)), config)
     return config
@@ -216,7 +216,7 @@ def _find_number(config: Mapping[str, Any], *names: str) -> int:
 
 
 def _class_names(value: object) -> tuple[str, ...]:
-    """Names of classes; anything else is none."""
+    """Names of classes; anything else is left out."""
     names = value if isinstance(value, list) else []
     return tuple(name for name in names if isinstance(name, str) and name.isidentifier() and name.isascii())
 
@@ -231,7 +231,7 @@ def _head_size(text: Mapping[str, Any], heads: int) -> int:
 
 
 def _word_or_empty(value: object) -> str:
-    """A word of a config's; anything else is none."""
+    """A word of a config's; anything else is empty."""
     return value if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", value) else ""
 
 

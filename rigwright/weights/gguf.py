@@ -1,8 +1,8 @@
 """GGUF files as they are published: whether one is whole, by its beginning, and what it says of memory.
 
 Of the format (https://github.com/ggml-org/ggml: its page about GGUF, and what its gguf.cpp refuses): a header with keys
-and values, then where each tensor is, then the bytes of all tensors. What it says is not believed, only held against
-the size; nothing is allocated by its word.
+and values, then where each tensor is, then the bytes of all tensors. Its statements are only compared with the size;
+nothing is allocated by its word.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ BLOCKS: Mapping[int, tuple[int, int]] = {
     **{16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 21: (256, 110), 22: (256, 82), 23: (256, 136)},
     **{29: (256, 56), 34: (256, 54), 35: (256, 66), 40: (64, 36), 41: (128, 18)},
 }
-# What stays in RAM whatever is put on cards (llama-model.cpp, load_tensors: the input layer; llama-arch.cpp).
+# The weights that stay in RAM with any layers on cards (llama-model.cpp, load_tensors: the input layer;
+# llama-arch.cpp).
 INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\.weight")
 LAYER = re.compile(r"blk\.([0-9]{1,5})\..+")
 
@@ -87,7 +88,7 @@ class _HeaderReader:
         return self.beginning[start : start + length].decode(errors="replace")
 
     def value(self, wanted: bool) -> MetadataValue | None:
-        """A value; None where it is not wanted, or is none of those that are."""
+        """A value; None where it is unneeded or has another type."""
         kind = int(self.number("I"))
         if kind in SCALARS:
             return self.number(SCALARS[kind])
@@ -120,7 +121,7 @@ class _HeaderReader:
 
 
 def parse_header(beginning: bytes, size: int) -> GgufMetadata:
-    """What a file's header says, once it was held against the file's size.
+    """The contents of a file's header, compared with the file's size.
 
     Args:
         beginning: Its first bytes.
@@ -158,7 +159,7 @@ def parse_header(beginning: bytes, size: int) -> GgufMetadata:
 
 
 def _read_pairs(reader: _HeaderReader) -> dict[str, MetadataValue]:
-    """What of a header's keys and values is a number, a text, or a list of numbers that could be one a layer."""
+    """The header's keys with a number, a text, or a list of numbers that could be one a layer."""
     seen: set[str] = set()
     said: dict[str, MetadataValue] = {}
     for _ in range(reader.count(MOST_PAIRS, "keys")):

@@ -1,4 +1,4 @@
-"""What a model's attention keeps of the tokens that it has read: of a GGUF's header, and of a config.json."""
+"""The memory of a model's attention for tokens that it has read: of a GGUF's header, and of a config.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERVALS = {"qwen35": 4, "qwen35moe": 4, "qwen3next": 4}
 PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "cohere2": 4, "gpt-oss": 2}
 # Keys of config.json by which layers differ in what a token takes, or take it in another form.
 KV_APART = {"kv_lora_rank", "global_head_dim"}
-# What it calls layers that keep all tokens, a window of them, and none (transformers, layer_types). Other words for the
+# The names of layers that keep all tokens, a window of them, and none (transformers, layer_types). Other words for the
 # same are of Granite 4, Nemotron-H, Falcon-H1, Bamba and LFM2.
 FULL, WINDOWED, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 NAMES = {
@@ -45,7 +45,7 @@ STATEFUL = (
 
 
 def combine_layers(layers: Sequence[tuple[int, int, bool]], window: int) -> KvCacheSize | None:
-    """What layers keep, together.
+    """The memory of layers, together.
 
     Args:
         layers: Of each, the numbers in a token's keys and in its values, and whether it keeps a window of them.
@@ -67,7 +67,7 @@ def combine_layers(layers: Sequence[tuple[int, int, bool]], window: int) -> KvCa
 
 
 def gguf_kv_cache(architecture: str, said: Mapping[str, MetadataValue]) -> KvCacheSize | None:
-    """What a model keeps by its GGUF header, as llama.cpp reads that (src/llama-model.cpp, src/llama-hparams.cpp).
+    """The KV cache of a model by its GGUF header, as llama.cpp reads that (src/llama-model.cpp, src/llama-hparams.cpp).
 
     Args:
         architecture: Its general.architecture.
@@ -143,10 +143,10 @@ def _find_windowed_layers(architecture: str, said: Mapping[str, MetadataValue], 
 
 
 def config_kv_cache(text: Mapping[str, Any], layers: int, kv_heads: int, head_size: int) -> KvCacheSize | None:
-    """What a model keeps by its config.json, as far as vLLM makes it a KV cache.
+    """The KV cache of a model by its config.json, as far as vLLM makes one.
 
     Args:
-        text: What it says of the language model.
+        text: Its facts about the language model.
         layers: How many it has.
         kv_heads: Of a layer's keys and values.
         head_size: Numbers in a head.

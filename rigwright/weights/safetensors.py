@@ -1,7 +1,7 @@
 """Files of weights as they are published: whether one is whole, by its beginning, and which files an index names.
 
 Of the format (https://github.com/huggingface/safetensors, "Format"): 8 bytes with the length of a header, the header in
-JSON, then the bytes of all tensors. What the header says is not believed, only held against the size.
+JSON, then the bytes of all tensors. The header's statements are only compared with the size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LENGTH = 8  # bytes
 LONGEST = 100_000_000
 INDEX = ".safetensors.index.json"
 LARGEST_INDEX = 64 << 20  # bytes; those of models with 100,000 tensors have 10 MB
-# What stands in a file's place where only git was there, and git LFS was not (its specification, "The Pointer"); it is
+# The text in a file's place where only git was there, and git LFS was not (its specification, "The Pointer"); it is
 # never longer than that.
 POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 LONGEST_POINTER = 1024  # bytes
@@ -82,7 +82,7 @@ def parse_shards(index: bytes) -> set[str]:
     """The files that an index of weights names.
 
     Raises:
-        BrokenSafetensors: it is none.
+        BrokenSafetensors: it is invalid.
     """
     try:
         found = json.loads(index.decode())

@@ -19,10 +19,11 @@ from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
-# What hashes weights again. Not named as instances are, and with another first line: it is no part of what is served.
+# The unit that hashes weights again. Not named as instances are, and with another first line: it is no part of what is
+# served.
 REHASH = "rigwright_rehash"
 OWNED = "# Written by rigwright for weights; changes here are undone by the next deploy."
-# What the programs that look after weights are called as a package.
+# The package name of the programs for weights.
 PACKAGE = "rigwright_weights"
 REHASH_UNITS = (f"{REHASH}.timer", f"{REHASH}.service")
 # Where systemd writes down when a persistent timer has last begun (systemd.timer(5), Persistent=).
@@ -32,7 +33,7 @@ DUE_DAYS = 7  # after which verified bytes are hashed again
 
 RECORD = script_output.matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name")
 VERIFIED: script_output.Schema = {"verified": (RECORD,)}
-"""What templates/weights/verified.sh.j2 tells."""
+"""The output of templates/weights/verified.sh.j2."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def render_verified_test(records_folder: str, files: Sequence[RecordedFile]) -> 
 
     Args:
         records_folder: Where the host's records lie.
-        files: What has to be verified; with none, it holds.
+        files: The files to verify; with none, it holds.
     """
     if not files:
         return "true"

@@ -18,16 +18,14 @@ from rigwright.render import render
 SHARE_UNIT = "rigwright_share.service"  # no instance's: those are rigwright-NAME
 RUNTIME = "rigwright_share"  # its folder below /run
 PATH = f"{UNIT_FOLDER}/{SHARE_UNIT}"
-RECORD = (
-    f"{STARTED_FROM_FOLDER}/{SHARE_UNIT}"  # what its process was started from; gone with a reboot, as everything there
-)
-# First line of both files. Instances' units have another: what has that one goes when no instance is called so.
+RECORD = f"{STARTED_FROM_FOLDER}/{SHARE_UNIT}"  # its start digest; gone with a reboot
+# First line of both files. Instances' units have another: a unit with that one goes when no instance is called so.
 OWNED = "# Written by rigwright to share weights; changes here are undone by the next deploy."
-# Which files are on their way, for those who would fetch them here. The only hidden file that is shared.
+# Files that are on their way, for hosts that would fetch them here. The only hidden file that is shared.
 PROGRESS = ".progress.json"
 WORKERS = 4
 # Files that are fetched at a time, by one box and by all; each may take a disk's read and 2 MiB of network at once. A
-# box fetches four and looks at progress: this is for fifty of them, and who is refused goes to the hub.
+# box fetches four and looks at progress: this is for fifty of them; a refused one goes to the hub.
 EACH = 8
 TOGETHER = 256
 

@@ -1,8 +1,8 @@
-"""A client on a host: a job there that asks one place what it is told to, and says what came, as it comes.
+"""A client on a host: a job there that sends requests to one place, and reports the answers as they come.
 
 On the engine's own socket nothing of the network is measured. The job is a transient unit without rights, whose user
 exists for as long as it does; systemd hands it the API key. It ends with the connection over which it gets its orders,
-so what is lost on the way loads nobody any more, and what came until then is here.
+so lost requests load no server any more, and the results until then are here.
 
     with Client(box.target, at_instance(box.rig, instance)) as client:
         reply = client.ask(Request("/v1/models"), limit=5)
@@ -40,19 +40,19 @@ MODULES = ("http_exchange", "single_request", "json_orders")
 MOST = 8 << 20  # bytes of an answer
 LINE = 64 << 20  # bytes of what the job says in one line
 WHOLE = 2 << 30  # bytes of all that it says
-KEPT = 256 << 20  # bytes of it that nobody has taken yet
+KEPT = 256 << 20  # bytes of it that are still unread
 PIECE = 1 << 16  # bytes of complaints
 BEGIN = 60.0  # seconds until it takes orders, and that its word may be late
 BUSY = (429, 503)
-"""Statuses by which a gateway says that its queue is full, or that nobody is ready."""
+"""Statuses by which a gateway reports that its queue is full, or that no instance is ready."""
 
 
 class ClientJobLost(Exception):
-    """The job, or the way to it, is gone; what it had said until then counts."""
+    """The job, or the way to it, is gone; its output until then counts."""
 
 
 class ClientJobFailed(Exception):
-    """The job could not do what it was told."""
+    """The job could not do its work."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class HostClient:
 
         Args:
             target: pyinfra's connected host.
-            place: Who is asked.
+            place: The server that is asked.
             more: Files of further modules of the program (roles/client/host/json_orders.py), for `told`.
         """
         self.place = place
@@ -170,7 +170,7 @@ class HostClient:
         self.close()
 
     def close(self) -> None:
-        """End the job, whatever it is doing; what waits for it is told that it is lost."""
+        """End the job, whatever it is doing; its waiting callers learn that it is lost."""
         if self._channel is None:
             return
         self._lost = self._lost or "the job was ended"
@@ -186,7 +186,7 @@ class HostClient:
         """Make one request.
 
         Args:
-            request: What is asked; the model is named in it.
+            request: The request; the model is named in it.
             limit: Seconds until the answer is whole.
             most: Bytes of it.
             again: Statuses that mean: later.
@@ -211,7 +211,7 @@ class HostClient:
 
         Args:
             work: The module's name.
-            asked: What its `work` is given.
+            asked: The arguments of its `work`.
             shape: The type of what it says: dataclasses, dicts, lists and the like, judged strictly.
             limit: Seconds for each word of it.
 
@@ -256,7 +256,7 @@ class HostClient:
             raise ClientJobFailed(free_text(found.why))
 
     def _read_messages(self, channel: Channel) -> None:
-        """Sort what the job says by what it is said of, until it says no more."""
+        """Sort the job's messages by their subject, until its end."""
         why = ""
         try:
             channel.settimeout(None)
@@ -282,7 +282,7 @@ class HostClient:
         if queue is None:
             if not 0 <= found["id"] <= self._last:
                 raise ValueError("unexpected reply")
-            return  # whoever asked has enough
+            return  # the caller has ended it
         if "end" in found:
             queue.put(_OrderEnd(str(found["end"])))
             return

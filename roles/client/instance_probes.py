@@ -38,7 +38,7 @@ SOON = 5.0  # seconds for what an engine has counted
 
 
 def collect_metrics(client: HostClient, instance: Instance, service: ServiceSpec) -> EngineMetrics | None:
-    """What an engine has counted; None where it does not tell.
+    """The counts of an engine; None where it has none.
 
     Raises:
         roles.client.ClientJobLost: the job is gone.
@@ -77,12 +77,12 @@ def verify_instance(
         client: A client of it.
         instance: The instance.
         service: How it is run.
-        patches: What `patched` says of it.
+        patches: The patches that `patched` reports on.
         say: Told what is under way.
         counting: A client that its engine tells what it counts, where `client` comes through a gateway.
 
     Raises:
-        roles.client.ClientJobLost: the job or the connection is gone; what was yielded stays true.
+        roles.client.ClientJobLost: the job or the connection is gone; the yielded values stay true.
     """
     seen = AnswerContext(instance, client.place.model)
     say(SERVER.title)
@@ -122,7 +122,7 @@ def _run_instance_check(
 
 
 Memory = Callable[[], float | None]
-"""MiB that an instance's cards have in use, or its processes without any; None where nobody knows."""
+"""MiB that an instance's cards have in use, or its processes without any; None if unknown."""
 SESSIONS, TURNS = (20, 5), (5, 5)
 """Sessions and turns of a soak: each session anew, or one conversation that grows."""
 GROWN = 24_000  # tokens that a growing conversation comes to
@@ -139,7 +139,7 @@ class StressTarget:
     instance: Instance
     service: ServiceSpec
     context: int | None
-    """Tokens of one request and its answer; None where nobody says it."""
+    """Tokens of one request and its answer; None if unknown."""
     memory: Memory
     say: Callable[[str], None]
     up_to: int | None = None
@@ -168,7 +168,7 @@ class StressTarget:
 
     @property
     def foreign_tokens(self) -> int | None:
-        """Tokens of requests that were not ours; None where nobody knows.
+        """Tokens of requests that were not Rigwright's; None if unknown.
 
         Raises:
             roles.client.ClientJobLost: the job is gone.
@@ -184,7 +184,7 @@ class StressTarget:
         try:
             found = parse_message(reply)
         except NoChatMessage:
-            # what was computed for it nobody says; nothing was where it was refused
+            # the tokens computed for it are unknown; a refused request took none
             self.unsure = self.unsure or not 400 <= reply.status < 500
             return reply
         self.prompt_tokens += found.prompt_tokens or 0
@@ -206,7 +206,7 @@ class StressTarget:
         """All of them, one after the other.
 
         Raises:
-            roles.client.ClientJobLost: the job is gone; what was yielded stays true.
+            roles.client.ClientJobLost: the job is gone; the yielded values stay true.
         """
         self.calibrate()
         able = kind_of(self.instance).abilities(self.instance)

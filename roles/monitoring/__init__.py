@@ -1,4 +1,4 @@
-"""Role monitoring: what a box tells of itself, and on one box what asks them all, keeps what they tell, and alerts."""
+"""Role monitoring: the metrics of a box, and on one box the services that collect, keep and alert."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roles.rig_lookup import DeployContext, role
 
 @role("Monitoring")
 def monitoring(context: DeployContext) -> None:
-    """Bring settings, units and processes to their state; what is not declared any more goes, with what it has kept.
+    """Bring settings, units and processes to their state; services that are not declared any more go, with their data.
 
     Packages are among those of the role base.
     """

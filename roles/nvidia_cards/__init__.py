@@ -18,7 +18,7 @@ def nvidia_cards(context: DeployContext) -> None:
         make_directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.roots.ledger)
     write_text_files(name="Settings", files=[TextFile(file.path, file.text, file.mode) for file in files])
     left = set(managed_paths(rig.roots)) - {file.path for file in files}
-    # what is written down of cards is for the unit alone
+    # the record of cards is only for the unit
     remove_card_settings(
         name="Undeclared settings", paths=sorted(left if rig.driver.sets_cards else left | {record_path(rig.roots)})
     )

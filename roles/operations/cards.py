@@ -30,7 +30,7 @@ from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 
 
 class LiveCardsFact(FactBase[CardFacts]):
-    """What the cards are set to, in one command."""
+    """The settings of the cards, in one command."""
 
     def command(self, script: str) -> ReadOnlyScript:
         """The script of rigwright.nvidia.cards.card_facts."""
@@ -52,8 +52,8 @@ def apply_card_settings(
 
     + rig: the rig
     + plan: its driver's; None where that is the operator's
-    + facts: what was found of the driver before the run
-    + moving: whether the run brings another driver, or another kernel: what is written down of them counts no more
+    + facts: the driver's facts before the run
+    + moving: whether the run brings another driver, or another kernel: the record of them counts no more
     """
     now = host.get_fact(LiveCardsFact, script=card_facts.render_card_query(rig.roots, rig.driver))
     if (
@@ -69,7 +69,7 @@ def apply_card_settings(
 
 @operation()
 def remove_card_settings(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
-    """Remove settings that are no longer asked for; what they have set goes back where that is possible.
+    """Remove settings that are no longer asked for; values that they have set go back where that is possible.
 
     + paths: the files
     """
@@ -91,7 +91,7 @@ def _is_record_current(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | N
 
 
 def _render_cards_record(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: CardFacts) -> str | None:
-    """What is to be written down; None where nothing is."""
+    """The record; None where nothing is to be recorded."""
     if plan and facts:
         return render_driver_record(plan, facts, now)
     return render_cards_record(now) if rig.driver.sets_cards else None
@@ -128,7 +128,7 @@ def _read_live_cards(rig: Rig, shell: ReconnectingShell) -> CardFacts:
 
 
 def _step_order(step: str) -> tuple[int, str]:
-    # persistence before power: without it a card forgets what it was told
+    # persistence before power: without it a card forgets its settings
     verb = step.partition(" ")[0]
     return ("reload", "enable", "restart", "sysctl").index(verb), step
 
@@ -139,7 +139,7 @@ def _run_step(host: Any, shell: ReconnectingShell, step: str) -> None:
     commands = {
         "reload": "systemctl daemon-reload",
         "enable": f"systemctl enable --quiet {unit}",
-        # what is wrong is asked for afterwards, and said with the unit's own words
+        # the error is asked for afterwards, and reported in the unit's own words
         "restart": f"systemctl reset-failed {unit} 2>/dev/null; systemctl restart {unit} || true",
         "sysctl": f"sysctl -q -p {SYSCTL} || true",
     }

@@ -24,7 +24,7 @@ Commands = Generator[FunctionCommand, None, None]
 
 
 class ContainersFact(FactBase[ContainerFacts]):
-    """What a host has for containers, in one command."""
+    """The containers of a host, in one command."""
 
     def command(self, script: str) -> StringCommand:
         """The probe."""
@@ -39,7 +39,7 @@ class ContainersFact(FactBase[ContainerFacts]):
 
 
 def read_container_facts(rig: Rig) -> ContainerFacts | None:
-    """What the running deploy's host has; None where looking failed, and with it this host."""
+    """The containers of the running deploy's host; None where looking failed, and with it this host."""
     facts: ContainerFacts | None = host.get_fact(
         ContainersFact, script=container_facts.render_probe(rig.roots, rig.cards, rig.containers, rig.container_supply)
     )
@@ -66,11 +66,11 @@ def keep_original_file(path: str, copy: str, record: str) -> Generator[StringCom
 
     + path: the file
     + copy: where it goes
-    + record: what is written down of the file once it is ours: later than that it is no more as it was
+    + record: the record of the file once it is ours: later than that it is changed
     """
     there = host.get_fact(PathEntriesFact, paths=[path, record])
     if there.get(path, PathEntry()).kind != "file" or there.get(record, PathEntry()).kind != "absent":
-        host.noop("already stored, or there was none")
+        host.noop("already stored, or there was no file")
         return
     yield StringCommand("cp -p", QuoteString(path), QuoteString(copy))
 
@@ -81,7 +81,7 @@ def hold_container_packages(rig: Rig, plan: ContainerPlan, facts: ContainerFacts
 
     + rig: the rig
     + plan: its host's
-    + facts: what was found before the run
+    + facts: the facts before the run
     + lacking: whether the run has brought some
     """
     recorded = {name: facts.packages[name] for name in plan.packages if name in facts.packages}
@@ -97,7 +97,7 @@ def apply_running_options(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, 
 
     + rig: the rig
     + plan: its host's
-    + facts: what was found before the run
+    + facts: the facts before the run
     + lacking: whether the run has brought packages
     """
     if facts.docker_runs and not plan.step and not lacking:
@@ -109,7 +109,7 @@ def apply_running_options(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, 
 
 @operation()
 def require_undisturbed_containers(rig: Rig) -> Commands:
-    """Go on only where Docker's packages, which restart its daemon, end nobody's containers by that.
+    """Go on only where Docker's packages, which restart its daemon, end no containers by that.
 
     + rig: the rig
     """
@@ -121,8 +121,8 @@ def refresh_cdi_spec(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands
     """Have the spec of the cards name them as they are, now and after each boot.
 
     + rig: the rig
-    + facts: what was found before the run
-    + changed: whether the run has changed what writes it, or the packages
+    + facts: the facts before the run
+    + changed: whether the run has changed its writer, or the packages
     """
     if not changed and not facts.stale and all(state == "enabled" for _, state in facts.refresh):
         host.noop("the CDI spec matches the cards")
@@ -141,7 +141,7 @@ def _collect_container_facts(one: PackageRun) -> ContainerFacts:
 def _hold_packages(one: PackageRun, plan: ContainerPlan) -> bool:
     facts, folder = _collect_container_facts(one), store_folder(one.rig.roots)
     before = set(one.shell.run(f"cat {shlex.quote(f'{folder}/held')} 2>/dev/null || true"))
-    # what the operator has held is not ours to release one day
+    # holds of the operator are not ours to release one day
     ours = [name for name in plan.holds if name in before or name not in facts.held]
     one.write_lines(folder, "held", ours)
     one.write_lines(
@@ -151,7 +151,7 @@ def _hold_packages(one: PackageRun, plan: ContainerPlan) -> bool:
     one.mark_packages("unhold", known)
     one.mark_packages("hold", ours)
     for group in plan.groups:
-        # what an interrupted job has left is newer than what there is to go back to
+        # remains of an interrupted job are newer than the files of a way back
         script = f"rm -rf fetched.* ./*.new; ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf"
         one.shell.run(f"! cd {shlex.quote(f'{folder}/kept/{group.name}')} 2>/dev/null || {{ {script}; }}")
     left = find_unheld_packages(plan, _collect_container_facts(one))
@@ -181,7 +181,7 @@ def _run_daemon_step(one: PackageRun, step: str, options: Options) -> bool:
     if not facts.docker_runs:
         how = "systemctl reset-failed docker.service 2>/dev/null; systemctl enable -q --now docker.service"
     else:
-        # systemd starts it three times a minute at most, whoever has started it before
+        # systemd starts it three times a minute at most, whatever has started it before
         again = "systemctl reset-failed docker.service; " if step == "restart" else ""
         how = f"{again}systemctl {shlex.quote(step)} docker.service" if step else ""
     if how:
@@ -202,7 +202,7 @@ def _run_unit_to_end(one: PackageRun, unit: str, script: str) -> bool:
 
 def _refresh_spec(one: PackageRun) -> bool:
     units = shlex.join((REFRESH_UNIT, REFRESH_PATH))
-    # what is wrong is asked for afterwards, and said with the unit's own words
+    # the error is asked for afterwards, and reported in the unit's own words
     script = (
         f"systemctl daemon-reload; systemctl enable --quiet {units} 2>/dev/null; systemctl start {REFRESH_PATH}; "
         f"systemctl reset-failed {REFRESH_UNIT} 2>/dev/null; systemctl restart {REFRESH_UNIT} || true"

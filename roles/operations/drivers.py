@@ -109,7 +109,7 @@ KEPT = 2  # drivers whose package files stay: the one that is installed, and the
 
 
 class DriverFact(FactBase[DriverFacts]):
-    """What driver a host has, in one command."""
+    """The driver of a host, in one command."""
 
     def command(self, script: str) -> StringCommand:
         """The driver probe."""
@@ -133,11 +133,11 @@ def read_driver_facts(rig: Rig) -> DriverFacts | None:
 def install_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: bool = False) -> Commands:
     """Bring the driver's packages, their holds, modules for the kernels that run now and next, and files to keep.
 
-    What apt would do is judged before it does anything.
+    apt's plan is judged before it does anything.
 
     + rig: the rig
     + wanted: the driver
-    + facts: what was found before the run
+    + facts: the facts before the run
     + options: whether the run has changed the modules' options, which initial file systems have copies of
     """
     if not needs_installation(wanted, facts, options):
@@ -152,7 +152,7 @@ def hold_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: boo
 
     + rig: the rig
     + wanted: the driver
-    + facts: what was found before the run
+    + facts: the facts before the run
     + options: as of `brought`
     """
     if needs_installation(wanted, facts, options) or not find_unheld_driver_packages(wanted, facts):
@@ -167,7 +167,7 @@ def load_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, consent: boo
 
     + rig: the rig
     + wanted: the driver
-    + facts: what was found before the run
+    + facts: the facts before the run
     + consent: whether the host may be rebooted
     """
     installed = facts.library.driver if facts.library else ""
@@ -210,7 +210,7 @@ class _DriverRun(PackageRun):
         self.wanted, self.consent, self.store = wanted, consent, store_folder(rig.roots)
 
     def read_facts(self) -> DriverFacts:
-        """What is there now."""
+        """The present state."""
         return driver_facts.parse(self.shell.run(driver_facts.render_probe(self.rig.roots, self.rig.toolkit)))
 
     def render_job_script(self, template: str, unit: str, **values: object) -> str:
@@ -249,7 +249,7 @@ def _is_complete(one: _DriverRun) -> bool:
 
 
 def _install_driver(one: _DriverRun) -> bool:
-    # what an earlier run has begun goes on by itself
+    # work of an earlier run goes on by itself
     if one.is_job_active(INSTALL) and not one.run_package_job(INSTALL, ""):
         return False
     facts = one.read_facts()
@@ -317,21 +317,21 @@ def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
 
 
 def _hold_and_record(one: _DriverRun, facts: DriverFacts) -> None:
-    """Hold what is there, write down what that is, and drop files that nobody goes back to."""
+    """Hold and record the installed packages, and drop files that no rollback needs."""
     store = shlex.quote(one.store)
     before = set(
         one.shell.read_facts("nvidia_driver/held.sh.j2", driver_facts.HOLDS_SCHEMA, held=f"{one.store}/held").all(
             "held"
         )
     )
-    # what the operator has held is not ours to release one day
+    # holds of the operator are not ours to release one day
     held = [name for name in required_holds(one.wanted, facts) if name in before or name not in facts.held]
     recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
     for name, lines in (("held", held), ("installed", recorded)):
         one.write_lines(one.store, name, lines)
     one.mark_packages("unhold", sorted(before - set(held)))
     one.mark_packages("hold", held)
-    # what an interrupted job has left is newer than what there is to go back to
+    # remains of an interrupted job are newer than the files of a way back
     one.shell.run(f"cd {store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf")
 
 

@@ -29,7 +29,7 @@ FRESH = 5.0  # seconds for which an answer counts: others change hosts too, and 
 
 
 class ReadOnlyScript(StringCommand):
-    """A script that changes nothing. What it printed may be given again for as long as nothing else is run."""
+    """A script that changes nothing. Its output may be given again for as long as nothing else is run."""
 
     def __init__(self, script: str) -> None:
         super().__init__("sh", "-c", QuoteString(script))
@@ -59,7 +59,7 @@ class PrefetchConnector:
         """Run a command, or give the answer that is known; returns whether it succeeded, and its output.
 
         Raises:
-            FactUnavailable: questions are gathered, and this is none.
+            FactUnavailable: questions are gathered, and this is another command.
         """
         if not isinstance(command, ReadOnlyScript):
             self._forget_if_changing()
@@ -78,7 +78,7 @@ class PrefetchConnector:
         return succeeded, output
 
     def prefetch(self, operations: list[Any]) -> None:
-        """Ask at once what operations will ask first; what has no answer then they ask themselves.
+        """Ask at once the first questions of operations; each operation asks again for a missing answer.
 
         Args:
             operations: pyinfra's generators of their commands, not begun.
@@ -86,8 +86,8 @@ class PrefetchConnector:
         self._gathered = {}
         try:
             for operation in operations:
-                # what a host would answer is not known yet: some go on as if it had nothing, others cannot; what is
-                # really wrong with one ends it again where it runs
+                # the answer of a host is not known yet: some go on as if it had nothing, others cannot; a real fault of
+                # one ends it again where it runs
                 with closing(operation()) as commands, suppress(Exception):
                     next(commands, None)
         finally:
@@ -101,7 +101,7 @@ class PrefetchConnector:
     def _fetch_answers(self, keys: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
         scripts = [script for script, _ in keys]
         asked, stdin = time.monotonic(), script_output.render_parallel(scripts).splitlines(keepends=True)
-        # without an answer each is asked alone, and a broken connection is said there
+        # without an answer each is asked by itself, which reports a broken connection
         with suppress(ValueError, OSError, SSHException):
             succeeded, output = self._run(ASKING, StringCommand("sh"), **{**arguments, "_stdin": stdin})
             if not succeeded:

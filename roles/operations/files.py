@@ -19,7 +19,7 @@ from roles.operations.facts import ChannelFact
 
 @dataclass(frozen=True)
 class PathEntry:
-    """What lies at a path: kind is `file`, `directory`, `link`, `other` or `absent`."""
+    """The object at a path: kind is `file`, `directory`, `link`, `other` or `absent`."""
 
     kind: str = "absent"
     mode: str = ""
@@ -47,7 +47,7 @@ ENTRIES: script_output.Schema = {
     "sum": (_parse_checksum_line,),
     "none": (script_output.path, script_output.one_of("other", "absent")),
 }
-"""What templates/look/entries.sh.j2 tells."""
+"""The output of templates/look/entries.sh.j2."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TextFile:
 
 
 class PathEntriesFact(ChannelFact[dict[str, PathEntry]]):
-    """What lies at each of some paths, in one command."""
+    """The objects at some paths, in one command."""
 
     default = dict
 
@@ -137,7 +137,7 @@ def missing_paths(paths: Sequence[str]) -> list[str]:
 
 
 def show_diff(path: str, present: list[str], text: str) -> None:
-    """Show the operator how a file changes; not who it says that a proxy or another server is to be asked as."""
+    """Show the operator how a file changes, without the user and password of a proxy or another server."""
     old, new = (
         [USER.sub("...", line) for line in lines]
         for lines in ([f"{line}\n" for line in present], text.splitlines(keepends=True))
@@ -179,10 +179,10 @@ def make_directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> 
 
 @operation()
 def repair_last_line(path: str, known: Sequence[str]) -> Generator[StringCommand, None, None]:
-    """Put right the last line of a file that lost its end: what is written next would be part of that line.
+    """Repair the last line of a file that lost its end: the next text would be part of that line.
 
-    It stays where it is a whole one, and goes where it may be the beginning of another: what a full disk has cut off
-    may name more than it was to name.
+    It stays where it is a whole one, and goes where it may be the beginning of another: a line that a full disk has cut
+    off may name more than was meant.
 
     + path: the file
     + known: lines that are whole
@@ -193,7 +193,7 @@ def repair_last_line(path: str, known: Sequence[str]) -> Generator[StringCommand
 
         ended(name="End the ledger's last line", path="/var/lib/x/owned", known=["user x"])
     """
-    # asked again: what was cut off and goes on may have ended it
+    # asked again: a job that was cut off and goes on may have ended it
     script = (
         'file=$1; shift; [ -n "$(tail -c 1 "$file")" ] || exit 0; last=$(tail -n 1 "$file"); '
         'for whole; do [ "$last" != "$whole" ] || { echo >> "$file"; exit; }; done; '

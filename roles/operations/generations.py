@@ -65,7 +65,7 @@ RUNTIMES = {GATEWAY: RUNTIME, ROUTER: ROUTER_RUNTIME}
 
 
 class ServingStateFact(FactBase[ObservedServing]):
-    """What the host serves, in one command."""
+    """The serving state of the host, in one command."""
 
     def command(self, config: str, software: str, starts: str, builds: str, ledger: str) -> ReadOnlyScript:
         """templates/generation/state.sh.j2."""
@@ -80,7 +80,7 @@ class ServingStateFact(FactBase[ObservedServing]):
 
 
 class FreeMemoryFact(FactBase[FreeMemory]):
-    """What of the host's memory is free."""
+    """The free memory of the host."""
 
     def command(self, script: str) -> ReadOnlyScript:
         """templates/look/room.sh.j2."""
@@ -95,7 +95,7 @@ class FreeMemoryFact(FactBase[FreeMemory]):
 
 
 def read_serving_state(rig: Rig) -> ObservedServing:
-    """What the host of the running deploy serves now.
+    """The serving state of the host of the running deploy.
 
     Raises:
         FactUnavailable: that is not known.
@@ -173,8 +173,8 @@ def activate_generation(
     + rig: the rig
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
-    + beside: unit of an instance -> what is started beside the one that runs before that is stopped, if there is room
-    + taking: what served before us, and is stopped for good before anything of ours starts
+    + beside: unit of an instance -> the standby that is started before the running one is stopped, if there is room
+    + taking: the earlier service, which is stopped for good before anything of ours starts
     """
     yield from _switch_generation(
         rig, read_serving_state(rig), lambda found: goal_for(found, wanted), timeout, beside, taking
@@ -188,7 +188,7 @@ def return_to_generation(rig: Rig, kept: ObservedGeneration, timeout: int, takin
     + rig: the rig, for where things are
     + kept: the generation
     + timeout: seconds to wait for instances that are loading already
-    + taking: what served before us, and comes back after it
+    + taking: the earlier service, which comes back after it
     """
     yield from _switch_generation(rig, read_serving_state(rig), lambda found: goal_of(kept), timeout, taking=taking)
 
@@ -280,7 +280,7 @@ def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Gen
         return
     for number in gone.generations:
         logger.info(f"{host.print_prefix}removing generation {number}")
-    # generations first: what is left of them would refer to what is gone
+    # generations first: the remaining ones would refer to missing objects
     for number in gone.generations:
         yield StringCommand("rm -rf", QuoteString(f"{rig.roots.generations}/{number}"))
     for path in gone.paths:
@@ -290,7 +290,7 @@ def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Gen
         yield StringCommand("rm -rf", doomed)
     for user in gone.users:
         if user in RUNTIMES:
-            # keys of engines are in it, for whoever gets the user's number next
+            # it holds keys of engines, and the user's number may be given out again
             folder = QuoteString(RUNTIMES[user])
             yield StringCommand("umount --lazy", folder, "2>/dev/null; rm -rf --one-file-system", folder)
         # together: once it is gone it is not ours, and another one of that name may come

@@ -2,8 +2,8 @@
 
     supervisor.py UNIT MOST_KIB LEAST_FREE_KIB LOG_BYTES FOLDER... -- COMMAND...
 
-COMMAND is the systemd-run that starts UNIT and waits for it. What the step prints is passed on up to LOG_BYTES; the
-rest is dropped. The step is ended as soon as FOLDERs and its own /tmp and /var/tmp take more than MOST_KIB, files that
+COMMAND is the systemd-run that starts UNIT and waits for it. The step's output is passed on up to LOG_BYTES; the rest
+is dropped. The step is ended as soon as FOLDERs and its own /tmp and /var/tmp take more than MOST_KIB, files that
 it has removed and still has open among them, or their file systems have less than LEAST_FREE_KIB, or few files, left. A
 limit that ended the step is the last line of output.
 """
@@ -44,7 +44,7 @@ class TooManyFiles(Exception):
 
 
 def temporary_folders(unit: str) -> list[str]:
-    """What the step has in place of /tmp and /var/tmp (systemd.exec(5), PrivateTmp=)."""
+    """The step's own /tmp and /var/tmp (systemd.exec(5), PrivateTmp=)."""
     pattern = f"systemd-private-*-{glob.escape(unit)}-*"
     found = []
     for folder in TEMPORARY:

@@ -38,9 +38,9 @@ LOG_LINES = 30  # of a failed job, shown to the operator
 # and its 30 to stop): 60 of silence are a lost connection
 LEAVING = 50
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
-# apt's APT::Status-Fd: what it is about, percent of all downloads (dl) or of all installations (pm), words
+# apt's APT::Status-Fd: its subject, percent of all downloads (dl) or of all installations (pm), words
 APT = re.compile(r"^(dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
-# What is no line of a log for people
+# Lines of a log that are not for people
 STATUS = re.compile(r"==> |(dl|pm)status:")
 
 
@@ -52,7 +52,7 @@ STATE: script_output.Schema = {
     "files": (parse_progress_document,),
     "log": (text,),
 }
-"""What templates/look/holds.sh.j2, sent.sh.j2 and job.sh.j2 tell."""
+"""The output of templates/look/holds.sh.j2, sent.sh.j2 and job.sh.j2."""
 
 
 class JobDoneFact(ChannelFact[bool]):
@@ -91,7 +91,7 @@ def ensure_job(
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
       file of a download of many files, which `roles.progress.report_files` describes
-    + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
+    + files: the contents of `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
     + secrets: a systemd credential's name -> the file or command on the operator's machine whose only line it is
 
@@ -184,7 +184,7 @@ class _JobWatcher:
         return bool(self.shell.read_facts("look/holds.sh.j2", HOLDS, test=test).one("holds"))
 
     def needs_files(self, files: Sequence[LocalFile], present: str) -> bool:
-        """Whether the host needs files to be sent; what an earlier run has sent for nothing is taken away."""
+        """Whether the host needs files to be sent; files that an earlier run has sent for nothing are taken away."""
         if files and not (present and self.is_condition_met(present)):
             return True
         self.shell.run(f"rm -rf {shlex.quote(f'{self.folder}/files')}")
@@ -262,7 +262,7 @@ class _JobWatcher:
     def _report(self, task: Any, size: int, log: list[str]) -> None:
         begins = [number for number, line in enumerate(log) if line.startswith("==> ")]
         steps = [log[number].removeprefix("==> ") for number in begins]
-        # what an earlier step has counted is not this one's
+        # counts of an earlier step are not this one's
         since = "\n".join(log[begins[-1] :] if begins else log)
         built, percent = NINJA.findall(since), APT.findall(since)
         if steps:

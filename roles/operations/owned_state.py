@@ -39,7 +39,7 @@ def observe_owned_state(asked: str) -> OwnedStateFacts:
 
 
 def observed_state(name: str) -> OwnedStateFacts | None:
-    """What the run has observed of a host at its beginning; None of one whose preflight did not run."""
+    """The run's observation of a host at its beginning; None of one whose preflight did not run."""
     return _observed.get(name)
 
 

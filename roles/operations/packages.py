@@ -46,7 +46,7 @@ def install_distribution_packages(
     + bundle: the bundle that the packages come from, if any
     + system: the host's, such as debian-12
     + masked: units that these packages bring and would start, each with files that its package leaves behind; one that
-      is there already is somebody else's, and stays as it is. One that a deploy has masked stays masked
+      is there already is foreign, and stays as it is. One that a deploy has masked stays masked
     + accounts: of these packages, the user that each makes and leaves behind
 
     **Example:**
@@ -95,7 +95,7 @@ class PackageRun:
         return run_job(self.state, self.host, unit, script, test, self.jobs, files=files)
 
     def done_path(self, unit: str) -> str:
-        """What a job's script makes as its last step."""
+        """The last step of a job's script."""
         return f"{self.jobs}/{unit}/done"
 
     def is_job_active(self, unit: str) -> bool:
@@ -146,7 +146,7 @@ class PackageTarget:
     files: tuple[LocalFile, ...] = ()
     """Its own in the rig's bundle; none without one."""
     distribution: BundledPackages = field(default_factory=BundledPackages)
-    """What that has of the distribution's, for what they need."""
+    """Its packages of the distribution's, for their dependencies."""
 
     @property
     def kept_folder(self) -> str:
@@ -158,7 +158,7 @@ class PackageTarget:
 def install_locked_packages(
     rig: Rig, wanted: PackageTarget, there: Mapping[str, str], kept: bool, half: Collection[str]
 ) -> Commands:
-    """Bring locked packages, and keep their files. What apt would do is judged before it does anything.
+    """Bring locked packages, and keep their files. apt's plan is judged before it does anything.
 
     + rig: the rig
     + wanted: the packages
@@ -176,7 +176,7 @@ def install_locked_packages(
 def _install_packages(one: PackageRun, wanted: PackageTarget, kept: bool) -> bool:
     group = wanted.group
     look, install = f"rw-job-{group.name}-look", f"rw-job-{group.name}"
-    # what an earlier run has begun goes on by itself
+    # work of an earlier run goes on by itself
     if one.is_job_active(install) and not one.run_package_job(install, ""):
         return False
     values: dict[str, object] = {

@@ -66,7 +66,7 @@ class ReconnectingShell:
             raise HostLost(f"`{_shorten_command(command)}` failed: {root_shell.strip_control_characters(said)}")
 
     def read_facts(self, template: str, schema: script_output.Schema, **values: object) -> HostOutput:
-        """What a template's script tells.
+        """The output of a template's script.
 
         Raises:
             HostLost: the host stays away, the command fails, or it tells something else.
@@ -82,7 +82,7 @@ class ReconnectingShell:
         Args:
             source: The file.
             target: Its path on the host, in a folder that is there.
-            report: Is told how many bytes are there.
+            report: Gets the number of bytes that are there.
 
         Raises:
             HostLost: the host stays away for too long, or cannot write.
@@ -95,13 +95,13 @@ class ReconnectingShell:
             except root_shell.HostTooSlow as error:
                 raise HostLost(f"sending {source.name}: {error}") from error
             except root_shell.BROKEN as error:
-                if there != before:  # it got on: what was sent before may have taken longer
+                if there != before:  # it made progress: the text before may have taken longer
                     before, given_up = there, time.monotonic() + self.patience
                 self._reconnect(given_up, str(error))
 
     def _stream(self, source: Path, offset: int, target: str, report: Callable[[int], None]) -> None:
-        # at its place, not at the end: what an earlier connection had on its way may still come in. Without notrunc, dd
-        # of coreutils 9.1 empties the file where the place is in its first block.
+        # At its place, not at the end: data that an earlier connection had on its way may still come in. Without
+        # notrunc, dd of coreutils 9.1 empties the file where the place is in its first block.
         place = f"oflag=seek_bytes seek={offset:d} conv=notrunc" if offset else ""
         command = f"umask 022; dd of={shlex.quote(target)} bs=1M iflag=fullblock {place} status=none"
         with closing(root_shell.start_command(self.host, command, LOST)) as session, source.open("rb") as file:

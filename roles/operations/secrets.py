@@ -64,7 +64,7 @@ def _is_as_declared(entry: PathEntry, key: str | None) -> bool:
 
 
 class GatewaySecretsFact(ChannelFact[GatewaySecretFacts]):
-    """What lies there, and what was given of it."""
+    """The secrets that lie there, and those that were given."""
 
     default = GatewaySecretFacts
 
@@ -93,9 +93,9 @@ class KeysOnHostFact(ChannelFact[DeployedKeys]):
 
 @operation()
 def install_client_keys(roots: Roots, file: str) -> Generator[StringCommand, None, None]:
-    """Bring the keys of a file where they lie, and have the router read them; nobody's request notices.
+    """Bring the keys of a file where they lie, and have the router read them; requests go on undisturbed.
 
-    They are read as they are when this runs: who had a key taken away in the meantime does not get it back.
+    They are read as they are when this runs: a key that was revoked in the meantime does not come back.
 
     + roots: paths on the host
     + file: the operator's file of keys
@@ -162,12 +162,12 @@ def install_certificates(
 ) -> Generator[StringCommand, None, None]:
     """Bring listeners their certificates; the operator's own authority makes one where it is lacking or about to end.
 
-    What neither the rig nor a generation on the host has any more goes. Who is served by one notices nothing: nginx is
-    given them by `credentials_given`.
+    Certificates that neither the rig nor a generation on the host has any more go. Clients of a certificate notice
+    nothing: nginx is given them by `credentials_given`.
 
     + inventory: the inventory's path, for messages
     + roots: paths on the host
-    + wanted: what each listener with TLS is to have
+    + wanted: the target certificate of each listener with TLS
     """
     found = host.get_fact(GatewaySecretsFact, script=secrets_distribution.render_state_query(roots))
     brought = False
@@ -230,5 +230,5 @@ def reload_credentials(roots: Roots) -> Generator[StringCommand, None, None]:
 
 
 def _render_failure(why: str) -> StringCommand:
-    """What ends the run of this host, and no other's, with its reason."""
+    """The end of the run of this host, and no other's, with its reason."""
     return StringCommand("echo", QuoteString(why), ">&2; false")

@@ -34,7 +34,7 @@ class UnitStatus:
 
 
 SCHEMA: script_output.Schema = {"enabled": (optional(word),), "active": (word,), "reload": (yes_or_no,)}
-"""What templates/look/unit.sh.j2 tells."""
+"""The output of templates/look/unit.sh.j2."""
 
 
 class UnitStatusFact(ChannelFact[UnitStatus]):
@@ -87,7 +87,7 @@ def remove_units(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
     if not there:
         host.noop("nothing is left over")
         return
-    # it fails for a unit without a file, which a run that was cut off may have left, and for what is none
+    # it fails for a unit without a file, which a run that was cut off may have left, and for an invalid name
     if units := [path for path in there if path.startswith(f"{UNIT_FOLDER}/")]:
         yield StringCommand("systemctl disable --quiet --now", *map(QuoteString, _unit_names(units)))
     yield StringCommand("rm -f", *(QuoteString(path) for path in there))
@@ -120,7 +120,7 @@ def ensure_share(roots: Roots, share: ShareEntry) -> Generator[StringCommand, No
     """Have the unit enabled, and its process started from the texts that the rig asks for.
 
     + roots: paths on the host
-    + share: what it shares
+    + share: the shared weights
     """
     found, wanted = host.get_fact(ShareStateFact), weight_server.share_digest(roots, share)
     if found and found.is_settled(wanted):

@@ -33,7 +33,7 @@ SCHEMA: script_output.Schema = {
     "joined": (script_output.word,),
     "open": (script_output.word,),
 }
-"""What templates/look/passwd.sh.j2 tells."""
+"""The output of templates/look/passwd.sh.j2."""
 
 
 class PasswdFact(ChannelFact[dict[str, LoginAccount]]):
@@ -55,7 +55,7 @@ class PasswdFact(ChannelFact[dict[str, LoginAccount]]):
 
 @operation()
 def ensure_service_users(users: Sequence[str], home: str, ledger: str) -> Generator[StringCommand, None, None]:
-    """Have system users that nobody can log in as, each with a group of its own, and write down that they are ours.
+    """Have system users without a login, each with a group of its own, and record that they are Rigwright's.
 
     + users: their names
     + home: their home, which is not made

@@ -28,7 +28,7 @@ JOB = "rw-job-trees"
 
 @dataclass(frozen=True)
 class PendingTree:
-    """What is to be done about a tree."""
+    """The pending work on a tree."""
 
     what: str
     tree: str
@@ -43,7 +43,7 @@ class TreeFacts:
     there: dict[str, str] = field(default_factory=dict)
     """Tree -> for a generation, the digest of what it says of itself."""
     pending: tuple[PendingTree, ...] = ()
-    """What of them is not as it was recorded."""
+    """The parts of them that differ from the record."""
 
 
 class TreesFact(ChannelFact[TreeFacts]):
@@ -107,7 +107,7 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     """Have each tree as it was installed, and a record of it.
 
     + rig: the rig
-    + wanted: what it comes to on the host
+    + wanted: its target state on the host
     """
     found, asked = read_trees(rig), plan_inputs.scan_request(rig.roots, collect_program_texts(rig))
     missing = plan_inputs.find_missing_trees(wanted, collect_program_texts(rig), found.there)
@@ -115,7 +115,7 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
         host.noop("everything installed is as it was recorded")
         return
     for one in found.pending:
-        # what has just been installed has no record yet: this step makes it, and says so
+        # a new installation has no record yet: this step makes it, and says so
         if one.what not in ("stale", "unrecorded"):
             logger.info(
                 f"{host.print_prefix}{one.tree}: {script_output.free_text(one.where) or 'itself'} is {one.what}"

@@ -70,6 +70,6 @@ def _fetch_from_bundle(rig: Rig, one: Artefact) -> None:
         rig,
         [one],
         f"Fetch {one.file}",
-        # what is known to be wrong is sent at once: the job removes it where nothing was
+        # a file known to be wrong is sent at once: the job removes it where nothing was
         present=f'[ ! -e {shlex.quote(wrong)} ] && [ "$(stat -c %s {shlex.quote(place)} 2>/dev/null)" = {one.size} ]',
     )

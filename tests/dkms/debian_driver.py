@@ -16,7 +16,7 @@ from tests.stand_ins.nvidia.debian_packages import StandInDeb
 
 @dataclass(frozen=True)
 class DkmsRelease:
-    """What of Debian's archive is compiled for which kernel. The archive drops old ones within weeks."""
+    """A package of Debian's archive, and the kernel of its build."""
 
     codename: str
     package: str
@@ -70,7 +70,7 @@ def prepare_host(host: LabHost) -> None:
 
 
 def kernels_of(release: str) -> tuple[str, ...]:
-    """What a host's specification names: the older kernel."""
+    """The kernels of a host's specification: the older one."""
     return (RELEASES[release].older[0],)
 
 

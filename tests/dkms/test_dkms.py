@@ -35,7 +35,7 @@ class DkmsBox:
         return self.host.run(f"modinfo -k {kernel} -F version {self.about.module} 2>/dev/null", check=False).strip()
 
     def deploy(self) -> str:
-        """What a deploy says; it ends where Debian's nvidia-persistenced finds no true card."""
+        """The output of a deploy; it ends where Debian's nvidia-persistenced finds no true card."""
         return run_deploy(self.inventory, "--yes", "--data", "reboot=true").said
 
 

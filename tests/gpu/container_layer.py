@@ -1,4 +1,4 @@
-"""What a throwaway host of the containers' test has from elsewhere: podman, packages and tools that a rig needs.
+"""The parts of a throwaway host of the containers' test from elsewhere: podman, packages and tools that a rig needs.
 
 `.venv/bin/python -m tests.gpu.container_layer` makes it where there is a network, and says where: a folder to bring to
 a machine without one, to the same place, with the base image beside it.

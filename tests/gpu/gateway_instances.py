@@ -18,7 +18,7 @@ DeclareInstances = Callable[[Mapping[str, object], Mapping[str, list[str]]], Pat
 
 
 def inventory_writer(machine: GpuMachine, folder: Path, catalog: str) -> DeclareInstances:
-    """What writes the machine's inventory with other instances, and the gateway's models, into a folder.
+    """The function that writes the machine's inventory with other instances, and the gateway's models, into a folder.
 
     Args:
         machine: The machine.
@@ -64,12 +64,12 @@ def completions_url(machine: GpuMachine) -> str:
 
 
 def ask_gateway(machine: GpuMachine, model: str) -> requests.Response:
-    """What the gateway says to the question."""
+    """The gateway's answer to the question."""
     return requests.post(completions_url(machine), json={"model": model, "messages": QUESTION}, timeout=60)
 
 
 def model_answer(machine: GpuMachine, model: str) -> str:
-    """What a model says to the question, through the gateway."""
+    """A model's answer to the question, through the gateway."""
     said = ask_gateway(machine, model)
     assert said.ok, said.text
     return str(said.json()["choices"][0]["message"]["content"]).strip()

@@ -1,6 +1,6 @@
 """The bundle of `./rig test gpu --bundle`, made where there is a network for a machine with a card that has none.
 
-`.venv/bin/python -m tests.gpu.gpu_bundle FOLDER` writes it. What is fetched depends on no card, so that one stands in
+`.venv/bin/python -m tests.gpu.gpu_bundle FOLDER` writes it. The fetched files depend on no card, so that one stands in
 for those of the machine; the model is made there.
 """
 

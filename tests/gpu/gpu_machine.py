@@ -22,10 +22,10 @@ PORT = 8020
 KEY = "/etc/rigwright/credentials/metal.api-key"
 SOCKET = "/run/rigwright/instances/metal/api.sock"
 MODEL = "metal-rig.gguf"
-# What tests have in front of several instances.
+# The tests' gateway in front of several instances.
 LAN = 8000
 GATEWAY: dict[str, object] = {"listeners": {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}}}
-# What tests put on the machine, and take away again.
+# The files that tests put on the machine, and take away again.
 SCRATCH = "/var/tmp/rigwright-test-gpu"
 USED = "timeout 20 nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id=0"
 

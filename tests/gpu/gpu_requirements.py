@@ -1,4 +1,4 @@
-"""What a machine lacks for the GPU tests, all of it before the first host boots."""
+"""The missing parts of a machine for the GPU tests, all of them before the first host boots."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from tests.gpu.container_layer import RELEASE
 
 
 def missing_requirements(release: str, bundle: Path | None, vllm: Path | None = None) -> list[str]:
-    """What this machine lacks, one line each. Packages and base images that a network has are brought first.
+    """The missing parts of this machine, one line each. Packages and base images that a network has are brought first.
 
     Args:
         release: Of the throwaway host; that of containers has one of its own.
-        bundle: What `tests.gpu.gpu_bundle` has made, where there is no network.
-        vllm: What `tests.gpu.vllm_bundle` has made.
+        bundle: The output of `tests.gpu.gpu_bundle`, where there is no network.
+        vllm: The output of `tests.gpu.vllm_bundle`.
     """
     found = gpu_passthrough.missing_requirements() + machine_requirements.missing_requirements()
     if found and (packages := machine_requirements.missing_packages(PROGRAMS)):

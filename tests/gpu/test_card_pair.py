@@ -119,7 +119,7 @@ def test_the_memory_of_one_card_comes_back_and_the_other_one_answers_on(pair: Gp
     wait_until(lambda: red_check_lines(deployed_pair) == {}, "all checks hold again", 30)
 
 
-def test_nobody_loses_an_answer_while_one_card_gets_another_variant(
+def test_no_client_loses_an_answer_while_one_card_gets_another_variant(
     pair: GpuMachine, declare: DeclareInstances
 ) -> None:
     inventory = declare(EACH, {name: [name] for name in EACH})

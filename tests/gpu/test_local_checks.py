@@ -11,7 +11,7 @@ from rigwright.project_root import ROOT
 from tests.gpu.gpu_machine import GpuMachine, check_here
 
 FILES = ("driver", "modules", "packages", "cards")
-# What has to hold wherever there is a card, whoever has installed its driver
+# Statements that have to hold on every machine with a card, for each origin of its driver
 SHOWN = {"N01", "N02", "N03", "N06", "N07", "N08", "N23", "N26", "N27"}
 # of it what the kernel's log or systemd says
 LOGGED = {"N06", "N08", "N26"}

@@ -1,4 +1,4 @@
-"""The same deploy on a real card: what was shown with stand-ins everywhere else."""
+"""The same deploy on a real card: facts that other tests show with stand-ins."""
 
 import json
 
@@ -22,7 +22,7 @@ NVCC = "/usr/local/cuda/bin/nvcc"
 SCRATCH_MADE = f"mkdir -p {SCRATCH} && cd {SCRATCH}"
 WRONG = "/etc/ld.so.conf.d/000-rigwright-test-gpu.conf"
 
-# what somebody or something does to the machine, the check that must notice, and the cure
+# the fault, the check that must notice it, and the cure
 DRIFTS = {
     "a foreign process that holds memory of the card": (
         f"{SCRATCH_MADE} && rm -f held && printf '{HOLD}' > hold.cu && {NVCC} -arch=native -o hold hold.cu && "
@@ -43,7 +43,7 @@ DRIFTS = {
         f"{NVCC} -shared -Xcompiler -fPIC -gencode arch=compute_$other,code=sm_$other -o other.so other.cu && "
         f"cp --remove-destination other.so $(readlink -f {LIBRARY})",
         "L05",
-        # a copy has come to its place: what runs still has the file that was there
+        # a copy has come to its place: the running process still has the earlier file
         f"mv {SCRATCH}/kept $(readlink -f {LIBRARY}) && systemctl restart {UNIT}",
     ),
     "a library path that leads to another driver": (
@@ -55,12 +55,12 @@ DRIFTS = {
     ),
     "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {FILE}; systemctl daemon-reload", "G01", ""),
 }
-# What is asked only of a driver or a toolkit that deploys bring, of bridges that are declared, of an engine that
-# compiles or says how it runs, of what watches other boxes, of a speed that was accepted, or where packages, DKMS, a
-# kernel of its own or the firmware's variables are there
+# Questions only about a driver or a toolkit that deploys bring, about declared bridges, about an engine that compiles
+# or reports how it runs, about monitoring of other boxes, about an accepted speed, or where packages, DKMS, a kernel of
+# its own or the firmware's variables are there
 OF_DRIVERS = (*range(9, 18), *range(19, 23), 24, 28, 32, 33, 35, 36, 42, *range(44, 49))
 NOT_OURS = {"J01", "K01", "M11", "Q05", "Q06", "S14", "S15", *(f"N{number:02}" for number in OF_DRIVERS)}
-# What has to be among what is asked, whatever else is
+# Questions that have to be asked in any case
 TRIED = {
     "L05",
     "S03",
@@ -69,7 +69,7 @@ TRIED = {
     *(f"E{number:02}" for number in range(1, 6)),
     *(f"N{number:02}" for number in range(1, 8)),
 }
-# of the sandbox: what a service with a card cannot have
+# of the sandbox: restrictions that a service with a card cannot have
 WITHHELD = {
     "private devices": "PrivateDevices=yes",
     "without the unified memory device": "InaccessiblePaths=/dev/nvidia-uvm",

@@ -38,7 +38,7 @@ START = 300  # seconds: torch.compile takes half a minute of it, imports as long
 SAID = "".join(ANSWER).strip()
 ENVIRONMENT = "$(readlink -f /etc/rigwright/current/env/chat)"
 VERSION = "$(ls /opt/rigwright/engines/vllm-*/env/lib/python3.*/site-packages/vllm/version.py)"
-# what changes on the machine, the checks that must notice, and the cure beside a deploy
+# the change on the machine, the checks that must notice, and the cure in addition to a deploy
 DRIFTS = {
     "a variable of the instance": (f'echo VLLM_LOGGING_LEVEL=\\"DEBUG\\" >> {ENVIRONMENT}', {"G01"}, ""),
     # with its time: bytecode of another time is compiled anew by the next process that may
@@ -129,7 +129,7 @@ def test_its_memory_comes_back_however_it_ends(machine: GpuMachine, single_card_
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
     wait_until(lambda: used_card_memory(machine)[0] <= SLACK, "the card's memory back", 30)
     assert ask_gateway(machine, "tiny").status_code == 503
-    # what is stopped is not waited for
+    # a stopped process is not waited for
     began = time.monotonic()
     red_checks(single_card_machine)
     assert time.monotonic() - began < 20

@@ -42,7 +42,8 @@ PORT = 8021
 ONE = {"chat": {"variant": "vllm/metal", "cards": [0], "port": PORT}}
 TWO = {"chat": {"variant": "vllm/metal-two", "cards": [0, 1], "port": PORT}}
 MODELS = {"models": {"tiny": {"instances": ["chat"]}}}
-# what of NVLink's multicast vLLM and its libraries use by themselves: a machine that shares its switch may not have it
+# the parts of NVLink's multicast that vLLM and its libraries use by themselves: a machine that shares its switch may
+# not have it
 QUIET = {
     "NCCL_NVLS_ENABLE": "0",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
@@ -90,7 +91,7 @@ def write_inventory(folder: Path, name: str, keys: Mapping[str, object], instanc
         folder: Where those are.
         name: The rig's.
         keys: Its connection, cards and bundle.
-        instances: What it serves.
+        instances: Its instances.
     """
     path = folder / "rig.py"
     gateway = {**GATEWAY, **MODELS}
@@ -139,7 +140,7 @@ def _cached_wheels(rows: list[Artefact], interpreter: conda_python.Interpreter) 
 
 
 def _render_input(shipped: Input, interpreter: conda_python.Interpreter) -> str:
-    """The packages' input, with the patterns of the shipped one: what no card of this box has to have code for."""
+    """The packages' input, with the patterns of the shipped one: files that need no code for a card of this box."""
     return (
         f'\n[inputs."{PACKAGES}"]\nkind = "wheel"\npython = "{interpreter.version}"\nas_of = "{shipped.as_of}"\n'
         f"requirements = {[*shipped.requirements]}\nfor_other_cards = {[*shipped.for_other_cards]}\n"

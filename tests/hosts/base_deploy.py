@@ -1,4 +1,4 @@
-"""Role base alone: what a mirror of the distribution's archive is asked for."""
+"""Only role base: the requests to a mirror of the distribution's archive."""
 
 from pyinfra import host
 

@@ -1,4 +1,4 @@
-"""What clients of others ask, unchanged, of a server of the tests' vLLM, and what they must be told."""
+"""Requests of other clients, unchanged, to a server of the tests' vLLM, and the answers that they must get."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.stand_ins.vllm_model import ANSWER, THOUGHT
 
 NODE = Path(__file__).with_name("node")
 """A program beside the lock of the client that it uses, which needs no other package."""
-# What npm says where it reaches nobody.
+# The output of npm without a connection.
 OUT_OF_REACH = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENOTCACHED")
 MESSAGES = [{"role": "user", "content": "Are you there?"}]
 TOOLS = [
@@ -51,7 +51,7 @@ class ServerUnderTest:
     wrong: int = 401
     """Status of what is asked with another key."""
     authority: Path | None = None
-    """Whom clients have to trust, where there is TLS."""
+    """The certificate that clients have to trust, where there is TLS."""
 
     def open_client(self, key: str | None = None) -> OpenAI:
         """OpenAI's, with the key or another one."""
@@ -62,7 +62,7 @@ class ServerUnderTest:
 
 
 def reasoning_text(part: object) -> str:
-    """What a model thinks, by vLLM's name for it or the one of LiteLLM's proxy."""
+    """A model's thought, by vLLM's name for it or the one of LiteLLM's proxy."""
     return getattr(part, "reasoning", None) or getattr(part, "reasoning_content", None) or ""
 
 
@@ -103,7 +103,7 @@ def streamed_answer(client: OpenAI, model: str, **asked: Any) -> dict[str, Any]:
 
 
 def assert_answers(found: dict[str, Any], server: ServerUnderTest) -> None:
-    """Hold what a client was told against what the model says."""
+    """Compare a client's answer with the model's."""
     assert tuple(found["models"]) == server.models
     assert found["wrong"] == server.wrong
     for one in ("chat", "stream", "silent", "silent_stream"):

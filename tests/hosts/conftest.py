@@ -1,7 +1,7 @@
 """Hosts that the tests share: one blank host a Debian release is converged, and everything else boots from that.
 
-Engines come from those that are kept (lab.engine_cache), for they are named by all that they are compiled from. What
-hosts were converged to is not kept from run to run: it has Debian's packages of the day, which no digest of ours knows.
+Engines come from those that are kept (lab.engine_cache), for they are named by all that they are compiled from.
+Converged hosts are not kept from run to run: they have Debian's packages of the day, which no digest of ours knows.
 
 While working on tests, `pytest tests/hosts --layers FOLDER` keeps it all the same, and boots from it again.
 """
@@ -245,7 +245,7 @@ def key(layers: Path) -> SigningKey:
 def undriven_layer(
     lab: ThrowawayLab, layers: Path, release: str, key: SigningKey, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """What a host with two cards has written once all is there but a driver: most of the time goes into compilers."""
+    """The layer of a host with two cards with all but a driver: most of the time goes into compilers."""
     with exclusive_layer(layers, f"{release}-undriven") as layer:
         if not layer.exists():
             made = driver_box.boot_driver_box(lab, release, tmp_path_factory.mktemp("undriven") / "box", key)

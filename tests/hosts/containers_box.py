@@ -1,4 +1,4 @@
-"""What the tests of containers begin from: a stand-in for the toolkit's archive beside the driver's, and a host."""
+"""Starting point of tests of containers: a stand-in for the toolkit's archive next to the driver's, and a host."""
 
 import json
 from collections.abc import Callable
@@ -103,7 +103,7 @@ class ContainersBox(DriverBox):
         return found
 
     def docker_info(self, name: str) -> str:
-        """What Docker's daemon says of itself."""
+        """The report of Docker's daemon."""
         return self.host.run(f"docker info -f '{{{{.{name}}}}}'").strip()
 
     @property

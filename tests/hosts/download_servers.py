@@ -66,7 +66,7 @@ class _InterruptingHandler(BaseHTTPRequestHandler):
 
 
 class StandInMirror(ThreadingHTTPServer):
-    """A stand-in for a mirror: what it has, how it is with the truth, and what it was asked."""
+    """A stand-in for a mirror: its files, its faults, and its requests."""
 
     daemon_threads = True
 
@@ -182,7 +182,7 @@ class DyingPeer(StandInMirror):
         self.died = threading.Event()
 
     def die(self) -> None:
-        """Answer nobody any more."""
+        """Answer no request any more."""
         if not self.died.is_set():
             self.died.set()
             threading.Thread(target=self._end).start()
@@ -205,7 +205,7 @@ class _DyingHandler(_StandInMirrorHandler):
 
 
 def folder_content(path: Path) -> Callable[[str], bytes | None]:
-    """What a mirror of a folder has."""
+    """The files of a mirror of a folder."""
 
     def have(name: str) -> bytes | None:
         found = path / name
@@ -215,7 +215,7 @@ def folder_content(path: Path) -> Callable[[str], bytes | None]:
 
 
 def upstream_content(base: str) -> Callable[[str], bytes | None]:
-    """What a mirror of another server has; with an empty base it is a proxy, asked for whole addresses."""
+    """The files of a mirror of another server; with an empty base it is a proxy, asked for whole addresses."""
 
     def have(name: str) -> bytes | None:
         answer = requests.get(f"{base}{name}", timeout=60)
@@ -225,7 +225,7 @@ def upstream_content(base: str) -> Callable[[str], bytes | None]:
 
 
 def index_content(wheels: Path) -> Callable[[str], bytes | None]:
-    """What a Python package index with the files of a folder has (PEP 503)."""
+    """The files of a Python package index with the files of a folder (PEP 503)."""
 
     def have(name: str) -> bytes | None:
         project = name.strip("/")

@@ -21,9 +21,7 @@ from tests.stand_ins import card_faults
 
 
 def boot_serving(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> DriftHost:
-    """Two equal instances, a gateway with a keyless and a TLS listener, for which somebody has a key, and shared
-    weights.
-    """
+    """Two equal instances, a gateway with a keyless and a TLS listener that has a key, and shared weights."""
     dump(
         folder / FILE, ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, models=("gpt-4o",), made="2026-06-10")})
     )
@@ -38,7 +36,7 @@ def boot_serving(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> D
 
 
 def boot_monitored(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> DriftHost:
-    """An instance behind a gateway, and all that watches them; nobody is told of alerts."""
+    """An instance behind a gateway, and its whole monitoring, without receivers of alerts."""
     (host,) = lab.up([HostSpec(f"dw{release[-2:]}", release, (layer,))])
     inventory = write_inventory(
         folder, lab, host, **host_entry(lab, host, AlertWebhook(port=9), heartbeat_receiver=None)
@@ -50,7 +48,7 @@ def boot_monitored(lab: ThrowawayLab, release: str, folder: Path, layer: str) ->
 
 
 def shell_variables(host: LabHost) -> dict[str, str]:
-    """What the shell of a host's drifts calls things by."""
+    """The variables of the shell of a host's drifts."""
     if not host.spec.cards:
         return {}
     release = host.spec.release

@@ -19,13 +19,13 @@ from tests.remedy_table import HOST_COMMANDS, command_pattern
 SECOND = 8021
 """The port of the second instance of a host that serves."""
 CLASSES = CHANGED_ONLY | {"X02"}
-"""Checks of changes, and that of what is never accepted. Beside the check that a row names, a change of a file may
-turn them red, too; what a cure leaves is accepted before the next drifts."""
+"""Checks of changes, and that of what is never accepted. In addition to the check that a row names, a change of a file
+may turn them red, too; the rest after a cure is accepted before the next drifts."""
 SETTLES = 20.0  # seconds; a unit that fails again and again is never at rest
 
 
 class UnexpectedDrift(Exception):
-    """What is red, or what a deploy does, is not what the drifts say."""
+    """The red checks, or the deploy's actions, differ from the drifts' rows."""
 
 
 class HostDamaged(Exception):
@@ -192,7 +192,7 @@ class DriftHost:
 
         Args:
             rows: The drifts.
-            printed: What the deploy has printed.
+            printed: The output of the deploy.
 
         Raises:
             UnexpectedDrift: it is otherwise.
@@ -266,7 +266,7 @@ class DriftHost:
             else:
                 print(f"as printed by {' '.join(row.red)}: {'; '.join(text for _, text in steps)}", flush=True)
                 commands |= dict.fromkeys(steps)
-        # a deploy comes last: what it finds is what the commands of the host have left
+        # a deploy comes last: it finds the result of the host's commands
         for where, text in sorted(commands, key=lambda one: one[0] != "host"):
             if where == "host":
                 # one that another drift's command has put right already may fail
@@ -295,7 +295,7 @@ class DriftHost:
         """Have the drifts of a batch together, and each alone where that is not as it should be.
 
         Returns:
-            What has happened -> what is not as it should be.
+            Change -> the deviations from its row.
 
         Raises:
             HostDamaged: the host is as declared no more.
@@ -311,7 +311,7 @@ class DriftHost:
         return {name: reason for name, reason in alone.items() if reason}
 
     def run_drifts(self, rows: Sequence[DriftRow]) -> str:
-        """Have drifts; what is not as it should be.
+        """Have drifts; the deviations from their rows.
 
         Raises:
             HostDamaged: the host is as declared no more.
@@ -345,7 +345,7 @@ class DriftHost:
         """Have what is harmless, all of it together, but what does not outlive a reboot not with one.
 
         Returns:
-            What has happened -> the checks that mind.
+            Change -> the checks that report it.
         """
         boots = {name: row for name, row in rows.items() if "reboot" in row.do.splitlines()}
         rest = {name: row for name, row in rows.items() if name not in boots}

@@ -1,16 +1,16 @@
-"""What somebody or something does to a host, who must notice, what a deploy does, and the cure: as data.
+"""Changes to a host, the checks that must notice them, the actions of a deploy, and the cure: as data.
 
-tests/hosts/drifts/AREA.toml has them, a table each, called what has happened:
+tests/hosts/drifts/AREA.toml has them, a table each, named after the change:
 
-    ["somebody changes the process's limits"]
+    ["other limits of a process"]
     box = "serving"       # a host of tests/hosts/drift_boxes.py
     do = "prlimit ..."    # shell, as root on it
     red = ["S16"]         # exactly the checks that turn red: failures, and classes of changes that are not accepted;
                           # further classes of changes may turn red beside them
     deploy = "heals"      # or "refuses"; "names" it and fails; "leaves" it as it is, for it is not a deploy's
     may = []              # checks that may turn red, too, as the row says why (default)
-    cure = ""             # shell: what puts it right where a deploy does not, and a red line is an instruction
-    cleanup = ""          # shell: what else the drift has left, once a deploy has healed it (default: nothing)
+    cure = ""             # shell: the repair where a deploy does none, and a red line is an instruction
+    cleanup = ""          # shell: removes the rest of the drift, once a deploy has healed it (default: nothing)
     alone = true          # where it cannot be there together with others (default: false)
     earlier = true        # where it happens to a generation before the current one (default: false)
 
@@ -18,9 +18,9 @@ Where all red lines of a drift print commands, these are run as printed, and `cu
 the host right for the next drift.
 
 In `do` and `cure` a line that is `reboot` or `deploy` and nothing else is that, done from outside.
-harmless.toml has what no check may mind: `box`, `do`, `undo`, and `changed`, the classes of changes that it is reported
-in as an operator's own. elsewhere.toml says which checks no host here can turn
-red, and what shows them red instead: `shown`.
+harmless.toml has changes that no check may report: `box`, `do`, `undo`, and `changed`, the classes of changes that it
+is reported in as an operator's own. elsewhere.toml lists the checks that no host here can turn red, and the tests that
+show them red instead: `shown`.
 
 By hand, against a throwaway host that is up: `python -m tests.hosts.drift_boxes INVENTORY [AREA] [-k WORDS]`.
 """
@@ -51,7 +51,7 @@ class DriftTableRow(BaseModel):
 
 
 class DriftRow(DriftTableRow):
-    """What happens to a host."""
+    """A change to a host."""
 
     box: BoxName
     do: str
@@ -80,7 +80,7 @@ class DriftRow(DriftTableRow):
 
 
 class HarmlessRow(DriftTableRow):
-    """What may happen to a host without a check that minds."""
+    """A change to a host that no check reports."""
 
     box: BoxName
     do: str
@@ -116,7 +116,7 @@ def area_names() -> list[str]:
 
 
 def load_drifts(*wanted: str) -> dict[str, DriftRow]:
-    """What has happened, with its area -> the drift; of some areas, or of all.
+    """Change, with its area -> the drift; of some areas, or of all.
 
     Raises:
         ValueError: as `load`.
@@ -127,7 +127,7 @@ def load_drifts(*wanted: str) -> dict[str, DriftRow]:
 
 
 def load_harmless() -> dict[str, HarmlessRow]:
-    """What nobody may mind."""
+    """Load the changes that no check may report."""
     return load_table(HARMLESS, HarmlessRow)  # type: ignore[return-value]
 
 
@@ -159,7 +159,7 @@ def make_batches(rows: dict[str, DriftRow]) -> list[dict[str, DriftRow]]:
 def is_compatible(one: DriftRow, other: DriftRow) -> bool:
     """Whether two drifts can be there together.
 
-    What a deploy heals may restart what suffers from what it leaves: those are looked at apart.
+    The repair of one by a deploy may restart a process that another has broken: those are looked at apart.
     """
     refused = one.deploy == other.deploy == "refuses"
     apart = one.is_left != other.is_left

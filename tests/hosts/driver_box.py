@@ -1,4 +1,5 @@
-"""What the tests of the driver's role begin from: a stand-in for NVIDIA's archive, a rig beside its lock, a host."""
+"""The starting point of the tests of the driver's role: a stand-in for NVIDIA's archive, a rig next to its lock, a
+host."""
 
 from __future__ import annotations
 
@@ -142,7 +143,7 @@ class DriverBox:
 
     @property
     def held_packages(self) -> set[str]:
-        """What apt keeps as it is."""
+        """The packages that apt holds."""
         return set(self.host.run("apt-mark showhold").split())
 
     def interrupt(self, what: str, step: str, job: str = "rw-job-driver") -> None:

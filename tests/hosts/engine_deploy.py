@@ -1,4 +1,4 @@
-"""Roles base and engines, and the programs that fetch: what a source makes of its compilation."""
+"""Roles base and engines, and the programs that fetch: the effects of a source on its compilation."""
 
 from pyinfra import host
 

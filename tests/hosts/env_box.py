@@ -21,7 +21,7 @@ FOLDER = "/opt/rigwright/engines"
 
 @dataclass(frozen=True)
 class EnvironmentServers:
-    """What hosts fetch from, and what there is."""
+    """The sources of hosts, and their files."""
 
     source: EnvironmentSource
     packages: tuple[Artefact, ...]

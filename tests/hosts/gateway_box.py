@@ -68,7 +68,7 @@ class GatewayBox:
         return str(self.host.inventory_keys["ssh_hostname"])
 
     def gateway_entry(self, **changes: object) -> dict[str, object]:
-        """What it is declared to have, with some of it changed."""
+        """Its declaration, with some of it changed."""
         every = "0.0.0.0"
         return {
             "listeners": {
@@ -125,7 +125,7 @@ class GatewayBox:
 
 
 def ask_question(client: OpenAI, model: str = "tiny-rig") -> str:
-    """What a model says to the question."""
+    """A model's answer to the question."""
     reply = client.chat.completions.create(model=model, messages=QUESTION)
     return (reply.choices[0].message.content or "").strip()
 

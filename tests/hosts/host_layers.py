@@ -1,4 +1,4 @@
-"""What hosts boot from, and what was seen while it was made."""
+"""The layers that hosts boot from, and the observations while they were made."""
 
 import fcntl
 import shutil
@@ -14,7 +14,7 @@ from tests.hosts.support import PyinfraRun
 
 @dataclass(frozen=True)
 class BlankHostPlan:
-    """What was seen of a plan for a blank host."""
+    """The observations of a plan for a blank host."""
 
     plan: PyinfraRun
     written: list[str]
@@ -22,7 +22,7 @@ class BlankHostPlan:
 
 @dataclass(frozen=True)
 class CompiledEngine:
-    """What was seen while a blank host compiled its engine, with the controller killed in the middle."""
+    """The observations while a blank host compiled its engine, with the controller killed in the middle."""
 
     job_after_kill: str
     second: PyinfraRun
@@ -32,7 +32,7 @@ class CompiledEngine:
 
 @dataclass(frozen=True)
 class ConvergedLayers:
-    """What converged hosts boot from."""
+    """The layers that converged hosts boot from."""
 
     layer: str
     """All that a converged host wrote."""

@@ -50,7 +50,7 @@ class HubModels:
     hub: StandInHub
     folder: Path
     files: dict[str, bytes] = field(default_factory=dict)
-    """What a rig needs of it, by path."""
+    """The files of it that a rig needs, by path."""
 
     def publish(self, template: str = TEMPLATE, **options: Any) -> str:
         """Make a commit of the repository."""
@@ -88,7 +88,7 @@ def run_rigwright(*words: str, **environment: str) -> subprocess.CompletedProces
 
 
 def run_lock(inventory: Path, *options: str, **environment: str) -> str:
-    """Lock what the inventory's rigs need; returns what was said."""
+    """Lock the inputs of the inventory's rigs; returns the output."""
     done = run_rigwright("lock", str(inventory), *options, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

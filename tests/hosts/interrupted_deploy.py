@@ -1,7 +1,7 @@
 """deploy.py, cut off at the operation named by KILL_AT: KILL_AFTER seconds into it, or at its beginning.
 
-What ends is the controller, without a word, as with a closed laptop; or, with KILL_HOST, that host of a lab, as with a
-cut cable of the box itself.
+The controller ends, without a word, as with a closed laptop; or, with KILL_HOST, that host of a lab, as with a cut
+cable of the box itself.
 """
 
 import os
@@ -20,7 +20,7 @@ def kill_target() -> None:
     """End what is to be ended."""
     if namespace := os.environ.get("KILL_HOST"):
         cgroups.kill_cgroup(namespace)
-    # the run has nobody to talk to any more, and waiting for that would only take time
+    # the run has no controller any more, and waiting for that would only take time
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""One job that ends once somebody makes /root/go."""
+"""One job that ends once /root/go exists."""
 
 from roles.operations.jobs import ensure_job
 

@@ -1,4 +1,4 @@
-"""Asks as a program of somebody's would, with LiteLLM's SDK: prints what came, as JSON."""
+"""Asks as a client program would, with LiteLLM's SDK: prints the answer as JSON."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A host that tells and asks, and who is told of alerts: a webhook of the test's own."""
+"""A host that exports metrics and collects them, and the receiver of its alerts: a webhook of the test's own."""
 
 import json
 import re
@@ -21,13 +21,13 @@ TOKEN = "0123456789abcdef-watched"
 
 @dataclass
 class AlertWebhook:
-    """What a webhook was told: path, Authorization, and Alertmanager's JSON of each call."""
+    """The calls of a webhook: path, Authorization, and Alertmanager's JSON of each."""
 
     port: int = 0
     calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
     def alert_states(self, path: str, alert: str, **labels: str) -> list[str]:
-        """What was said at a path of an alert with some labels, in order: firing, or resolved."""
+        """The states at a path of an alert with some labels, in order: firing, or resolved."""
         wanted = {"alertname": alert, **labels}
         return [
             one["status"]
@@ -69,7 +69,7 @@ LAN = {"address": "0.0.0.0", "port": 8000, "keys": False}
 
 
 def monitoring_entry(lab: ThrowawayLab, told: AlertWebhook) -> dict[str, Any]:
-    """What a monitoring server is declared to: this machine may ask it, and is told of alerts."""
+    """The declaration of a monitoring server: this machine may ask it, and gets its alerts."""
     at = f"http://{lab.gateway}:{told.port}"
     receivers = {"ops": {"url": f"{at}/ops", "token_file": "ops.token"}, "dead": {"url": f"{at}/dead"}}
     allow = [f"{lab.gateway}/32"]
@@ -77,7 +77,7 @@ def monitoring_entry(lab: ThrowawayLab, told: AlertWebhook) -> dict[str, Any]:
 
 
 def host_entry(lab: ThrowawayLab, host: LabHost, told: AlertWebhook, **server: object) -> dict[str, object]:
-    """What the host is declared to tell and to ask, and its gateway."""
+    """The declaration of the host's metrics and requests, and its gateway."""
     return {
         "gateway": {"listeners": {"lan": LAN}},
         "monitoring": {"address": host.address, "server": monitoring_entry(lab, told) | server},
@@ -85,7 +85,7 @@ def host_entry(lab: ThrowawayLab, host: LabHost, told: AlertWebhook, **server: o
 
 
 def query_prometheus(host: LabHost, expression: str) -> list[dict[str, Any]]:
-    """What Prometheus answers, from where it is allowed to be asked."""
+    """Prometheus' answer, from where it is allowed to be asked."""
     url = f"http://{host.address}:9090/api/v1/query"
     found = requests.get(url, params={"query": expression}, timeout=10).json()
     assert found["status"] == "success", found

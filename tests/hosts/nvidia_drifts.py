@@ -1,4 +1,5 @@
-"""What happens to a host's driver and cards beside us: how it is done on a throwaway host, who notices, the cure."""
+"""Changes to the driver and cards of a host by others: the way to make them on a throwaway host, the check that
+notices, the cure."""
 
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ DECLARED = {
     "module_options": {"NVreg_EnableResizableBar": 1},
     "sysctl": {"net.ipv4.tcp_fin_timeout": 61, "net.ipv4.tcp_keepalive_time": 600},
 }
-# of a branch that nobody asked for
+# of a branch without a request for it
 ANOTHER = {"debian-12": "595.71.05", "debian-13": "610.43.02"}
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 LIMITS = "/etc/rigwright/cards/declared.json"
@@ -52,7 +53,7 @@ def publish_archive(box: DriverBox, key: SigningKey | None = None) -> None:
 
 
 def sign_anew(box: DriverBox) -> None:
-    """With a key that nobody has locked."""
+    """With a key that no lock has."""
     publish_archive(box, SigningKey.generate_key(box.folder / "another"))
 
 
@@ -130,7 +131,7 @@ def run_action(box: DriverBox, what: HostAction) -> None:
         box.host.run(what)
 
 
-# What somebody or something does to the host, the checks that must notice, and the cure, where none is a deploy alone.
+# The change, the checks that must notice it, and the cure, where no deploy cures it.
 # Drifts of one round are there together: no two of them turn the same check red.
 ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
     "what a deploy or one command puts right": {
@@ -160,7 +161,7 @@ ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
         "a power limit that was reset": (f"nvidia-smi -i {OTHER} -pl 350", {"N21"}, ""),
     },
     "what cards say, and files": {
-        "somebody else on a card": (
+        "a foreign process on a card": (
             "systemd-run -q --unit=stranger sleep 600 && mkdir -p /run/lab/cards && "
             f"echo $(systemctl show -P MainPID stranger) 512 > /run/lab/cards/{OTHER}.apps",
             {"N04"},
@@ -178,7 +179,7 @@ ROUNDS: dict[str, dict[str, tuple[HostAction, set[str], HostAction]]] = {
             {"N15", "N28"},
             "",
         ),
-        "a pin of somebody else's before ours": (
+        "a foreign pin before ours": (
             lambda box: box.host.run(
                 f"printf 'Package: libcuda1\\nPin: version {ANOTHER[box.system]}*\\nPin-Priority: 1001\\n' "
                 "> /etc/apt/preferences.d/00-another"

@@ -1,4 +1,4 @@
-"""Have one group of the lock's packages on every host: what a role does that installs from them."""
+"""Have one group of the lock's packages on every host: the part of a role that installs from them."""
 
 import os
 

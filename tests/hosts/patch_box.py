@@ -38,8 +38,8 @@ def write_wheel_patch(folder: Path, row: Artefact, path: str, after: str, before
         folder: Its own, whose name is its name.
         row: The wheel's.
         path: In the wheel.
-        after: What the file becomes.
-        before: What it is of; what the wheel has without.
+        after: The new text of the file.
+        before: The earlier text; the wheel's without one.
     """
     write_patch(folder, row.name, row.version, path, wheel_text(row, path) if before is None else before, after)
 

@@ -1,4 +1,4 @@
-"""What clients send that are no libraries: written after their own sources, sent as it is.
+"""Requests of clients that are no libraries: written after their own sources, sent as they are.
 
 Headers are those that the client sets, with its runtime's own ones beside them.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 PAGE = "chrome-extension://jfgfiigpkhlkbnfnbobbkinehhfdhndo"
 """Page Assist's origin: its number in Chrome's store."""
-# What openai for Node sends with each request (src/client.ts of openai/openai-node, 4.x and 5.x).
+# The headers that openai for Node sends with each request (src/client.ts of openai/openai-node, 4.x and 5.x).
 STAINLESS = {
     "Accept": "application/json",
     "Content-Type": "application/json",
@@ -101,7 +101,7 @@ REQUESTS = {
         },
         {"model": "gpt-3.5-turbo", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
     ),
-    # src/models/CustomChatOpenAI.ts of n4ze3m/page-assist has openai for the browser ask; what Chrome asks before that:
+    # src/models/CustomChatOpenAI.ts of n4ze3m/page-assist has openai for the browser ask; Chrome's request before that:
     # wicg.github.io/private-network-access
     "Page Assist, before it asks": RecordedClientRequest(
         "chat/completions",

@@ -15,7 +15,7 @@ from tests.hosts.support import wait_until
 
 @dataclass
 class SteadyLoad:
-    """What became of it."""
+    """The result."""
 
     answered: list[float] = field(default_factory=list)
     """When, each."""
@@ -64,7 +64,7 @@ def run_load(url: str, models: Sequence[str] = ("chat",), clients: int = 4) -> I
 
     Args:
         url: Of the gateway's chat completions.
-        models: What they ask for.
+        models: The models that they ask for.
         clients: How many there are.
     """
     made = SteadyLoad()

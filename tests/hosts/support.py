@@ -21,7 +21,7 @@ PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 PORT = 8020
 CHAT = {"chat": {"variant": "llamacpp/demo", "port": PORT}}
 on_both = pytest.mark.parametrize("release", sorted(RELEASES), indirect=True)
-"""What differs on each release, and is tested on each of them each time."""
+"""Tests of differences between releases, run on each of them each time."""
 KEY_FILE = "/etc/rigwright/credentials/chat.api-key"
 
 
@@ -67,7 +67,7 @@ def run_deploy(inventory: Path, *options: str, file: Path = ROOT / "deploy.py", 
 
 
 def run_plan(inventory: Path) -> PyinfraRun:
-    """What a deploy would do."""
+    """The plan of a deploy."""
     return run_deploy(inventory, "--dry")
 
 
@@ -75,7 +75,7 @@ STATUS = {"as declared": 0, "changed": 1, "not as declared": 1, "not reached": 3
 
 
 def check_results(inventory: Path, *options: str) -> list[dict[str, Any]]:
-    """Run the checks; what each has found, as their JSON says."""
+    """Run the checks; the findings of each, as their JSON has them."""
     done = subprocess.run(
         [sys.executable, "-m", "cli", "check", str(inventory), "--json", *options],
         capture_output=True,
@@ -124,7 +124,7 @@ def describe_result(result: dict[str, Any]) -> str:
 
 
 def red_check_lines(inventory: Path) -> dict[str, list[str]]:
-    """The checks that do not hold, each with what is said of it."""
+    """The red checks, each with its message."""
     return {name: [*map(describe_result, results)] for name, results in failed_results(inventory).items()}
 
 

@@ -18,7 +18,7 @@ from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.support import CHAT, deploy_command, is_serving, isolate_host, red_checks, run_deploy, wait_until
 from tests.lock_files import render_sealed_lock
 
-# what is tested here runs on this machine and in shell scripts that every release has
+# the tested code runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 PADDING = 400 << 20  # bytes
@@ -89,7 +89,7 @@ def received(host: LabHost) -> int:
 
 
 def left(host: LabHost) -> str:
-    """What lies about of what was sent."""
+    """The remaining parts of the sent files."""
     return host.run(f"find {JOBS} -path '*/files*'; ls -d /tmp/tmp.* 2>/dev/null || true")
 
 
@@ -145,7 +145,7 @@ def forged(home: Path, folder: Path) -> Path:
 
 
 def deploy_error(host: LabHost, inventory: Path, home: Path) -> str:
-    """What is said of a deploy that installs no package."""
+    """The error of a deploy that installs no package."""
     before = host.run("dpkg-query -W")
     run = run_deploy(inventory, HOME=str(home))
     assert host.run(f"ls {TRACE} || true") == ""
@@ -219,7 +219,7 @@ def test_two_hosts_at_once_one_through_sudo_though_connections_are_cut_while_it_
 
 
 @pytest.mark.all_only
-def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_room_again(
+def test_a_disk_that_fills_up_is_reported_and_what_was_sent_counts_when_there_is_room_again(
     boot: BootHost, first_run: ConvergedLayers, home: Path
 ) -> None:
     host = boot(first_run.engine_layer)

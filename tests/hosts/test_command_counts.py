@@ -1,4 +1,4 @@
-"""What changes nothing asks its host in few commands: each takes the network's time, however quick machines are."""
+"""A run that changes nothing asks its host in few commands: each takes the network's time, on machines of any speed."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from benchmarks import ssh_command_count
 from lab.hosts import LabHost
 
-# what is tested here is what this machine asks
+# the tested commands are this machine's
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 

@@ -1,4 +1,4 @@
-"""Packages that many machines have are no drift: what they bring of rules, units and settings is their own."""
+"""Packages that many machines have are no drift: their rules, units and settings are their own."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from lab.hosts import LabHost
 from tests.hosts.support import is_serving, red_check_lines, wait_until
 
 pytestmark = pytest.mark.all_only
-# What names network cards, decides who may do what, starts programs by timers and sockets, filters packets, changes
-# PAM's stacks, or has the kernel start others' programs
+# Programs and files that name network cards, set permissions, start programs by timers and sockets, filter packets,
+# change PAM's stacks, or have the kernel start others' programs
 PACKAGES = (
     *(
         "udev",

@@ -15,7 +15,7 @@ from tests.hosts.test_takeover import PORT, existing_service_answers, rigwright_
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 PACKAGES = {"docker": "docker.io docker-cli", "podman": "podman crun passt netavark aardvark-dns"}
-# What a throwaway host lacks: counts of processes, and settings of networks that may be written, without which podman
+# The missing parts of a throwaway host: counts of processes, and writable settings of networks, without which podman
 # gives no container a network of its own
 LACKING = {"docker": "", "podman": "--pids-limit=0"}
 LENIENT = """
@@ -46,7 +46,7 @@ class OperatorContainerHost:
         wait_until(lambda: existing_service_answers(self.host), "an answer of theirs")
 
     def its(self, what: str) -> str:
-        """What its program has of it."""
+        """The file in its program's view."""
         return self.host.run(f"{self.program} container inspect --format '{{{{.{what}}}}}' vllm").strip()
 
     @property

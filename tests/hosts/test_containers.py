@@ -1,4 +1,5 @@
-"""What runs containers, on hosts whose cards and toolkit are stand-ins: real Docker, podman, dpkg, apt and systemd."""
+"""The runtimes of containers, on hosts whose cards and toolkit are stand-ins: real Docker, podman, dpkg, apt and
+systemd."""
 
 import shutil
 import subprocess
@@ -112,7 +113,7 @@ def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox
     assert (box.loaded_module, box.spec_driver, box.toolkit_versions) == (NEW[box.system], NEW[box.system], {NEWER})
     assert box.red_checks() == set()
     box.assert_unchanged()
-    # the archive drops what is installed, and somebody takes a part of it away
+    # the archive drops the installed version, and an operator removes a part of it
     box.publish_toolkit(TOOLKIT)
     box.host.run(f"apt-get -qq -y --allow-change-held-packages purge {' '.join(sorted(FOUR))}")
     said = box.run_rig("deploy")
@@ -139,7 +140,7 @@ def test_dockers_own_packages_take_the_place_of_the_distributions_by_consent(box
     box.host.run(
         f"{IMAGE}\ndocker import /root/image.tar own && docker run -d --name own --network none own /bin/sleep 600"
     )
-    # what is there and new enough stays
+    # a package that is there and new enough stays
     box.declare_containers(own_docker=one, engines=("docker",))
     box.assert_unchanged()
     box.declare_containers(own_docker=one, engines=("docker",), docker="docker")
@@ -162,7 +163,7 @@ def test_dockers_own_packages_take_the_place_of_the_distributions_by_consent(box
 @pytest.mark.all_only
 @single_release_mark("debian-13")
 def test_without_a_network_they_come_from_a_bundle_and_nothing_that_is_forged_does(box: ContainersBox) -> None:
-    # what Docker's own packages are made of here is the distribution's
+    # the contents of Docker's own packages here are the distribution's
     box.host.run("apt-get -q update; cd /root && apt-get -q download docker.io docker-cli containerd runc && mkdir out")
     box.host.run("for deb in /root/*.deb; do dpkg -x $deb /root/out; done; rm -rf /var/lib/apt/lists/*")
     own = container_packages.docker_packages(box.host.upper_folder / "root/out", OWN_DOCKER)
@@ -227,7 +228,7 @@ def test_a_blank_host_without_a_network_gets_docker_and_podman_from_a_bundle(
 @pytest.mark.all_only
 @single_release_mark("debian-13")
 @pytest.mark.parametrize("what", ["powered off", "controller killed"])
-def test_what_ends_in_the_middle_is_finished_by_the_next_run(box: ContainersBox, what: str) -> None:
+def test_a_run_cut_off_in_the_middle_is_finished_by_the_next(box: ContainersBox, what: str) -> None:
     box.declare_containers(**BOTH)
     box.interrupt(what, "==> installing container-toolkit", job="rw-job-container-toolkit")
     box.run_rig("deploy")

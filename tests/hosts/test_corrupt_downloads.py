@@ -15,10 +15,10 @@ from tests.hosts.download_servers import StandInMirror, folder_content, index_co
 from tests.hosts.support import is_serving, main_pid, red_checks, run_deploy, write_inventory
 from tests.hosts.test_interrupted_deploys import pack, rig
 
-# what is tested here runs on this machine and in shell scripts that every release has
+# the tested code runs on this machine and in shell scripts that every release has
 pytestmark = [pytest.mark.parametrize("release", ["debian-13"], indirect=True), pytest.mark.all_only]
 
-# What tells that something is installed, by the name of what it comes from.
+# The file that shows an installation, by the name of its source.
 INSTALLED = {
     ".tar.gz": "ls -d /opt/rigwright/engines/*/build.json",
     ".gguf": "find /srv/models -type f",
@@ -42,7 +42,7 @@ def test_a_byte_flipped_in_any_file_is_refused(
 ) -> None:
     archive = pack(converged, lab)
     files = [archive.name, MODEL, *sorted(path.name for path in wheels.iterdir())]
-    # what is only for another Python is fetched by none of our hosts
+    # none of our hosts fetches wheels for another Python
     asked = [name for name in files if not name.startswith(("exceptiongroup", "tomli", "typing"))]
     for number, name in enumerate(asked, start=1):
         with subtests.test(name):

@@ -14,7 +14,7 @@ from roles.trees import render_tree_program
 from tests.hosts.conftest import BootHost
 from tests.hosts.support import check_verdicts, run_deploy, write_inventory
 
-# what differs between releases is the compiler, and the newer one is the harder case
+# the compiler differs between releases, and the newer one is the harder case
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 ROLE = Path(__file__).with_name("cuda_deploy.py")
 CARD = "10de:2204"
@@ -47,7 +47,7 @@ $root/bin/cuobjdump --list-elf build/libkernels.so | grep -o 'sm_[0-9a-z]*'
 
 
 def record_trees(host: LabHost) -> None:
-    """What a whole deploy does at its end; this one has the role alone."""
+    """The end of a whole deploy; this one has only the role."""
     places = {"software": "/opt/rigwright", "engines": "/opt/rigwright/engines"}
     places |= {"generations": "/etc/rigwright/generations", "records": "/var/lib/rigwright/trees"}
     asked = {**places, "ledger": "/var/lib/rigwright/owned", "wanted": [], "sealed": "", "texts": {}}
@@ -65,7 +65,7 @@ def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(
     again = run_deploy(inventory, file=ROLE)
     assert (again.status, again.changed_operations) == (0, [])
 
-    # as an engine is compiled: nobody, without devices and without the network
+    # as an engine is compiled: as user `nobody`, without devices and without the network
     host.run("mkdir -m 0700 /var/tmp/t && mkdir /var/tmp/t/t && chmod 0777 /var/tmp/t/t")
     compiling = unprivileged_steps.unprivileged_command(Roots(), ("/bin/sh", "-c", PROGRAM), "/var/tmp/t/t")
     assert host.run(shlex.join(compiling)).split()[-3:] == ["sm_75", "sm_86", "sm_120a"]

@@ -12,7 +12,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until, write_inventory
 
-# what is tested here runs on this machine and in shell scripts that every release has
+# the tested code runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 # a conflict alone says held: the folder of a host that has just booted is not there yet
@@ -20,13 +20,13 @@ HELD = "flock -n -E 75 /run/rigwright/locks/lease true; [ $? -eq 75 ] && echo he
 
 
 def keep_waiting(host: LabHost) -> None:
-    """Have the next deploy wait, until the unit `other` is stopped, for whoever holds dpkg's lock."""
+    """Have the next deploy wait, until the unit `other` is stopped, for the holder of dpkg's lock."""
     lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
     hold = f"import fcntl, time; {lock}; time.sleep(600)"
     host.run(f'dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other python3 -c "{hold}"')
 
 
-def test_a_second_run_is_refused_with_who_and_what_and_the_deploy_lock_ends_with_its_holder(
+def test_a_second_run_is_refused_with_the_holder_and_the_deploy_lock_ends_with_it(
     lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, converged)

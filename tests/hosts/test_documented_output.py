@@ -17,7 +17,7 @@ from tests.hosts.test_deploy_lock import HELD, keep_waiting
 from tests.hosts.test_generations import declare
 from tests.unit.pseudo_terminal import run_on_terminal
 
-# what is said is of this machine, and of scripts that every release has
+# the output is of this machine, and of scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 

@@ -1,4 +1,5 @@
-"""Each drift turns exactly its checks red, a deploy does what is said of it, and the cure cures; what is harmless is.
+"""Each drift turns exactly its checks red, a deploy acts as its row declares, and the cure cures; harmless changes are
+harmless.
 
 Drifts of different things are there together. `rigwright test` has the fullest batches, `test all` has them all.
 """
@@ -71,7 +72,7 @@ class DriftHostPool:
         assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
 
     def unminded(self, box: BoxName) -> None:
-        """Have what is harmless, and assert that nobody minds, nor a check that has no drift runs."""
+        """Apply harmless changes, and assert that no check reports them, nor a check that has no drift runs."""
         failed = self.ground().run_harmless({name: row for name, row in load_harmless().items() if row.box == box})
         assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
         ran = {identifier for identifier, word in check_verdicts(self.ground().inventory).items() if word != "skip"}
@@ -164,17 +165,17 @@ def test_drifts_of_a_box_that_is_watched(monitored_host: DriftHostPool, number: 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_that_serves(serving: DriftHostPool) -> None:
+def test_harmless_changes_of_a_serving_box(serving: DriftHostPool) -> None:
     serving.unminded("serving")
 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_with_cards(cards: DriftHostPool) -> None:
+def test_harmless_changes_of_a_box_with_cards(cards: DriftHostPool) -> None:
     cards.unminded("cards")
 
 
 @pytest.mark.all_only
 @one_release
-def test_what_is_harmless_to_a_box_with_containers(containers: DriftHostPool) -> None:
+def test_harmless_changes_of_a_box_with_containers(containers: DriftHostPool) -> None:
     containers.unminded("containers")

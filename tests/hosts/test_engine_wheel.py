@@ -37,7 +37,7 @@ pytestmark = pytest.mark.all_only
 CHAT = {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}}
 STEP = "/var/lib/rigwright/build/llama.cpp-wheel-*/unpack"
 ENGINE = "/opt/rigwright/engines/llama.cpp-wheel-*"
-# Sets each field to each value, as the launcher does: what the wheel takes otherwise than it was given is printed.
+# Sets each field to each value, as the launcher does: prints the fields that the wheel reads differently.
 SETTING = """
 import json, runpy, sys
 program = runpy.run_path(sys.argv[1])

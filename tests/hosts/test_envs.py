@@ -20,7 +20,7 @@ pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 @pytest.fixture(scope="session")
 def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
-    """What hosts fetch from."""
+    """The sources of hosts."""
     lab.up([])  # its network, for what is served there
     with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
@@ -54,7 +54,7 @@ def test_it_comes_and_stays(lab: ThrowawayLab, boot: BootHost, env_servers: Envi
     assert run.status == 0, run.said
     assert set(run.changed_operations) <= set(planned)
     assert "Engines | Install small" in run.changed_operations
-    assert host.run("ls /srv/models") == ""  # what is installed is not kept twice
+    assert host.run("ls /srv/models") == ""  # an installed wheel is not kept twice
     assert run_deploy(inventory).changed_operations == []
     python = env_servers.python_packages[0].version
     said = entered(inventory, "python", "-c", "import sys, os, yaml; print(sys.version.split()[0], os.getuid() > 0)")
@@ -86,13 +86,13 @@ def test_each_drift_is_seen(lab: ThrowawayLab, boot: BootHost, env_servers: Envi
 
 
 @pytest.mark.all_only
-def test_what_is_not_locked_never_gets_there(
+def test_unlocked_files_never_get_there(
     lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()
     inventory = env_box.write_env_inventory(tmp_path, lab, host, env_servers)
     source, python = env_servers.source, env_servers.python_packages[0]
-    # what no other folder of ours on the host is made of
+    # inputs that no other folder of ours on the host has
     wheel = next(row for row in env_servers.packages if row.name == env_box.NATIVE)
     for fault in (flipped_byte("middle"), truncated_content(), EndlessAnswer()):
         source.index.add_fault(fault, wheel.name, wheel.file)

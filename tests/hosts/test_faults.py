@@ -1,4 +1,4 @@
-"""What goes wrong in the middle, and that the next run puts it right."""
+"""Faults in the middle of a run, and their repair by the next one."""
 
 import re
 import signal
@@ -92,7 +92,7 @@ def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written
     lab: ThrowawayLab, boot: BootHost, tmp_path: Path
 ) -> None:
     host = boot(cards=("10de:2204",))
-    # somebody else's server on the port
+    # a foreign server on the port
     host.run(f"systemd-run --quiet --unit=foreign --socket-property=ListenStream=127.0.0.1:{PORT} sleep infinity")
     inventory = write_inventory(tmp_path, lab, host, cards=["rtx-3090", "rtx-3090"])
     run = run_deploy(inventory)

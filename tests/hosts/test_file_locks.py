@@ -1,4 +1,4 @@
-"""What anybody can open, anybody can lock: a local user holds all of that, and everything goes on."""
+"""Every user that can open a file can lock it: a local user holds all of those, and everything goes on."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import red_checks, run_deploy, wait_until, write_inventory
 
-# what is tested here are programs and scripts of ours, which every release runs alike
+# the tested programs and scripts are ours, which every release runs alike
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 RECORDS = "/var/lib/rigwright/weights"
@@ -50,14 +50,14 @@ def test_locks_of_a_local_user_keep_nothing_waiting(lab: ThrowawayLab, converged
     assert "/srv/models" in held
     assert not [path for path in held if path.startswith("/run/rigwright/l")]
 
-    # a hashing again that nobody held up, and did not run all the same, is seen
+    # a second hashing that nothing held up, and did not run all the same, is seen
     converged.run(f"find {RECORDS}/deep -type f -exec touch -d '16 days ago' {{}} +")
     assert red_checks(inventory) == {"W03"}
     converged.run(f"mv {UNIT} /root/unit && ln -s /dev/null {UNIT} && systemctl daemon-reload")
     assert red_checks(inventory) == {"U01", "W03", "W05"}
     converged.run(f"mv -f /root/unit {UNIT} && systemctl daemon-reload")
 
-    # what was due is hashed again, whatever the load of this machine is: its note is renewed
+    # a due file is hashed again, at any load of this machine: its note is renewed
     converged.run(f"find {RECORDS}/deep -type f -exec touch -d 2001-01-01 {{}} +")
     now = f"echo [Service]; echo ExecStart=; sed -n '/^ExecStart=/s/$/ --now/p' {UNIT}"
     converged.run(f"mkdir -p {DROP_IN} && ({now}) > {DROP_IN}/now.conf && systemctl daemon-reload")

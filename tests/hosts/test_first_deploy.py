@@ -33,12 +33,12 @@ from tests.hosts.support import (
 # Logging in and running commands is itself logged; nothing else may be written by a run that changes nothing.
 LOGS = re.compile(r"/var/log/(journal/.*|wtmp(\.db)?|lastlog|btmp)")
 RUNNING = re.compile(rf"{LOGS.pattern}|/var/lib/rigwright/self_check/\w+\.jsonl?")
-"""What a host writes while nothing happens to it, the results of its own check included."""
+"""The files that a host writes while nothing happens to it, the results of its own check included."""
 NOT_RUN = Path(__file__).with_name("not_run_without_cards.toml")
 
 
 def left_out(verdicts: dict[str, str]) -> set[str]:
-    """What was skipped, where all checks of the driver and of cards are one: N. These hosts were never reviewed."""
+    """The skipped checks, where all checks of the driver and of cards are one: N. These hosts were never reviewed."""
     nvidia = {identifier for identifier in verdicts if identifier.startswith("N")}
     skipped = {identifier for identifier, word in verdicts.items() if word == "skip"}
     assert nvidia <= skipped

@@ -125,7 +125,7 @@ def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away
 
 @pytest.mark.all_only
 def test_clients_speak_to_one_plain_address_without_a_key(box: GatewayBox) -> None:
-    # what clients say that were told to need none: a key that is nothing, or blank
+    # the header of clients that were configured without a key: an empty key, or a blank one
     for key in ("ignored", "sk-"):
         client = box.plain_client(key)
         for model in ("tiny-rig", "gpt-4o"):
@@ -154,7 +154,7 @@ def test_clients_speak_to_one_plain_address_without_a_key(box: GatewayBox) -> No
 
 @pytest.mark.all_only
 @on_both
-def test_no_worker_waits_for_a_client_whom_another_one_has(box: GatewayBox) -> None:
+def test_no_worker_waits_for_a_client_of_another_one(box: GatewayBox) -> None:
     # of two that wake for one connection, the second would stand still in accept() with all its streams
     process = "/proc/$(systemctl show --property=MainPID --value rigwright_gateway)/fdinfo"
     handed = box.host.run(f"grep -h ^flags: {process}/3 {process}/4").split()[1::2]
@@ -231,7 +231,7 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: GatewayBox) -> None:
     status = "/var/lib/logrotate/status"
 
     def tomorrow() -> None:
-        # what logrotate has not seen before, it takes for today's
+        # logrotate takes a file that it has not seen before for today's
         box.host.run("systemctl start logrotate.service")
         box.host.run(f"sed -i '/rigwright_gateway/s/ [0-9].*/ 2020-1-1-0:0:0/' {status}")
         box.host.run("systemctl start logrotate.service")
@@ -337,7 +337,7 @@ def test_an_instance_that_dies_costs_its_own_streams_alone(box: GatewayBox) -> N
         asked = [pool.submit(count_stream_pieces, client, SLOW, 60) for _ in range(4)]
         wait_until(lambda: active_requests(box)["slow"] == 4, "under way")
         box.host.run("systemctl kill --signal=KILL rigwright-chat")
-        # what is asked now goes to the other one, at once
+        # a new request goes to the other one, at once
         assert [ask_question(client) for _ in range(10)] == [ANSWER] * 10
         assert all(one.result() > 1 for one in asked)
     wait_until(lambda: red_checks(inventory) == set(), "both back")
@@ -368,9 +368,9 @@ def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Gat
     assert "8000" not in box.host.run("ss -Hltn")
     assert box.host.run("systemctl list-units --all --plain --no-legend 'rigwright_gateway*' 'rigwright_router*'") == ""
     assert box.host.run("getent passwd rigwright_gateway rigwright_router || true") == ""
-    # with keys of engines in it, for whoever gets such a user's number next
+    # with keys of engines in it, and such a user's number may be given out again
     assert box.host.run("ls -d /run/rigwright_gateway /run/rigwright_router 2> /dev/null || true") == ""
-    # that names a user who is gone would end all of logrotate's work
+    # one with the name of a missing user would end all of logrotate's work
     assert "rigwright" not in box.host.run("ls /etc/logrotate.d")
     assert run_deploy(box.write_gateway_inventory()).status == 0
     assert ask_question(box.plain_client()) == ANSWER

@@ -53,7 +53,7 @@ EQUAL = ["slow", "slow2"]
 INSTANCES = {
     "chat": DEMO,
     **{name: {"variant": "llamacpp/slow", "port": 8022 + number} for number, name in enumerate(EQUAL)},
-    # what its engine calls the model is none of the clients' business
+    # the engine's own name of the model is hidden from clients
     "thinker": {"variant": "vllm/tiny", "port": 8024},
 }
 HEADER = "X-Session-Id"
@@ -91,7 +91,7 @@ def box(
 
 @pytest.fixture(scope="module")
 def authority(box: GatewayBox) -> Path:
-    """Whom clients of the gateway have to trust."""
+    """The certificate that clients of the gateway have to trust."""
     path = box.folder / "ca.crt"
     path.write_text(run_rigwright("key", "ca", str(box.folder / "rig.py")).stdout)
     return path
@@ -132,7 +132,7 @@ def test_programs_without_a_library_are_answered(box: GatewayBox) -> None:
 
 
 @pytest.mark.parametrize("sent", [pytest.param(sent, id=name) for name, sent in REQUESTS.items()])
-def test_what_programs_send_is_answered_as_they_read_it(box: GatewayBox, sent: RecordedClientRequest) -> None:
+def test_requests_of_programs_are_answered_as_they_read_it(box: GatewayBox, sent: RecordedClientRequest) -> None:
     with requests.Session() as session:
         session.headers.clear()
         reply = session.request(sent.method, box.url(sent.path), headers=sent.headers, json=sent.body, timeout=60)
@@ -210,7 +210,7 @@ def test_anthropics_protocol_reaches_either_engine(box: GatewayBox, model: str, 
 
 
 @pytest.mark.parametrize("path", ["rerank", "embeddings"])
-def test_what_an_engine_has_not_is_refused_by_name(box: GatewayBox, path: str) -> None:
+def test_missing_options_of_an_engine_are_refused_by_name(box: GatewayBox, path: str) -> None:
     for model in ("gpt-4o", "qwen3"):
         reply = requests.post(box.url(path), json={"model": model, "query": "q", "documents": ["d"]}, timeout=10)
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "path_not_found")
@@ -240,7 +240,7 @@ def test_equal_instances_share_what_comes_as_declared(box: GatewayBox) -> None:
         assert all(one.result() > 1 for one in streams)
 
 
-def test_who_comes_when_all_wait_is_told_to_come_later(box: GatewayBox) -> None:
+def test_a_request_to_a_full_queue_is_asked_to_come_later(box: GatewayBox) -> None:
     client = box.plain_client()
     streams = [
         client.chat.completions.create(
@@ -280,14 +280,14 @@ def test_a_key_has_its_limits_and_no_others(box: GatewayBox) -> None:
     )
     with pytest.raises(RateLimitError, match="this key may have 1 "):
         ask_question(single)
-    # what one key may not is no matter of another's
+    # the limits of one key are no matter of another's
     assert ask_question(few) == ANSWER
     stream.close()
     wait_until(lambda: sum(active_requests(box).values()) == 0, "nothing under way")
     assert ask_question(single) == ANSWER
 
 
-def test_only_who_is_declared_reads_figures(box: GatewayBox, authority: Path) -> None:
+def test_only_declared_clients_read_figures(box: GatewayBox, authority: Path) -> None:
     for at in (f"http://{box.address}:{LAN}", f"https://{box.address}:{TLS}"):
         found = {
             path: requests.get(f"{at}/metrics{path}", verify=str(authority), timeout=10)
@@ -327,7 +327,7 @@ def test_the_log_says_what_clients_saw_and_nothing_that_they_said(box: GatewayBo
     assert (line["prompt_tokens"], line["completion_tokens"]) == (usage.prompt_tokens, usage.completion_tokens)
     assert (line["key"], line["listener"], line["model"], line["status"]) == ("logged", "office", SLOW, 200)
     assert line["instance"] in EQUAL
-    # its clock goes by milliseconds; what the client has waited for beyond that is the way, and TLS
+    # its clock goes by milliseconds; the client's further waiting is the way, and TLS
     assert seen / 2 < line["first"] <= seen + 0.01
     assert line["first"] < line["duration"] <= took + 0.01
     kept = box.host.run("cat /var/log/rigwright_gateway/*; journalctl -u rigwright_gateway -u rigwright_router")

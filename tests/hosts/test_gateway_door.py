@@ -66,7 +66,7 @@ def door(number: int = 0) -> nginx_conf.NginxSettings:
 
 
 def rules() -> dict[str, list[dict[str, object]]]:
-    """What the cases read of the rules for request fields."""
+    """The cases' part of the rules for request fields."""
     refused, passed = (
         [{"rule": one.rule, "path": one.path, "members": one.members} for one in examples]
         for examples in ((*refused_examples(), *refused_places()), passed_examples())

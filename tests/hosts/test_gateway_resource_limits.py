@@ -1,4 +1,4 @@
-"""A gateway's processes that somebody has taken over fill nothing that is the host's, and go on where they were."""
+"""A gateway's processes under an attacker's control fill nothing that is the host's, and go on where they were."""
 
 from pathlib import Path
 
@@ -23,9 +23,7 @@ def mounted(host: LabHost) -> list[str]:
 
 
 @on_both
-def test_what_a_gateway_writes_fills_nothing_that_is_the_hosts(
-    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
-) -> None:
+def test_files_of_a_gateway_fill_no_disk_of_the_host(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     box = GatewayBox(lab, converged, tmp_path)
     inventory = box.write_gateway_inventory({"chat": DEMO})
     assert run_deploy(inventory).status == 0
@@ -35,7 +33,7 @@ def test_what_a_gateway_writes_fills_nothing_that_is_the_hosts(
         within = f"nsenter --mount --target {main_pid(converged, f'{unit}.service')} {theirs}"
         deep = f"import os; os.chdir({folder!r}); [(os.mkdir('d'), os.chdir('d')) for _ in range(9999)]"
         big = f'{within} sh -c "head -c 60M /dev/zero > {folder}/big"'
-        # what is full says so: it was tried
+        # a full disk says so: it was tried
         assert "No space left" in converged.run(f"{big} 2>&1 || true; rm -f {folder}/big")
         assert "No space left" in converged.run(f'{within} python3 -c "{deep}" 2>&1 || true')
         converged.run(f"{big} 2> /dev/null || true")

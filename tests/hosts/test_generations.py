@@ -1,4 +1,4 @@
-"""Generations on a real host: a way back, by itself and by hand; what is kept, and what goes."""
+"""Generations on a real host: a way back, by itself and by hand; kept and removed objects."""
 
 import json
 import re
@@ -109,7 +109,7 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: ThrowawayLab, conve
 
 @pytest.mark.all_only
 def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
-    """Also of an instance that nobody has running: it failed, or somebody stopped it."""
+    """Also of an instance that does not run: it failed, or was stopped."""
     demo = {"variant": "llamacpp/demo", "port": PORT}
     both = write_inventory(
         tmp_path / "both", lab, converged, instances={"chat": demo, "old": {**demo, "port": PORT + 1}}
@@ -134,7 +134,7 @@ def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: ThrowawayLab, converg
 
 
 @pytest.mark.all_only
-def test_what_a_kept_generation_needs_stays_and_the_rest_goes(
+def test_needs_of_a_kept_generation_stay_and_the_rest_goes(
     lab: ThrowawayLab, converged: LabHost, tmp_path: Path
 ) -> None:
     def turn(number: int) -> Path:
@@ -155,7 +155,7 @@ def test_what_a_kept_generation_needs_stays_and_the_rest_goes(
     assert converged.run(f"{ask} http://127.0.0.1:{PORT}/v1/models") == "200"
 
 
-# What dpkg, apt and the user database write beside what they are told to.
+# The files that dpkg, apt and the user database write in addition to their targets.
 TRACES = re.compile(
     r"/var/(log|cache|lib/(apt|dpkg|systemd|ucf|pam|python))/.*|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?"
     r"|/etc/(\.pwd\.lock|ld\.so\.cache|machine-id|resolv\.conf|hosts|hostname|ssh/ssh_host_ed25519_key(\.pub)?)|/root/.*|/var/tmp/.*|/usr/local/share/.*"
@@ -169,7 +169,7 @@ def test_remove_takes_off_what_we_put_on_and_nothing_else(
     host = boot()
     users = host.run("cut -d: -f1 /etc/passwd")
     packages = host.run("dpkg-query -W -f '${Package} ${db:Status-Status}\\n' | grep installed$")
-    # what is the operator's own, before and after
+    # the operator's own settings, before and after
     host.run("mkdir -p /srv/models/own && echo mine > /srv/models/own/model.gguf")
     engine = next(Path(first_run.engine_layer).glob("opt/rigwright/engines/*"))
     host.run("mkdir -p /opt")

@@ -20,7 +20,7 @@ JOB = "/etc/cron.d/nightly"
 
 
 def check(inventory: Path, *options: str, status: int) -> str:
-    """What a check prints, on one line; JSON as it is."""
+    """The output of a check, on one line; JSON as it is."""
     words = [sys.executable, "-m", "cli", "check", str(inventory), *options]
     done = subprocess.run(
         words, capture_output=True, text=True, cwd="/", env=os.environ | {"COLUMNS": "80"}, check=False
@@ -36,7 +36,7 @@ def read_changes(inventory: Path) -> dict[str, str]:
     return {one["key"]: one["change"] for one in changes if one["counts"]}
 
 
-def test_changes_are_told_until_they_are_accepted(converged: LabHost, inventory: Path) -> None:
+def test_changes_are_reported_until_they_are_accepted(converged: LabHost, inventory: Path) -> None:
     assert "not reviewed: " in check(inventory, status=0)
     assert "accepted entries 1 by ana" in check(inventory, "--accept", "--yes", "--author=ana", status=0)
     (file,) = (inventory.parent / "accepted").iterdir()

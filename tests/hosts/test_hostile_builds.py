@@ -1,6 +1,6 @@
-"""A source that is somebody's attack: whatever it does while it is fetched, compiled and tried, it gets nowhere.
+"""A source as an attack: while it is fetched, compiled and tried, each of its attempts fails.
 
-It is a llama.cpp for whoever does not look: a folder with CMakeLists.txt that makes a llama-server, in a second.
+It looks like llama.cpp: a folder with CMakeLists.txt that makes a llama-server, in a second.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 execute_process(COMMAND sh ${CMAKE_SOURCE_DIR}/attack.sh ${CMAKE_BINARY_DIR}/bin COMMAND_ERROR_IS_FATAL ANY)
 add_executable(llama-server server.c)
 """
-# what it sees goes into a file that is installed beside the server
+# its view goes into a file that is installed next to the server
 ATTACK = """
 mkdir -p "$1"
 tried() { if "$@" 2>/dev/null >/dev/null; then echo "got $*"; else echo "not $*"; fi; }
@@ -157,7 +157,9 @@ def test_a_source_that_attacks_gets_nowhere(lab: ThrowawayLab, boot: BootHost, t
     wait_until(lambda: host.run("ls /run/reached 2>/dev/null; true"), "reached by who is meant to")
     (folder,) = evil.engine_folders()
     uid, *tries = host.run(f"cat {folder}/bin/report").splitlines()
-    assert int(uid.removeprefix("uid ")) >= 61184  # systemd.exec(5), DynamicUser=: nobody of the host's
+    assert (
+        int(uid.removeprefix("uid ")) >= 61184
+    )  # systemd.exec(5), DynamicUser=: a user that the host does not have otherwise
     assert len(tries) > 10
     assert [line for line in tries if not line.startswith("not ")] == []
     log = host.run(f"cat {folder}/build.log")
@@ -210,7 +212,7 @@ def leaves_nothing(evil: HostileSourceBox, *names: str) -> None:
 
 
 @pytest.mark.all_only
-def test_no_build_leaves_what_is_no_plain_file_and_what_was_refused_is_in_nobodys_way(
+def test_no_build_leaves_special_files_and_a_refused_build_does_not_block_the_next(
     lab: ThrowawayLab, boot: BootHost, tmp_path: Path
 ) -> None:
     evil = HostileSourceBox(lab, boot(), tmp_path / "box")

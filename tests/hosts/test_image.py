@@ -21,7 +21,7 @@ ENGINES = "/opt/rigwright/engines"
 
 
 def left(box: ImageBox) -> str:
-    """What there is of containers on the host."""
+    """The remains of containers on the host."""
     return box.host.run("ls /run/rigwright/containers; grep -c /run/rigwright/containers/ /proc/mounts", check=False)
 
 
@@ -36,7 +36,7 @@ def test_an_image_is_served_as_its_own_user_without_a_network(box: ImageBox, inv
     assert "--max-model-len=4096" in said["argv"]
     assert run_deploy(inventory).changed_operations == []
     assert red_checks(inventory) == SHARED_DISK_CHECKS
-    # what was fetched is unpacked, and nobody else's store has anything of it
+    # the fetched layers are unpacked, and no other store has any of it
     assert box.host.run("ls /srv/models/_packages 2> /dev/null", check=False) == ""
     assert box.host.run("podman images -q") == ""
 
@@ -72,7 +72,7 @@ def test_whatever_is_killed_is_started_anew_and_leaves_nothing(
 
 
 def inside(what: str) -> str:
-    """What root does in the mounts of the engine's container, by the host's own Python."""
+    """Root's access to the mounts of the engine's container, by the host's own Python."""
     enter = f"os.setns(os.open('/proc/' + subprocess.getoutput({ENGINE!r}) + '/ns/mnt', 0), os.CLONE_NEWNS)"
     text = f"import ctypes, os, subprocess; libc = ctypes.CDLL(None); {enter}; raise SystemExit({what})"
     return f"/usr/bin/python3 -c {shlex.quote(text)}"
@@ -102,7 +102,7 @@ DRIFTS = {
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("what", DRIFTS)
-def test_what_is_changed_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
+def test_a_change_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
     do, wanted, undo = DRIFTS[what]
     box.host.run(do)
     assert red_checks(inventory) >= SHARED_DISK_CHECKS | wanted
@@ -124,7 +124,7 @@ SAID = {
 
 
 @pytest.mark.all_only
-def test_what_the_host_says_of_all_containers_has_no_say_in_it(box: ImageBox, inventory: Path, release: str) -> None:
+def test_the_hosts_settings_of_all_containers_have_no_effect(box: ImageBox, inventory: Path, release: str) -> None:
     for path, text in SAID.items():
         aside = f"mkdir -p $(dirname {path}); [ ! -e {path} ] || mv {path} {path}.aside"
         box.host.run(f"{aside}; printf '%s\\n' {shlex.quote(text)} > {path}")

@@ -33,7 +33,7 @@ def box(
     one.install_registry()
     one.push_image(make_server_image("one"))
     one.publish_toolkit(key)
-    # as whoever installs a driver does; ours goes with the deploy that does not manage it
+    # as the installer of a driver does; ours goes with the deploy that does not manage it
     one.host.run("echo 'blacklist nouveau' > /etc/modprobe.d/operators.conf; update-initramfs -u")
     yield one, [driver_box.NAMES[card] for card in made.host.spec.cards]
     made.host.destroy()

@@ -36,7 +36,7 @@ def box(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def left(box: ImageBox) -> list[str]:
-    """What there is of containers on the host."""
+    """The remains of containers on the host."""
     return box.host.run(f"ls {FOLDER}; grep -c {FOLDER}/ /proc/mounts", check=False).split()
 
 
@@ -79,7 +79,7 @@ def test_whatever_is_killed_is_started_anew_and_leaves_nothing(
 
 
 def inside(what: str) -> str:
-    """What root does in the mounts of the engine's container, by the host's own Python."""
+    """Root's access to the mounts of the engine's container, by the host's own Python."""
     enter = f"libc.setns(os.open('/proc/' + subprocess.getoutput({ENGINE!r}) + '/ns/mnt', 0), 0x20000)"
     text = f"import ctypes, os, subprocess; libc = ctypes.CDLL(None); {enter}; raise SystemExit({what})"
     return f"/usr/bin/python3 -c {shlex.quote(text)}"
@@ -101,7 +101,7 @@ DRIFTS = {
 
 
 @pytest.mark.parametrize("what", DRIFTS)
-def test_what_is_changed_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
+def test_a_change_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, what: str, release: str) -> None:
     do, wanted, undo = DRIFTS[what]
     box.host.run(do)
     assert red_checks(inventory) >= SHARED_DISK_CHECKS | wanted

@@ -66,7 +66,7 @@ def box(lab: ThrowawayLab, vllm: VllmServers, tmp_path_factory: pytest.TempPathF
 
 
 def answers(box: ImageBox, instance: str, port: int) -> str:
-    """What it says to the model's one question."""
+    """Its answers to the model's one question."""
     with (
         forward_port(box.host, port) as local,
         OpenAI(base_url=f"http://127.0.0.1:{local}/v1", api_key=api_key(box.host, instance)) as client,
@@ -81,7 +81,7 @@ def test_vllm_itself_is_served_from_an_image_as_from_its_environment(
 ) -> None:
     mirrors = {"shelf": [box.lab.shelf_url], **vllm.source.inventory_mirrors, "lan": [box.registry]}
     inventory = vllm_box.write_vllm_inventory(box.folder, box.host, vllm, instances=BOTH, mirrors=mirrors)
-    # what the environment is made of is on no index: its lock is the lab's
+    # the packages of the environment are on no index: its lock is the lab's
     theirs = {path: path.read_bytes() for path in (box.folder / "locks").iterdir()}
     (box.folder / "catalog/boxed.toml").write_text(CATALOG)
     locked = run_rigwright("lock", str(inventory))

@@ -1,4 +1,4 @@
-"""`rigwright init` against a booted host: what it writes loads, and a deploy accepts it."""
+"""`rigwright init` against a booted host: its inventory loads, and a deploy accepts it."""
 
 import os
 import runpy
@@ -17,7 +17,7 @@ from tests.hosts.conftest import BootHost
 from tests.hosts.support import run_plan, write_inventory
 from tests.lock_files import reseal_text
 
-# one release is enough: what is tested here runs on this machine and in shell scripts that every release has
+# one release is enough: the tested code runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 
 CARDS = ("10de:2204", "10de:2204")
@@ -61,7 +61,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(
     assert "#   22  sshd (ssh.service)" in text
     assert "#   llama-old.service (active), from /etc/systemd/system/llama-old.service" in text
     assert "s3cret" not in text + done.stdout
-    # the box's key was new: it is said, it stands in the file, and nowhere else
+    # the box's key was new: the output names it, it stands in the file, and nowhere else
     key = host.run("cat /etc/ssh/ssh_host_ed25519_key.pub").strip()
     fingerprint = host.run("ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
     assert data["ssh_host_key"] == key
@@ -123,7 +123,7 @@ def test_a_box_with_new_keys_is_refused_until_they_are_declared(
     inventory = write_inventory(tmp_path, lab, host)
     before = str(host.inventory_keys["ssh_host_key"])
     assert run_plan(inventory).status == 0
-    # as after an installation from scratch, or as on somebody else's machine at this address
+    # as after an installation from scratch, or as on another machine at this address
     host.run("rm /etc/ssh/ssh_host_*; ssh-keygen -q -A; systemctl restart ssh")
     refused = run_plan(inventory)
     found = (host.upper_folder / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()

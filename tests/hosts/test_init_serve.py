@@ -13,7 +13,7 @@ from tests.hosts.download_servers import folder_content, internet_server
 from tests.hosts.support import api_key, check_verdicts, is_serving
 from tests.hosts.test_init import init
 
-# one release is enough: what is tested here runs on this machine
+# one release is enough: the tested code runs on this machine
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 
@@ -31,7 +31,7 @@ def test_a_box_is_served_from_one_command(lab: ThrowawayLab, boot: BootHost, eng
         "==> rigwright check box.py --serving",
     ]
     assert "tiny-rig answers at http://127.0.0.1:8020/v1 on the box" in done.stdout
-    # what it says is what answers: the address, the name and where the key lies
+    # its output holds: the address, the name and where the key lies
     (key,) = [line.split()[-4] for line in done.stdout.splitlines() if line.endswith("# the key")]
     assert host.run(f"cat {key}").strip() == api_key(host)
     body = json.dumps({"model": "tiny-rig", "messages": [{"role": "user", "content": "Hello?"}]})

@@ -74,7 +74,7 @@ model = "tiny-rig"
 context = {context}
 flags.metrics = true
 """
-# What is undone before the deploy, so that the operation has something to do. What both rigs share must not be taken
+# The state that is undone before the deploy, so that the operation has work. Objects of both rigs must not be taken
 # from under the one that serves.
 UNDO = {
     "Base | Folders": "chmod 700 /var/lib/rigwright/jobs",
@@ -111,7 +111,7 @@ KINDS = {
         "Serving | Prune generations": (0.0,),
     },
 }
-# What comes after a generation has been proven to serve.
+# The operations after a generation has been proven to serve.
 AFTERWARDS = (
     *("Serving | Gateway log rotation", "Serving | Prune generations", "Serving | Record what is installed"),
     *("Self check | Directories", "Self check | Program and declaration", "Self check | No module to wait for"),
@@ -185,7 +185,7 @@ def cut_off(host: LabHost, rigs: dict[int, Path], now: int, operation: str, afte
         host.start()
         host.wait()
         host.run(GO_ON)
-        # what was not proven to serve is not what comes up
+        # an unproven generation does not come up
         proven = target if operation in AFTERWARDS else now
         wait_until(lambda: answered(host, proven), f"rig {proven} serves after the cut", 60)
     else:

@@ -26,14 +26,14 @@ PORT = 8090
 
 @pytest.fixture(scope="session")
 def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
-    """What hosts fetch from."""
+    """The sources of hosts."""
     lab.up([])
     with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
 def left(host: LabHost) -> list[str]:
-    """What lies on a host of environments and of what they are made of."""
+    """The environments on a host, and their sources."""
     places = "/opt/rigwright/engines /var/lib/rigwright/build /srv/models /var/lib/rigwright/trees"
     return [
         line for line in host.run(f"ls -A1 {places} | grep -v ':$' || true").split() if "small" in line or "_" in line
@@ -71,7 +71,7 @@ def test_a_deploy_that_is_cut_off_at_each_operation_is_finished_by_the_next_and_
                 if kind == "host":
                     environment["KILL_HOST"] = host.namespace
                 cut = run_deploy(rigs[target], "--yes", file=KILLING, **environment)
-                # what is done before its moment is not cut off, and says so by its exit status
+                # an operation that ends before its moment is not cut off, and says so by its exit status
                 assert cut.status in (-signal.SIGKILL, 0), cut.said
                 if kind == "host" and cut.status:
                     host.start()
@@ -85,7 +85,7 @@ def test_a_deploy_that_is_cut_off_at_each_operation_is_finished_by_the_next_and_
     assert red_checks(rigs[now]) == set()
 
 
-def test_what_a_power_cut_leaves_of_one_lock_goes_with_the_next(
+def test_remains_of_a_lock_after_a_power_cut_go_with_the_next(
     lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()
@@ -131,7 +131,7 @@ def test_four_boxes_draw_the_bytes_of_one_through_a_peer(
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
     run = run_deploy(inventory)
     assert run.status == 0, run.said
-    # what puts environments together each box draws for itself: it is there now
+    # each box fetches the tools of environments for itself: they are there now
     for host in boxes:
         host.run("rm -rf /opt/rigwright/engines/small-* /srv/models/* /var/lib/rigwright/weights/*")
     before = env_servers.source.sent_bytes

@@ -19,7 +19,7 @@ from tests.hosts.test_interrupted_deploys import KILLING
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 CHAT = {"chat": DEMO}
-# What is undone before, so that there is something to do; the two differ in all else.
+# The state that is undone before, so that there is work; the two differ in all else.
 UNDO = {
     "Serving | Keys of clients": "rm -f /etc/rigwright/credentials/gateway-keys.json",
     "Serving | Gateway log rotation": "rm -f /etc/logrotate.d/rigwright_gateway",

@@ -1,6 +1,6 @@
 """Each inventory that is shipped comes up: locked, deployed on hosts with stand-in cards, checked, and left alone.
 
-What no throwaway host can do is in docs/reference/evidence.md, "Never shown".
+docs/reference/evidence.md, "Never shown", lists the parts that no throwaway host can show.
 """
 
 import json
@@ -22,9 +22,9 @@ from tests.stand_ins.nvidia.signing_keys import SigningKey
 
 pytestmark = pytest.mark.parametrize("release", [RELEASE], indirect=True)
 SAID = {"llama.cpp": "The rig is alive", "vllm": "alive"}
-"""What the real llama.cpp says with the tiny model, and what stands in for vLLM says."""
+"""The answer of the real llama.cpp with the tiny model, and of the stand-in for vLLM."""
 LACKING = {"L03"}
-"""What is red on such hosts: the Python of their channel is this machine's, and is of another patch release."""
+"""The red checks of such hosts: the Python of their channel is this machine's, and is of another patch release."""
 NAMES = [
     pytest.param("rig3090", marks=pytest.mark.all_only),
     pytest.param("rig2080ti", marks=pytest.mark.all_only),
@@ -39,7 +39,7 @@ NAMES = [
 def shipped_servers(
     lab: ThrowawayLab, key: SigningKey, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ShippedServers]:
-    """What all of them are fetched from."""
+    """The sources of all of them."""
     lab.up([])  # its network, for what is served there
     with serve_shipped(lab, key, tmp_path_factory.mktemp("channel")) as found:
         yield found
@@ -96,7 +96,7 @@ def fetched_once(made: ShippedServers, packages: int, weights: int) -> None:
     """Assert that what boxes share came from outside to one of them alone.
 
     Args:
-        made: What they are fetched from.
+        made: Their sources.
         packages: So many questions to the index came before.
         weights: The same of the hub.
     """
@@ -108,7 +108,7 @@ def fetched_once(made: ShippedServers, packages: int, weights: int) -> None:
 
 
 def answer(host: LabHost, one: Instance) -> str:
-    """What an instance says to a question, at its own port and with its key."""
+    """An instance's answer to a question, at its own port and with its key."""
     body = json.dumps({"model": one.model_name, "messages": [{"role": "user", "content": "Hello?"}]})
     asked = f"curl -sf -H 'Authorization: Bearer {api_key(host, one.name)}' -H 'Content-Type: application/json'"
     said = json.loads(host.run(f"{asked} -d '{body}' http://127.0.0.1:{one.port}/v1/chat/completions"))

@@ -17,7 +17,7 @@ JOB = Path(__file__).with_name("job_deploy.py")
 
 
 def deploy_waiting_job(inventory: Path, meanwhile: Callable[[], None]) -> tuple[int, str]:
-    """Deploy a job that waits for /root/go, and do something once it does; returns exit status and what was said."""
+    """Deploy a job that waits for /root/go, and do something once it does; returns exit status and output."""
     with subprocess.Popen(
         deploy_command(inventory, "--yes", file=JOB), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as controller:
@@ -54,7 +54,7 @@ def test_a_job_is_watched_on_while_a_package_has_systemd_start_anew(
     lab: ThrowawayLab, boot: BootHost, tmp_path: Path
 ) -> None:
     host = boot()
-    # as libc6 does once it is upgraded; it answers nobody for a fifth of a second each time
+    # as libc6 does once it is upgraded; it answers no request for a fifth of a second each time
     again = "for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do systemctl daemon-reexec; done; touch /root/go"
     status, said = deploy_waiting_job(write_inventory(tmp_path, lab, host), lambda: print(host.run(again)))
     assert status == 0, said

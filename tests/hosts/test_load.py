@@ -47,7 +47,7 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     steps = ladders(folder / "l.json")["instances"][0]["steps"]
     assert [step["max_concurrency"] for step in steps] == [1, 4, 8]
     assert all(step["completed"] and not step["failed"] and not step["contaminated"] for step in steps)
-    # four slots: the others wait, and that is said
+    # four slots: the others wait, and the output tells so
     assert max(step["running"] for step in steps) == 4
     assert steps[2]["waiting"] >= 1
     assert "8 streams on 4 slots: up to" in done.stdout
@@ -96,7 +96,7 @@ def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Pa
     assert (ladders(file)["complete"], ladders(file)["ended"]) == (False, "interrupted")
     wait_until(lambda: converged.run(JOBS) == "", "without a job")
     assert is_serving(converged)
-    # and nobody holds the deploy lock any more
+    # and the deploy lock is free again
     assert rigwright("bench", "load", inventory, "--streams=1", "--seconds=1").returncode == 0
 
 

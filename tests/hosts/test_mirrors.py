@@ -18,13 +18,13 @@ from tests.hosts.download_servers import (
 )
 from tests.hosts.support import is_serving, red_checks, run_deploy, wait_until, write_inventory
 
-# what is tested here runs on this machine and in shell scripts that every release has
+# the tested code runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 BASE = Path(__file__).with_name("base_deploy.py")
 DOWN = "http://127.0.0.1:9"
 FORGET = "systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright/weights/*"
-# what /etc/apt names, on the base image that debootstrap made
+# the names of /etc/apt, on the base image that debootstrap made
 ARCHIVE = re.compile(r"(https?://\S+?)/debian/? ")
 
 

@@ -1,4 +1,4 @@
-"""A box is watched: targets answer, who is to be told is told of a fault that is made, and of it nothing is left."""
+"""Monitoring of a box: targets answer, a receiver gets the alert of a fault, and no trace of the fault is left."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ from tests.hosts.support import (
 )
 from tests.unit.test_monitoring_rules import SERVER, cases_of_rules
 
-# what packages, units and settings of ours are on the host, and what the packages' own scripts make
+# our packages, units and settings on the host, and the files that the packages' own scripts make
 TRACES = (
     "ls -d /etc/prometheus /var/lib/prometheus /var/log/prometheus /etc/rigwright/monitoring /etc/default/prometheus* "
     "/var/lib/rigwright/monitoring /var/lib/rigwright/metrics /etc/systemd/system/*prometheus* /etc/rc?.d/*prometheus* "
@@ -48,12 +48,12 @@ TRACES = (
 )
 MINUTES = 60.0
 ALERTS = "http://127.0.0.1:9093/api/v2/alerts"
-# Cards, vLLM's own, alerts that fire, and disks: a throwaway host's root is an overlay, which is none.
+# Cards, vLLM's own, alerts that fire, and disks: a throwaway host's root is an overlay, which is no disk.
 LACKING = "DCGM_|vllm:|rig:ttft|ALERTS|node_filesystem"
 
 
 def listening(host: LabHost) -> set[str]:
-    """Who of what watches listens, and where."""
+    """The listeners of monitoring, and their addresses."""
     rows = [line.split() for line in host.run("ss -Hltnp").splitlines()]
     return {row[3] for row in rows if "prometheus" in row[-1]}
 
@@ -71,7 +71,7 @@ def run_promtool(host: LabHost) -> None:
 
 
 def answer(host: LabHost) -> str:
-    """What the model says through the gateway."""
+    """The model's answer through the gateway."""
     asked = {"model": "tiny-rig", "messages": [{"role": "user", "content": "Are you there?"}]}
     url = f"http://{host.address}:8000/v1/chat/completions"
     assert "data: [DONE]" in requests.post(url, json={**asked, "stream": True}, timeout=60).text
@@ -108,7 +108,7 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(
             "what is worked out of the engine's figures",
         )
 
-        # whoever is not declared is not let in
+        # an undeclared client is refused
         with pytest.raises(requests.RequestException):
             requests.get(f"http://{converged.address}:9100/metrics", timeout=3)
         assert requests.get(f"http://{converged.address}:8000/metrics", timeout=10).status_code == 403
@@ -127,7 +127,7 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(
         keeps_the_token(converged, told)
     assert run_rigwright("remove", str(inventory), "--yes").returncode == 0
     gone = converged.run(TRACES, check=False)
-    # what it had before watching was ours, too, but for these
+    # its objects from before monitoring were ours, too, but for these
     assert gone.splitlines() == [
         line for line in before.splitlines() if "rigwright_" not in line and not line.endswith((":8020", ":8000"))
     ]
@@ -146,9 +146,7 @@ def keeps_the_token(host: LabHost, told: AlertWebhook) -> None:
 
 
 @pytest.mark.all_only
-def test_what_is_silent_is_known_and_what_is_not_declared_any_more_goes(
-    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
-) -> None:
+def test_silent_targets_are_known_and_undeclared_ones_go(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
     with serve_webhook(lab.gateway) as told:
         inventory = write_inventory(tmp_path, lab, converged, **host_entry(lab, converged, told))
@@ -226,7 +224,7 @@ def test_a_machine_that_serves_nothing_asks(lab: ThrowawayLab, boot: BootHost, r
 def test_a_box_with_cards_tells_of_them(
     lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
 ) -> None:
-    """Without a driver: what is told of real cards needs real ones."""
+    """Without a driver: metrics of real cards need real ones."""
     host = boot(first_run.layer, cards=(C3090, C3090))
     monitoring = {"address": host.address, "scrapers": [f"{lab.gateway}/32"]}
     inventory = write_inventory(tmp_path, lab, host, cards=[NAMES[C3090]] * 2, monitoring=monitoring)

@@ -1,4 +1,4 @@
-"""Three boxes: one asks, and llama.cpp and vLLM are asked; whoever is to be told is told of each fault that is made."""
+"""Three boxes: one collects, from llama.cpp and vLLM on the others; receivers get the alert of each fault."""
 
 import base64
 import shlex
@@ -103,14 +103,14 @@ def deploy_converged(inventory: Path) -> None:
 
 
 def ask_status(host: LabHost, model: str, **more: object) -> int:
-    """The status with which the gateway answers who asks for a model."""
+    """The gateway's status for a request for a model."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hello?"}], "max_tokens": 8, **more}
     return requests.post(f"http://{host.address}:8000/v1/chat/completions", json=body, timeout=120).status_code
 
 
 @dataclass(frozen=True)
 class MonitoredBoxes:
-    """The boxes, and who is told."""
+    """The boxes, and the receiver of alerts."""
 
     ground: vllm_box.VllmServers
     folder: Path
@@ -139,7 +139,7 @@ class MonitoredBoxes:
         return path
 
     def query(self, expression: str) -> list[dict[str, dict[str, str]]]:
-        """What Prometheus answers."""
+        """Prometheus' answer."""
         return query_prometheus(self.hosts[WATCH], expression)
 
     def hears(self, *boxes: str) -> None:
@@ -174,13 +174,13 @@ class MonitoredBoxes:
         wait_until_shown(self.hosts[WATCH], lacking, meanwhile)
 
     def firing(self, alert: str, **labels: str) -> None:
-        """Wait until somebody is told of it."""
+        """Wait until a receiver gets it."""
         wait_until(
             lambda: self.told.alert_states("/ops", alert, **labels)[-1:] == ["firing"], f"told of {alert}", 10 * MINUTES
         )
 
     def resolved(self, alert: str, **labels: str) -> None:
-        """Wait until somebody is told that it is over."""
+        """Wait until a receiver learns that it is over."""
         wait_until(
             lambda: self.told.alert_states("/ops", alert, **labels)[-1:] == ["resolved"], f"{alert} over", 6 * MINUTES
         )
@@ -217,7 +217,7 @@ def test_one_box_asks_two_others_and_tells_of_each_fault(room: MonitoredBoxes) -
     room.hears(WATCH, LLAMA, VLLM)
     assert red_check_lines(every) == {}
 
-    # whoever is not declared is let in nowhere, on this machine or on a box that is asked itself
+    # an undeclared client is refused everywhere, on this machine and on a monitored box
     refused = f"curl -s -m 3 http://{llama.address}:9100/metrics || echo refused"
     assert vllm.run(refused) == "refused\n"
     assert "node_load1 " in watch.run(refused)

@@ -55,7 +55,7 @@ def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_fil
 
 @pytest.mark.all_only
 @single_release_mark("debian-12")
-def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven: DriverBox) -> None:
+def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_reported(driven: DriverBox) -> None:
     box, older = driven, KERNELS[driven.system][0]
     card_faults.boot_with(box.host, older)
     box.host.run(f"rm -rf /lib/modules/{older}/updates && depmod {older}")

@@ -1,4 +1,4 @@
-"""What goes wrong while the driver's role works: each is said in words, and the next run after its cure converges."""
+"""Faults while the driver's role works: each has its message, and the next run after its cure converges."""
 
 import hashlib
 import os
@@ -79,7 +79,7 @@ def red(box: DriverBox) -> set[str]:
 
 @pytest.mark.all_only
 @single_release_mark("debian-13")
-def test_what_is_not_the_locked_driver_is_refused(
+def test_another_driver_than_the_locked_one_is_refused(
     undriven: DriverBox, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     box, old = undriven, OLD[undriven.system]
@@ -100,7 +100,7 @@ def test_what_is_not_the_locked_driver_is_refused(
 
 @pytest.mark.all_only
 @single_release_mark("debian-13")
-def test_what_is_another_driver_or_in_its_way_is_refused(
+def test_another_driver_or_an_obstacle_is_refused(
     undriven: DriverBox, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     box, old = undriven, OLD[undriven.system]
@@ -209,7 +209,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: DriverBox) -> Non
     assert "apt-get did not finish: fix what it names above" in said
     assert {"B03", "N02"} <= box.red_checks()
     box.host.run("touch /var/tmp/cured && dpkg --configure -a")
-    # somebody else's process, one of ours, and the driver's own
+    # a foreign process, one of ours, and the driver's own
     holding = "systemd-run -q {} sh -c 'exec {} infinity </dev/nvidia0'"
     box.host.run("cp /bin/sleep /var/tmp/nvidia-persistenced")
     box.host.run(holding.format("--unit=training", "sleep"))

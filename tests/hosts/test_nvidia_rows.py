@@ -1,6 +1,6 @@
 """The table of drivers on hosts: each way in which an archive brings one, and what becomes of a driver that is there.
 
-Hosts that run Ubuntu are stand-ins (tests.stand_ins.stand_in_ubuntu). What differs in a name alone is left to the
+Hosts that run Ubuntu are stand-ins (tests.stand_ins.stand_in_ubuntu). Cases that differ only in a name are left to the
 plan's own tests.
 """
 
@@ -65,7 +65,7 @@ def up(
 
 @dataclass(frozen=True)
 class ExpectedDriver:
-    """What a row of the table comes to."""
+    """The target state of a row of the table."""
 
     version: str
     flavour: str
@@ -100,7 +100,7 @@ def holds(box: DriverBox, driver: ExpectedDriver) -> None:
 
 
 def converge(box: DriverBox, driver: ExpectedDriver) -> str:
-    """Deploy once, and assert that the driver is there; returns what was said."""
+    """Deploy once, and assert that the driver is there; returns the output."""
     said = box.run_rig("deploy", "--reboot")
     holds(box, driver)
     return said
@@ -153,7 +153,7 @@ def test_nvidias_newer_packages_for_ubuntu_have_no_branch_in_their_names_and_are
 
 @pytest.mark.all_only
 @on("ubuntu-24.04")
-def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_box_runs_nvidias_own(up: Boot) -> None:
+def test_conflicting_packages_are_refused_untouched_and_a_mixed_box_then_runs_nvidias_own(up: Boot) -> None:
     box = up("ubuntu-24.04", C2080, C5090)
     box.publish(LTS)
     box.declare(source="nvidia")

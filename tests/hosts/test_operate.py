@@ -30,7 +30,7 @@ def look_at_instance(inventory: Path) -> tuple[int, dict[str, Any], float]:
 
 
 def on_a_terminal(columns: int, *words: str) -> list[str]:
-    """What the command writes on a terminal of so many columns."""
+    """The output of the command on a terminal of so many columns."""
     _, said = run_on_terminal([sys.executable, "-m", "cli", *words], os.environ, columns)
     return said.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
 
@@ -46,7 +46,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     assert max(map(len, rows)) <= 80, rows
     assert rows[0].split()[:2] == ["host", "instance"]
 
-    # what hangs is silent after some patience, then wedged, which a short look tells
+    # an instance that hangs is silent after some patience, then wedged, which a short look shows
     pid = main_pid(converged)
     converged.run(f"kill -STOP {pid}")
     code, one, silent_took = look_at_instance(inventory)
@@ -68,7 +68,7 @@ def test_one_look_tells_what_is_so(lab: ThrowawayLab, converged: LabHost, invent
     converged.run("systemctl start rigwright-chat")
     wait_until(lambda: is_serving(converged), "it serves again")
 
-    # of an inventory that is refused, what runs is told
+    # of an inventory that is refused, running processes are reported
     refused = tmp_path / "refused.py"
     refused.write_text(inventory.read_text().replace("llamacpp/demo", "llamacpp/none"))
     done = run_rigwright("status", str(refused), "--json")
@@ -98,7 +98,7 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
 
 
 @pytest.mark.all_only
-def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: LabHost, inventory: Path) -> None:
+def test_capabilities_are_asked_at_its_socket_and_leave_nothing(converged: LabHost, inventory: Path) -> None:
     before = converged.run("systemctl show -P InvocationID rigwright-chat")
     done = run_rigwright("check", "--serving", str(inventory), "--json")
     (host,) = json.loads(done.stdout)["hosts"]
@@ -119,7 +119,7 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Lab
 
 
 @pytest.mark.all_only
-def test_what_it_bears_is_seen_under_the_deploy_lock(converged: LabHost, inventory: Path) -> None:
+def test_stress_tests_run_under_the_deploy_lock(converged: LabHost, inventory: Path) -> None:
     done = run_rigwright("bench", "stress", str(inventory), "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     found = {check["check"]: check for check in one["checks"]}

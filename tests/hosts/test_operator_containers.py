@@ -64,7 +64,7 @@ def test_an_operators_own_containers_have_their_cards_through_a_reload_of_system
     box.host.run("systemctl daemon-reload")
     assert "nvidia0" in box.host.run("docker exec own /bin/ls /dev").split()
     assert box.red_checks() == set()
-    # what needs a restart is refused while somebody's container runs, and what does not is told to the daemon
+    # a change that needs a restart is refused while an operator's container runs, and the daemon gets every other one
     box.declare_containers(engines=("docker", "podman"), daemon={"log-driver": "local"})
     assert "own are running" in box.run_rig("deploy", status=1)
     box.declare_containers(**{**BOTH, "daemon": {"log-driver": "journald", "debug": True}})

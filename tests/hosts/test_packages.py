@@ -68,7 +68,7 @@ class _CountingHandler(_StandInMirrorHandler):
 
 @dataclass
 class Fleet:
-    """Four boxes, the first of which shares, and an index with stand-ins for wheels, which nobody could install."""
+    """Four boxes, the first of which shares, and an index with stand-ins for wheels, which cannot be installed."""
 
     boxes: list[LabHost]
     outside: CountingMirror
@@ -105,7 +105,7 @@ def write_stand_in_lock(folder: Path, wheels: Path, *groups: str) -> None:
 
 @pytest.fixture
 def fleet(lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path) -> Iterator[Fleet]:
-    """The first one shares by a deploy; what the others need for fetching, a converged one has."""
+    """The first one shares by a deploy; a converged one has the needs of the others for fetching."""
     wheels = tmp_path / "wheels"
     write_stand_in_lock(tmp_path, wheels, "one", "two")
     boxes = [boot(first_run.layer) for _ in range(4)]
@@ -165,7 +165,7 @@ def test_four_boxes_draw_packages_once_and_go_on_after_a_kill_and_a_cut(fleet: F
 
 
 def _dropped(fleet: Fleet, box: LabHost) -> None:
-    """What was installed is dropped, and nothing is left of it; what another needs stays."""
+    """A dropped package leaves nothing; packages that another needs stay."""
     rows = [row for row in load_lock_file(fleet.folder / "locks/mine.lock.toml") if row.group == "one"]
     files = [{"path": row.package_path, "sha256": row.sha256, "size": row.size} for row in rows]
     spec = {"root": "/srv/models", "records": STATE + "/weights", "ledger": STATE + "/owned", "locks": LOCKS}

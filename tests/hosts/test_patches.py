@@ -1,4 +1,4 @@
-"""Patches on a real host: what is patched lies beside, does what its patch says, and goes as it came."""
+"""Patches on a real host: a patched engine lies next to the other, does as its patch has it, and goes as it came."""
 
 import hashlib
 import io
@@ -40,21 +40,21 @@ COMPILING = Path(__file__).with_name("engine_deploy.py")
 
 @pytest.fixture(scope="session")
 def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
-    """What hosts fetch from."""
+    """The sources of hosts."""
     lab.up([])  # its network, for what is served there
     with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
 
 
 def rigwright_output(*words: str) -> str:
-    """What `rigwright` prints."""
+    """The output of `rigwright`."""
     done = subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def title(inventory: Path) -> str:
-    """What the patched module says, as anybody who enters the environment sees it."""
+    """The text of the patched module, as a process in the environment sees it."""
     return rigwright_output(
         "ssh", "--in", "small", str(inventory), "python", "-c", "import packaging; print(packaging.__title__)"
     )
@@ -84,7 +84,7 @@ def test_it_comes_beside_stays_and_goes(
     assert red_checks(patched) == set()
     (second,) = {*host.run(f"ls -d {env_box.FOLDER}/small-*").split()} - {first}
     site = f"{second}/env/lib/python*/site-packages/packaging"
-    # it was compiled after it was patched, and for these bytes: nobody could do it later
+    # it was compiled after it was patched, and for these bytes: there is no later chance
     (compiled,) = host.run(f"ls {site}/__pycache__/__init__.*.pyc").split()
     assert "PACKAGING" in host.run(f"strings {compiled} || cat {compiled}")
     assert host.run(f"find {site}/__init__.py -newer {compiled}") == ""
@@ -132,7 +132,7 @@ VERSION = "vllm/entrypoints/serve/instrumentator/basic.py"
 
 
 def version(host: LabHost) -> dict[str, str]:
-    """What the instance says of itself."""
+    """The instance's own version."""
     with forward_port(host, PORT) as local:
         answer: dict[str, str] = requests.get(f"http://127.0.0.1:{local}/version", timeout=20).json()
     return answer

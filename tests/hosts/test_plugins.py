@@ -40,7 +40,7 @@ TRIES = "command -v louder-serve louder-doctor || echo neither"
 
 @pytest.fixture(scope="session")
 def env_servers(lab: ThrowawayLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentServers]:
-    """What hosts fetch from."""
+    """The sources of hosts."""
     lab.up([])  # its network, for what is served there
     with env_box.serve_environment(lab, tmp_path_factory.mktemp("channel")) as found:
         yield found
@@ -89,7 +89,7 @@ class PluginBox:
 
 
 def speaks(inventory: Path, word: str = "louder-serve") -> str:
-    """What a program of it says, as anybody who enters the environment sees it."""
+    """The output of a program of it, as a process in the environment sees it."""
     return rigwright_output("ssh", "--in", "small", str(inventory), word)
 
 
@@ -152,7 +152,7 @@ SAID = {
 
 
 @pytest.mark.all_only
-def test_what_is_no_plugin_of_its_description_never_gets_there(
+def test_a_plugin_unlike_its_description_never_gets_there(
     lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path
 ) -> None:
     host = boot()

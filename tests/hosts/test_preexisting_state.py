@@ -1,4 +1,4 @@
-"""What was on a host before us, and what goes on there without us, is left alone."""
+"""Objects on a host from before us, and of others, are left alone."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.support import is_serving, main_pid, red_checks, run_deploy, wait_until, write_inventory
 from tests.hosts.test_generations import rigwright
 
-# what is tested here is in shell scripts that every release has
+# the tested code is in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 ROOTS = {"state": "/data/state", "software": "/data/software", "models": "/data/models", "config": "/etc/rigwright"}
 THEIRS = ("/data/state/weights/my.gguf", "/data/software/engines/mine/x", "/data/software/tools-old/t")

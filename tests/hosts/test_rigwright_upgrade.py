@@ -23,7 +23,7 @@ from tests.hosts.support import (
 # the last one before engines were of several kinds: its instances listen on their ports themselves, as one user
 EARLIER = "e32f42a"
 ENGINES = "stat -c '%n %Y' /opt/rigwright/engines/*/* /srv/models/*/*/*"
-# what that version had not: folders for records of trees, programs and timer that look after weights, and those records
+# the objects that that version had not: folders for records of trees, programs and timer for weights, and those records
 WAY = ["Base | Folders", "Base | Users", "Tools | Programs that manage weights"]
 WAY += ["Weights | Weights are hashed again as time passes"]
 WAY += ["Serving | Write generation", "Serving | Activate generation", "Serving | Record what is installed"]
@@ -72,7 +72,7 @@ def test_a_host_of_the_version_before_goes_on_serving(
     assert (run_deploy(inventory).changed_operations, main_pid(host)) == ([], process)
     assert red_checks(inventory) == set()
 
-    # what its user owned is nothing, and it stays as long as there is a way back to it
+    # its user owns nothing, and stays as long as there is a way back to it
     back = run_deploy(inventory, "--yes", "--data", "verb=rollback")
     assert back.status == 0, back.said
     assert host.run("ps -o user:32= -p $(systemctl show --property=MainPID --value rigwright-chat)") == "rigwright\n"

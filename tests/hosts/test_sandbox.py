@@ -20,7 +20,7 @@ from tests.hosts.support import (
 
 HOLDER, CARRIER = (f"rigwright_listener-{PORT}.{kind}" for kind in ("socket", "service"))
 SOCKET = "/run/rigwright/instances/chat/api.sock"
-# Takes the port as soon as nobody has it, for as long as it is told to, and says whether it ever did.
+# Takes the port as soon as it is free, for a given time, and prints whether it ever did.
 SQUATTER = f"""
 import socket, time
 until = time.monotonic() + 8
@@ -39,7 +39,7 @@ while time.monotonic() < until:
 
 
 def room(host: LabHost) -> tuple[int, int]:
-    """What is used of a host's /run: KiB, and files."""
+    """The used part of a host's /run: KiB, and files."""
     used, inodes = host.run("df --output=used,iused /run").split()[-2:]
     return int(used), int(inodes)
 
@@ -61,7 +61,7 @@ def test_a_local_user_never_gets_the_port_nor_past_it(converged: LabHost, eve: s
     )
     dying = f"systemctl kill -s KILL {CARRIER}; curl --silent --max-time 1 http://127.0.0.1:{PORT}/health > /dev/null &"
     converged.run(f"for n in $(seq 30); do {dying} done; wait; systemctl is-active {HOLDER}")
-    # 127.0.0.2 is nobody's; clients are told 127.0.0.1
+    # 127.0.0.2 has no owner; clients use 127.0.0.1
     assert {line.split()[1] for line in taken.splitlines()} <= {"127.0.0.2"}
     wait_until(lambda: main_pid(converged) not in (0, before), "serving again")
     refused = f"{eve} curl --silent --unix-socket {SOCKET} http://localhost/health || echo $?"
@@ -69,12 +69,12 @@ def test_a_local_user_never_gets_the_port_nor_past_it(converged: LabHost, eve: s
     wait_until(lambda: red_checks(inventory) == set(), "conforming again")
 
 
-def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: LabHost, inventory: Path) -> None:
+def test_clients_wait_at_the_port_while_no_engine_is_behind_it(converged: LabHost, inventory: Path) -> None:
     converged.run("systemctl stop rigwright-chat")
     ask = (
         f"curl --silent --max-time 5 -H 'Authorization: Bearer {api_key(converged)}' http://127.0.0.1:{PORT}/v1/models"
     )
-    # connected and then closed, which a client tells from a port that nobody holds (7)
+    # connected and then closed, which a client tells from a free port (7)
     assert converged.run(f"{ask} || echo $?").strip() in ("52", "56")
     # nor do they reach a start before all has been done that has to come before them, however early its engine answers
     slow = '#!/bin/sh\\nuntil [ -e /run/go ]; do sleep 0.1; done\\nexec /var/tmp/setpriv "$@"\\n'
@@ -96,7 +96,7 @@ def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: LabHost, 
     assert main_pid(converged, CARRIER) == carrier
 
 
-def test_what_an_instance_writes_fills_nothing_that_is_the_hosts(converged: LabHost, inventory: Path) -> None:
+def test_files_of_an_instance_fill_no_disk_of_the_host(converged: LabHost, inventory: Path) -> None:
     """A full /run keeps systemd from reading units and from starting jobs, and so every deploy away."""
     folder = str(Path(SOCKET).parent)
     theirs = "setpriv --reuid=rigwright-chat --regid=rigwright-chat --clear-groups --no-new-privs"
@@ -121,7 +121,7 @@ def test_one_instance_cannot_reach_the_next(lab: ThrowawayLab, converged: LabHos
     both = write_inventory(tmp_path, lab, converged, instances={"chat": chat, "two": {**chat, "port": PORT + 1}})
     first = main_pid(converged)
     assert run_deploy(both).status == 0
-    # another instance is none of this one's business
+    # another instance is hidden from this one
     assert main_pid(converged) == first
     assert red_checks(both) == set()
     users = converged.run("ps -o user:32= -p $(pgrep -d, llama-server) | sort").split()

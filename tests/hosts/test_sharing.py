@@ -1,4 +1,5 @@
-"""A box shares its weights: another one gets them, nobody else does, and nginx on port 80 is the operator's affair."""
+"""A box shares its weights: another one gets them, every other client is refused, and nginx on port 80 is the
+operator's affair."""
 
 import re
 from pathlib import Path
@@ -16,7 +17,7 @@ MODEL = "tiny-rig/1/tiny-rig.gguf"
 UNIT = "/etc/systemd/system/rigwright_share.service"
 CONFIG = "/etc/rigwright/share.conf"
 AGAIN = "systemctl daemon-reload; systemctl reset-failed rigwright_share; systemctl restart rigwright_share"
-# what a package, a unit and a configuration of ours are on the host, and what the package's own scripts make
+# our package, unit and configuration on the host, and the files that the package's own scripts make
 TRACES = (
     f"ls -d {UNIT} {CONFIG} /etc/nginx /var/log/nginx /var/lib/nginx /var/www /run/rigwright_share "
     "/etc/systemd/system/nginx.service /etc/systemd/system/multi-user.target.wants/*nginx* "
@@ -31,7 +32,7 @@ def write_share_inventory(folder: Path, lab: ThrowawayLab, host: LabHost, **more
 
 
 def web(host: LabHost) -> str:
-    """What listens on nginx's own port."""
+    """The listener on nginx's own port."""
     return host.run("ss -Hltn 'sport = :80'").strip()
 
 
@@ -110,9 +111,7 @@ def test_an_nginx_that_was_there_before_us_goes_on(lab: ThrowawayLab, converged:
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_what_stands_in_the_way_is_refused_before_anything_is_done(
-    lab: ThrowawayLab, converged: LabHost, tmp_path: Path
-) -> None:
+def test_obstacles_are_refused_before_anything_is_done(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     converged.run("systemd-run -q --unit=foreign --socket-property=ListenStream=8090 true")
     run = run_deploy(write_share_inventory(tmp_path, lab, converged, address="192.0.2.1"))
     assert run.status == 1

@@ -21,7 +21,7 @@ def words(inventory: Path, *command: str) -> list[str]:
 
 
 def entered(inventory: Path, *command: str) -> str:
-    """What a command beside the instance prints."""
+    """The output of a command next to the instance."""
     done = subprocess.run(words(inventory, *command), capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -41,13 +41,13 @@ def test_it_is_where_its_instance_is(converged: LabHost, inventory: Path) -> Non
     assert entered(inventory, "sh", "-c", "touch /opt/x 2>/dev/null || touch /tmp/x && echo kept out") == "kept out\n"
     done = subprocess.run(words(inventory, "sh", "-c", "exit 7"), capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 7
-    # what a unit takes with it when it ends is still the instance's
+    # a folder that a unit takes with it when it ends is still the instance's
     assert (main_pid(converged), is_serving(converged)) == (before, True)
     assert red_checks(inventory) == set()
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_it_runs_ends_with_it_however_that_ends(converged: LabHost, inventory: Path, end: signal.Signals) -> None:
+def test_its_processes_end_with_it_after_any_end(converged: LabHost, inventory: Path, end: signal.Signals) -> None:
     command = words(inventory, "sh", "-c", "echo begun; sleep 1000")
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout

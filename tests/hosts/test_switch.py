@@ -135,7 +135,7 @@ def generation(box: GatewayBox) -> str:
 @pytest.mark.parametrize(
     "room", [True, pytest.param(False, marks=pytest.mark.all_only)], ids=["beside", "in its place"]
 )
-def test_nobody_loses_an_answer_while_another_variant_comes(box: GatewayBox, room: bool) -> None:
+def test_no_client_loses_an_answer_while_another_variant_comes(box: GatewayBox, room: bool) -> None:
     lock(box, told=room)
     inventory = write_variant(box)
     assert run_deploy(inventory).status == 0
@@ -225,7 +225,7 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Gate
 
 
 @pytest.mark.all_only
-def test_one_that_does_not_answer_beside_the_old_one_costs_nobody_anything(box: GatewayBox) -> None:
+def test_a_silent_standby_costs_clients_nothing(box: GatewayBox) -> None:
     lock(box, told=True)
     inventory = write_variant(box)
     assert run_deploy(inventory).status == 0
@@ -274,7 +274,7 @@ def test_one_that_is_killed_in_the_middle_is_finished_by_the_same_again(box: Gat
     wait_until(lambda: box.host.run(active).strip() in ("active", "activating"), "an activation")
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    # what is under way on the host is finished there
+    # work under way on the host is finished there
     wait_until(lambda: serves(box) == "llamacpp/slow-two" and box.host.run(active).strip() == "inactive", "finished")
     assert "llamacpp/slow-two" in inventory.read_text()
     done = switch(box, "llamacpp/slow-two")

@@ -102,7 +102,7 @@ def test_a_unit_is_taken_over_and_stays_away(lab: ThrowawayLab, host: LabHost, t
     assert host.run("ls -d /var/lib/rigwright", check=False) == ""
 
 
-def test_what_does_not_serve_gives_way_to_what_was_there(lab: ThrowawayLab, host: LabHost, tmp_path: Path) -> None:
+def test_a_failing_variant_gives_way_to_the_earlier_one(lab: ThrowawayLab, host: LabHost, tmp_path: Path) -> None:
     inventory = write_takeover_inventory(tmp_path, lab, host, "llamacpp/bad")
     before = host.run("readlink /etc/rigwright/current")
     done = rigwright("switch", str(inventory), "code", "--from", "vllm.service", "--yes")

@@ -69,7 +69,7 @@ def tunnel(inventory: Path) -> Iterator[None]:
 
 
 def ask_plain_client(url: str, name: str) -> requests.Response:
-    """What a client that is no library is answered."""
+    """The answer to a client that is no library."""
     sent = REQUESTS[name]
     body = {**sent.body, "model": "tiny-rig"} if sent.body else None
     return requests.request(sent.method, f"{url}/{sent.path}", headers=sent.headers, json=body, timeout=60)
@@ -91,7 +91,7 @@ def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Pa
     file = str(inventory)
     assert run_deploy(inventory).status == 0
 
-    # by hand: what is stopped stays so over a reboot, until it is started or deployed
+    # by hand: a stopped instance stays so over a reboot, until it is started or deployed
     assert run_verb("stop", file, "chat").stdout == "box: chat: stopped until `start` or the next deploy\n"
     assert not is_serving(converged)
     assert "chat is stopped by hand" in run_verb("doctor", file, status=1).stdout
@@ -147,9 +147,7 @@ def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Pa
     assert run_rigwright("status", file).returncode == 0
 
 
-def test_node_and_litellm_are_answered_with_what_they_are_told(
-    converged: LabHost, inventory: Path, tmp_path: Path
-) -> None:
+def test_node_and_litellm_get_the_declared_answers(converged: LabHost, inventory: Path, tmp_path: Path) -> None:
     assert run_deploy(inventory).status == 0
     program = node_folder(tmp_path / "node") / "told.mjs"
     config = tmp_path / "config.yaml"

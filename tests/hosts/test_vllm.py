@@ -33,7 +33,7 @@ from tests.stand_ins.vllm_model import ANSWER
 
 SAID = "".join(ANSWER)
 newest = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-"""What differs with systemd and the release is in the test that runs on each of them."""
+"""Differences with systemd and the release are in the test that runs on each of them."""
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Hello?"}]}
 
 
@@ -133,7 +133,7 @@ def test_it_gives_way_to_llama_cpp_comes_back_and_goes(vllm_host: LabHost, vllm:
     assert vllm_host.run("ls -A /srv /dev/shm /opt").split() == ["/dev/shm:", "/opt:", "/srv:"]
 
 
-# Stops the first new engine while another generation than that one is current: what a card does that hangs.
+# Stops the first new engine while another generation than that one is current: a stand-in for a card that hangs.
 FREEZER = """
 while :; do
   sleep 0.05

@@ -13,7 +13,7 @@ from lab.ssh_tunnel import forward_port
 from tests.hosts.client_libraries import ServerUnderTest, check_node_client, check_python_client
 from tests.hosts.support import PORT, api_key
 
-# what is tested here is what engine and clients say to each other
+# the test is about the exchange between engine and clients
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 

@@ -1,4 +1,4 @@
-"""What drifts where the real vLLM serves: red where it is seen, and nowhere else."""
+"""Drifts where the real vLLM serves: red where they are seen, and nowhere else."""
 
 from pathlib import Path
 
@@ -28,8 +28,7 @@ def dropped_in(*lines: str) -> str:
 
 
 UNDROP = f"rm -r {LINK}.d"
-# What somebody or something does to the host, the checks that must notice, and what takes it away again: what was
-# started so goes on until the next start.
+# The change to the host, the checks that must notice, and its removal: such a process goes on until the next start.
 STILL = {
     "the program that starts it": (
         "echo '# more' >> /etc/rigwright/current/programs/vllm-*.py",
@@ -117,7 +116,7 @@ def test_each_drift_of_it_is_seen(
                 assert red_checks(inventory) == seen
             finally:
                 vllm_host.run(f"{cure}; systemctl daemon-reload")
-    # a deploy compares unit files: what was started with a drop-in that has gone since, it does not see
+    # a deploy compares unit files: it does not see a process that was started with a drop-in that has gone since
     vllm_host.run(RESTART)
     # files that were put right by hand are others than those that root wrote down
     assert run_deploy(inventory).changed_operations == ["Serving | Record what is installed"]

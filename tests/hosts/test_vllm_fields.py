@@ -1,4 +1,4 @@
-"""What harmful request fields do to the real vLLM, asked directly; none of them arrives through the gateway."""
+"""The effects of harmful request fields on the real vLLM, asked directly; none of them arrives through the gateway."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ DIRECT = {
     "server_internals": (TAKES, "llama.cpp's"),
     "system_stamp": (TAKES, "llama.cpp's, and of another path"),
 }
-"""What each rule's example does to vLLM 0.21.0 as it is declared here, and why no more."""
+"""The effect of each rule's example on vLLM 0.21.0 as it is declared here, and why no more."""
 SECONDS = 5
 """In which an answer of a few tokens is there, or the engine is blocked."""
 
@@ -141,8 +141,8 @@ def test_no_harmful_field_arrives_through_the_gateway(boot: BootHost, vllm: Vllm
 
 
 def salted(client: requests.Session, direct: requests.Session, outside: str, engine: str) -> list[object]:
-    """What a prompt that the engine has kept has of it: through the gateway at first, and for the first time of another
-    prompt; then whether the gateway's client finds its own one again.
+    """The kept part of a prompt: through the gateway at first, and for the first time of another prompt; then whether
+    the gateway's client finds its own one again.
     """
 
     def cached(session: requests.Session, base: str, prompt: str) -> int:

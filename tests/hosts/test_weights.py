@@ -34,7 +34,7 @@ def list_model_files(host: LabHost) -> dict[str, str]:
 
 
 def users(inventory: Path) -> dict[str, list[str]]:
-    """What uses each commit of the repository, as `rigwright show models` says."""
+    """The users of each commit of the repository, in the output of `rigwright show models`."""
     rows = json.loads(run_rigwright("show", "models", str(inventory), "--json").stdout)
     return {row["version"]: row["users"] for row in rows if row["name"] == REPOSITORY}
 
@@ -104,7 +104,7 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: HubModels, converged:
 
 @pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_what_changes_later_is_found_and_only_that_is_fetched_again(hub: HubModels, converged: LabHost) -> None:
+def test_later_changes_are_found_and_only_those_files_are_fetched_again(hub: HubModels, converged: LabHost) -> None:
     commit = hub.publish()
     inventory = hub.write_hub_inventory(converged)
     run_lock(inventory)

@@ -1,4 +1,4 @@
-"""Roles base and tools: what root installs on a host from the wheels of a lock."""
+"""Roles base and tools: root's installation on a host from the wheels of a lock."""
 
 from pyinfra import host
 

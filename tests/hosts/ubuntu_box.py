@@ -31,7 +31,7 @@ class UbuntuBox(DriverBox):
 
     @property
     def archives(self) -> ServedArchives:
-        """What the lab serves."""
+        """The lab's archives."""
         return ServedArchives(self.lab.shelf_folder, self.lab.shelf_url, self.key)
 
     def publish(
@@ -86,7 +86,7 @@ def boot_ubuntu_box(
 def make_ubuntu_layer(
     lab: ThrowawayLab, system: str, folder: Path, key: SigningKey, undriven: str, layers: Path
 ) -> str:
-    """What such a host has beside its tree's layer, with all there but a driver."""
+    """The parts of such a host next to its tree's layer, with all there but a driver."""
     with exclusive_layer(layers, f"{system}-undriven") as made:
         if not made.exists():
             box = driver_box.boot_driver_box(

@@ -26,7 +26,7 @@ from tests.stand_ins.environment_source import EnvironmentSource, write_declarat
 MODEL = vllm_model.NAME
 INPUT = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))
 POSITIONS = 32768
-"""Of the model, one a byte: what tools return is long."""
+"""Of the model, one a byte: returns of tools are long."""
 INSTANCES = {"chat": {"variant": "vllm/tiny", "port": PORT}}
 TWO = {"chat": {"variant": "vllm/tiny-2", "port": PORT}}
 """The same model over two processes."""
@@ -72,7 +72,7 @@ folder = "{MODEL}"
 
 @dataclass(frozen=True)
 class VllmServers:
-    """What hosts fetch from, and what there is."""
+    """The sources of hosts, and their files."""
 
     lab: ThrowawayLab
     source: EnvironmentSource
@@ -86,7 +86,7 @@ class VllmServers:
 
     @property
     def host_layers(self) -> tuple[str, ...]:
-        """What a host is booted from: the environment, where one was kept."""
+        """The layers of a host: the environment, where one was kept."""
         layer = vllm_cpu_cache.cache_path(self.environment_rows)
         return (str(layer),) if layer.exists() else ()
 
@@ -140,7 +140,7 @@ def write_vllm_inventory(
     Args:
         folder: Where.
         host: The host.
-        made: What it fetches from.
+        made: Its sources.
         catalog: Engine, model and variants.
         patches: Names of those that the environment carries.
         plugins: Names of those that are in it.
@@ -165,14 +165,14 @@ def deploy_and_save(inventory: Path, host: LabHost, made: VllmServers) -> Pyinfr
 def converged_layers(
     layers: Path, release: str, made: VllmServers, folder: Path, below: tuple[str, ...] = (), **rig: Any
 ) -> tuple[str, ...]:
-    """What to boot a host from that serves: what a deploy has written, over the environment.
+    """The layers of a serving host: a deploy's files, over the environment.
 
     Args:
         layers: Where layers go (tests/hosts/conftest.py).
         release: Of Debian's.
-        made: What the host fetches from.
+        made: The host's sources.
         folder: For the inventory.
-        below: What there was before, as a layer.
+        below: The earlier state, as a layer.
         rig: Keys of the rig.
     """
     with exclusive_layer(layers, f"{release}-vllm") as layer:
@@ -181,6 +181,6 @@ def converged_layers(
             (host,) = made.lab.up([HostSpec(f"v{os.getpid()}", release, under)])
             deploy_and_save(write_vllm_inventory(folder, host, made, **rig), host, made)
             host.freeze_layer(layer)
-            # what it stood on is a part of what it is
+            # the layers below it are a part of it
             layer.with_suffix(".json").write_text(json.dumps(under))
         return (str(layer), *json.loads(layer.with_suffix(".json").read_text()))

@@ -25,7 +25,7 @@ class StandInModule(types.ModuleType):
 
 
 def import_package(name: str, folder: str) -> types.ModuleType:
-    """A package whose modules are importable, without what its own __init__ imports."""
+    """A package whose modules are importable, without the imports of its own __init__."""
     made = types.ModuleType(name)
     made.__path__ = [folder]
     sys.modules[name] = made

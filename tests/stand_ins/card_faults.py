@@ -1,4 +1,4 @@
-"""What a throwaway host's cards are, and ways to break them, its kernel and its modules.
+"""The cards of a throwaway host, and ways to break them, its kernel and its modules.
 
 The cards of a host are files in it (nvidia/inside/kernel says which); the stand-ins for the kernel and nvidia-smi
 read them. A test that wants something else writes into those files and, where it matters to the bus, reboots.
@@ -75,7 +75,7 @@ def without_device_files(host: LabHost, *names: str) -> None:
 
 
 def load_version(host: LabHost, version: str) -> None:
-    """Have a module loaded of another version than the libraries': what an upgrade without a reboot leaves."""
+    """Have a module loaded of another version than the libraries': the state after an upgrade without a reboot."""
     host.run(
         f"for module in /sys/module/nvidia*; do echo {version} > $module/version; done; "
         f"sed -i -E 's/  [0-9.]+  Release/  {version}  Release/' /proc/driver/nvidia/version"

@@ -26,10 +26,10 @@ BUILD = "lab_0"
 NOTE = "_lab_prefix"
 """The package without architecture that `python` depends on."""
 NOTE_FILE = "share/lab/prefix"
-"""What NOTE consists of: text that is the prefix."""
+"""The contents of NOTE: text that is the prefix."""
 DISTRIBUTION = Path("/usr/bin/python3")
 _TOKEN = "@lab-prefix@"
-# of the standard library: what no program asks for, or what needs libraries that servers have not
+# of the standard library: modules that no program asks for, or that need libraries that servers have not
 _LEFT_OUT = shutil.ignore_patterns(
     *("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "__pycache__"),
     *("site-packages", "dist-packages", "sitecustomize.py", "EXTERNALLY-MANAGED", "*.a", "*.o"),
@@ -60,7 +60,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class CondaPackages:
-    """What was made."""
+    """The made packages."""
 
     folder: Path
     python: Path
@@ -104,12 +104,12 @@ def _query_interpreter(program: Path) -> Interpreter | None:
 
 
 def write_channel(folder: Path, interpreter: Interpreter, version: str | None = None) -> CondaPackages:
-    """Make a channel of two packages, `python` and NOTE; or add another `python` to one. What is there stays.
+    """Make a channel of two packages, `python` and NOTE; or add another `python` to one. Existing files stay.
 
     Args:
         folder: Where.
-        interpreter: What is packed.
-        version: What the package says that it is, where that is another one than the interpreter's own.
+        interpreter: The packed interpreter.
+        version: The package's own version, where that is another one than the interpreter's.
 
     Raises:
         RuntimeError: the interpreter does not run from another folder.
@@ -208,8 +208,8 @@ def _make_relocatable(path: Path, old: Path, staged: Path) -> bool:
 def _verify_interpreter(interpreter: Interpreter, staged: Path) -> None:
     """See that the staged interpreter takes nothing from where it was, and compile its library with it.
 
-    Bytecode is for whatever time a file has then, so that nobody writes it again who may write there. What names the
-    prefix is left alone: it is text that another one takes the place of.
+    Bytecode is for any time that a file has then, so that no user with write access there writes it again. Files that
+    name the prefix are left alone: it is text that another one takes the place of.
     """
     program = [str(staged / "bin/python"), "-I"]
     code = (

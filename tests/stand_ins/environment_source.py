@@ -1,4 +1,4 @@
-"""What environments are made of, from this machine alone: kept wheels in an index, and a channel with a real Python.
+"""The sources of environments, from this machine only: kept wheels in an index, and a channel with a real Python.
 
 with Source(lab.gateway, folder) as source:
     packages = source.offer(rows)
@@ -25,10 +25,10 @@ from tests.stand_ins.package_servers import StandInCondaChannel, StandInIndex
 from tests.stand_ins.wheel_cache import PLATFORMS, CachedWheel
 
 CHANNEL = "lab"
-"""What the mirrors of the channel are called."""
+"""The name of the mirrors of the channel."""
 INTERPRETER, PACKAGES = "lab-python", "lab-packages"
 """The groups of their rows."""
-# what the product has on hosts for itself comes from the same index
+# the product's own packages on hosts come from the same index
 LAB_PACKAGES = ("tools", "installers")
 
 
@@ -61,7 +61,7 @@ class EnvironmentSource:
     Args:
         address: Of this machine, to listen on.
         folder: Where the channel is made.
-        interpreter: What it packs.
+        interpreter: The interpreter that it packs.
     """
 
     def __init__(self, address: str, folder: Path, interpreter: conda_python.Interpreter) -> None:
@@ -130,7 +130,7 @@ def write_declaration(folder: Path, env: LabEnvironment, rows: Sequence[Artefact
 
     Args:
         folder: The inventory's.
-        env: What the catalogue says.
+        env: The catalogue's table.
         rows: Of its interpreter and its packages.
     """
     for name in ("catalog", "locks"):

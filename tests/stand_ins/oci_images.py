@@ -77,7 +77,7 @@ def build_image(*layers: Layer, docker: bool = False, **config: object) -> OCIIm
     """An image of these layers, the lowest first.
 
     Args:
-        layers: What is in it.
+        layers: Its contents.
         docker: Whether it is Docker's kind of manifest.
         config: Of its configuration's `config`: Env, Entrypoint, WorkingDir and so on.
     """
@@ -103,7 +103,7 @@ def write_tree_image(
 
     Args:
         layout: Where.
-        tag: What it is called there.
+        tag: Its name there.
         trees: Folders, and where they lie in the image, such as `opt/env`; `.` is its root.
         left: Paths in the image, with all below them, that it does not get.
         config: As `image` has it.

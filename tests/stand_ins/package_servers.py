@@ -131,7 +131,7 @@ class StandInCondaChannel(StandInServer):
 
     Args:
         address: Of this machine, to listen on.
-        folder: What it has (tests.stand_ins.conda_python.write_channel).
+        folder: Its files (tests.stand_ins.conda_python.write_channel).
         bytes_a_second: How fast it is; None for as fast as it can.
     """
 

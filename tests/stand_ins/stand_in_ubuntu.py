@@ -1,8 +1,8 @@
 """Stand-ins for Ubuntu: a Debian tree that calls itself Ubuntu and boots kernels named as Ubuntu's are.
 
-There is no archive of Ubuntu's here. What such a host has of it, kernels and drivers, comes from a stand-in
-(nvidia/served_archives.py); everything else, dkms and kmod among it, is Debian's own and comes from Debian's archive,
-which calls itself Debian. So what is seen on it says something of apt, dpkg, DKMS and systemd, and of Ubuntu's names
+There is no archive of Ubuntu's here. Its kernels and drivers come from a stand-in (nvidia/served_archives.py);
+everything else, dkms and kmod among it, is Debian's own and comes from Debian's archive, which calls itself Debian. So
+what is seen on it says something of apt, dpkg, DKMS and systemd, and of Ubuntu's names
 and layouts; it says nothing of Ubuntu's own builds of those programs.
 """
 

@@ -1,6 +1,6 @@
 """A projector for images beside lab.tiny_model, in GGUF, for any real llama.cpp: LLaVA's kind, with one small layer.
 
-What it makes of an image is nothing: every matrix is zero. Same arguments, same bytes.
+Its reading of an image is nothing: every matrix is zero. Same arguments, same bytes.
 """
 
 from __future__ import annotations

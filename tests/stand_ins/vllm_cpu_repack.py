@@ -24,7 +24,7 @@ RecordRow = tuple[str, str, str]
 
 
 def read_metadata(wheel: Path) -> Message:
-    """What a wheel says of itself.
+    """A wheel's own metadata.
 
     Raises:
         KeyError: it says nothing.
@@ -34,7 +34,7 @@ def read_metadata(wheel: Path) -> Message:
 
 
 def parse_requirements(said: Message) -> list[Requirement]:
-    """What a distribution asks for."""
+    """The requirements of a distribution."""
     return [Requirement(line) for line in said.get_all("Requires-Dist", [])]
 
 
@@ -80,9 +80,9 @@ def write_dist_info(wheel: zipfile.ZipFile, folder: str, texts: Mapping[str, byt
     """Write a wheel's own folder, its list of files last.
 
     Args:
-        wheel: What is written.
+        wheel: The written wheel.
         folder: The folder's name.
-        texts: What is in it beside the list: name -> content.
+        texts: Its files next to the list: name -> content.
         rows: The list's rows of all else.
     """
     for name, content in sorted(texts.items()):
@@ -103,7 +103,7 @@ def write_member(wheel: zipfile.ZipFile, path: str, content: bytes, mode: int = 
 
 
 def _dist_info_folder(wheel: zipfile.ZipFile) -> str:
-    # what a wheel has vendored has such folders deeper down
+    # a wheel's vendored packages have such folders deeper down
     (record,) = (name for name in wheel.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD"))
     return record.partition("/")[0]
 

@@ -25,19 +25,19 @@ RUNTIME = "libcudart.so"
 DRIVER = "libcuda.so.1"
 """The driver's own, which nothing loads at the start."""
 _NVIDIA = re.compile(r"lib(cu|nccl|nv)[A-Za-z_]*\.so\.\d+")
-# by C's names: what is of C++ is of its standard library
+# by C's names: those of C++ are of its standard library
 _FUNCTION = re.compile(r"(cu|nccl|nv)[A-Za-z]\w*")
 _NEEDED = re.compile(r"\(NEEDED\)\s+Shared library: \[(.+)\]")
 _VERSIONS = re.compile(r"Version: \d+  File: (\S+)")
 _VERSION = re.compile(r"Name: (\S+)  Flags:")
 _SYMBOL = re.compile(r"\s*\d+: [0-9a-f]+ +\S+ +\w+ +(\w+) +\w+ +(\w+) ([\w$.]+)(?:@@?(\S+))?(?: \(\d+\))?$")
-# The one node: what asks whether the kernel knows of nodes is told that it does not (numa(3)).
+# The one node: a question whether the kernel knows of nodes gets a no (numa(3)).
 _FUNCTION_BODIES = {"numa_available": "return -1;"}
 
 
 @dataclass
 class LibrarySymbols:
-    """What a library asks of others."""
+    """The symbols that a library needs of others."""
 
     needed: set[str] = field(default_factory=set)
     defined: set[str] = field(default_factory=set)
@@ -48,10 +48,10 @@ class LibrarySymbols:
 
 
 def read_symbols(library: Path) -> LibrarySymbols:
-    """What a library asks of others.
+    """The symbols that a library needs of others.
 
     Raises:
-        subprocess.CalledProcessError: it is none.
+        subprocess.CalledProcessError: it is no library.
     """
     found, file = LibrarySymbols(), ""
     asked = ["readelf", "--wide", "--dynamic", "--version-info", "--dyn-syms", str(library)]
@@ -72,7 +72,7 @@ def read_symbols(library: Path) -> LibrarySymbols:
 
 
 def missing_symbols(libraries: Iterable[LibrarySymbols], wanted: re.Pattern[str]) -> dict[str, dict[str, str]]:
-    """What libraries ask of those that match: name -> symbol -> its version, or nothing.
+    """The symbols that libraries need of those that match: name -> symbol -> its version, or nothing.
 
     A symbol without a version may be in any of them: the first one has it.
     """

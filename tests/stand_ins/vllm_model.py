@@ -3,8 +3,8 @@
     vllm_model.write(folder)  # config, tokenizer and weights: the same bytes each time
 
 As with lab.tiny_model, blocks add nothing to what goes through them, so that each token follows from the one before it
-alone. What the chat template ends with thus decides what is said: with `enable_thinking`, a thought comes first; where
-there are tools and no answer of one, a call of one. At any temperature, it says the same.
+alone. The end of the chat template thus decides the answer: with `enable_thinking`, a thought comes first; where there
+are tools and no answer of one, a call of one. At any temperature, it says the same.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import numpy as np
 
 NAME = "tiny-qwen3"
 ANSWER = ("The", " rig", " is", " alive")
-"""What it says, token by token."""
+"""Its answer, token by token."""
 THOUGHT = ("\nSomebody", " asks", " me", ".\n")
 CALL = ('\n{"name": "look"', ', "arguments": {"at"', ': "cards"}}', " \n")
-"""What it calls, as Hermes's parser reads it."""
+"""Its call, as Hermes's parser reads it."""
 THINKS, CALLS, SPEAKS, END = "\n", "\t\n", "\n\n", "<|im_end|>"
-"""What a prompt ends with for a thought and for a call; what parts a thought from the answer; the end of a turn."""
+"""The end of a prompt for a thought and for a call; the separator of a thought from the answer; the end of a turn."""
 CERTAIN = 8.0  # logit of what follows, before the norm makes it larger; everything else has 0
 SPECIAL = ("<|endoftext|>", "<|im_start|>", END)
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-# Qwen3's, as short as it can be: what it says of tools is for people who look at prompts
+# Qwen3's, as short as it can be: its text about tools is for people that look at prompts
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
 # Tools
@@ -90,13 +90,13 @@ def write_checkpoint(folder: Path, size: QwenSize = SIZE) -> None:
 
 
 def make_vocabulary() -> dict[str, int]:
-    """Token -> its number: every byte, as GPT-2 spells it, then what is said, then what no text is made of."""
+    """Token -> its number: every byte, as GPT-2 spells it, then the answer's, then those that no text is made of."""
     said = [_encode_text(text) for text in (*ANSWER, *THOUGHT, *CALL, CALLS, SPEAKS)]
     return {token: number for number, token in enumerate([*map(_encode_byte, range(256)), *said, *SPECIAL, *TAGS])}
 
 
 def token_successors() -> dict[str, str]:
-    """Token -> what is said after it; after any other one, the answer begins."""
+    """Token -> its successor; after any other one, the answer begins."""
     begun = {_encode_text(THINKS): "<think>", _encode_text(CALLS): "<tool_call>"}
     chains = (
         ("<think>", *map(_encode_text, THOUGHT), "</think>", _encode_text(SPEAKS), _encode_text(ANSWER[0])),
@@ -107,7 +107,7 @@ def token_successors() -> dict[str, str]:
 
 
 def _encode_byte(byte: int) -> str:
-    # what can be seen stands for itself; the others follow one another from 256 on
+    # visible bytes stand for themselves; the others follow one another from 256 on
     if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174:
         return chr(byte)
     hidden = [one for one in range(256) if not (33 <= one <= 126 or 161 <= one <= 172 or one >= 174)]
@@ -128,7 +128,7 @@ def _make_config(size: QwenSize, vocabulary_size: int) -> dict[str, object]:
 
 
 def _make_tokenizer(tokens: dict[str, int]) -> dict[str, object]:
-    """A byte-level BPE whose merges make what prompts end with one token, and nothing else."""
+    """A byte-level BPE whose merges make the end of prompts one token, and nothing else."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
     added = [
         {

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 CACHE = Path("/var/cache/rigwright/wheels")
-# what a host of the C library 2.36 takes, newest first: Debian 12's (PEP 600 and the older names for some of them)
+# the tags of a host of the C library 2.36, newest first: Debian 12's (PEP 600 and the older names for some of them)
 PLATFORMS = (
     *(f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)),
     *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"),
@@ -57,7 +57,7 @@ def fetch_wheels(wheels: Iterable[CachedWheel], python: str) -> None:
 
     Raises:
         subprocess.CalledProcessError: pip does not find one, or it is another file under that name.
-        ValueError: what came is not what was named.
+        ValueError: another wheel came than the named one.
     """
     lacking = [wheel for wheel in wheels if not wheel.is_cached]
     if not lacking:

@@ -112,7 +112,7 @@ class BundleFixture:
         assert done.exit_code in (1, 2), done.output
         assert "Traceback" not in done.output
         assert isinstance(done.exception, SystemExit), done.exception
-        return done.stderr.partition("Error: ")[2].splitlines()  # what comes before it is progress
+        return done.stderr.partition("Error: ")[2].splitlines()  # the output before it is progress
 
     def read_bundle(self) -> Bundle:
         """The bundle, every byte of which is as its index says."""
@@ -133,7 +133,7 @@ class BundleFixture:
 
     @property
     def bundle_paths(self) -> set[str]:
-        """What lies in the bundle's folder, beside its lock."""
+        """The files in the bundle's folder, next to its lock."""
         return {
             str(path.relative_to(self.bundle_folder)) for path in self.bundle_folder.rglob("[!.]*") if path.is_file()
         }

@@ -12,8 +12,8 @@ from rigwright.nvidia.cards.topology import Topology
 from tests.unit import short_programs
 from tests.unit.rendered_scripts import write_stand_in
 
-# Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and
-# remembers what it was told to set.
+# Answers a test's text, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and remembers its
+# settings.
 SMI = """
 cd "$(dirname "$0")/../says" || exit
 for way in hangs refuses warns; do
@@ -59,7 +59,7 @@ class CardFolder:
         return self.root / "devices"
 
     def set_smi_answers(self, **texts: str) -> None:
-        """What nvidia-smi prints for a question, and how it ends."""
+        """The output of nvidia-smi for a question, and its end."""
         for name, text in texts.items():
             (self.root / "says" / name).write_text(text)
 
@@ -71,7 +71,7 @@ class CardFolder:
 
     @property
     def smi_settings(self) -> list[str]:
-        """What nvidia-smi was told to set."""
+        """The settings that nvidia-smi got."""
         return (self.root / "says" / "told").read_text().splitlines()
 
     def run_power(self, rig: Rig, word: str, timeout: int = 20) -> tuple[int, list[str]]:

@@ -1,4 +1,4 @@
-"""What a script tells over the channel, made by hand, and the records in what one has printed."""
+"""The output of a script over the channel, made by hand, and the records in a real output."""
 
 import base64
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ def decode_records(output: Iterable[str]) -> list[tuple[str, ...]]:
     """The records, untyped.
 
     Raises:
-        ValueError: nothing is told in it.
+        ValueError: it holds no record.
     """
     fields = (
         base64.b64decode("\n".join(output).rstrip("\n").rpartition("\n")[2], validate=True).decode().split("\0")[:-1]

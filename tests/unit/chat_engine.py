@@ -1,5 +1,5 @@
-"""A stand-in for an engine: streams chat completions at a fixed pace on so many slots, tells its own figures, computes
-nothing, and misbehaves as it is told.
+"""A stand-in for an engine: streams chat completions at a fixed pace on so many slots, has its own figures, computes
+nothing, and misbehaves on order.
 """
 
 import asyncio

@@ -64,7 +64,7 @@ def _call(function: Callable[..., object], values: Mapping[str, object]) -> obje
 
 
 def collect_answers(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
-    """What the survey's program answers here."""
+    """The survey program's answers here."""
     program = survey_program.render_survey_program(questions)
     done = subprocess.run(
         ["sh", "-c", survey_program.COMMAND], input=program, text=True, capture_output=True, check=False

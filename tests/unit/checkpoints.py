@@ -70,7 +70,7 @@ QWEN3_MOE: dict[str, Any] = QWEN3 | {
     "num_hidden_layers": 48,
     "num_key_value_heads": 4,
 }
-# sees images: what is the language model's stands in text_config
+# sees images: the language model's part stands in text_config
 QWEN3_6: dict[str, Any] = {
     "architectures": ["Qwen3_5ForConditionalGeneration"],
     "image_token_id": 248056,
@@ -149,7 +149,7 @@ def checkpoint_rows(paths: tuple[str, ...] = CHECKPOINT_PATHS, config: object = 
 
     Args:
         paths: Its files.
-        config: What its config.json says, Qwen3's without it.
+        config: Its config.json, Qwen3's without it.
     """
     said = json.dumps(QWEN3 if config is None else config)
     return [checkpoint_row(path, said if path == "config.json" else None) for path in paths]

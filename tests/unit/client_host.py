@@ -1,4 +1,4 @@
-"""A host for clients: a shell of this machine, whose `systemd-run` starts at once what it is told to."""
+"""A host for clients: a shell of this machine, whose `systemd-run` starts its command at once."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.ssh_host import ShellChannel, ShellHost
 
-# what of systemd-run's arguments a job sees: its credential
+# the part of systemd-run's arguments that a job sees: its credential
 SYSTEMD_RUN = """\
 #!/bin/sh
 while [ "$1" != -- ]; do
@@ -38,7 +38,7 @@ echo "$@" >> {folder}/systemctl
 
 
 class ClientSession(ShellChannel):
-    """One whose command reads what is sent at once, and ends with it, whatever that has started."""
+    """One whose command reads its input at once, and ends with it, whatever that has started."""
 
     def exec_command(self, command: str) -> None:
         self.streams = False

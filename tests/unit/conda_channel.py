@@ -28,7 +28,7 @@ class LoopbackCondaChannel:
 
     @property
     def url(self) -> str:
-        """What a mirror of the channel is given as."""
+        """The address of a mirror of the channel."""
         return f"{self.files.url}/{self.name}"
 
     def publish_package(

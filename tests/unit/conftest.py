@@ -1,4 +1,4 @@
-"""What several unit tests are given."""
+"""Fixtures of several unit tests."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def box(tmp_path: Path) -> OperatorFolder:
     return OperatorFolder(tmp_path)
 
 
-# what an index's form does not touch is locked from one of them each time
+# packages that an index's form does not touch are locked from one of them each time
 @pytest.fixture(params=["json", pytest.param("html", marks=pytest.mark.all_only)])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LockFixture]:
     """A box to lock, with an index of either form."""

@@ -64,7 +64,7 @@ def container_facts(*groups: PackageGroup, **changes: Any) -> ContainerFacts:
 
 
 def plan_for_host(one: Rig, facts: ContainerFacts) -> ContainerPlan:
-    """What it comes to."""
+    """Its plan."""
     found = plan_containers(
         one.roots, one.cards, one.containers, one.container_supply, one.bundle, one.bundle_folder, facts
     )
@@ -73,7 +73,7 @@ def plan_for_host(one: Rig, facts: ContainerFacts) -> ContainerPlan:
 
 
 def refusal_reasons(one: Rig, facts: ContainerFacts) -> tuple[str, ...]:
-    """Why it comes to nothing."""
+    """The reasons of its refusal."""
     found = plan_containers(
         one.roots, one.cards, one.containers, one.container_supply, one.bundle, one.bundle_folder, facts
     )

@@ -55,7 +55,7 @@ def debs_job(name: str, **changes: object) -> str:
 
 
 def bundle_values() -> dict[str, object]:
-    """What such a job has of a bundle."""
+    """The bundle's values in such a job."""
     suite = ArchiveSuite(
         system="debian-13", archive=0, suite="trixie", components=("main",), signed="2026", valid_until=None
     )

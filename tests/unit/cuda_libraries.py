@@ -16,7 +16,7 @@ def fatbin_part(target: str, payload: bytes = b"code" * 4) -> bytes:
 
 
 def fatbin_container(*parts: bytes) -> bytes:
-    """What one translation unit has."""
+    """One translation unit's container."""
     body = b"".join(parts)
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 

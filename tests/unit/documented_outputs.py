@@ -1,7 +1,7 @@
 """`python -m tests.unit.documented_outputs`: writes what pages show of commands' output anew, as a terminal of 80
 columns has it.
 
-What is found on a host is given here; what is said of it is said by what says it to an operator.
+A host's findings are given here; the real code makes the operator's text of them.
 """
 
 import io

@@ -13,7 +13,7 @@ from tests.unit.samples import sample_rig
 
 HERE = 'cd "$(dirname "$0")/.."'
 REMEMBER = f'{HERE}; echo "$(basename "$0") $*" >> asked'
-# writes down what it was asked, and puts what the archive has where it is told to; what is in `broken` fails
+# records its arguments, and puts the archive's file at its target; one in `broken` fails
 APT_GET = f"""
 {HERE}
 verb=
@@ -109,7 +109,7 @@ class DriverJobHost:
         self.ledger.write_text("package curl\n")
 
     def set_answers(self, **texts: str) -> None:
-        """What a program prints, or what fails."""
+        """The output of a program, or its failure."""
         for name, text in texts.items():
             (self.root / name.replace("_", "-")).write_text(text)
 
@@ -148,7 +148,7 @@ class DriverJobHost:
 
     @property
     def recorded_commands(self) -> list[str]:
-        """What programs were asked to do, apt by its verb."""
+        """The orders to programs, apt's by its verb."""
         return (self.root / "asked").read_text().splitlines()
 
     @property

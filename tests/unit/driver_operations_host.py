@@ -1,4 +1,4 @@
-"""The driver's operations on a host that is a shell of this machine, and what it and the operator are told."""
+"""The driver's operations on a host that is a shell of this machine, and the output for it and the operator."""
 
 import os
 from dataclasses import replace
@@ -22,7 +22,7 @@ COMES = [f"Inst {name} [{OLD}-1] ({NEW}-1 NVIDIA CUDA [amd64])" for name in NAME
 
 
 class DriverOperationsHost(_DriverRun):
-    """A host whose jobs do nothing but leave what a test says, and whose driver is what a test says."""
+    """A host whose jobs do nothing but leave a test's texts, and whose driver is a test's."""
 
     def __init__(self, root: Path, wanted: DriverTarget, *seen: DriverFacts, consent: bool = False) -> None:
         made = replace(
@@ -49,7 +49,7 @@ class DriverOperationsHost(_DriverRun):
 
 
 def capture_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the operator is told; apt-mark and systemctl are stand-ins that remember."""
+    """The operator's output; apt-mark and systemctl are stand-ins that remember."""
     lines: list[str] = []
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
     for module in (drivers, packages):
@@ -65,5 +65,5 @@ def capture_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]
 
 
 def recorded_commands(root: Path) -> list[str]:
-    """What they were asked."""
+    """The recorded orders."""
     return (root / "asked").read_text().splitlines()

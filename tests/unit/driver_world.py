@@ -156,7 +156,7 @@ class DriverLockFixture:
         self.write(
             "catalog/driver/driver.toml", text.replace("https://developer.download.nvidia.com", base or "https://h")
         )
-        # what is read once is kept
+        # a file that was read once is kept
         from rigwright.model.nvidia_tables import load_driver_tables
 
         load_driver_tables.cache_clear()
@@ -192,7 +192,7 @@ class DriverLockFixture:
 
     @property
     def lock_files(self) -> dict[str, str]:
-        """What lies in the locks folder."""
+        """The files in the locks folder."""
         folder = self.folder / "locks"
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
 

@@ -23,7 +23,7 @@ def declared_env(*more: Artefact, cuda: bool = False) -> EnvSpec:
 
 
 def env_installation(rig_: Rig | None = None, env: EnvSpec | None = None) -> Environment:
-    """What it comes to on a host."""
+    """Its plan on a host."""
     return plan_environment(
         (rig_ or sample_rig()).roots,
         (rig_ or sample_rig()).cards,

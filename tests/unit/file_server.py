@@ -1,4 +1,4 @@
-"""A file server on a port or a unix socket that misbehaves as it is told, and remembers what it was asked."""
+"""A file server on a port or a unix socket that misbehaves on order, and remembers its requests."""
 
 import ssl
 import threading

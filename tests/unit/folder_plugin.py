@@ -17,7 +17,7 @@ from tests.unit.samples import sample_rig
 
 
 class FolderTarget:
-    """What pyinfra has of a host."""
+    """pyinfra's view of a host."""
 
     name = "box"
 
@@ -27,7 +27,7 @@ class FolderTarget:
 
 @dataclass
 class FolderCommandResult:
-    """What testinfra returns of a command."""
+    """testinfra's result of a command."""
 
     rc: int
     stdout: str
@@ -35,7 +35,7 @@ class FolderCommandResult:
 
 
 class FolderTestinfraHost:
-    """Answers nothing: what is asked of a host is in its survey."""
+    """Answers nothing: the answers of a host are in its survey."""
 
     def run(self, command: str, *arguments: Any) -> FolderCommandResult:
         return FolderCommandResult(0, "", "")

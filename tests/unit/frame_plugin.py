@@ -35,7 +35,7 @@ def pytest_runtest_logreport() -> None:
 def make_survey(
     target: Any, *_: object, deep: bool, wait: Callable[[list[str]], None], **_options: object
 ) -> SurveyAnswers:
-    """What a host has answered."""
+    """A host's answers."""
     if f"{target.name} slow" in os.environ["GONE"]:
         wait(["requests", "weights"])
         assert WAITED.wait(60)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-# What decoders, numbers, paths, terminals and readers of lines each have trouble with.
+# Text that decoders, numbers, paths, terminals and readers of lines each have trouble with.
 TOKENS = (
     *(
         b"\0",

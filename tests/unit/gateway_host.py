@@ -25,7 +25,7 @@ case $1 in
   is-active) cat "$0.state.$unit" 2>/dev/null || { echo inactive; exit 3; } ;;
 esac
 """
-# Whoever gives up root's rights is on the record: with which words, not with what it was given.
+# Dropping root's rights is on the record: with its words, not with its input.
 SETPRIV = 'echo "$*" >> "$0.words"; while case $1 in --*) ;; *) false ;; esac; do shift; done; exec "$@"'
 
 
@@ -110,7 +110,7 @@ class GatewayFolderHost:
         return self.setpriv.with_name("setpriv.words").read_text()
 
     def read_record(self, path: str) -> str:
-        """What a record says; empty without one."""
+        """The contents of a record; empty without one."""
         moved = Path(self.relocate_script(path))
         return moved.read_text().strip() if moved.exists() else ""
 
@@ -132,7 +132,7 @@ class GatewayFolderHost:
         return secrets_distribution.parse(done.stdout.splitlines())
 
     def run_operations(self, module: Any, monkeypatch: Any, executing: bool = True) -> list[str]:
-        """Have operations look at it; what is said where nothing is to be done."""
+        """Have operations look at it; the output where nothing is to be done."""
         quiet: list[str] = []
 
         def get_fact(fact: Any, script: str) -> Any:

@@ -80,7 +80,7 @@ def router_settings(**changes: object) -> dict[str, Any]:
 
 @dataclass
 class StandInNginx:
-    """Stands in for nginx's admin socket: what it knows, what it was told, and how instances answer through it."""
+    """Stands in for nginx's admin socket: its state, its orders, and how instances answer through it."""
 
     instances: dict[str, dict[str, float]] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)

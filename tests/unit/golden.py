@@ -63,7 +63,7 @@ class Texts:
 
         Args:
             name: Unique over all files.
-            text: What it holds.
+            text: Its text.
             kind: Sections of one kind resemble each other; empty for none.
         """
         head = f"== {name}"

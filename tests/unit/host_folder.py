@@ -82,7 +82,7 @@ class HostFolder:
 
     @property
     def systemctl_commands(self) -> list[str]:
-        """What systemctl was asked to do."""
+        """The orders to systemctl."""
         return (self.systemd / "asked").read_text().splitlines()
 
     @property
@@ -118,7 +118,7 @@ class HostFolder:
         return short_programs.run_program(["sh", "-c", script], env={"PATH": path})
 
     def read_state(self) -> ObservedServing:
-        """What the state script finds."""
+        """The findings of the state script."""
         done = self.run_script(
             render_state_query(
                 str(self.config),

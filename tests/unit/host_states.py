@@ -31,7 +31,7 @@ def target_generation(made: Rig | None = None) -> Generation:
 
 
 def rig_target_state(made: Rig, host: HostFacts, *installations: Installation) -> TargetState:
-    """What a rig comes to on a host, with these in the place of what its engines are there."""
+    """The target state of a rig on a host, with these in the place of its engines there."""
     there = {one.name: one for one in installations}
     return TargetState(
         made,

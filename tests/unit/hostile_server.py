@@ -1,4 +1,4 @@
-"""Answers of any kind, byte for byte: what a hostile server may send, and a server that sends it."""
+"""Answers of any kind, byte for byte: texts of a hostile server, and a server that sends them."""
 
 import socket
 import threading
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 PATIENCE = 10.0  # seconds for one client
 LONG, ENDLESS = 2 << 20, 64 << 20
-"""Bytes of an answer that is far too long, and of one that does not end: who takes them all has no bound."""
+"""Bytes of an answer that is far too long, and of one that does not end: a client that takes them all has no bound."""
 STATUSES = (
     *("200 OK", "200 OK", "206 Partial Content", "204 No Content", "301 M", "302 F", "307 T", "308 P", "304 N"),
     *("401 U", "403 F", "404 N", "408 T", "416 R", "429 T", "500 E", "503 S", "999 ?", "099 ?", "200", "", "-1 x"),
@@ -63,7 +63,7 @@ header = st.sampled_from([*HEADERS]).flatmap(lambda name: st.tuples(st.just(name
 
 @dataclass(frozen=True)
 class HostileAnswer:
-    """What one request is answered with."""
+    """The answer to one request."""
 
     head: str
     body: bytes
@@ -98,7 +98,7 @@ class HostileServer:
 
     url: str = ""
     canary: str = ""
-    """Where nobody has to ask anything."""
+    """A port that no client has to use."""
     said: Sequence[HostileAnswer] = ()
     asked: int = 0
     taken: int = 0
@@ -133,7 +133,7 @@ class HostileServer:
         return text.replace(b"{canary}", f"{self.canary}/x".encode()).replace(b"{own}", self.url.encode())
 
     def record_canary(self, client: socket.socket) -> None:
-        """Note that somebody asks where nobody has to."""
+        """Record that a client asks where none has to."""
         client.close()
         self.canaries += 1
 

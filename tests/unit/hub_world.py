@@ -68,13 +68,13 @@ class HubLockFixture:
         return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
 
     def lock_lines(self, *options: str) -> list[str]:
-        """What it prints when it works."""
+        """Its output when it works."""
         done = self.run_lock(*options)
         assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
     def lock_error(self, *options: str) -> str:
-        """What it says when it does not; nothing is written then."""
+        """Its error when it does not; nothing is written then."""
         before = self.lock_text
         done = self.run_lock(*options)
         assert (done.exit_code, self.lock_text) == (1, before), done.output
@@ -84,7 +84,7 @@ class HubLockFixture:
         return found[1].replace(self.hub.url, "URL").replace(str(self.folder), "FOLDER")
 
     def check_lines(self, code: int) -> list[str]:
-        """What `--check` prints."""
+        """The output of `--check`."""
         before, sent = self.lock_text, self.hub.sent_bytes
         done = self.run_lock("--check")
         assert (done.exit_code, self.lock_text, self.hub.sent_bytes) == (code, before, sent), done.output
@@ -102,7 +102,7 @@ class HubLockFixture:
 
     @property
     def locked_rows(self) -> dict[str, Artefact]:
-        """What is locked, by path."""
+        """The locked rows, by path."""
         return {row.path: row for row in Lock.load([self.folder / "locks"]).groups["model"]}
 
 

@@ -20,7 +20,7 @@ ENGINE = ImageEngine(kind="image", image="served", serves="vllm", version="0.21.
 
 
 def image_rows(one: OCIImage = IMAGE) -> tuple[Artefact, ...]:
-    """What is locked of an image."""
+    """The locked rows of an image."""
     return tuple(image_manifest.image_rows("served", REQUESTED_IMAGE, one.manifest))
 
 

@@ -24,7 +24,7 @@ class ProjectFile:
 
     @property
     def sha256(self) -> str:
-        """What the index says its hash is; "" for nothing."""
+        """The index's own hash; "" for nothing."""
         return hashlib.sha256(self.content).hexdigest() if self.digest is None else self.digest
 
 
@@ -36,11 +36,11 @@ class LoopbackPackageIndex:
     form: str
     projects: dict[str, dict[str, ProjectFile]] = field(default_factory=dict)
     status: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Project -> what is said of it as a whole."""
+    """Project -> facts about it as a whole."""
 
     @property
     def url(self) -> str:
-        """What pip would be given."""
+        """The arguments of pip."""
         return f"{self.files.url}/simple/"
 
     def add(self, project: str, package: ProjectFile) -> ProjectFile:

@@ -1,4 +1,4 @@
-"""Hosts whose driver is ours, and rigs that have it locked: what tests of it on its way there begin from."""
+"""Hosts whose driver is ours, and rigs that have it locked: the starting point of tests of its installation."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A scripted model behind OpenAI's API, on a unix socket: a stand-in of an engine, which misbehaves as it is told."""
+"""A scripted model behind OpenAI's API, on a unix socket: a stand-in of an engine, which misbehaves on order."""
 
 import json
 import re
@@ -63,14 +63,14 @@ class ScriptedModel:
     wedges_after: int = 1 << 30
     """Requests that are answered before it hangs."""
     revoked_after: int = 1 << 30
-    """Requests that are answered before the key is none any more."""
+    """Requests that are answered before the key becomes invalid."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=lambda: {"iteration_tokens_total_count": 0.0})
     running: int = 0
     looked: int = 0
     """How often it was asked what it counts."""
     freed: threading.Event = field(default_factory=threading.Event)
-    """What those that wait for a wedged engine wait for."""
+    """The event that requests to a wedged engine wait for."""
 
     def count_metric(self, name: str, more: float) -> None:
         self.counters[name] = self.counters.get(name, 0) + more
@@ -84,7 +84,7 @@ class ScriptedModel:
         return "\n".join(lines) + "\n"
 
     def answer_chat(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What it says: reasoning, content, a tool call, and why it ends."""
+        """Its answer: reasoning, content, a tool call, and why it ends."""
         messages = asked["messages"]
         last = messages[-1]
         text = last["content"] if isinstance(last["content"], str) else json.dumps(last["content"])
@@ -164,7 +164,7 @@ class ModelServerHandler(BaseHTTPRequestHandler):
         self.model.asked.append(asked)
         self.model.running += 1
         try:
-            # who asked may be gone
+            # the client may be gone
             with suppress(OSError):
                 self._answer_chat(asked)
         finally:

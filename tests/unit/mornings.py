@@ -60,7 +60,7 @@ def raised(identifier: str, check: Callable[[], object], part: str = "") -> list
 
 
 def down(state: str = "inactive", name: str = "chat") -> list[CheckFailure]:
-    """What a host has shown of an instance that does not run."""
+    """A host's signs of an instance that does not run."""
     rows = [
         ("S01", f"{name} is stopped by hand since 2027-01-15 09:00 UTC", f"{name} is ready"),
         ("S02", "another key", "the key on disk now"),
@@ -232,7 +232,7 @@ def missing_mount(_folder: Path) -> tuple[CauseFacts, list[CheckFailure]]:
 
 @dataclass(frozen=True)
 class Morning:
-    """What is so on a host, the failures that follow, and the first line."""
+    """The state of a host, the failures that follow, and the first line."""
 
     make: Callable[[Path], tuple[CauseFacts, list[CheckFailure]]]
     headline: str

@@ -1,4 +1,4 @@
-"""A sound host, as a survey tells it: what wins at its next boot, and its packages' files."""
+"""A sound host, in a survey: the winners at its next boot, and its packages' files."""
 
 from dataclasses import replace
 from typing import Any

@@ -113,7 +113,7 @@ class NginxLua:
 
     @property
     def ngx(self) -> Any:
-        """What nginx gives to Lua."""
+        """nginx's interface for Lua."""
         return self._lua.globals().ngx
 
     def table(self, values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A folder that stands in for a host with two H200 and their driver: what checks run there is run, by a real shell."""
+"""A folder that stands in for a host with two H200 and their driver: a real shell runs the checks' commands there."""
 
 import json
 import os
@@ -91,7 +91,7 @@ esac
 
 
 def difference_pairs(differences: list[Drift]) -> list[tuple[str, str]]:
-    """What was expected and what was found; each says what to do."""
+    """The expected and the found state; each names a remedy."""
     assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
@@ -163,7 +163,7 @@ class NvidiaFolderHost:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def run_survey(self, made: Rig = RIG) -> SurveyAnswers:
-        """What the survey's own modules find in the folder of what it is asked for a rig."""
+        """The findings of the survey's own modules in the folder for a rig."""
         scene, answers = SurveyScope(made, None), {}  # type: ignore[arg-type] # nothing here is asked by what comes of it
         with ExitStack() as stack:
             stack.enter_context(patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}))

@@ -40,7 +40,7 @@ class NvidiaCheckFixture:
         self.facts = replace(self.facts, **changes)
 
     def make_survey(self) -> SurveyAnswers:
-        """What the folder shows, and what is told in place of it."""
+        """The folder's contents, and the text in place of it."""
         shown = self.host.run_survey(self.rig).answers
         return SurveyAnswers({**shown, **{one: {"told": said} for one, said in self.told.items()}})
 

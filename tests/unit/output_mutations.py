@@ -1,4 +1,4 @@
-"""What becomes of a program's output: another program's lines in it, lost, moved, translated, repeated and cut ones."""
+"""Changes of a program's output: another program's lines in it, lost, moved, translated, repeated and cut ones."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ def mutate_output(
     Args:
         pick: Chooses.
         text: A sample.
-        end: What its lines end with.
+        end: The end of its lines.
         moves: Between its parts that may come in another order; None where they may not.
         words: Its program's own words, in another language.
         nul: Whether a NUL comes through to its parser.

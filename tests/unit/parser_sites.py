@@ -101,7 +101,7 @@ CALLS = {
     "roles/weights/host/http:_run_curl": "one line of curl's own format, in JSON",
     "roles/weights/host/packages:PackageSources._run_defaults_program": OURS,
 }
-# What programs report in shell; of nvidia-smi alone tests/unit/test_stop_wait.py and its like have more
+# Reports of programs in shell; only of nvidia-smi tests/unit/test_stop_wait.py and its like have more
 REPORTING = re.compile(
     r"\b(systemctl (?:show|list-[a-z]+)|systemctl --version|dpkg-query|apt-cache [a-z$]+|apt-mark showhold|apt-get -s"
     r"|apt(?: \"\$@\")? -s|indextargets|ss -[A-Za-z]+|ip -o|df -|df --|modinfo|mokutil|nvidia-smi|container inspect"

@@ -2,7 +2,7 @@
 
 gevent's Popen forks. In a process that has imported everything that takes longer than most programs run, for the copy's
 pages are made twice: here, and again in the copy while it closes what it was given. Python's own Popen has the kernel
-lend the memory until the program begins, as is done here; what waits for the program is gevent's, as it was.
+lend the memory until the program begins, as is done here; the wait for the program is gevent's, as it was.
 """
 
 import os

@@ -28,7 +28,7 @@ def _set_size_and_run(columns: int, command: Sequence[str]) -> int:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        with suppress(OSError):  # nobody has the terminal open any more
+        with suppress(OSError):  # the terminal is closed on all sides
             while part := os.read(ours, 65536):
                 os.write(1, part)
     return process.returncode

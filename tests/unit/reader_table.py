@@ -46,10 +46,10 @@ SHA = "a" * 64
 
 @dataclass(frozen=True)
 class ReaderRow:
-    """What takes bytes that somebody else has made."""
+    """Functions that take foreign bytes."""
 
     read: Callable[[bytes, Path], object]
-    """Of the bytes, with an empty file to put them in; what it returns does not matter."""
+    """Of the bytes, with an empty file to put them in; its result does not matter."""
     good: tuple[bytes, ...]
     """Some that it takes, of which others are made."""
     refuses: tuple[type[Exception], ...] = (ValueError,)
@@ -119,7 +119,7 @@ CHAT = {
     "usage": {},
 }
 VLLM_SNAPSHOT = json.loads(next((ROOT / "catalog/flags").glob("vllm-0.21*.json")).read_bytes())
-# without an option that its keys become it is none
+# without an option that its keys become it is invalid
 SMALLER = VLLM_SNAPSHOT | {"models": {}, "variables": {}}
 ROW = {"path": "a", "from": "b", "state": "fetching", "size": 5, "done": 1}
 PROGRESS = {"files": [ROW], "done": 1, "total": 5}

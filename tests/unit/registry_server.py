@@ -12,7 +12,7 @@ REPOSITORY = "vllm/vllm-openai"
 
 @dataclass
 class LoopbackRegistry:
-    """What a file server has of images."""
+    """A file server's image files."""
 
     files: LoopbackFileServer
     guarded: bool = False

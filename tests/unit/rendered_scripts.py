@@ -42,7 +42,7 @@ WHEELS = {
     "programs": "/var/lib/rigwright/programs",
     "package": "rigwright_weights",
 }
-"""What jobs that install wheels are rendered with."""
+"""The values of jobs that install wheels."""
 TOOLS = ToolEnvironment("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
 # everything that a rig can say about its way to the world
 WIDE = sample_rig(
@@ -56,7 +56,7 @@ STATE = "/var/lib/rigwright"
 
 
 def rig_build(made: Rig) -> Build:
-    """What is compiled for a rig."""
+    """The build for a rig."""
     return plan_build(made, "plain", sample_engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), sample_facts())
 
 

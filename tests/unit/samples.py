@@ -77,7 +77,7 @@ class OperatorFolder:
         return path
 
     def load_group(self, entries: Any, **shared: object) -> HostGroup:
-        """What the inventory's `hosts(entries, **shared)` returns."""
+        """The result of the inventory's `hosts(entries, **shared)`."""
         scope = {"hosts": hosts, "entries": entries, "shared": shared}
         # the file that calls it counts
         exec(compile("rigs = hosts(entries, **shared)", str(self.inventory), "exec"), scope)
@@ -173,7 +173,7 @@ def sample_engine(**changes: object) -> LlamaEngine:
 
 
 def sample_parts(model: Artefact | None = None, **others: Artefact) -> tuple[ModelPart, ...]:
-    """What an instance's model is made of: option, with underscores -> its only file."""
+    """The files of an instance's model: option, with underscores -> its only file."""
     return tuple(
         ModelPart(option.replace("_", "-"), (file,))
         for option, file in {"model": model or sample_artefact(), **others}.items()
@@ -205,7 +205,7 @@ def sample_instance(name: str = "chat", *, cards: tuple[int, ...] = (), **change
 
 
 def sample_installation(folder: str = "plain-1.0-0123456789ab") -> Installation:
-    """What an engine is on a host, in this folder."""
+    """The installation of an engine on a host, in this folder."""
     name, version, digest = folder.rsplit("-", 2)
     return Installation(name, version, digest, (SOURCE,), f"make {name}")
 
@@ -310,7 +310,7 @@ def sample_build(**changes: object) -> Build:
 
 
 def sample_probe_values(**changes: object) -> dict[str, object]:
-    """What the probe is asked on a machine that has nothing of ours."""
+    """The probe's questions on a machine without anything of ours."""
     nothing: dict[str, object] = {
         "folders": ["/", "/etc"],
         "parts": [one.template for one in host_facts.SOURCES if one.template],

@@ -89,7 +89,7 @@ def image_step() -> str:
 
 
 def container_script() -> str:
-    """What makes, and takes away, what a container needs."""
+    """The program that makes, and takes away, a container's needs."""
     one = image_rig(image_instance())
     files = build_generation(one, {"vllm-image": unpacked_image(one)}, TOOLS).files
     return next(text for name, text in files.items() if name.startswith("programs/container-"))

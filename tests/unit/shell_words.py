@@ -8,7 +8,7 @@ if then else elif fi for in do done while until case esac { } ! [ [[ set unset e
 printf cd eval exec trap wait test true false : . break continue umask command type getopts ulimit hash times
 """
 KEYWORDS = frozenset(WORDS.split())
-"""What a shell itself has."""
+"""A shell's own words."""
 PASSING = frozenset(("exec", "if", "then", "else", "elif", "while", "until", "do", "!", "command", "time", "{"))
 """Before another command."""
 STARTING = frozenset(("prlimit", "setpriv", "nice", "env", "timeout", "flock", "xargs", "setsid", "nohup", "ionice"))
@@ -19,7 +19,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 
 
 def _strip_template(text: str) -> str:
-    """Without Jinja's own words, here-documents and comments; what Jinja fills in is one word."""
+    """Without Jinja's own words, here-documents and comments; a text that Jinja fills in is one word."""
     text = re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
     text = re.sub(r"\{%.*?%\}", "", text, flags=re.DOTALL)
     text = re.sub(r"\{\{.*?\}\}", "FILLED", text, flags=re.DOTALL)

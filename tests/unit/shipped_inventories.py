@@ -25,7 +25,7 @@ FULL_QWEN3_6 = QWEN3_6 | {"text_config": TEXT | {"layer_types": TEXT["layer_type
 INT4 = FULL_QWEN3_6 | {"quantization_config": {"bits": 4, "group_size": 128, "quant_method": "auto-round"}}
 FP8 = FULL_QWEN3_6 | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
 COMPRESSED = {"quantization_config": {"format": "pack-quantized", "quant_method": "compressed-tensors"}}
-# What the checkpoints' config.json say, of those that vLLM serves
+# The config.json of the checkpoints that vLLM serves
 CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
     "Qwen3.6-27B": FULL_QWEN3_6,
     "Qwen3.6-27B-FP8": FP8,
@@ -34,7 +34,7 @@ CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
     "Qwen3-30B-A3B-AWQ-4bit": QWEN3_MOE | COMPRESSED,
     "Qwen3-8B": QWEN3,
 }
-# What is published of the others, of llama.cpp's
+# The published figures of the others, of llama.cpp's
 FILES: Mapping[str, tuple[str, ...]] = {
     "Qwen3.6-27B-UD-Q3_K_XL": ("Qwen3.6-27B-UD-Q3_K_XL.gguf", "mmproj-F16.gguf"),
     "Qwen3.5-35B-A3B-UD-Q4_K_XL": ("Qwen3.5-35B-A3B-UD-Q4_K_XL.gguf", "mmproj-F16.gguf"),
@@ -59,7 +59,8 @@ MANIFEST = json.dumps(
 
 @cache
 def locked_rows() -> tuple[Artefact, ...]:
-    """What `rigwright lock` would write of the shipped catalogue's weights, images and of the environments' Python."""
+    """The rows that `rigwright lock` would write of the shipped catalogue's weights, images and of the environments'
+    Python."""
     inputs = load_catalog([ROOT / "catalog"]).inputs
     found = [conda_row(group=PYTHON, selection=inputs[PYTHON].selection, sources=["conda-forge:linux-64/python.conda"])]
     made = {
@@ -78,7 +79,7 @@ def locked_rows() -> tuple[Artefact, ...]:
 
 
 def write_lock(folder: Path) -> None:
-    """Write the lock of an operator who serves any of them."""
+    """Write the lock of an operator for any of them."""
     (folder / "locks").mkdir(exist_ok=True)
     (folder / "locks" / "mine.lock.toml").write_text(render_lock(list(locked_rows()), "mine.toml"))
 

@@ -1,4 +1,4 @@
-"""A shell of this machine in place of a host, with a connection that breaks as it is told."""
+"""A shell of this machine in place of a host, with a connection that breaks on order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ShellChannel:
-    """A session of SSH: what is sent goes to a shell of this machine."""
+    """A session of SSH: its input goes to a shell of this machine."""
 
     def __init__(self, host: ShellHost) -> None:
         self.host = host
@@ -82,14 +82,14 @@ class ShellChannel:
         if not self.process.stdin.closed:
             with suppress(OSError):
                 self.process.stdin.close()
-        # as a session's end does, this ends who still writes
+        # as a session's end does, this ends a process that still writes
         self.process.stdout.close()
         self.process.wait()
         self.process.stderr.close()
 
 
 class ShellHost:
-    """What pyinfra has of a host."""
+    """pyinfra's view of a host."""
 
     name, print_prefix, data = "box", "[box] ", {}
 

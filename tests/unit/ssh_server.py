@@ -1,4 +1,4 @@
-"""An SSH server of this machine in place of a host: what it is told runs in a shell here, with programs of a test's."""
+"""An SSH server of this machine in place of a host: its commands run in a shell here, with programs of a test's."""
 
 import os
 import re
@@ -39,7 +39,7 @@ class StandInSshd:
 
     @property
     def login_count(self) -> int:
-        """How often somebody has begun to log in."""
+        """The number of logins that have begun."""
         log = self.folder / "logins"
         return len(log.read_text().splitlines()) if log.exists() else 0
 
@@ -60,8 +60,7 @@ def run_sshd(folder: Path, **variables: str) -> Iterator[StandInSshd]:
     """A server that runs while the block does: in a process of its own, for a test's has gevent's threads.
 
     Args:
-        folder: Where its key, its programs and what it was told lie.
-        **variables: More of its environment.
+        folder: The folder of its key, its programs and its record. **variables: More of its environment.
     """
     for name in ("bin", "told"):
         (folder / name).mkdir(parents=True)
@@ -87,7 +86,7 @@ class SshServerInterface(paramiko.ServerInterface):
     """One connection, let in with any key."""
 
     accepted: threading.Thread | None = None
-    """What runs a command that has been let in, once its client has been told so."""
+    """The thread that runs an accepted command, once its client knows so."""
 
     def __init__(self, told: Path) -> None:
         self.told = told
@@ -117,13 +116,13 @@ class SshServerInterface(paramiko.ServerInterface):
 
     def run_command(self, channel: Any, command: bytes, note: Path) -> None:
         if first := SCRIPT.match(command):
-            # a script that comes on standard input is what was told
+            # a script on standard input was the command
             command = b""
             while len(command) < int(first[1]) and (part := channel.recv(int(first[1]) - len(command))):
                 command += part
             command = command.rpartition(b"\n")[0]
             note.write_bytes(command)
-        # a job of ours is told what to do
+        # a job of ours gets its orders
         listens = b"systemd-run" in command
         quiet = {"stdin": subprocess.PIPE if listens else subprocess.DEVNULL}
         quiet |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -147,7 +146,7 @@ class SshServerInterface(paramiko.ServerInterface):
                 channel.sendall_stderr(part)
 
     def relocate_paths(self, text: bytes) -> bytes:
-        """What root writes down of instances, and their sockets, lie in the test's folder."""
+        """Root's records of instances, and their sockets, lie in the test's folder."""
         return text.replace(b"/run/rigwright", bytes(self.told.parent / "run"))
 
     def send_input(self, channel: Any, process: Any) -> None:
@@ -197,7 +196,7 @@ def serve_forever(folder: Path) -> None:
         while True:
             transport = DelayedTransport(listener.accept()[0])
             transport.add_server_key(key)
-            # who only asks for the host's key leaves in the middle of it
+            # a client that only asks for the host's key leaves in the middle of it
             with suppress(EOFError, OSError, paramiko.SSHException):
                 transport.start_server(server=(server := SshServerInterface(folder / "told")))
                 threading.Thread(target=forward_ports, args=(transport, server), daemon=True).start()

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class NVMLError(Exception):
-    """What the library returns in place of an answer, with its number of nvml.h."""
+    """The library's error in place of an answer, with its number of nvml.h."""
 
     def __init__(self, value: int) -> None:
         super().__init__(value)
@@ -18,7 +18,7 @@ NOT_SUPPORTED, TIMEOUT, GPU_IS_LOST, LIBRARY_NOT_FOUND = 3, 10, 15, 12
 
 @dataclass
 class StandInCard:
-    """What a card tells; None for what it does not."""
+    """A card's figures; None for missing ones."""
 
     number: int
     temperature: int | None = 40

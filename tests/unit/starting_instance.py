@@ -46,7 +46,7 @@ class StartingInstance:
 
     @property
     def record(self) -> Path:
-        """What is written down of its start."""
+        """The record of its start."""
         return self.folder / "run" / UNIT
 
     def write(self) -> None:

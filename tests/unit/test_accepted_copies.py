@@ -1,4 +1,4 @@
-"""Accepted entries on a host: what is stored, copies, and differences without secrets."""
+"""Accepted entries on a host: stored ones, copies, and differences without secrets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def accept(asked: dict[str, Any], serial: int, values: dict[str, str] | None = N
     return told
 
 
-def test_what_is_accepted_is_what_was_shown_and_newer(root: Path) -> None:
+def test_shown_and_newer_entries_are_accepted(root: Path) -> None:
     write(root, "etc/cron.d/job")
     asked = question(root, "/etc/cron.d/**")
     assert accept(asked, 2) == {"serial": 2, "digest": "d", "changed": [], "copies": 1}
@@ -145,5 +145,5 @@ def test_a_copy_is_of_the_content_that_was_read(root: Path) -> None:
         ("UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4", "UUID=0a1b2c3d-1111-2222-3333-0a1b2c3d4e5f / ext4"),
     ],
 )
-def test_a_line_is_told_without_its_secrets(line: str, told: str) -> None:
+def test_a_line_is_reported_without_its_secrets(line: str, told: str) -> None:
     assert common.masked(line) == told

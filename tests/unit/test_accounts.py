@@ -1,4 +1,4 @@
-"""What the survey tells of accounts, on made-up folders, and what the checks make of it."""
+"""The survey's facts about accounts, on made-up folders, and the checks' verdicts about them."""
 
 import grp
 import os
@@ -135,7 +135,7 @@ DRIFTS: dict[str, tuple[Callable[[AccountsFixture], object], set[str], str]] = {
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files are root's")
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_what_drifts_is_seen(world: AccountsFixture, drift: str) -> None:
+def test_drift_is_seen(world: AccountsFixture, drift: str) -> None:
     change, expected, text = DRIFTS[drift]
     change(world)
     found = world.red()
@@ -154,7 +154,7 @@ HARMLESS: dict[str, Callable[[AccountsFixture], object]] = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_is_harmless_is_no_reason_for_alarm(world: AccountsFixture, what: str) -> None:
+def test_harmless_states_turn_nothing_red(world: AccountsFixture, what: str) -> None:
     HARMLESS[what](world)
     assert world.red() == {}
 

@@ -1,4 +1,4 @@
-"""From what a host serves to a generation: what is stopped, started and waited for, state by state."""
+"""From a host's serving state to a generation: its stops, starts and waits, state by state."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ WAYS_BACK = (
 )
 NOBODY_KNOWS = "f" * 64
 UNKNOWN = {name: UnitState(name, "", 0, frozenset()) for name in (CHAT, FOREIGN)}
-"""What a process holds of which nobody knows that: it has to end, no more can be proven."""
+"""The holdings of a process where they are unknown: it has to end, no more can be proven."""
 SYSTEMD = Activation()
 """Nothing is stopped or started: systemd has to read what is there."""
 
@@ -49,7 +49,7 @@ def way(found: ObservedServing, aim: Generation = AIM) -> Activation | None:
 
 
 def order(found: ObservedServing, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is stopped first, and what is started then."""
+    """The stops, and then the starts."""
     made = way(found, aim)
     assert made is not None
     return made.stop, made.restart
@@ -165,7 +165,7 @@ def test_an_instance_that_goes_is_stopped_before_the_one_that_gets_its_card_star
     assert order(converged_state(before), after) == ((CHAT,), (CODE, PORT))
 
 
-def test_what_does_not_run_is_in_nobodys_way() -> None:
+def test_a_stopped_process_is_no_conflict() -> None:
     cards = (sample_card("8.6"), sample_card("8.6"))
     before = target_generation(
         sample_rig(sample_instance("chat", cards=(0,)), sample_instance("code", cards=(1,), port=8021), cards=cards)
@@ -202,7 +202,7 @@ def cards_of(name: str, index: int, **changes: Any) -> Generation:
     )
 
 
-def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts() -> None:
+def test_an_unknown_process_is_stopped_before_another_instance_starts() -> None:
     before, after = cards_of("chat", 0), two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021))
     unknown = {
         **converged_state(before).processes,
@@ -214,7 +214,7 @@ def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts()
     )
 
 
-def test_a_process_that_nobody_knows_is_only_restarted_where_there_is_no_other_instance() -> None:
+def test_an_unknown_process_is_only_restarted_where_there_is_no_other_instance() -> None:
     alone = cards_of("chat", 0)
     unknown = {
         **converged_state(alone).processes,
@@ -223,7 +223,7 @@ def test_a_process_that_nobody_knows_is_only_restarted_where_there_is_no_other_i
     assert order(converged_state(alone, processes=unknown), alone) == ((), (CHAT,))
 
 
-def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_says_now() -> None:
+def test_holdings_of_a_process_follow_from_its_start_and_not_from_its_unit_now() -> None:
     """Its unit was changed on the host since: on the disk it has card 1, in its process card 0."""
     before, after = cards_of("chat", 0), cards_of("chat", 1)
     host = converged_state(
@@ -244,7 +244,7 @@ def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_
     assert order(host, target_generation(both)) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
-def test_what_is_given_back_is_what_was_held_and_not_what_comes_after() -> None:
+def test_the_held_memory_is_given_back_and_not_the_next_ones() -> None:
     before, after = cards_of("chat", 0), cards_of("chat", 1)
     assert way(converged_state(before), after) == Activation((), (CHAT,), (), (before.units[0].unit_state,))
 

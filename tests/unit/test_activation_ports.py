@@ -1,4 +1,5 @@
-"""From what a host serves to a generation, as far as ports go: which are let go of, which are held, and who notices."""
+"""From the serving state of a host to a generation, as far as ports go: ports that are let go of, ports that are held,
+and clients that notice."""
 
 from dataclasses import replace
 from itertools import product
@@ -133,8 +134,8 @@ PROCESSES = [
 
 @pytest.mark.parametrize("aim", [AIM, SWAPPED], ids=["as it is", "swapped"])
 @pytest.mark.parametrize("engine", [CHAT, CODE])
-def test_what_carries_a_port_that_stays_held_is_never_stopped(aim: Generation, engine: str) -> None:
-    """Whoever connects in the meantime would have it started again, and it must not be waited for."""
+def test_the_service_of_a_held_port_is_never_stopped(aim: Generation, engine: str) -> None:
+    """A client that connects in the meantime would have it started again, and it must not be waited for."""
     for one, other in product(PROCESSES, [RIGHT[engine], DOWN, replace(RIGHT[engine], started_from=NOBODY_KNOWS)]):
         found = converged_state(AIM, processes={**RIGHT, PORT: one, engine: other})
         done = way(found, aim) or Activation()
@@ -160,17 +161,17 @@ def on_tcp(**changes: Any) -> ObservedServing:
 def test_an_engine_that_listens_itself_is_gone_before_its_port_is_held() -> None:
     started = (CHAT, CODE, PORT, PORT_2)
     assert way(on_tcp(), AIM) == Activation((CHAT, CODE), started, (), TCP, (), (HOLDER, HOLDER_2))
-    # so is one of which nobody knows what it holds
+    # so is one with unknown holdings
     unknown = {unit_state.unit: running_process(unit_state, started_from=NOBODY_KNOWS) for unit_state in TCP}
     found = way(on_tcp(processes=unknown), AIM)
     assert found
     assert (found.stop, found.stopped_units) == ((CHAT, CODE), (CHAT, CODE))
-    # and one that does not run is in nobody's way
+    # and one that does not run holds nothing
     down = dict.fromkeys((CHAT, CODE), DOWN)
     assert way(on_tcp(processes=down), AIM) == Activation((), started, listen=(HOLDER, HOLDER_2))
 
 
-def test_an_engine_whose_port_nobody_is_to_have_is_only_started_again() -> None:
+def test_an_engine_with_an_unneeded_port_is_only_started_again() -> None:
     after = target_generation(two_instance_rig(sample_instance("chat", port=8030), sample_instance("code", port=8031)))
     found = way(on_tcp(), after)
     assert found

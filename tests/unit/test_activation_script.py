@@ -67,7 +67,7 @@ def test_the_first_generation_is_linked_read_and_started(host: HostFolder) -> No
     assert not (host.config / ACTIVATING).exists()
 
 
-def test_what_is_in_the_way_is_stopped_before_the_link_moves(host: HostFolder) -> None:
+def test_a_conflicting_service_is_stopped_before_the_link_moves(host: HostFolder) -> None:
     serve_old(host)
     (host.units / FOREIGN).write_text("")
     assert host.run_script(script(host, Activation((FOREIGN, CHAT), (CHAT, CODE)), (FOREIGN,))).returncode == 0
@@ -76,7 +76,7 @@ def test_what_is_in_the_way_is_stopped_before_the_link_moves(host: HostFolder) -
     assert linked(host) == set(NEW.unit_files)
 
 
-def test_what_systemd_keeps_of_one_that_has_failed_goes_with_its_unit(host: HostFolder) -> None:
+def test_systemds_state_of_a_failed_one_goes_with_its_unit(host: HostFolder) -> None:
     serve_old(host)
     assert host.run_script(script(host, Activation(idle=(FOREIGN,)), (FOREIGN,))).returncode == 0
     assert host.systemctl_commands[:3] == [f"stop {slice_of(FOREIGN)}", f"reset-failed {FOREIGN}", "daemon-reload"]
@@ -124,7 +124,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: Hos
     assert "generation 1 is back" in done.stdout
 
 
-def test_what_a_unit_said_last_is_shown_and_not_whom_systemd_has_killed(host: HostFolder) -> None:
+def test_a_units_last_lines_are_shown_and_not_systemds_kills(host: HostFolder) -> None:
     killed = "".join(f"echo '{CODE}: Killing process {pid} (ZMQbg/IO/0) with signal SIGKILL.';" for pid in range(30))
     write_stand_in(host.root / "bin", "journalctl", f"echo it waits for a card; {killed} echo Failed with result")
     host.set_answers(**{f"state_{CODE}": FAILS})
@@ -151,7 +151,7 @@ def test_an_activation_after_one_that_was_cut_off_goes_back_to_the_one_before_bo
     assert host.current == "generations/1"
 
 
-def test_what_an_activation_that_was_cut_off_had_stopped_comes_back_too(host: HostFolder) -> None:
+def test_services_stopped_by_an_unfinished_activation_come_back_too(host: HostFolder) -> None:
     (host.config / "current").symlink_to("generations/2")
     (host.config / ACTIVATING).write_text("2 1\n")
     host.set_answers(**{f"state_{CHAT}": FAILS})
@@ -160,7 +160,7 @@ def test_what_an_activation_that_was_cut_off_had_stopped_comes_back_too(host: Ho
     assert f"restart --no-block {CHAT} {CODE} {PORT} {PORT_2}" in host.systemctl_commands
 
 
-def test_what_runs_on_in_both_generations_is_left_alone_on_the_way_back(host: HostFolder) -> None:
+def test_units_of_both_generations_are_left_alone_on_the_way_back(host: HostFolder) -> None:
     serve_old(host)
     host.set_answers(active="active", **{f"state_{CODE}": FAILS})
     assert host.run_script(script(host, Activation((), (CODE,)))).returncode == 1

@@ -33,7 +33,7 @@ TAKEN = Activation((CHAT,), (CHAT, CODE, PORT, PORT_2), (), (TCP,), listen=(HOLD
 
 @pytest.fixture
 def host(tmp_path: Path) -> HostFolder:
-    """A host on which everything becomes ready, with nobody on its ports."""
+    """A host on which everything becomes ready, with free ports."""
     made = HostFolder(tmp_path)
     made.set_answers(state=SERVES, active="active")
     write_stand_in(tmp_path / "bin", "ss", "true")
@@ -57,7 +57,7 @@ def order(host: HostFolder, *asked: str) -> list[int]:
 
 
 def test_a_port_is_let_go_of_first_and_held_before_anything_is_started(host: HostFolder) -> None:
-    """Whoever connects to one that is held starts its service again."""
+    """A client that connects to one that is held starts its service again."""
     status, said = run(host, MOVED)
     assert status == 0, said
     assert host.systemctl_commands[:7] == [
@@ -107,7 +107,7 @@ def test_ports_of_the_earlier_generation_are_held_again_before_what_it_serves_st
     order = (f"stop {HOLDER_2}", "daemon-reload", f"start {HOLDER_3}", f"restart --no-block {PORT_3}")
     times = [asked.index(one) for one in order]
     assert times == sorted(times)
-    # nobody has touched the other one's
+    # the other one's is untouched
     assert f"stop {HOLDER}" not in asked
 
 
@@ -121,7 +121,7 @@ def test_a_port_that_cannot_be_held_starts_nothing_and_gives_way_to_the_earlier_
     assert "generation 1 is back" in said
 
 
-def test_a_port_of_the_earlier_generation_that_cannot_be_held_again_is_told(host: HostFolder) -> None:
+def test_a_port_of_the_earlier_generation_that_cannot_be_held_again_is_reported(host: HostFolder) -> None:
     host.set_answers(fails=f"start {HOLDER_2}\nstart {HOLDER_3}\n")
     status, said = run(host, MOVED)
     assert status == 1

@@ -62,7 +62,7 @@ def same(scene: PredicateScene) -> PredicateScene:
 def predicate_result(
     scene: PredicateScene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0"
 ) -> bool | None:
-    """What a predicate says of the first instance, through the gateway or at its own port."""
+    """The answer of a predicate for the first instance, through the gateway or at its own port."""
     *doors, port = access_paths(scene.rig.instances, scene.rig.gateway, scene.rig.instances[0], version)
     return evaluate(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
 
@@ -266,7 +266,7 @@ def test_without_an_export_packages_are_a_gap_never_none(scene: PredicateScene) 
     assert not [one for one in covered.gaps if "no export of PyPI" in one.why]
     debian = exported(AffectedPackage("Debian:12", "openssl"))
     assert [one for one in assessed(scene, debian, data=DATA).gaps if "no export of PyPI" in one.why]
-    # records that somebody collected are no export
+    # a collection of records is no export
     few = exported(AffectedPackage("PyPI", "nothing-of-ours"))
     few.ecosystems["PyPI"] = EXPORT_FROM - 1
     assert [one for one in assessed(scene, few, data=DATA).gaps if "no export of PyPI" in one.why]
@@ -347,7 +347,7 @@ def test_a_driver_that_is_not_locked_has_no_version(fleet: dict[str, PredicateSc
     assert [one for one in gaps if one.what == "NVIDIA driver"]
 
 
-def test_what_an_image_sets_itself_is_unknown(fleet: dict[str, PredicateScene], scene: PredicateScene) -> None:
+def test_an_images_own_settings_are_unknown(fleet: dict[str, PredicateScene], scene: PredicateScene) -> None:
     name = scene.rig.instances[0].name
     container: Any = SimpleNamespace(command=scene.services[name].command, environment={}, by="podman")
     contained = replace(scene, services={name: replace(scene.services[name], container=container)})

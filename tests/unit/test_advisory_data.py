@@ -111,7 +111,7 @@ def test_records_and_exports_have_bounds(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"\x00" * 100])
-def test_what_is_no_export_is_refused_or_has_no_records(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_export_is_refused_or_has_no_records(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "db.zip"
     path.write_bytes(content)
     try:

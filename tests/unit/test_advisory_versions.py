@@ -62,7 +62,7 @@ def test_debian_versions_sort_as_dpkg_sorts_them() -> None:
         ("build", "b11393", ("introduced=b8227", "fixed=b11393"), False),
         ("driver", "580.95.05", ("introduced=0", "fixed=580.178.04"), True),
         ("driver", "580.178.04", ("introduced=0", "fixed=580.178.04"), False),
-        # what cannot be compared is unknown
+        # incomparable versions are unknown
         ("build", "0c1e57098bba43ac29e6e3b677cdceebdd22334f", ("introduced=b8227", "fixed=b11393"), None),
         ("pep440", "0.21.0", ("introduced=0", "fixed=a fix"), None),
         ("pep440", "no version", ("introduced=0", "fixed=1"), None),

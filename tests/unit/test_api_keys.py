@@ -1,4 +1,4 @@
-"""API keys: read from a file of the operator, refused when they are none, and never repeated in a text."""
+"""API keys: read from a file of the operator, refused when invalid, and never repeated in a text."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_key_is_the_only_line_of_its_file(tmp_path: Path, end: str) -> None:
         KEY.encode() + b"\xff",
     ],
 )
-def test_what_cannot_go_into_a_header_is_no_key_and_is_not_repeated(tmp_path: Path, content: bytes) -> None:
+def test_text_unfit_for_a_header_is_no_key_and_is_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"contains no key|cannot be read") as caught:
@@ -48,7 +48,7 @@ def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> No
             api_keys.load_api_key(str(path))
 
 
-def test_what_would_never_end_is_no_file(tmp_path: Path) -> None:
+def test_an_endless_source_is_no_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (str(pipe), "/dev/zero"):
@@ -81,7 +81,7 @@ def test_a_token_is_called_one(box: OperatorFolder) -> None:
     )
 
 
-def test_a_key_in_the_home_of_nobody_is_refused_in_words(box: OperatorFolder) -> None:
+def test_a_key_in_the_home_of_an_unknown_user_is_refused_in_words(box: OperatorFolder) -> None:
     (line,) = box.refusal_lines(instances=chat_instances(api_key_file="~nobody-at-all/key"))
     place = f"{box.inventory}: box.instances.chat.api_key_file"
     assert line == f"{place}: ~nobody-at-all/key does not exist; no folder ~nobody-at-all"

@@ -1,4 +1,4 @@
-"""What a bundle says of suites: held to their Release files, before any host is asked whether those are signed."""
+"""A bundle's suites: compared with their Release files, before any host is asked whether those are signed."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ folder = pytest.fixture(whole_bundle, name="folder")
 
 
 def rewritten(folder: Path, suites: list[ArchiveSuite], **contents: bytes) -> list[str]:
-    """What a bundle is refused with whose index is right about these files of its older suite."""
+    """The refusal of a bundle whose index is right about these files of its older suite."""
     for name, content in contents.items():
         (folder / OLDER.folder / (LIST if name == "Packages" else name)).write_bytes(content)
     rows = [row(path, (folder / path).read_bytes()) for path in FILES]
@@ -43,7 +43,7 @@ RELEASES: list[tuple[str, bytes, str]] = [
     ("cut", CURL[:-30], NO_MESSAGE),
     ("empty", b"", "has no date or no hashes"),
     ("no text", b"\xff\xfe", "codec can't decode"),
-    ("with a date that is none", released("bookworm", b"", "today"), "has an unreadable date"),
+    ("with a date that is invalid", released("bookworm", b"", "today"), "has an unreadable date"),
     ("with two names", released("bookworm", b"", more="Codename: bookworm\n"), "has Codename twice"),
     ("without hashes", BODY.partition(b"SHA256")[0], "has no date or no hashes"),
 ]

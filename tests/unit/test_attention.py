@@ -1,4 +1,4 @@
-"""What attention keeps of tokens, by a GGUF's header and by a config.json."""
+"""The memory of attention for tokens, by a GGUF's header and by a config.json."""
 
 from typing import Any
 
@@ -72,13 +72,13 @@ SAID: dict[str, tuple[dict[str, MetadataValue], KvCacheSize | None]] = {
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_what_a_gguf_says(case: str) -> None:
+def test_facts_of_a_gguf(case: str) -> None:
     said, kept = SAID[case]
     assert gguf_kv_cache("x", {f"x.{key}": one for key, one in said.items()}) == kept
 
 
 @pytest.mark.parametrize(("architecture", "full"), [("qwen35", 1), ("gemma2", 2)])
-def test_what_llama_cpp_knows_of_an_architecture_by_itself(architecture: str, full: int) -> None:
+def test_llama_cpps_own_facts_about_architectures(architecture: str, full: int) -> None:
     more: dict[str, MetadataValue] = {"attention.sliding_window": 64} if architecture == "gemma2" else {}
     found = gguf_kv_cache(architecture, {f"{architecture}.{key}": one for key, one in (PLAIN | more).items()})
     assert found
@@ -104,7 +104,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], KvCacheSize | None]] = {
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-def test_what_a_config_says(case: str) -> None:
+def test_figures_of_a_config(case: str) -> None:
     said, kept = CONFIGS[case]
     assert config_kv_cache(said, 4, 2, 64) == kept
 

@@ -1,4 +1,4 @@
-"""What is slower, and what is not; and the book of a box, which only says what was written into it."""
+"""Slower and other results; and the book of a box, which has only its written entries."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def test_a_rate_that_was_not_accepted_is_not_compared() -> None:
         ({}, []),
     ],
 )
-def test_what_of_the_box_changed_is_named(changes: dict[str, object], said: list[str]) -> None:
+def test_changes_of_the_box_are_named(changes: dict[str, object], said: list[str]) -> None:
     assert list(FINGERPRINT.model_copy(update=changes).describe_changes(FINGERPRINT)) == said
 
 
@@ -154,7 +154,7 @@ def test_a_book_is_read_as_it_was_written_and_of_all_runs_the_last_are_kept(tmp_
         ('{"schema": 1, "more": 1}', "more"),
     ],
 )
-def test_a_book_that_is_none_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
+def test_a_book_that_is_invalid_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "box.json").write_text(text)
     with pytest.raises(UnreadableHistory, match=words):
         speed_baselines.load_history(tmp_path / "box.json")

@@ -1,4 +1,4 @@
-"""J01, the check of how fast instances were: what it is told by a book beside the inventory, and when it is red."""
+"""J01, the check of how fast instances were: its book next to the inventory, and when it is red."""
 
 import re
 import time
@@ -43,7 +43,7 @@ def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3,
 def check_notes(
     box: tuple[Rig, Instance, TargetState], accepted: Sequence[BaselineRun], last: Sequence[BaselineRun]
 ) -> dict[str, object]:
-    """What the check notes of a box with such a book.
+    """The notes of the check on a box with such a book.
 
     Raises:
         Drift: it is red.
@@ -105,7 +105,7 @@ def test_a_run_that_does_not_count_turns_nothing_red(box: Any, more: dict[str, o
     assert check_notes(box, two(now), [run(now, 50, boot="c", **more)]) == {"how": "measured 3 days ago"}
 
 
-def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
+def test_an_undecidable_case_is_left_out_with_the_reason(box: Any) -> None:
     now = print_of(box)
     for accepted, last, words in (
         ([], [], "no speed was measured: `rigwright bench speed`"),

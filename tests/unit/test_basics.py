@@ -1,4 +1,5 @@
-"""What every look at a host reads: who listens is told by its own name, process and unit, whatever it is called."""
+"""Facts that every look at a host reads: a listener is reported by its own name, process and unit, whatever it is
+called."""
 
 import os
 import shutil
@@ -36,7 +37,7 @@ def test_a_control_group_is_of_the_systems_own_unit(cgroup: str, unit: str) -> N
 
 
 @pytest.mark.skipif(shutil.which("ss") is None, reason="no ss (iproute2) here")
-def test_the_probe_finds_who_listens() -> None:
+def test_the_probe_finds_listeners() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         (mine,) = [one for one in probe().listeners if one.port == port]
@@ -59,7 +60,7 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
     ["a\\nuid 7\\nb", "a\nuid 7", '",pid=1,fd=9', "pid=1,", "\nLISTEN 0 0 *:x", "\x1b[31m", "%s\\c", "-n"],
     ids=repr,
 )
-def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: str) -> None:
+def test_a_listener_is_reported_by_its_own_name_and_process_whatever_that_is(name: str) -> None:
     """Any local user listens, and is called as it likes."""
     command = [sys.executable, "-c", LISTEN, name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

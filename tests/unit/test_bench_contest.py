@@ -24,7 +24,7 @@ STARTED_FROM = {unit_state.unit: unit_state.started_from for unit_state in DECLA
 
 @dataclass
 class ContestHost:
-    """What it is told, and which commands fail, by a piece of their text."""
+    """Its orders, and which commands fail, by a piece of their text."""
 
     told: list[str] = field(default_factory=list)
     fails: dict[str, Exception] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: ContestHost, e
     assert host.released
 
 
-def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: ContestHost) -> None:
+def test_nothing_is_touched_while_the_deploy_lock_is_held(host: ContestHost) -> None:
     host.refused = "ana@desk holds the deploy lock"
     with pytest.raises(MeasurementFailed, match="refused: ana@desk"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
@@ -167,7 +167,7 @@ def test_unit_and_port_are_the_same_process_asked_alternately(host, loads):
     timed = [(names[one["at"]], one["seed"]) for one in loads if one["streams"] == 3]
     assert [way for way, _ in timed] == [
         *("unit", "port", "port", "unit", "unit", "port", "bare", "bare", "bare"),
-        # who is first changes from round to round
+        # the order changes from round to round
         *("bare", "bare", "bare", "port", "unit", "unit", "port", "port", "unit"),
     ]
     seeds = {way: [seed for name, seed in timed if name == way] for way in places}

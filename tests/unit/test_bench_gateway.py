@@ -71,7 +71,7 @@ def test_a_kept_connection_that_a_server_ends_after_its_answer_is_made_again(tmp
     assert len(parse_load_times(done.stdout).requests) > 2, done.stderr
 
 
-def test_what_is_not_streamed_comes_at_once_and_large_bodies_are_read(engine: StreamRequest) -> None:
+def test_answers_without_a_stream_come_at_once_and_large_bodies_are_read(engine: StreamRequest) -> None:
     load = parse_load_times(put_on(replace(engine, stream=False, prompt=3_000_000)).stdout)
     assert [one.tokens for one in load.requests] == [4, 4]
     assert [one.gaps_s for one in load.requests] == [(), ()]
@@ -96,7 +96,7 @@ def test_a_large_body_is_a_conversation_that_no_other_one_begins_with() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "[]", '{"seconds": 1}', '{"seconds": 1, "requests": [{"first_s": 1}]}'])
-def test_what_is_no_figure_is_not_taken_for_one(said: str) -> None:
+def test_an_invalid_figure_is_not_taken_for_one(said: str) -> None:
     with pytest.raises(ValueError, match="the load program printed"):
         parse_load_times(said)
 
@@ -120,7 +120,7 @@ def report(**changes: object) -> Report:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def test_each_way_is_said_in_terms_of_the_instances_own_port() -> None:
+def test_each_way_is_reported_in_terms_of_the_instances_own_port() -> None:
     lines = {(line[1], line[2]): line[3:] for line in report().table()}
     assert lines["64", PORT] == ("8", "1024.0", "20.00", "21.00", "40.00", "+0.00", "+0.00", "+0.00 to +0.00", "1.000")
     assert lines["64", TLS][5:7] == ("+7.00", "+7.00")

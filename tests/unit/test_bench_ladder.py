@@ -119,7 +119,7 @@ def test_every_request_has_a_prompt_that_begins_like_no_other(load: Load) -> Non
     assert all(one["temperature"] == 0.6 and one["model"] == "m" and one["stream"] for one in engine.asked)
 
 
-def test_a_prompt_of_the_operators_is_said_as_it_is(load: Load) -> None:
+def test_a_prompt_of_the_operators_is_reported_as_it_is(load: Load) -> None:
     engine = StandInChatEngine(first_s=0.01, gap_s=0)
     load(engine, 1, 0.05, salted=False)
     assert {one["messages"][0]["content"] for one in engine.asked} == {"say it"}
@@ -149,7 +149,7 @@ def test_a_full_queue_is_no_failure_of_the_servers(load: Load) -> None:
     assert found.refused > GIVE_UP
 
 
-def test_what_comes_in_one_piece_has_its_first_token_when_it_is_over(load: Load) -> None:
+def test_an_answer_in_one_piece_has_its_first_token_at_its_end(load: Load) -> None:
     found = load(StandInChatEngine(first_s=0.05, gap_s=0.01, fault="one piece"), 1, 0.05)
     assert found.figures()["median_itl_ms"] == 0
     assert found.figures()["median_ttft_ms"] >= 100
@@ -166,12 +166,12 @@ def test_what_comes_in_one_piece_has_its_first_token_when_it_is_over(load: Load)
         '{"seconds": 1, "processor_s": 0, "requests": [{"first_s": "1", "gaps_s": [], "total_s": 1, "tokens": 1}]}',
     ],
 )
-def test_what_a_host_prints_is_held_to_its_shape(said: str) -> None:
+def test_output_of_a_host_must_have_its_shape(said: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(LoadResult).validate_json(said)
 
 
-def test_of_a_servers_metrics_some_lines_are_told() -> None:
+def test_of_a_servers_metrics_some_lines_are_reported() -> None:
     text = b'a{x="1 }"} 1\na{x="2"} 2.5\nb 7\n# a 1\na_more 5\nnothing\n\xff\n'
     assert lines(text, frozenset({"a", "b"})) == 'a{x="1 }"} 1\na{x="2"} 2.5\nb 7'
     told = lines(StandInChatEngine(kv_a_slot=0.25, running=2, waiting=1).render_metrics.encode(), NAMES)
@@ -185,7 +185,7 @@ def loaded(tokens: int = 10, requests: int = 10, seconds: float = 10.0) -> LoadR
     return LoadResult.model_validate({"seconds": seconds, "processor_s": 1.0, "requests": [one] * requests})
 
 
-def test_what_an_engine_says_of_itself_is_told_at_its_most_and_what_it_counts_by_its_growth() -> None:
+def test_gauges_are_reported_at_their_highest_and_counters_by_their_growth() -> None:
     rows = ((1, 0, 0.1, 5), (8, 2, 0.7, 5), (4, 0, 0.2, 7))
     samples = [EngineMetrics(running=r, waiting=w, kv_used=kv, preemptions=p) for r, w, kv, p in rows]
     rung = LadderStep.from_load(8, loaded(), samples)
@@ -197,7 +197,7 @@ def test_what_an_engine_says_of_itself_is_told_at_its_most_and_what_it_counts_by
     ("made", "running", "foreign", "contaminated"),
     [
         (100, 8, 0, False),
-        (120, 8, 0, False),  # what ends an answer is counted by some
+        (120, 8, 0, False),  # the end of an answer is counted by some
         (160, 8, 60, True),
         (100, 9, 0, True),
     ],
@@ -210,7 +210,7 @@ def test_tokens_of_others_mark_a_load(made: float, running: float, foreign: int,
     assert (rung.foreign, rung.is_contaminated) == (foreign, contaminated)
 
 
-def test_what_was_done_for_requests_that_failed_is_nobodys() -> None:
+def test_tokens_of_failed_requests_count_as_foreign() -> None:
     told = loaded().model_dump()
     told["requests"].append({"error": "cut"})
     samples = [EngineMetrics(tokens=0, prompt_tokens=0), EngineMetrics(tokens=1000, prompt_tokens=1000)]
@@ -263,7 +263,7 @@ def test_where_a_ladder_saturates_and_what_limits_it(rungs, capacity, streams, l
     assert (found.streams, found.limit) == (streams, limit)
 
 
-def test_what_queues_is_said() -> None:
+def test_queued_requests_are_reported() -> None:
     rungs = [rung(4, 1), rung(8, 1, waiting=3.0), rung(16, 1)]
     assert describe_queues(rungs, 4) == [
         "8 streams on 4 slots: up to 3 requests wait, and that is in TTFT",

@@ -100,7 +100,7 @@ def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file:
     ],
     ids=["error", "cut", "nothing"],
 )
-def test_an_answer_that_is_none_fails_the_run_in_one_line(key_file, speaker, words, path):
+def test_an_answer_that_is_invalid_fails_the_run_in_one_line(key_file, speaker, words, path):
     with run_sse_server(speaker) as (_, at):
         done = run(LoadRequest(at, key_file, 4, 2, 1, 20, 3, seed=1, path=path))
     assert (done.returncode, done.stdout) == (1, "")
@@ -108,7 +108,7 @@ def test_an_answer_that_is_none_fails_the_run_in_one_line(key_file, speaker, wor
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_wrong_key_is_said_and_never_shown(tmp_path: Path) -> None:
+def test_a_wrong_key_is_reported_and_never_shown(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("not-the-key\n")
     with run_sse_server(SseSpeaker()) as (_, at):

@@ -55,11 +55,11 @@ def test_the_bench_has_all_of_the_instances_unit_but_what_is_of_serving() -> Non
         *("Type", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStopPost", "LoadCredential"),
         *("RuntimeDirectory", "RuntimeDirectoryMode", "Restart", "RestartSec", "TimeoutStartSec"),
     }
-    # what it has compiled it finds; the folder of its socket is not there while it does not run
+    # it finds its compiled code; the folder of its socket is not there while it does not run
     assert [one for one in kept if one.startswith("BindPaths=")] == [f"BindPaths={UNIT.cache}:{COMPILED}"]
 
 
-def test_it_is_told_what_is_served_and_what_is_wanted() -> None:
+def test_it_gets_the_served_and_the_wanted_state() -> None:
     made = kind_of(CHAT).offline(RIG, CHAT, MADE, WANTED)
     assert made is not None
     assert made.command[1:4] == ("-I", "-", "throughput")
@@ -141,7 +141,7 @@ def test_the_program_runs_vllms_own(tmp_path: Path, lacks: str) -> None:
         f"{SAID}{'[' * 100_000}",
     ],
 )
-def test_what_an_engine_says_is_figures_or_nothing(said: str) -> None:
+def test_metrics_of_an_engine_are_figures_or_nothing(said: str) -> None:
     with pytest.raises(MeasurementFailed, match="without figures"):
         parse_result("throughput", f"{said}\n\x1b[2J gone", SAID)
 
@@ -201,7 +201,7 @@ def serves_again(host: OfflineBenchHost) -> bool:
     return stopped < host.index(f"systemctl start {CHAT.unit}") < host.index(f"systemctl stop {GUARD_UNIT}")
 
 
-def test_a_throughput_is_told_and_the_instance_serves_again(measuring, host, tmp_path):
+def test_a_throughput_is_reported_and_the_instance_serves_again(measuring, host, tmp_path):
     done = measuring("throughput", "--stop", f"--json={tmp_path / 'f.json'}", "--output-tokens=100")
     assert done.exit_code == 0, done.output
     assert "10.00 requests/s, 1000.0 tokens/s of answers, 800.0 with those of prompts, in 2.0 s" in done.output
@@ -225,7 +225,9 @@ def test_it_is_not_stopped_without_consent(measuring: Measuring, host: OfflineBe
     assert "chat must stop for it" in done.output
 
 
-def test_what_has_no_room_is_refused_before_anything_is_stopped(measuring: Measuring, host: OfflineBenchHost) -> None:
+def test_a_variant_that_does_not_fit_is_refused_before_anything_is_stopped(
+    measuring: Measuring, host: OfflineBenchHost
+) -> None:
     done = measuring("throughput", "--stop", "--input-tokens=4090")
     assert (done.exit_code, host.told) == (2, [])
     assert "has room for 4096 tokens" in done.output
@@ -256,7 +258,7 @@ def test_an_interrupt_ends_it_and_the_instance_serves_again(measuring, host, mon
     assert serves_again(host)
 
 
-def test_somebody_elses_turn_is_not_disturbed(measuring: Measuring, host: OfflineBenchHost) -> None:
+def test_another_run_is_not_disturbed(measuring: Measuring, host: OfflineBenchHost) -> None:
     host.refused = "somebody deploys"
     done = measuring("throughput", "--stop")
     assert done.exit_code == 2
@@ -264,7 +266,7 @@ def test_somebody_elses_turn_is_not_disturbed(measuring: Measuring, host: Offlin
     assert not [one for one in host.told if "systemctl stop" in one]
 
 
-def test_an_installation_without_a_bench_is_said(measuring: Measuring, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_without_a_bench_is_reported(measuring: Measuring, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Installation | None:
         return None
 

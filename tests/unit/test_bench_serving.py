@@ -1,4 +1,4 @@
-"""The bench of serving: what is compared is one command line, and figures are what their names say."""
+"""The bench of serving: one command line is compared, and figures are what their names say."""
 
 import json
 import shlex
@@ -70,7 +70,7 @@ def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> 
     found = Deployed(sample_rig(one), one, ENGINE)
     words = shlex.split(start_bare(found))
     properties = [word.partition("=")[2] for word in words if word.startswith(("--property", "-p"))]
-    # its socket lies where nobody but root comes to
+    # its socket lies where only root comes to
     folder = str(PurePosixPath(BARE_SOCKET).parent.relative_to("/run"))
     expected = {f"EnvironmentFile={found.environment_file}", f"RuntimeDirectory={folder}", "RuntimeDirectoryMode=0700"}
     assert set(properties) == expected
@@ -87,7 +87,7 @@ def test_a_socket_may_be_an_options_value(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.bare == [found.program, f"--uds={BARE_SOCKET}"]
 
 
-def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_of_the_bare_process_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
     one = sample_instance()
     found = Deployed(sample_rig(one), one, ENGINE)
     cache = one.cache_folder
@@ -158,7 +158,7 @@ def report() -> ServingReport:
     )
 
 
-def test_what_two_ways_share_is_on_both_sides_of_each_pair() -> None:
+def test_common_parts_of_two_ways_are_on_both_sides_of_each_pair() -> None:
     made = report()
     unit, port = made.pairs(1, "unit"), made.pairs(1, "port")
     assert unit.ratios == pytest.approx([1.0, 0.8, 1.0])
@@ -186,7 +186,7 @@ def test_the_table_has_each_way_beside_another() -> None:
     ]
 
 
-def test_what_the_port_costs_is_said_of_the_worst_number_of_streams() -> None:
+def test_the_cost_of_the_port_is_reported_of_the_worst_number_of_streams() -> None:
     # later with one stream, slower with four
     assert "at worst: TTFT +0.40 ms, tokens/s -20.0 %; goal" in _port(report())
 
@@ -218,5 +218,5 @@ def test_a_ratio_is_as_sure_as_rounds_agree_and_not_as_loads_do() -> None:
         (0.93, 1.07, "cannot tell whether at least 0.99: 7.0 % either way; 147 such would, if it is 1"),
     ],
 )
-def test_it_is_said_what_cannot_be_told(low: float, high: float, said: str) -> None:
+def test_unknown_facts_are_reported_as_unknown(low: float, high: float, said: str) -> None:
     assert ConfidenceInterval(1.0, low, high, 3).describe_against_goal(0.99) == said

@@ -89,13 +89,13 @@ def test_prompts_have_their_lengths_by_what_the_engine_counts() -> None:
         (RequestTimes(0.02, (), 0.08, 500), {}, ["too short to tell a rate: 500 tokens in 0.08 s"]),
     ],
 )
-def test_what_is_no_rate_does_not_count(one: RequestTimes, rates: dict[str, list[float]], said: list[str]) -> None:
+def test_an_invalid_rate_does_not_count(one: RequestTimes, rates: dict[str, list[float]], said: list[str]) -> None:
     made = MeasuredPart("narrative", 1000)
     made.add_rung(LadderStep(1, 1.0, (one,), {}, 0.0))
     assert (made.rates, made.left_out) == (rates, said)
 
 
-def test_a_prompt_that_has_no_room_is_said_and_not_asked() -> None:
+def test_a_prompt_that_has_no_room_is_reported_and_not_asked() -> None:
     ask, seen = fixed_speed_server()
     made = {part.name: part for part, _ in measure_protocol(ask, SpeedEffort(), 32768, lambda text: None)}
     assert made["prefill 90k"].absent == "a request has room for 32768 tokens"
@@ -104,7 +104,7 @@ def test_a_prompt_that_has_no_room_is_said_and_not_asked() -> None:
 
 
 @pytest.mark.parametrize("fails", ["train", "essay", "quicksort"])
-def test_what_has_to_be_answered_ends_it_where_it_is_not(fails: str) -> None:
+def test_an_unanswered_required_question_ends_it(fails: str) -> None:
     ask, _ = fixed_speed_server(fails=fails)
     with pytest.raises(ProtocolUnanswered, match="HTTP status 400"):
         list(measure_protocol(ask, SpeedEffort(), None, lambda text: None))
@@ -166,7 +166,7 @@ def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
     return file
 
 
-def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
+def test_a_run_is_reported_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
     done = timing(quick(), f"--json={tmp_path / 'f.json'}")
     assert done.exit_code == 0, done.output
     assert "no baseline yet" in done.output
@@ -203,7 +203,7 @@ def test_each_run_but_the_first_is_after_another_start(timing: Timing, tmp_path:
     assert len(page.accepted[-1].runs) == 2
 
 
-def test_what_is_slower_than_what_was_accepted_ends_with_1(timing: Timing, tmp_path: Path) -> None:
+def test_a_run_slower_than_the_accepted_one_ends_with_1(timing: Timing, tmp_path: Path) -> None:
     file = accept(tmp_path)
     done = timing(quick(), boot="c", driver="590.10")
     assert done.exit_code == 1, done.output
@@ -267,7 +267,7 @@ def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
     assert ([(one.ended, one.rates) for one in page.runs], page.accepted) == ([("failed", {})], ())
 
 
-def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timing, tmp_path: Path) -> None:
+def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_reported(timing: Timing, tmp_path: Path) -> None:
     """As decode is of a stream that comes in one piece: nothing would be slower."""
     file = speed_baselines.history_path(str(tmp_path / "rig.py"), "box1")
     made = run(1).model_copy(update={"rates": {"prefill 10k": Series(values=(1.0,))}})
@@ -305,7 +305,7 @@ def test_a_long_prompt_may_be_too_long_and_nothing_else(why: str, whole: bool) -
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "host lost")])
-def test_what_ends_it_midway_leaves_what_came_until_then(timing, tmp_path, monkeypatch, how, status, ended):
+def test_an_end_midway_leaves_the_earlier_results(timing, tmp_path, monkeypatch, how, status, ended):
     made: list[InterruptHandler] = []
     begin = InterruptHandler.__init__
     monkeypatch.setattr(InterruptHandler, "__init__", lambda self: (begin(self), made.append(self))[0])

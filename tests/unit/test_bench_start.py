@@ -1,4 +1,4 @@
-"""How soon a verb is there: what is measured of a program."""
+"""How soon a verb is there: the measurement of a program."""
 
 import sys
 

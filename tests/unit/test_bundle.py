@@ -1,4 +1,4 @@
-"""A bundle's index: what is wrong with a bundle is refused, all of it, before anything is sent from it."""
+"""A bundle's index: all faults of a bundle are refused before anything is sent from it."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def suite(system: str, name: str) -> ArchiveSuite:
 
 
 def released(name: str, listed: bytes, date: str = "Sat, 21 Nov 2026 12:00:00 UTC", more: str = "") -> bytes:
-    """What would be signed of a suite with one list."""
+    """The signed text of a suite with one list."""
     row = f" {hashlib.sha256(listed).hexdigest()} {len(listed)} {LIST}"
     body = f"Suite: stable\nCodename: {name}\nDate: {date}\n{more}SHA256:\n{row}"
     signature = "-----BEGIN PGP SIGNATURE-----\n\nabc=\n-----END PGP SIGNATURE-----\n"
@@ -65,7 +65,7 @@ folder = pytest.fixture(whole_bundle)
 
 
 def refusal(folder: Path) -> list[str]:
-    """What a bundle is refused with, without the index's path that each line begins with."""
+    """The refusal of a bundle, without the index's path that each line begins with."""
     with pytest.raises(Invalid) as refused:
         bundle.load_bundle(folder)
     lines = str(refused.value).splitlines()
@@ -167,12 +167,16 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("no format", lambda index: index.pop("schema"), ["schema: missing"]),
     ("no digest", lambda index: index.pop("digest"), ["digest: missing"]),
     ("no rows", lambda index: index.pop("files"), ["files: missing"]),
-    ("a digest that is none", changed(digest="x"), ["digest: 'x' is refused: must be 64 lowercase hexadecimal digits"]),
+    (
+        "a digest that is invalid",
+        changed(digest="x"),
+        ["digest: 'x' is refused: must be 64 lowercase hexadecimal digits"],
+    ),
     ("a key nobody knows", changed(file=[]), ['file: unknown key; did you mean "files"?; allowed: ']),
     ("systems nobody has", changed(systems=["arch-1"]), ["systems[0]: 'arch-1' is refused: must be a system, such as"]),
     ("another hash in a row", first(sealed=False, sha256="0" * 64), [RESEALED]),
     ("a row less", lambda index: index["files"].pop(), [RESEALED]),
-    ("a hash that is none", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 lowercase"]),
+    ("a hash that is invalid", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 lowercase"]),
     ("a size below nothing", first(size=-1), ["files[0].size: -1 is refused: must be"]),
     ("a size in words", first(sealed=False, size="9"), ["files[0].size: '9' is refused: must be a"]),
     ("up and out", first(path="../secret"), [f"files[0].path: '../secret' {INSIDE}"]),
@@ -212,7 +216,7 @@ def test_an_index_that_is_wrong_is_refused_with_a_line_a_mistake(folder, change,
     [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"schema": 1' + b"}" * 2],
     ids=["empty", "cut", "no text", "deep", "two ends"],
 )
-def test_what_is_no_json_is_refused_in_one_line(folder: Path, content: bytes) -> None:
+def test_invalid_json_is_refused_in_one_line(folder: Path, content: bytes) -> None:
     (folder / INDEX).write_bytes(content)
     assert refusal(folder) == [f"the bundle: is not JSON: {AGAIN}"]
 
@@ -252,7 +256,7 @@ def test_a_link_that_leads_nowhere_is_missing_and_one_to_the_file_is_the_file(fo
     assert refusal(folder) == [f"weights/small/1/small-q4.gguf: Too many levels of symbolic links: {AGAIN}"]
 
 
-def test_what_an_index_lists_is_known_without_its_files(folder: Path) -> None:
+def test_files_of_an_index_are_known_without_fetching_them(folder: Path) -> None:
     (folder / "sources/engine-1.0.tar.gz").unlink()
     assert bundle.listed_paths(folder) == set(FILES)
     text = (folder / INDEX).read_text()
@@ -276,7 +280,7 @@ def test_a_files_bytes_are_looked_at_before_it_is_sent(folder: Path) -> None:
     assert found.refusal() == f"{found.path}: Is a directory"
 
 
-def test_a_file_that_cannot_be_read_is_said_so() -> None:
+def test_a_file_that_cannot_be_read_is_reported() -> None:
     unreadable = LocalFile(Path("/proc/self/mem"), "mem", "0" * 64, 1)
     assert unreadable.refusal() == "/proc/self/mem: Input/output error"
 

@@ -23,7 +23,7 @@ def rig(maker: BundleFixture) -> Rig:
 
 
 def find_locked(made: Rig, path: str) -> tuple[Artefact, LocalFile | None]:
-    """What is locked of one of the bundle's files, and what would be sent for it."""
+    """The lock's row of one of the bundle's files, and the file that would be sent for it."""
     (one,) = {one for one in locked_artefacts(made) if path.endswith(one.file)}
     assert made.bundle
     return one, made.bundle.find(one)

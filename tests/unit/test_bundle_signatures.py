@@ -82,7 +82,7 @@ def host(tmp_path: Path, archive_key: tuple[Path, Path]) -> BundleAptHost:
     return BundleAptHost(tmp_path / "host", archive_key[0])
 
 
-def test_what_the_distribution_has_signed_is_installed_from_every_archive(maker, archive, host):
+def test_signed_packages_are_installed_from_every_archive(maker, archive, host):
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites()
     made = maker.make_bundle()
@@ -120,7 +120,8 @@ def test_a_list_that_was_forged_is_refused_before_any_host_is_reached(maker: Bun
 
 
 def signed_anew(maker: BundleFixture, home: Path | None) -> Bundle:
-    """A bundle with a forged package, whose list and Release file say so; signed by somebody, or as it was before."""
+    """A bundle with a forged package, whose list and Release file have its hash; with a foreign signature, or as it was
+    before."""
     forged_bundles.forge_package(maker.bundle_folder, "curl", lists=True)
     forged_bundles.sign_release(maker.bundle_folder / LISTS, home)
     forged_bundles.rewrite_index(maker.bundle_folder)
@@ -160,7 +161,7 @@ def test_a_host_that_believes_unsigned_archives_does_not_believe_a_bundle(maker,
     assert host.job_error(signed_anew(maker, None)) == UNSIGNED.format(host.keyring)
 
 
-def test_until_when_an_archive_calls_itself_recent_is_said_and_recorded(maker, archive):
+def test_until_when_an_archive_calls_itself_recent_is_reported_and_recorded(maker, archive):
     archive.add_package("libcurl", "1.1", secure=True)
     archive.publish_suites(until="Fri, 01 Jan 2100 00:00:00 UTC")
     done = maker.run_bundle()

@@ -1,4 +1,4 @@
-"""What cards are set to: read from a host, compared with what the rig says, and written down."""
+"""The settings of cards: read from a host, compared with the rig's, and recorded."""
 
 import hashlib
 import json
@@ -217,7 +217,7 @@ class CardSettingsHost(CardFolder):
         (self.root / "units" / name).write_text(f"{words}\n")
 
     def live(self, one: Rig, timeout: int = 20) -> CardFacts:
-        """What the script finds."""
+        """The findings of the script."""
         text = render_card_query(one.roots, one.driver)
         places = {record_path(one.roots): "driver.json", APPLIED: "applied", DEVICES: "devices"}
         for place, name in places.items():
@@ -250,7 +250,7 @@ def test_a_host_is_read_in_one_round_trip(host: CardSettingsHost) -> None:
     assert [card.address for card in found.topology.cards] == [ONE, TWO]
 
 
-def test_units_that_are_not_there_are_said_to_be_nothing(host: CardSettingsHost) -> None:
+def test_units_that_are_not_there_are_reported_as_nothing(host: CardSettingsHost) -> None:
     found = host.live(TUNED)
     assert found.units == {PERSISTENCED: ServiceState(), POWER_UNIT: ServiceState()}
     assert found.record == ""
@@ -275,7 +275,7 @@ def test_a_driver_that_does_not_answer_leaves_the_rest(host: CardSettingsHost) -
     assert (found.units[PERSISTENCED], found.sysctl["vm.swappiness"]) == (SOUND, "10")
 
 
-def test_an_answer_that_is_none_is_no_card(host: CardSettingsHost) -> None:
+def test_an_answer_that_is_invalid_is_no_card(host: CardSettingsHost) -> None:
     host.set_smi_answers(
         cards="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", status="9"
     )
@@ -283,7 +283,7 @@ def test_an_answer_that_is_none_is_no_card(host: CardSettingsHost) -> None:
 
 
 @pytest.mark.parametrize("record", [("unit", "x.service", "enabled", "active"), ("card", ONE), ("sysctl", "a b", "1")])
-def test_what_is_cut_short_or_of_another_type_is_refused(record: tuple[str, ...]) -> None:
+def test_a_short_text_or_one_of_another_type_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(record))
 
@@ -305,6 +305,6 @@ def test_the_record_has_the_driver_its_packages_and_where_the_cards_are() -> Non
     assert rows["pairs"] == [{"cards": [0, 1], "way": "PHB", "p2p": "CNS"}]
     assert text.endswith("}\n")
     assert record_digest(text) == hashlib.sha256(text.encode()).hexdigest()
-    # what cards are set to is no part of it: it would differ with each look
+    # the settings of cards are no part of it: it would differ with each look
     assert render_driver_record(plan, facts, live(gpus={}, applied="", record="x")) == text
     assert render_driver_record(plan, replace(facts, kernel="6.1.0"), live()) != text

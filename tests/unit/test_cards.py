@@ -1,4 +1,4 @@
-"""Stand-in cards: what the probe finds in the tree is what was asked for."""
+"""Stand-in cards: the probe finds the requested ones in the tree."""
 
 from pathlib import Path
 
@@ -46,6 +46,6 @@ def test_the_tree_hides_the_machines_own_cards_also_when_it_is_empty(tmp_path: P
     assert list((tmp_path / "pci").iterdir()) == []
 
 
-def test_what_is_no_pci_id_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_pci_id_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         stand_in_pci.boot_options(tmp_path, ("2204",))

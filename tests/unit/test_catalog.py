@@ -1,4 +1,4 @@
-"""The catalogue: what its files may say, and how folders lie over each other."""
+"""The catalogue: the texts of its files, and how folders lie over each other."""
 
 import re
 from pathlib import Path
@@ -142,7 +142,7 @@ def test_numbers_and_true_are_values_of_flags(tmp_path: Path) -> None:
     assert catalog.variants["llamacpp/two"].flags == {"threads": "8", "temp": "0.7", "metrics": True}
 
 
-def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("[cards")
     (tmp_path / "c.toml").write_text("[models.x]\n[models.y]\n")
     text = refusal(tmp_path, changed('"8.6"', '"x"'))
@@ -173,7 +173,7 @@ def test_a_later_folders_entry_replaces_a_whole_one_of_the_same_name(tmp_path: P
     assert load_catalog([second, first]).variants["llamacpp/two"].context == 8192
 
 
-def test_what_we_ship_is_whole() -> None:
+def test_shipped_files_are_complete() -> None:
     catalog = load_catalog([ROOT / "catalog"])
     assert {variant.engine for variant in catalog.variants.values()} <= set(catalog.engines)
     assert {variant.model for variant in catalog.variants.values()} <= set(catalog.models)
@@ -239,7 +239,7 @@ ENGINES = "allowed: plain"
         (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
     ],
 )
-def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path, text, said):
+def test_missing_or_misspelt_keys_are_reported_once_with_the_allowed_ones(tmp_path, text, said):
     (tmp_path / "b.toml").write_text(text)
     lines = refusal(tmp_path, CATALOG).splitlines()
     assert len(lines) == len(said)
@@ -247,14 +247,14 @@ def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(tmp_path,
         assert line.startswith(f"{tmp_path / 'b.toml'}: {start}")
 
 
-def test_a_key_that_its_kind_does_not_have_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+def test_a_key_that_its_kind_does_not_have_is_reported_with_the_nearest_one(tmp_path: Path) -> None:
     (line,) = refusal(tmp_path, changed("parallel = 2", "paralel = 2")).splitlines()
     path = tmp_path / "a.toml"
     assert line.startswith(f'{path}: variants.llamacpp/two.paralel: unknown key; did you mean "parallel"?')
 
 
-def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: OperatorFolder) -> None:
-    """Nobody knows which keys it may have; a rig that does not use it has no harm from it."""
+def test_a_variant_of_an_engine_that_is_not_there_is_reported_by_what_uses_it(box: OperatorFolder) -> None:
+    """Its allowed keys are unknown; a rig that does not use it has no harm from it."""
     catalog = CATALOG.replace(
         '[variants."llamacpp/cpu"]\nengine = "plain"', '[variants."llamacpp/cpu"]\nengine = "plane"'
     )
@@ -285,7 +285,7 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["engines = 7", "[engines]\nplain = 7", '[variants]\n"a/b" = "x"', "variants = []"])
-def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+def test_an_invalid_table_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     (line,) = refusal(tmp_path, f"{text}\n").splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: {text.strip('[').partition(']')[0].partition(' ')[0]}")
     assert "must be a table of" in line

@@ -77,7 +77,7 @@ def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, ex
     ],
     ids=["empty", "line", "word", "key", "cut", "spoilt", "bytes", "no certificate", "one of two"],
 )
-def test_what_is_no_certificate_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_certificate_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="contains no PEM certificate") as caught:
@@ -85,7 +85,7 @@ def test_what_is_no_certificate_is_refused_and_not_repeated(tmp_path: Path, cont
     assert PRIVATE not in str(caught.value)
 
 
-def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
+def test_special_or_endless_files_are_refused(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (tmp_path / "gone", tmp_path, pipe, Path("/dev/zero")):

@@ -1,4 +1,4 @@
-"""What a host tells is read whole, typed, or not at all."""
+"""A host's output is read whole, typed, or not at all."""
 
 import base64
 from pathlib import Path
@@ -40,7 +40,7 @@ def script(body: str) -> str:
 
 
 def run(body: str, *arguments: str) -> list[str]:
-    """What a shell prints that runs it."""
+    """The output of a shell that runs it."""
     command = ["sh", "-c", script(body), "sh", *arguments]
     return short_programs.run_program(command, check=True).stdout.splitlines()
 
@@ -76,7 +76,7 @@ def test_a_shell_passes_on_a_value_as_it_is(value: str) -> None:
         ([("ours", "yes"), (END,), ("ours", "no")], "the host's report has data after its end"),
     ],
 )
-def test_what_is_not_of_its_type_is_refused(records: list[tuple[str, ...]], wrong: str) -> None:
+def test_values_of_another_type_are_refused(records: list[tuple[str, ...]], wrong: str) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report") as caught:
         parse_output(encode_records(*records), SCHEMA)
     assert wrong in str(caught.value)
@@ -99,7 +99,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("noise", [[], [""], ["Welcome to h1!", ""], ["fact uid 7"]])
-def test_what_a_login_prints_before_is_left_out(noise: list[str]) -> None:
+def test_output_of_a_login_before_is_left_out(noise: list[str]) -> None:
     assert parse_output([*noise, *run("fact ours yes"), ""], SCHEMA).one("ours")
 
 
@@ -139,7 +139,7 @@ def test_a_program_prints_records_by_itself(tmp_path: Path) -> None:
         assert sorted(told.many("file")) == sorted((5, str(tmp_path / name)) for name in names)
 
 
-def test_a_key_that_is_told_twice_is_not_one() -> None:
+def test_a_repeated_key_is_invalid() -> None:
     told = parse_output(encode_records(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
     with pytest.raises(ValueError, match="2 times instead of once"):
         told.one("ours")
@@ -153,7 +153,7 @@ def test_where_all_else_stands_for_nothing_it_stops_no_look(value: str, read_as:
     )
 
 
-def test_what_people_have_written_stays_on_one_line() -> None:
+def test_free_text_stays_on_one_line() -> None:
     assert (
         script_output.free_text("a\nb\x1b[2J\x9bc")
         == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}c"

@@ -1,4 +1,4 @@
-"""`check --accept`: what it lists, asks, refuses, writes beside the inventory and stores on hosts."""
+"""`check --accept`: its list, its questions, its refusals, its file next to the inventory and its copies on hosts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -94,7 +94,7 @@ def test_equal_entries_of_hosts_are_listed_once_and_accepted_on_each(hosts: Fake
     assert (again.exit_code, again.output) == (0, "box1: nothing to accept\nbox2: nothing to accept\n")
 
 
-def test_what_is_never_accepted_is_refused_by_name_and_the_rest_is_accepted(hosts: FakeHosts) -> None:
+def test_unacceptable_entries_are_refused_by_name_and_the_rest_is_accepted(hosts: FakeHosts) -> None:
     hosts.answers = {"box1": answer(SUDO, SECOND)}
     ran = run(hosts, "--yes")
     assert ran.exit_code == 1

@@ -1,4 +1,4 @@
-"""The frame of the checks: a user's own beside ours, which of them run, what is said of each, and the exit status."""
+"""The frame of the checks: a user's own next to ours, which of them run, their messages, and the exit status."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_crashes():
 
 @dataclass(frozen=True)
 class CheckRunResult:
-    """What a run of checks has ended with."""
+    """The end of a run of checks."""
 
     status: int
     out: str
@@ -213,7 +213,7 @@ def test_a_junit_report_names_hosts_and_ids(box: CheckRunFolder) -> None:
     assert "report.xml" not in ran.out
     cases = {case.get("name", "")[:3]: case for case in ET.parse(box.folder / "report.xml").iter("testcase")}
     assert sorted(cases) == ["Z01", "Z02", "Z03", "Z04", "Z05"]
-    # what the schema of this family allows
+    # the family's schema
     assert {key for case in cases.values() for key in case.attrib} == {"classname", "name", "time"}
     assert {child.tag for case in cases.values() for child in case} == {"failure", "skipped"}
     failure = cases["Z03"].find("failure")
@@ -235,7 +235,7 @@ def test_the_gravest_alone_are_run_where_that_is_asked_for(box: CheckRunFolder) 
 
 
 @pytest.mark.parametrize("gone", ["two before", "two meanwhile"])
-def test_a_host_out_of_reach_is_told_apart_from_one_that_does_not_conform(box: CheckRunFolder, gone: str) -> None:
+def test_a_host_out_of_reach_is_distinguished_from_one_that_does_not_conform(box: CheckRunFolder, gone: str) -> None:
     ran = box.check("--only=Z02", "--json", hosts="one two", gone=gone)
     assert ran.status == 3
     assert {host["name"]: host["verdict"] for host in ran.report["hosts"]} == {
@@ -300,7 +300,7 @@ def test_hosts_that_are_all_out_of_reach_are_named(box: CheckRunFolder) -> None:
         pytest.param([], "import nothing_of_this_name\n", "nothing_of_this_name", marks=pytest.mark.all_only),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_anything_is_judged(box, options, own, said):
+def test_an_impossible_run_is_refused_before_anything_is_judged(box, options, own, said):
     if own:
         box.write_own_checks(own)
     ran = box.check(*options)

@@ -1,4 +1,4 @@
-"""What checks say of what they found: names that hosts made up neither steer a terminal nor hide a verdict."""
+"""Messages of checks about their findings: names that hosts made up neither steer a terminal nor hide a verdict."""
 
 import re
 from importlib import import_module
@@ -13,7 +13,7 @@ from checks.remedy import instruction
 FORGED = "x\x1b[2J\n  ok  box  S01  it runs\u2028\r"
 
 
-def test_what_was_found_stays_on_its_line() -> None:
+def test_findings_stay_on_their_line() -> None:
     with pytest.raises(Drift) as drift:
         expect(FORGED, "y", instruction("deploy again"))
     said = str(drift.value)

@@ -1,4 +1,4 @@
-"""Checkpoints: what their config says, in the words of each family of models, and what is missing in a folder."""
+"""Checkpoints: their configs, in the words of each family of models, and missing files of a folder."""
 
 import tracemalloc
 from typing import Any
@@ -28,7 +28,7 @@ FACTS: dict[str, tuple[dict[str, Any], tuple[object, ...]]] = {
 
 
 @pytest.mark.parametrize("family", FACTS)
-def test_what_a_config_says(family: str) -> None:
+def test_figures_of_a_config(family: str) -> None:
     config, expected = FACTS[family]
     made = parse_checkpoint(checkpoint_rows(config=config))
     assert (
@@ -75,7 +75,7 @@ NONSENSE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("config", NONSENSE)
-def test_what_a_config_cannot_mean_is_not_said(config: dict[str, Any]) -> None:
+def test_a_meaningless_config_has_no_figures(config: dict[str, Any]) -> None:
     made = parse_checkpoint(checkpoint_rows(config=config))
     assert (made.heads, made.head_size, made.max_positions) == (0, 0, 0)
     assert (made.dtype, made.quantization, made.architectures) == ("", "", ())
@@ -133,7 +133,7 @@ MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_what_is_missing_is_named_a_line_each(case: str) -> None:
+def test_missing_parts_are_named_a_line_each(case: str) -> None:
     paths, lines = MISSING[case]
     with pytest.raises(MissingModelFile) as error:
         parse_checkpoint(checkpoint_rows(paths))

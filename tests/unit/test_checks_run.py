@@ -30,7 +30,7 @@ def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:
     )
     found = re.findall(r"^ *(ok|FAIL|skip) +box +([A-Z][0-9]{2}) +(.*(?:\n {8}.*)*)", done.stdout, re.MULTILINE)
     assert found, done.stdout + done.stderr
-    # what does not hold has another line at the end, with what was found
+    # a failure has another line at the end, with its finding
     last = {identifier: (word, identifier, " ".join(rest.split())) for word, identifier, rest in found}
     return list(last.values())
 
@@ -60,7 +60,7 @@ def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp
     assert {name: asked.count(name) for name in ("gpus", *SETTINGS)} == {"gpus": 1, "memory": 1}
 
 
-def test_what_only_a_managed_driver_can_be_asked_is_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_checks_of_a_managed_driver_are_skipped_with_the_reason(tmp_path: Path) -> None:
     found = lines(NvidiaFolderHost(tmp_path.resolve()).root, "yes")
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert {name for name, rest in skipped.items() if rest.endswith("(the driver is not managed)")} == MANAGED
@@ -73,7 +73,7 @@ def test_a_rig_without_cards_skips_each_with_the_reason(tmp_path: Path) -> None:
     found = lines(NvidiaFolderHost(tmp_path.resolve()).root, "no")
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert set(skipped) == set(ALL)
-    # what the kernel is set to needs no cards
+    # kernel settings need no cards
     undeclared = {name for name, rest in skipped.items() if rest.endswith("(none are declared)")}
     assert undeclared == {"N12", "N28"}
     assert all(skipped[name].endswith("(the rig declares no cards)") for name in set(ALL) - undeclared)

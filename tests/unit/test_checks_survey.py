@@ -1,4 +1,4 @@
-"""The survey's program, run here, and what becomes of answers that are none."""
+"""The survey's program, run here, and its handling of invalid answers."""
 
 import base64
 import json
@@ -124,7 +124,7 @@ class TwoSectionSurvey:
 LATER = "def look(asked):\n    return asked\n"
 
 
-def test_what_a_probe_finds_leads_to_further_questions_while_others_are_looked_for(sections) -> None:  # type: ignore[no-untyped-def]
+def test_findings_of_a_probe_lead_to_further_questions_during_the_first_ones(sections) -> None:  # type: ignore[no-untyped-def]
     sections(early=LATER, later=LATER)
     asking = TwoSectionSurvey("printf 'a %s\\n' \"$LANGUAGE\" b", early=["x" * 300_000])
     first, second = survey_program.parse_probe_line(asking.line) or ()
@@ -135,7 +135,7 @@ def test_what_a_probe_finds_leads_to_further_questions_while_others_are_looked_f
     assert (found["early"]["told"], found["later"]["told"]) == (["x" * 300_000], ["a b"])
 
 
-def test_of_whoever_asks_no_more_nothing_is_left_behind(sections) -> None:  # type: ignore[no-untyped-def]
+def test_a_closed_connection_leaves_nothing_behind(sections) -> None:  # type: ignore[no-untyped-def]
     early = "import os, time\ndef look(asked):\n    os.write(os.open(asked, os.O_WRONLY), b'.')\n    time.sleep(600)\n"
     sections(early=early, later=LATER)
     reading, writing = os.pipe()
@@ -143,7 +143,7 @@ def test_of_whoever_asks_no_more_nothing_is_left_behind(sections) -> None:  # ty
     assert os.read(reading, 1) == b"."
     os.close(writing)
     assert asking.end("") == ""
-    # who looked has had the other end
+    # the reader has had the other end
     assert os.read(reading, 1) == b""
     os.close(reading)
 
@@ -169,7 +169,7 @@ def test_a_probe_of_another_shape_leads_nowhere(answer: object) -> None:
         survey_program.parse_probe_line(MARK.encode() + base64.b64encode(zlib.compress(json.dumps(answer).encode())))
 
 
-def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None:  # type: ignore[no-untyped-def]
+def test_output_of_a_login_is_no_finding_of_a_probe(sections) -> None:  # type: ignore[no-untyped-def]
     sections(later=LATER)
     asking = TwoSectionSurvey("echo a")
     asking.end("")
@@ -180,7 +180,7 @@ def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None
 
 
 @pytest.mark.parametrize("section", list_sections("early"), ids=lambda section: section.name)
-def test_what_is_looked_for_beside_a_probe_needs_nothing_that_it_finds(section: Section[object]) -> None:
+def test_sections_that_run_during_a_probe_need_none_of_its_findings(section: Section[object]) -> None:
     made = sample_rig(sample_instance("chat"), sample_instance("mapped_code"))
     section.asks(SurveyScope(made, None))  # type: ignore[arg-type] # what the rig comes to is not known yet
 
@@ -201,7 +201,7 @@ def test_the_survey_has_the_sections_of_all_its_modules(tmp_path: Path, monkeypa
     assert names[1:-1] == shipped
 
 
-def test_a_section_that_nobody_can_end_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]
+def test_a_section_that_cannot_be_ended_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]
     # as one that waits in the kernel: it is not in the group that is ended
     sections(
         stays="""import os
@@ -274,7 +274,7 @@ TOLD: Section[ScriptedAnswer] = Section("told", ScriptedAnswer, lambda scene: {}
         ({}, "found none"),
     ],
 )
-def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
+def test_an_invalid_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
     with pytest.raises(Drift, match="expected an answer about told") as caught:
         SurveyAnswers({"told": answer}).read(TOLD)
     assert said in str(caught.value)
@@ -316,7 +316,7 @@ def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
     }
 
 
-def test_what_is_sent_has_all_that_its_modules_import() -> None:
+def test_the_sent_program_has_all_imports_of_its_modules() -> None:
     modules = {path.stem: path.read_text() for path in survey_program.HOST.glob("*.py")}
     for name in sorted({*modules} - {"main", "__init__", *survey_program.COMMON}):
         sent = {name, *survey_program.shared_modules(modules, [name])}

@@ -126,7 +126,7 @@ def test_a_lab_is_called_what_a_host_can_be_called() -> None:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
@@ -147,7 +147,7 @@ def test_a_host_that_cannot_be_reached_is_named_by_check(box, closed_port, limit
 
 
 @pytest.mark.parametrize("card", ["2204", "", "10DE:2204", "10de:2204:1", "../x"])
-def test_what_is_no_card_is_refused_before_the_lab_is_touched(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_card_is_refused_before_the_lab_is_touched(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
     touched: list[object] = []
     monkeypatch.setattr(ThrowawayLab, "up", lambda *given: touched.append(given) or [])
     told = CliRunner().invoke(main, ["lab", "--name", "unitx", "up", "--card", "10de:2204", "--card", card])

@@ -70,7 +70,7 @@ def test_the_exit_status_is_the_operators(fail_on: str | None, status: int) -> N
     ("open_", "unknown", "gaps", "status"),
     [(0, 0, (), (False, False)), (0, 1, (), (False, True)), (1, 0, (), (True, True)), (0, 0, ("g",), (False, True))],
 )
-def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tuple[bool, bool]) -> None:
+def test_failures(open_: int, unknown: int, gaps: tuple[str, ...], status: tuple[bool, bool]) -> None:
     counts = {"open": open_, "unknown": unknown}
     made: Any = [SimpleNamespace(count=counts.__getitem__, gaps=gaps)]
     assert tuple(verb.exceeds_threshold(made, word) for word in ("open", "unknown")) == status
@@ -220,7 +220,7 @@ def test_check_counts_them_and_fails_for_none(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.skipif(not shutil.which("dpkg-query"), reason="dpkg-query is not here")
-def test_what_dpkg_query_prints_here_is_read_whole() -> None:
+def test_output_of_dpkg_query_here_is_read_whole() -> None:
     done = subprocess.run(["sh", "-c", verb.PACKAGE_LIST_SCRIPT], capture_output=True, text=True, check=True)
     release, _, rest = done.stdout.partition("\n")
     packages, unreadable = verb.parse_packages(rest)

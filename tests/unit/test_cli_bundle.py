@@ -44,7 +44,7 @@ def test_everything_is_brought_and_the_rig_is_satisfied_with_it(maker: BundleFix
     assert parse_digest(read_out) == rig.digest
 
 
-def test_what_is_there_is_kept_and_a_byte_that_differs_is_fetched_again(maker: BundleFixture) -> None:
+def test_present_files_are_kept_and_a_changed_byte_is_fetched_again(maker: BundleFixture) -> None:
     first = maker.make_bundle()
     assert sorted(path.rpartition("/")[2] for path in maker.fetched_paths if "pool" not in path) == sorted(
         path.rpartition("/")[2] for path in FILES
@@ -114,7 +114,7 @@ def test_a_file_that_was_cut_goes_on_where_it_was(maker: BundleFixture) -> None:
     assert asked == [None, f"bytes={2 * downloads.CHUNK_BYTES}-"]
 
 
-def test_all_that_is_not_to_be_had_is_said_at_once_and_no_index_is_written(maker: BundleFixture) -> None:
+def test_all_that_is_not_to_be_had_is_reported_at_once_and_no_index_is_written(maker: BundleFixture) -> None:
     maker.remove_project("engine")
     maker.remove_project("tool")
     maker.write_inventory()
@@ -141,7 +141,7 @@ def test_a_bundle_that_does_not_come_about_leaves_the_earlier_one_whole(maker, a
     maker.serve_mirror("good", b"newer", "newer.gguf")
     maker.make_bundle()
     new = {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
-    # what only the earlier one had is gone, folders too
+    # files that only the earlier one had are gone, folders too
     assert maker.bundle_paths == {INDEX, SOURCE, WHEEL, f"weights/small/{COMMIT}/newer.gguf", *new}
     maker.write_lock(WEIGHTS, "renamed.gguf")
     maker.serve_mirror("good", WEIGHTS, "renamed.gguf")
@@ -164,7 +164,7 @@ def test_a_maker_that_dies_before_the_index_leaves_the_earlier_one_whole(maker, 
     assert {row.path for row in maker.make_bundle().rows} == FILES | {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
 
 
-def test_what_somebody_else_has_put_into_the_folder_stays(maker: BundleFixture) -> None:
+def test_foreign_files_in_the_folder_stay(maker: BundleFixture) -> None:
     strange = {"weights/mine.gguf", "packages/debian-12/mine of two words", "packages/notes/list", "README"}
     for path in strange:
         (maker.bundle_folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -190,9 +190,9 @@ def test_a_disk_that_is_full_is_one_line_with_the_folder(maker: BundleFixture, m
     assert maker.make_bundle().rows == before.rows
 
 
-def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleFixture) -> None:
+def test_a_folder_locked_by_another_process_is_left_alone(maker: BundleFixture) -> None:
     maker.bundle_folder.mkdir()
-    # who can only read the folder can lock it, too
+    # a user that can only read the folder can lock it, too
     readable = os.open(maker.bundle_folder, os.O_RDONLY)
     fcntl.flock(readable, fcntl.LOCK_EX)
     with (maker.bundle_folder / ".lock").open("w") as other:
@@ -240,7 +240,7 @@ def test_a_folder_that_is_read_only_is_one_line(maker: BundleFixture) -> None:
     assert done.stderr == f"Error: {maker.bundle_folder}/.lock: Read-only file system\n"
 
 
-def test_what_cannot_be_meant_is_said(maker: BundleFixture) -> None:
+def test_a_meaningless_option_is_reported(maker: BundleFixture) -> None:
     assert "name the hosts' system with --system" in maker.run_bundle(system="").stderr
     assert 'there is no system "debian-11"; did you mean "debian-1' in maker.run_bundle(system="debian-11").stderr
     maker.box.write("rig.py", "rigs = []\n")
@@ -285,7 +285,7 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(maker, monkeyp
     assert {file.name for file in found.files(rows)} == {"x-1.0-h1_0.conda"}
 
 
-def test_a_channel_that_nobody_knows_is_said(maker: BundleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_channel_is_reported(maker: BundleFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     row = sample_artefact(
         kind="conda",
         build="0",

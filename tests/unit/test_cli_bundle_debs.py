@@ -119,7 +119,7 @@ def test_a_bundle_that_lacks_one_is_refused_when_the_inventory_loads(container_m
 
 
 def faults(inventory: Path) -> list[str]:
-    """What is wrong with the bundle of the inventory's rig."""
+    """The problems of the bundle of the inventory's rig."""
     ((_, data),) = runpy.run_path(str(inventory))["rigs"]
     return [str(one) for one in load_rig(data["rig"]).bundle_faults]
 

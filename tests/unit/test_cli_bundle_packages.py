@@ -27,7 +27,7 @@ def test_an_archive_of_strangers_is_refused(maker, monkeypatch, tmp_path):
     assert "NO_PUBKEY" in line or "not signed" in line
 
 
-def test_packages_that_need_what_nobody_has_are_refused(maker: BundleFixture, archive: SignedAptArchive) -> None:
+def test_packages_with_missing_dependencies_are_refused(maker: BundleFixture, archive: SignedAptArchive) -> None:
     archive.add_package("g++", "1.2", "nothing-like-it")
     archive.publish_suites()
     (line,) = maker.error_lines()

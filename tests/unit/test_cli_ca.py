@@ -41,7 +41,7 @@ def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path)
     assert "PRIVATE KEY" not in first.output + again.output
 
 
-def test_what_cannot_be_used_is_said_in_one_line_and_stays(inventory: Path) -> None:
+def test_an_unusable_file_is_reported_in_one_line_and_stays(inventory: Path) -> None:
     run(inventory)
     key = inventory.parent / "gateway-ca/ca.key"
     key.chmod(0o644)
@@ -52,7 +52,7 @@ def test_what_cannot_be_used_is_said_in_one_line_and_stays(inventory: Path) -> N
     assert f"{key} is readable by others: `chmod 600`" in done.stderr
 
 
-def test_a_folder_that_is_none_is_said(inventory: Path) -> None:
+def test_a_folder_that_is_invalid_is_reported(inventory: Path) -> None:
     (inventory.parent / "gateway-ca").write_text("")
     done = run(inventory)
     assert (done.exit_code, done.stdout, "gateway-ca" in done.stderr) == (2, "", True)

@@ -1,4 +1,4 @@
-"""The verbs about drivers: what pyinfra is told, and words that do not go together."""
+"""The verbs about drivers: pyinfra's arguments, and words that do not go together."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ RIG = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"ssh_hostn
 
 @pytest.fixture
 def pyinfra_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What pyinfra's command line was given, without the inventory."""
+    """The arguments of pyinfra's command line, without the inventory."""
     given: list[tuple[str, ...]] = []
 
     def run(inventory: str, *options: str) -> int:
@@ -27,7 +27,7 @@ def pyinfra_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 @pytest.fixture
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Mapping[str, object], bool, bool]]:
-    """What a run of ours was given: its verb, orders, and whether it is dry and shows lines."""
+    """The arguments of a run of ours: its verb, orders, and whether it is dry and shows lines."""
     given: list[tuple[str, Mapping[str, object], bool, bool]] = []
 
     def run(_: str, verb: str, __: object, data: Mapping[str, object], *, dry: bool, diff: bool) -> None:
@@ -60,7 +60,9 @@ def invoke(box: OperatorFolder, verb: str, *options: str) -> Result:
         ("deploy -v", "--yes -v"),
     ],
 )
-def test_pyinfra_is_told(box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, expected: str) -> None:
+def test_pyinfra_learns_of_it(
+    box: OperatorFolder, pyinfra_calls: list[tuple[str, ...]], words: str, expected: str
+) -> None:
     verb, *options = words.split()
     done = invoke(box, verb, "-v", *options)
     assert done.exit_code == 0, done.output
@@ -81,7 +83,7 @@ def test_pyinfra_is_told(box: OperatorFolder, pyinfra_calls: list[tuple[str, ...
         ("remove --yes --keep-weights", ("remove", {"verb": "remove", "keep_weights": True}, False, False)),
     ],
 )
-def test_a_run_of_ours_is_told_the_same(box, performed, words, expected):
+def test_a_run_of_ours_gets_the_same(box, performed, words, expected):
     verb, *options = words.split()
     done = invoke(box, verb, *options)
     assert done.exit_code == 0, done.output

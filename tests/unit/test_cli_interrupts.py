@@ -57,7 +57,7 @@ def test_interrupts_end_it_in_the_middle_of_a_write(stream: str, times: int, pip
     command = [sys.executable, "-c", WRITING]
     with subprocess.Popen(command, env=environment, **streams) as process:  # type: ignore[call-overload]
         try:
-            # nobody reads: it waits until somebody does
+            # without a reader it waits until there is one
             wait_until(lambda: "pipe_write" in Path(f"/proc/{process.pid}/wchan").read_text(), LIMIT)
             for _ in range(times):
                 process.send_signal(signal.SIGINT)

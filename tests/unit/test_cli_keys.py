@@ -1,4 +1,4 @@
-"""`rigwright key`: a key is seen once and lies nowhere; the file first, then every host, whoever is at work there."""
+"""`rigwright key`: a key is seen once and lies nowhere; the file first, then every host, during other work too."""
 
 import fcntl
 import json
@@ -57,7 +57,7 @@ def test_a_key_is_printed_alone_and_every_host_has_it(keys, hosts, file):
 
 def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:
     assert keys("make", "alice", "--models", "gpt-4o").exit_code == 0
-    # as it was said: it follows the alias
+    # as the operator typed it: it follows the alias
     assert keyring.load_keyring(file).keys["alice"].models == ("gpt-4o",)
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_has_gone_takes_no_keys_away(keys, hosts, file, words):
     assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
 
-def test_what_is_there_already_reloads_nobody(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
+def test_present_files_cause_no_reload(keys: RunKeys, hosts: dict[str, GatewayFolderHost]) -> None:
     keys("make", "alice")
     assert (keys("sync").exit_code, hosts["box1"].reloaded_units) == (0, [ROUTER_UNIT])
 
@@ -110,13 +110,13 @@ def test_a_name_that_has_a_key_keeps_it(keys: RunKeys, hosts: dict[str, GatewayF
         (["rotate", "bob", "--keep", "9000d"], "must be such as 90m, 24h or 7d"),
     ],
 )
-def test_what_is_asked_wrongly_changes_nothing(keys: RunKeys, file: Path, words: list[str], said: str) -> None:
+def test_a_wrong_request_changes_nothing(keys: RunKeys, file: Path, words: list[str], said: str) -> None:
     done = keys(*words)
     assert done.exit_code in (1, 2)
     assert (done.stdout, file.exists(), said in done.stderr) == ("", False, True), done.stderr
 
 
-def test_the_nearest_name_is_told(keys: RunKeys) -> None:
+def test_the_nearest_name_is_reported(keys: RunKeys) -> None:
     keys("make", "alice", "--no-hosts")
     assert 'did you mean "alice"?' in keys("revoke", "alcie").stderr
 
@@ -173,7 +173,7 @@ def test_nothing_is_brought_where_only_the_file_is_meant(keys, hosts, file):
     assert given_to(hosts["box1"]) == ["alice"]
 
 
-def test_whoever_is_at_work_there_is_named(keys, hosts, file, monkeypatch):
+def test_the_process_at_work_there_is_named(keys, hosts, file, monkeypatch):
     keys("make", "alice")
     monkeypatch.setattr(key_sync, "HOST_LOCK_TIMEOUT_S", 0)
     deploy_lock = Path(hosts["box1"].relocate_script(DEPLOY_LOCK))
@@ -248,7 +248,7 @@ def test_a_list_without_keys_says_how_to_make_one(keys: RunKeys) -> None:
         assert "differ" not in done.stderr
 
 
-def test_keys_are_listed_with_their_rights_and_who_has_them(keys, hosts, monkeypatch):
+def test_keys_are_listed_with_their_rights_and_hosts(keys, hosts, monkeypatch):
     keys("make", "alice", "--models", "qwen3,llama", "--requests-per-minute", "60", "--streams", "1")
     keys("make", "bob")
     held = (hosts["box2"].credentials / "gateway-keys.json").read_text()
@@ -295,7 +295,7 @@ def test_a_file_that_is_refused_is_not_written_over(keys: RunKeys, file: Path) -
         assert f"{file}: keys.alice.sha256: missing" in done.stderr
 
 
-def test_hosts_with_other_files_are_told_apart_first(keys: RunKeys, tmp_path: Path) -> None:
+def test_hosts_with_other_files_are_distinguished_first(keys: RunKeys, tmp_path: Path) -> None:
     done = keys("list", files={"box2": "other.toml"})
     assert done.exit_code == 1
     assert "choose a keys file with --limit" in done.stderr

@@ -74,7 +74,7 @@ def test_a_controller_with_an_older_file_gives_no_revoked_key_back(controllers, 
     assert (carol.exit_code, accepts_key(box1, carol.stdout.strip()), accepts_key(box1, alice)) == (0, True, False)
 
 
-def test_two_controllers_that_change_the_same_version_are_told_apart(controllers, box1, tmp_path):
+def test_two_controllers_that_change_the_same_version_are_distinguished(controllers, box1, tmp_path):
     a = controllers("a")
     a("make", "alice")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -171,7 +171,7 @@ def test_keys_from_before_versions_are_taken_once(controllers, hosts, tmp_path):
     for name in ("a", "b"):
         keys_file(tmp_path, name).parent.mkdir(exist_ok=True)
         keys_file(tmp_path, name).write_text(old)
-    # by one who changes nothing, too
+    # by a verb that changes nothing, too
     assert a("sync").exit_code == 0
     assert keyring.read_keys_file(file).version
     assert a("revoke", "alice").exit_code == 0

@@ -60,7 +60,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
     return run
 
 
-def test_a_ladder_is_told_in_80_columns_and_written_for_programs(loading: Loading, tmp_path: Path) -> None:
+def test_a_ladder_is_reported_in_80_columns_and_written_for_programs(loading: Loading, tmp_path: Path) -> None:
     files = (f"--json={tmp_path / 'l.json'}", f"--csv={tmp_path / 'l.csv'}")
     engine = StandInChatEngine(first_s=0.02, gap_s=0, slots=2, kv_a_slot=0.3)
     done = loading(engine, "--streams=4,1", *files)
@@ -91,7 +91,7 @@ def test_a_ladder_is_told_in_80_columns_and_written_for_programs(loading: Loadin
     assert all(one["chat_template_kwargs"] == {"enable_thinking": False} for one in engine.asked)
 
 
-def test_others_that_ask_need_consent_and_are_said(loading: Loading, tmp_path: Path) -> None:
+def test_others_that_ask_need_consent_and_are_reported(loading: Loading, tmp_path: Path) -> None:
     engine = StandInChatEngine(first_s=0.01, gap_s=0, running=3)
     done = loading(engine, "--streams=1")
     assert done.exit_code == 2
@@ -203,7 +203,7 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
         (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(loading, words, said):
+def test_an_impossible_request_is_refused_before_any_other(loading, words, said):
     engine = StandInChatEngine()
     done = loading(engine, *words)
     assert done.exit_code == 2

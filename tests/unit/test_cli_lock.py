@@ -159,7 +159,7 @@ def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: LockFixture) -
         ("simple/part/", error_status(404), "inputs.env: has no versions that fit together; uv says: "),
     ],
 )
-def test_what_is_not_to_be_had_is_told_and_nothing_is_written(world, path, answer, text):
+def test_unavailable_packages_are_reported_and_nothing_is_written(world, path, answer, text):
     world.files.serve(path, answer)  # type: ignore[arg-type]
     done = world.run_lock()
     assert done.exit_code == 1
@@ -185,7 +185,7 @@ def test_a_source_of_a_mirror_that_the_inventory_does_not_name_has_no_address(wo
     assert "stor:small.gguf has no address: the inventory has no such mirror" in world.run_lock().stderr
 
 
-def test_all_that_is_wrong_is_told_at_once(world: LockFixture) -> None:
+def test_all_that_is_wrong_is_reported_at_once(world: LockFixture) -> None:
     world.index.publish_source("engine", "1.0", yanked="broken build")
     world.index.projects["part"].clear()
     world.index.publish_wheel("part", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
@@ -274,7 +274,7 @@ def test_a_catalogue_that_asks_for_nothing_more_leaves_no_lock(world: LockFixtur
     ],
 )
 @pytest.mark.parametrize("option", [[], ["--check"]])
-def test_what_cannot_be_read_is_told(world: LockFixture, file: str, text: str, said: str, option: list[str]) -> None:
+def test_an_unreadable_file_is_reported(world: LockFixture, file: str, text: str, said: str, option: list[str]) -> None:
     (world.folder / file).write_text(text)
     done = world.run_lock(*option)
     assert (done.exit_code, world.lock_text) == (2, ""), done.output

@@ -66,7 +66,7 @@ def test_check_says_what_is_not_the_locked_file_any_more(world: LockFixture, cha
     assert any(text in line for line in world.check_lines(1))
 
 
-def test_what_a_server_has_a_hash_of_is_compared_with_that(world: LockFixture) -> None:
+def test_a_file_is_compared_with_the_servers_hash(world: LockFixture) -> None:
     world.lock_lines()
     world.files.serve("store/small.gguf", complete_file(WEIGHTS, ("ETag", f'"{hashlib.sha256(WEIGHTS).hexdigest()}"')))
     assert world.check_lines(0) == ["nothing changed"]

@@ -109,7 +109,7 @@ HALVES: dict[str, tuple[dict[str, bytes], str]] = {
         {"model.safetensors.index.json": json.dumps({"weight_map": {"a": "\x1b[2J"}}).encode()},
         "model.safetensors.index.json names '\\x1b[2J', which",
     ),
-    "an index that is none": (
+    "an index that is invalid": (
         {"model.safetensors.index.json": b"[]"},
         "model.safetensors.index.json is not a weights index: exclude it",
     ),
@@ -209,13 +209,13 @@ NO_MODELS: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", NO_MODELS)
-def test_what_is_no_model_is_refused(world: HubLockFixture, case: str) -> None:
+def test_an_invalid_model_is_refused(world: HubLockFixture, case: str) -> None:
     path, content, said = NO_MODELS[case]
     world.hub.add_commit(NAME, {path: content})
     assert world.lock_error() == f"cannot be locked: {said}: replace it at its source, or exclude it"
 
 
-def test_what_the_header_of_a_gguf_says_is_locked(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_header_of_a_gguf_is_locked(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though it is longer than what is read at once: it does not say how long it is."""
     monkeypatch.setattr(checkpoint_inspection, "HEADER_BYTES", 64)
     said = {"llama.block_count": 2, "llama.attention.head_count": 8, "llama.attention.head_count_kv": 2}

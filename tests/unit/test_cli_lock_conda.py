@@ -76,7 +76,7 @@ def test_packages_are_solved_and_hashed_and_their_builds_told(box: CondaLockBox)
     assert box.files.url not in box.lock_text
 
 
-def test_what_is_locked_stays_and_its_channel_is_not_asked(box: CondaLockBox) -> None:
+def test_locked_rows_stay_and_their_channel_is_not_asked(box: CondaLockBox) -> None:
     box.lock_lines()
     box.channel.publish_package("tz", "2026b", subdir="noarch")
     box.channel.publish()
@@ -109,7 +109,7 @@ def test_only_what_was_there_on_its_day_is_looked_at(box: CondaLockBox) -> None:
 
 
 @pytest.mark.parametrize("depends", ["__glibc >=2.36", "__cuda >=13", "__win", "gone"])
-def test_what_hosts_do_not_have_is_no_solution(box: CondaLockBox, depends: str) -> None:
+def test_packages_that_hosts_lack_are_no_solution(box: CondaLockBox, depends: str) -> None:
     box.channel.publish_package("python", "3.10.20", depends, build="h1_cpython")
     box.channel.publish()
     said = " ".join(box.run_lock().stderr.split())
@@ -162,7 +162,7 @@ def test_an_index_that_sends_elsewhere_is_refused(box: CondaLockBox) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"<html></html>", b'{"packages": 1}', b"\xff" * 1000])
-def test_an_index_that_is_none_is_refused(box: CondaLockBox, content: bytes) -> None:
+def test_an_index_that_is_invalid_is_refused(box: CondaLockBox, content: bytes) -> None:
     box.channel.serve("linux-64/repodata.json", content)
     assert "inputs.py: cannot be locked" in " ".join(box.run_lock().stderr.split())
     assert box.lock_text == ""

@@ -41,7 +41,7 @@ def test_every_package_of_the_driver_is_locked_with_the_archives_key(drivers, dr
     assert drivers.archive.files.url not in drivers.lock_files["mine.lock.toml"]
 
 
-def test_what_is_locked_stays_and_is_not_asked_for_again(drivers: DriverLockFixture) -> None:
+def test_locked_rows_stay_and_are_not_resolved_again(drivers: DriverLockFixture) -> None:
     drivers.lock_lines()
     before = drivers.lock_files
     drivers.archive.files.asked.clear()
@@ -50,7 +50,7 @@ def test_what_is_locked_stays_and_is_not_asked_for_again(drivers: DriverLockFixt
     assert (drivers.lock_lines("--refresh"), drivers.lock_files) == (["no change"], before)
 
 
-def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(drivers):
+def test_another_version_is_one_line_and_an_unneeded_driver_leaves_nothing(drivers):
     drivers.archive.add_driver(NEWER)
     drivers.archive.publish()
     drivers.lock_lines()
@@ -119,7 +119,7 @@ def test_a_key_that_has_expired_is_refused(drivers: DriverLockFixture) -> None:
         assert "8793F200.pub expired on 2020-01-02: a new key needs its fingerprint" in drivers.lock_error()
 
 
-def test_what_is_no_key_is_refused(drivers: DriverLockFixture, drivers_key: ArchiveSigner) -> None:
+def test_an_invalid_key_is_refused(drivers: DriverLockFixture, drivers_key: ArchiveSigner) -> None:
     for content, said in (
         (b"\x99\x01\x0d binary", "is not an ASCII-armoured OpenPGP key"),
         ((drivers_key.armoured * 2).encode(), "is not an ASCII-armoured OpenPGP key"),
@@ -139,8 +139,8 @@ def test_an_archive_that_is_signed_by_another_key_is_refused(drivers, drivers_ke
     assert "NO_PUBKEY" in line
 
 
-def test_a_weak_key_that_this_machines_apt_refuses_is_told_apart(drivers, monkeypatch):
-    # what apt 3.0.3 of Debian 13 says
+def test_a_weak_key_that_this_machines_apt_refuses_is_distinguished(drivers, monkeypatch):
+    # the output of apt 3.0.3 of Debian 13
     said = (
         "apt-get failed: W: OpenPGP signature verification failed: Sub-process /usr/bin/sqv returned an error code (1)"
     )

@@ -235,8 +235,8 @@ def test_check_that_cannot_reach_a_project_says_so(dated: LockFixture) -> None:
     assert any(line.startswith("could not check: ") for line in dated.check_lines(3))
 
 
-def test_what_is_not_locked_yet_is_not_missed_in_an_environment(tmp_path: Path) -> None:
-    """Nobody knows its packages before it was locked for the first time."""
+def test_unlocked_packages_are_not_missed_in_an_environment(tmp_path: Path) -> None:
+    """Its packages are unknown before it was locked for the first time."""
     (tmp_path / "catalog").mkdir()
     (tmp_path / "catalog/mine.toml").write_text(
         CATALOG.format(as_of="2026-06-10")

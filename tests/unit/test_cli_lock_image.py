@@ -112,7 +112,7 @@ def test_a_locked_image_stays_though_its_tag_moves_and_check_says_so(world: Imag
     assert blobs(world.rows()) == sizes(moved)
 
 
-def test_an_image_that_is_gone_upstream_is_told(world: ImageLockFixture) -> None:
+def test_an_image_that_is_gone_upstream_is_reported(world: ImageLockFixture) -> None:
     LoopbackRegistry(world.files).push_image(SMALL, "v0.21.0")
     assert world.lock().exit_code == 0
     world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", error_status(404))
@@ -151,7 +151,7 @@ LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f
         (changed(more="x" * (4 << 20)), "answers with more than 4 MiB"),
     ],
 )
-def test_what_is_no_image_is_refused_in_one_sentence(world: ImageLockFixture, content: bytes, text: str) -> None:
+def test_an_invalid_image_is_refused_in_one_sentence(world: ImageLockFixture, content: bytes, text: str) -> None:
     world.files.serve("v2/", complete_file(b"{}"))
     world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", complete_file(content))
     done = world.lock()

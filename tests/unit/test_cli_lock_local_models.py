@@ -55,7 +55,7 @@ def test_the_folder_may_lie_in_the_one_that_is_given(world: HubLockFixture) -> N
     assert sorted(world.locked_rows) == ["one.bin", "sub/config.json"]
 
 
-def test_what_is_locked_stays_without_the_files(world: HubLockFixture) -> None:
+def test_locked_rows_stay_without_the_files(world: HubLockFixture) -> None:
     world.lock_lines("--from-dir", str(own_folder(world)))
     text = world.lock_text
     for options in ((), ("--refresh",), ("--from-dir", str(world.folder / "catalog"))):
@@ -100,7 +100,7 @@ def test_another_version_is_hashed_anew(world: HubLockFixture) -> None:
     ]
 
 
-def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubLockFixture) -> None:
+def test_a_rig_that_uses_it_learns_which_mirror_it_lacks(world: HubLockFixture) -> None:
     more = (
         '[models.one]\nfile = "model"\n[variants."llamacpp/one"]\nengine = "llama.cpp"\nmodel = "one"\ncontext = 4096'
     )
@@ -152,13 +152,13 @@ def linked_folder(folder: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_plain_file_is_refused(world: HubLockFixture, change: Callable[[Path], object], text: str) -> None:
+def test_special_files_are_refused(world: HubLockFixture, change: Callable[[Path], object], text: str) -> None:
     change(own_folder(world))
     said = world.lock_error("--from-dir", str(own_folder(world)))
     assert said.startswith(f"cannot be locked: {text.replace('OWN', 'FOLDER/own')}")
 
 
-def test_what_git_and_the_hubs_client_keep_beside_is_no_part_of_it(world: HubLockFixture) -> None:
+def test_files_of_git_and_of_the_hubs_client_are_no_part_of_it(world: HubLockFixture) -> None:
     for path in (".git/config.json", ".cache/huggingface/x.json", "sub/.gitattributes"):
         (own_folder(world) / path).parent.mkdir(parents=True, exist_ok=True)
         (own_folder(world) / path).write_text("x")

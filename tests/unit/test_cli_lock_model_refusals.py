@@ -84,7 +84,7 @@ ERRORS: dict[str, tuple[Callable[[HubLockFixture], object], str]] = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_what_goes_wrong_is_one_clear_sentence(world: HubLockFixture, case: str) -> None:
+def test_an_error_is_one_clear_sentence(world: HubLockFixture, case: str) -> None:
     change, text = ERRORS[case]
     change(world)
     assert world.lock_error() == f"cannot be locked: {text}"
@@ -98,7 +98,7 @@ def test_a_hub_that_does_not_answer_in_time(world: HubLockFixture, monkeypatch: 
         assert world.lock_error().startswith(f"cannot be locked: the hub at {url} timed out: ")
 
 
-def test_a_hub_with_a_certificate_that_nobody_trusts(world: HubLockFixture, tmp_path: Path) -> None:
+def test_a_hub_with_an_untrusted_certificate(world: HubLockFixture, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=localhost"]
     made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
@@ -119,7 +119,7 @@ def test_a_hub_with_a_certificate_that_nobody_trusts(world: HubLockFixture, tmp_
     )
 
 
-def test_a_client_that_is_told_to_stay_offline(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_asked_to_stay_offline(world: HubLockFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert world.lock_error() == (
         "cannot be locked: HF_HUB_OFFLINE forbids requests to the hub: unset it, and lock on a machine with a network"
@@ -153,7 +153,7 @@ def test_an_answer_that_is_no_list_of_files(world: HubLockFixture, files: Loopba
 
 
 @pytest.mark.parametrize(("sha", "hash_", "key"), [("main", "a" * 64, "commit"), ("a" * 40, "../x", "sha256")])
-def test_what_the_hub_says_is_not_believed_to_be_a_hash(world, files, sha, hash_, key):
+def test_the_hubs_header_does_not_count_as_a_hash(world, files, sha, hash_, key):
     listed = {"rfilename": "x.gguf", "lfs": {"sha256": hash_, "size": 1, "pointerSize": 1}}
     answer = json.dumps({"id": NAME, "sha": sha, "siblings": [listed]})
     files.serve("api/models/org/name/revision/main?blobs=true", complete_file(answer.encode()))

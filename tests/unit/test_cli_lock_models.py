@@ -175,7 +175,7 @@ def test_the_next_endpoint_is_asked_where_one_does_not_answer(world: HubLockFixt
     assert len(world.locked_rows) == 4
 
 
-def test_what_the_hub_says_for_a_moment_is_asked_again(world: HubLockFixture) -> None:
+def test_a_transient_answer_of_the_hub_is_asked_again(world: HubLockFixture) -> None:
     world.hub.add_fault(ErrorStatus(503, where="api"), times=1)
     world.lock_lines()
 

@@ -1,4 +1,4 @@
-"""`rigwright lock --check` of repositories: what moved on the hub, as a diff."""
+"""`rigwright lock --check` of repositories: moves on the hub, as a diff."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubLockFi
 
 
 def check_moved_branch(world: HubLockFixture, files: dict[str, bytes | Path], **said: str | bool) -> str:
-    """Move the branch; what `--check` says of that."""
+    """Move the branch; the output of `--check` about that."""
     new = world.hub.add_commit(NAME, files, **{"licence": "apache-2.0", **said})  # type: ignore[arg-type]
     return f"model: org/name main is {new[:7]} now, locked is {world.commit[:7]}"
 
@@ -27,7 +27,7 @@ def test_nothing_moved(world: HubLockFixture) -> None:
     assert world.check_lines(0) == ["nothing changed"]
 
 
-def test_a_new_commit_is_told_file_by_file(world: HubLockFixture) -> None:
+def test_a_new_commit_is_reported_file_by_file(world: HubLockFixture) -> None:
     files = {**FILES, "config.json": b"{}", "q4/model.gguf": gguf_file(GGUF * 2), "new.json": b"[]"}
     del files["README.md"]
     said = check_moved_branch(world, files)
@@ -52,7 +52,7 @@ def test_a_commit_that_leaves_the_selected_files_alone_says_so(world: HubLockFix
     assert world.check_lines(1) == [f"{said}, with the same files"]
 
 
-def test_a_licence_and_a_gate_are_told(world: HubLockFixture) -> None:
+def test_a_licence_and_a_gate_are_reported(world: HubLockFixture) -> None:
     check_moved_branch(world, FILES, licence="other", gated=True, token=TOKEN)
     assert world.check_lines(1) == [
         "model: the licence is other now, locked is apache-2.0",
@@ -95,13 +95,13 @@ def test_names_cannot_write_on_the_terminal(world: HubLockFixture) -> None:
     assert world.check_lines(1) == [said, "  + a\\x1b[2J\\nb  1 bytes"]
 
 
-def test_another_repository_than_the_locks_is_told(world: HubLockFixture) -> None:
+def test_another_repository_than_the_locks_is_reported(world: HubLockFixture) -> None:
     world.hub.add_commit("org/other", FILES)
     world.write_catalog(text='[inputs.model]\nkind = "weight"\nrepository = "org/other"\n')
     assert world.check_lines(1) == ["model is locked from org/name, not org/other"]
 
 
-def test_other_patterns_than_the_locks_are_told(world: HubLockFixture) -> None:
+def test_other_patterns_than_the_locks_are_reported(world: HubLockFixture) -> None:
     world.write_catalog('include = ["*.gguf"]')
     lines = world.check_lines(1)
     assert lines[0] == "model is locked with a different version, or different include and exclude patterns"

@@ -47,13 +47,12 @@ rigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "envs": ["small"]}})
 
 
 def patched_wheel(version: str = "1.0", below: str = "", without: str = "", **files: str) -> bytes:
-    """A wheel of demo with these files, and ballast that nobody asks for.
+    """A wheel of demo with these files, and unused ballast.
 
     Args:
         version: Its version.
         below: The folder of it in which they are.
-        without: What it lists and lacks.
-        **files: Those of its package.
+        without: The files that it lists and lacks. **files: Those of its package.
     """
     info = f"demo-{version}.dist-info"
     given = {"words.py": BEFORE} | files
@@ -135,7 +134,7 @@ def test_files_that_a_wheel_keeps_elsewhere_are_where_they_are_installed(world: 
     world.lock_lines()
 
 
-def test_a_wheel_that_lacks_what_it_lists_is_said(world: LockFixture) -> None:
+def test_a_wheel_that_lacks_what_it_lists_is_reported(world: LockFixture) -> None:
     publish(world, patched_wheel(without="demo/words.py"))
     line = "patch louder cannot be judged: demo-1.0-py3-none-any.whl is not a readable wheel: it lacks a file"
     assert line in lock_output(world)
@@ -221,7 +220,7 @@ def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, s
 
 
 def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, row: Artefact) -> str:
-    """What is said of a source that is on an index, whose files have this address."""
+    """The message about a source that is on an index, whose files have this address."""
     index = SimpleNamespace(source_distribution=lambda *_: SimpleNamespace(url=address))
     resolver = SimpleNamespace(from_dir=None, addresses=lambda _: [], session=downloads.open_session(), index=index)
     monkeypatch.setattr(downloads, "PAUSES", ())
@@ -288,7 +287,7 @@ def test_check_that_cannot_look_into_a_newer_one_says_so(world: LockFixture, con
     assert any(one.startswith(f"could not check: patch louder: {line}") for one in world.check_lines(3))
 
 
-def test_a_server_that_gives_parts_and_then_the_whole_is_said() -> None:
+def test_a_server_that_gives_parts_and_then_the_whole_is_reported() -> None:
     content = patched_wheel()
     with run_file_server() as files, pytest.raises(DownloadUnavailable, match="gives parts of it, and then the whole"):
         url = files.serve("demo.whl", complete_file(content), rangeless_file(content))
@@ -304,7 +303,7 @@ def test_names_of_a_wheel_do_not_write_on_the_terminal() -> None:
     with zipfile.ZipFile(buffer, "w") as made_:
         made_.writestr("demo\x1b[2J-1.0.dist-info/RECORD", "one row\n")
     with (
-        pytest.raises(DownloadUnavailable, match=r"demo\\x1b\[2J-1\.0.* has a row that is none"),
+        pytest.raises(DownloadUnavailable, match=r"demo\\x1b\[2J-1\.0.* has an invalid row"),
         range_requests.open_wheel(buffer),
     ):
         raise AssertionError("it was read")

@@ -77,7 +77,7 @@ def test_one_that_fits_is_locked_with_its_hash(world: LockFixture) -> None:
     row = world.read_lock.artefacts["louder"]
     assert (row.kind, row.file, row.size) == ("plugin", "louder.zip", len(release_zip()))
     assert world.lock_lines() == ["no change"]
-    # what was judged once stays, though nobody has it now
+    # a judged file stays, though no source has it now
     world.files.serve("store/louder.zip", complete_file(b"another"))
     assert world.lock_lines() == ["no change"]
 
@@ -116,7 +116,7 @@ def test_one_that_is_not_as_described_is_refused(world: LockFixture, content: by
     assert found in lock_output(world, content)
 
 
-def test_what_its_machine_code_is_for_is_in_its_row(world: LockFixture) -> None:
+def test_targets_of_its_machine_code_are_in_its_row(world: LockFixture) -> None:
     files = {f"{MODULE}/__init__.py": "", f"{MODULE}/a.so": cuda_library("sm_75"), f"{MODULE}/host.so": cuda_library()}
     world.files.serve("store/louder.zip", complete_file(release_zip(files=files)))
     world.lock_lines()
@@ -199,7 +199,7 @@ def test_one_for_another_python_is_refused(world: LockFixture, python: str, line
         ("de mo", ["it has an invalid requirement: 'de mo'"]),
     ],
 )
-def test_what_it_needs_is_there(requires: str, lines: list[Any]) -> None:
+def test_its_needs_are_there(requires: str, lines: list[Any]) -> None:
     python = {"python_version": "3.10", "python_full_version": "3.10.20"}
     found = list(missing_requirements([requires], {"demo": "1.0"}, python))
     assert len(found) == len(lines)

@@ -136,7 +136,7 @@ def test_every_part_of_a_model_is_locked(shipped: ShippedCatalogue) -> None:
     assert shipped.run_lock() == ["+ model eye-gguf org/eye", "+ model two-gguf org/two"]
 
 
-def test_what_a_rig_of_another_inventory_uses_stays(shipped: ShippedCatalogue) -> None:
+def test_inputs_of_a_rig_of_another_inventory_stay(shipped: ShippedCatalogue) -> None:
     shipped.run_lock()
     shipped.rig("two", "other")
     shipped.run_lock(name="other")
@@ -159,7 +159,7 @@ def test_the_own_catalogue_goes_before_ours(shipped: ShippedCatalogue) -> None:
     assert not shipped.path.exists()
 
 
-def test_what_is_locked_by_hand_is_left_alone(shipped: ShippedCatalogue) -> None:
+def test_rows_locked_by_hand_are_left_alone(shipped: ShippedCatalogue) -> None:
     (shipped.folder / "locks").mkdir()
     by_hand = shipped.folder / "locks" / "hand.lock.toml"
     by_hand.write_text(render_sealed_lock(BY_HAND.format(hash="a" * 64)))
@@ -168,7 +168,7 @@ def test_what_is_locked_by_hand_is_left_alone(shipped: ShippedCatalogue) -> None
     assert "nothing to lock" in done.stderr or "the inputs to lock" in done.stderr
 
 
-def test_what_our_own_lock_answers_is_not_locked_again(shipped: ShippedCatalogue) -> None:
+def test_inputs_of_our_own_lock_are_not_locked_again(shipped: ShippedCatalogue) -> None:
     shipped.run_lock()
     shutil.move(shipped.path, shipped.root / "locks" / "more.lock.toml")
     shipped.rig("two")

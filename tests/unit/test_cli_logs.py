@@ -15,7 +15,8 @@ from tests.unit.ssh_server import StandInSshd, run_sshd
 
 UNIT = "rigwright-chat.service"
 LIMIT = 60  # seconds, for a machine with much else to do
-# what a line of a journal must not do to a terminal: colours and titles, in their 7-bit and 8-bit forms; move, ring
+# the effects that a line of a journal must not have on a terminal: colours and titles, in their 7-bit and 8-bit forms;
+# move, ring
 HOSTILE = r"\033[31mred \033]0;title\007 \302\233H\302\235 back\rover \b\177 bad \377 end"
 
 
@@ -47,7 +48,7 @@ def logs(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[byte
     return subprocess.run(command(box, *options), capture_output=True, timeout=LIMIT, check=False)
 
 
-def test_it_ends_by_itself_once_all_is_said(box: OperatorFolder, host: StandInSshd) -> None:
+def test_it_ends_by_itself_after_its_output(box: OperatorFolder, host: StandInSshd) -> None:
     serving(host, 'printf "%s\\n" "$@"')
     done = logs(box, "--lines", "7")
     assert done.returncode == 0, done.stderr
@@ -88,7 +89,7 @@ def test_one_that_follows_ends_with(box, host, script, signals, status, said):
     assert (following.returncode, errors) == (status, said)
 
 
-def test_what_a_line_betrays_is_said_once_beside_the_lines(box: OperatorFolder, host: StandInSshd) -> None:
+def test_the_cause_in_a_line_is_reported_once_with_the_lines(box: OperatorFolder, host: StandInSshd) -> None:
     line = "error: invalid argument: --mlock"
     # newest first, as journalctl --reverse
     serving(host, f"printf '%s\\n' 'all slots are idle' '{line}' '{line}'")
@@ -129,7 +130,7 @@ OF_NOTE = (
 )
 def test_lines_of_each_request_are_left_out(box, host, options, asked, shown):
     script = " ".join(f"'{STAMP}{line}'" for line in (*OF_NOTE, *OF_REQUESTS))
-    # a journal that ends: one that is followed is told by its end
+    # a journal that ends: its end ends a reader that follows it
     serving(host, f'case "$*" in *"{asked}"*) printf "%s\\n" {script} ;; esac')
     done = logs(box, *options)
     lines = done.stdout.decode().splitlines()

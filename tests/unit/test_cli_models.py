@@ -1,4 +1,4 @@
-"""`rigwright show models`: what lies on hosts, and that only what nothing needs and is ours is removed, on request."""
+"""`rigwright show models`: the files on hosts, and that only unneeded ones of ours are removed, on request."""
 
 import fcntl
 import json
@@ -64,7 +64,7 @@ def test_every_model_has_a_line_with_what_is_known_of_it(host: WeightHost, model
     assert "the inventory" in done.output
 
 
-def test_programs_are_told_the_same(host: WeightHost, models: Verb) -> None:
+def test_programs_get_the_same(host: WeightHost, models: Verb) -> None:
     (old,) = [row for row in json.loads(models("--json").output) if row["version"] == OTHER]
     assert (old["host"], old["name"], old["state"], old["files"], old["size"]) == ("box1", "org/name", "verified", 1, 3)
     assert old["hashed"].startswith("20")
@@ -79,7 +79,7 @@ def test_a_host_without_models_says_so_and_one_that_is_gone_too(tmp_path: Path, 
     assert any(line.split() == ["box2", "none"] for line in done.output.splitlines())
 
 
-def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: WeightHost, models: Verb) -> None:
+def test_an_unneeded_model_is_removed_with_its_records(host: WeightHost, models: Verb) -> None:
     part = host.root / f"org/name/{OTHER}/sub/y.gguf.part"
     part.write_bytes(b"12345")
     with host.ledger.open("a") as ledger:
@@ -121,7 +121,7 @@ def test_it_asks_first(host: WeightHost, models: Verb, answer: str) -> None:
     ("asked", "who"),
     [(f"org/name@{COMMIT}", "on box1: chat, generation 1"), (f"small@{COMMIT}", "on box1: the inventory")],
 )
-def test_what_something_needs_stays(host: WeightHost, models: Verb, asked: str, who: str) -> None:
+def test_needed_files_stay(host: WeightHost, models: Verb, asked: str, who: str) -> None:
     done = models("--remove", asked, "--yes")
     assert done.exit_code == 1
     assert f"stays, because it is needed; {who}" in done.output
@@ -148,7 +148,7 @@ def test_a_generation_that_came_meanwhile_is_seen(host, models, monkeypatch):
     assert (host.root / OLD).exists()
 
 
-def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, models: Verb) -> None:
+def test_while_the_deploy_lock_is_held_nothing_is_removed(host: WeightHost, models: Verb) -> None:
     (host.folder / "run").mkdir()
     (host.folder / "run/locks").mkdir(0o700)
     with (host.folder / "run/locks/lease").open("w") as deploy_lock:
@@ -168,14 +168,14 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
     assert json.loads((host.folder / "run/locks/lease").read_text())["doing"] == f"removing org/name@{OTHER[:12]}"
 
 
-def test_a_fetch_that_has_failed_keeps_nobody_from_making_room(host: WeightHost, models: Verb) -> None:
+def test_a_failed_fetch_does_not_prevent_a_removal(host: WeightHost, models: Verb) -> None:
     host.set_systemctl_answer("jobs", "rw-job-weights-x.service loaded failed failed /bin/sh\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0, done.output
     assert not (host.root / OLD).exists()
 
 
-def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: WeightHost, models: Verb) -> None:
+def test_foreign_files_stay_unless_they_were_verified(host: WeightHost, models: Verb) -> None:
     placed = host.root / f"org/name/{OTHER}/notes of mine.txt"
     placed.write_text("mine")
     adopted = host.add_file(f"org/name/{OTHER}/adopted.gguf", b"adopted")
@@ -206,7 +206,7 @@ def test_a_file_that_was_gone_before_leaves_no_record(host: WeightHost, models: 
         ("../..@x", "no model"),
     ],
 )
-def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, said: str) -> None:
+def test_targets_that_no_host_has_are_reported(host: WeightHost, models: Verb, asked: str, said: str) -> None:
     done = models("--remove", asked, "--yes")
     assert done.exit_code == 1
     assert said in done.output
@@ -214,7 +214,7 @@ def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, sa
 
 
 @pytest.mark.parametrize("asked", ["org/name", "@", "a@b@c"])
-def test_what_names_no_model_is_refused_before_a_host_is_reached(asked, tmp_path, monkeypatch):
+def test_an_unknown_model_is_refused_before_a_host_is_reached(asked, tmp_path, monkeypatch):
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
     monkeypatch.setattr(verb, "connect_inventory", lambda *_: pytest.fail("a host was reached"))

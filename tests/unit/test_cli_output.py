@@ -1,4 +1,4 @@
-"""What a run over hosts says: a line a step that changes something, and one last line of a failure."""
+"""The output of a run over hosts: a line a step that changes something, and one last line of a failure."""
 
 import os
 import re
@@ -167,7 +167,7 @@ def test_a_refusal_says_that_nothing_was_changed(ground: LocalDeployFolder) -> N
     ), done.stderr
 
 
-def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(ground: LocalDeployFolder) -> None:
+def test_of_several_hosts_each_that_failed_is_reported_and_the_others_are_done(ground: LocalDeployFolder) -> None:
     # a configuration of its own has it another machine than the first, by the same address
     (ground.folder / "ssh_config").touch()
     ground.hosts["box2"] = {**ground.server.connection, "ssh_config_file": str(ground.folder / "ssh_config")}
@@ -195,14 +195,14 @@ def test_a_host_that_is_not_reached_has_not_failed(ground: LocalDeployFolder) ->
     assert "failed" not in done.stderr
 
 
-def test_an_exception_on_one_host_is_said_in_one_line(ground: LocalDeployFolder) -> None:
+def test_an_exception_on_one_host_is_reported_in_one_line(ground: LocalDeployFolder) -> None:
     done = ground.run(before="raise KeyError('odd')")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("Error: deploy failed on box1: KeyError: 'odd'; with -v")
 
 
 @pytest.mark.parametrize("words", [["--limit", "box9"], ["--expect", "0" * 64], ["--expect", "x"], ["--nope"]])
-def test_what_is_refused_reaches_no_host(ground: LocalDeployFolder, words: list[str]) -> None:
+def test_refused_requests_reach_no_host(ground: LocalDeployFolder, words: list[str]) -> None:
     logins = ground.server.login_count
     done = ground.run("deploy", *words)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
@@ -250,7 +250,7 @@ REAL = [sys.executable, "-m", "cli"]
 
 
 @pytest.mark.parametrize(("verb", "status"), [("deploy", 3), ("plan", 3), ("check", 3)])
-def test_where_sudo_refuses_that_is_all_that_is_said(ground: LocalDeployFolder, verb: str, status: int) -> None:
+def test_a_refusal_of_sudo_is_the_only_message(ground: LocalDeployFolder, verb: str, status: int) -> None:
     ground.hosts["box1"]["_sudo"] = True
     ground.server.add_program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
     ground.command(verb)

@@ -1,4 +1,4 @@
-"""`rigwright show patches`: what engines carry, from the inventory and what lies beside it alone."""
+"""`rigwright show patches`: the patches of engines, from only the inventory and its neighbours."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def run_patches(box: Path, verb: str, *options: str) -> Result:
     return CliRunner().invoke(main, [*verb.split(), str(box / "rig.py"), *options])
 
 
-def test_what_each_engine_carries_why_and_until_when(box: Path) -> None:
+def test_patches_of_each_engine_with_reason_and_end(box: Path) -> None:
     done = run_patches(box, "show patches")
     assert done.exit_code == 0, done.output
     _, row = done.stdout.splitlines()
@@ -66,7 +66,7 @@ def test_all_there_are(box: Path) -> None:
     assert (found["other"]["engine"], found["other"]["verdict"]) == ("", "impossible")
 
 
-def test_what_another_rig_carries_is_not_said_to_be_carried_by_none(box: Path) -> None:
+def test_a_patch_of_another_rig_is_not_called_unused(box: Path) -> None:
     more = INVENTORY.replace('{"box":', '{"plain": {"ssh_hostname": "192.0.2.7"}, "box":')
     (box / "rig.py").write_text(more)
     said = run_patches(box, "show patches", "--all", "--limit", "plain", "--json").stdout
@@ -80,7 +80,7 @@ def test_no_lock_is_needed_for_what_the_catalogue_says(box: Path) -> None:
     assert done.exit_code == 0, done.output
     assert {row["patch"] for row in json.loads(done.stdout)} >= {"louder", "other"}
     assert "some inputs are not locked" in done.stderr
-    # what is wrong beside that is said, as it is with a lock
+    # its other problems are reported, as with a lock
     (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG.replace('"louder"', '"lauder"'))
     done = run_patches(box, "show patches")
     assert (done.exit_code, 'there is no patch "lauder"' in done.output) == (2, True)
@@ -110,7 +110,7 @@ def test_an_inventory_says_all_that_is_wrong_with_its_patches(box: Path, verb: s
     ]
 
 
-def test_a_patch_that_cannot_be_read_is_said_with_everything_else(box: Path) -> None:
+def test_a_patch_that_cannot_be_read_is_reported_with_everything_else(box: Path) -> None:
     write_patch(box / "patches/louder", files={"change.diff": "no diff\n"})
     write_patch(box / "patches/other", purpose=None)
     said = run_patches(box, "validate").output

@@ -55,7 +55,7 @@ def run_plan(monkeypatch: pytest.MonkeyPatch, box: ConnectedHost, *options: str)
     return CliRunner().invoke(plan.plan, [str(__file__), *options])
 
 
-def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rig_with_cards_learns_what_driver_a_managed_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run_plan(monkeypatch, PlanBox(sample_rig(cards=(C3090,)), driverless_host(nouveau=True)))
     assert done.exit_code == 0, done.output
     said = [line.removeprefix("box: driver: ") for line in done.output.splitlines() if line.startswith("box: driver: ")]
@@ -97,7 +97,7 @@ def test_a_refused_driver_refuses_the_deploy_where_it_is_managed(monkeypatch: py
     assert "nvidia_driver" not in done.output
 
 
-def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run_plan(monkeypatch, PlanBox(sample_rig(cards=(C3090,)), driverless_host()), "--json")
     (row,) = json.loads(done.output)
     assert row["driver"]["found"] == "none"
@@ -112,7 +112,7 @@ def test_a_rig_without_cards_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert box.__dict__["asked"] == []
 
 
-def test_the_digest_that_a_deploy_can_be_held_to_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_that_a_deploy_can_be_held_to_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     box = PlanBox(sample_rig(), driverless_host())
     assert (
         f"box: lock and bundle have the digest {box.rig.digest[:12]} (complete in `plan --json`)"
@@ -122,7 +122,7 @@ def test_the_digest_that_a_deploy_can_be_held_to_is_said(monkeypatch: pytest.Mon
     assert row["digest"] == box.rig.digest
 
 
-def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_that_is_interrupted_is_reported_by_what_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     box = PlanBox(sample_rig(sample_instance("chat")), driverless_host())
     aim = build_target_state(box.rig, sample_facts())
     (unit,) = aim.generation.units
@@ -141,7 +141,7 @@ def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkey
 
 
 @pytest.mark.parametrize(("recorded", "changed"), [("a" * 64, False), ("b" * 64, True)])
-def test_what_changed_since_a_deploy_verified_it_is_named(
+def test_changes_since_the_verification_of_a_deploy_are_named(
     monkeypatch: pytest.MonkeyPatch, recorded: str, changed: bool
 ) -> None:
     box = PlanBox(sample_rig(), driverless_host())

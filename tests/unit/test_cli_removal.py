@@ -63,7 +63,7 @@ LINES = [
         ({"served": {}, "packages": ()}, [], [], ["box: Rigwright installed nothing there"]),
     ],
 )
-def test_what_goes_is_listed_before_it_is_asked_for(box, monkeypatch, target, there, options, said):
+def test_removals_are_listed_before_the_question(box, monkeypatch, target, there, options, said):
     box.write("rig.py", RIG)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(**target))
     monkeypatch.setattr(removal_preview, "connect_inventory", lambda inventory, limit: ([looked], {}))

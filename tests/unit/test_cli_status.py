@@ -147,7 +147,7 @@ def test_columns_without_anything_are_left_out() -> None:
         ),
     ],
 )
-def test_what_no_row_says_is_said(host: HostStatus, said: list[str], status: int) -> None:
+def test_facts_outside_of_the_rows_are_reported(host: HostStatus, said: list[str], status: int) -> None:
     told = describe_hosts([host], "rig.py")
     assert [
         line.removeprefix("box1: ") for line in told if said[0] in line or line.removeprefix("box1: ") in said
@@ -274,7 +274,7 @@ def test_without_hosts_nothing_is_looked_at(box: OperatorFolder, text: str, word
     assert words in done.stderr
 
 
-def test_what_is_tolerated_is_refused_by_whoever_needs_the_rig(box: OperatorFolder) -> None:
+def test_a_tolerated_problem_is_refused_by_verbs_that_need_the_rig(box: OperatorFolder) -> None:
     with tolerate_problems() as wrong:
         ((_, data),) = box.load_group(
             {"box": sample_entry(instances=chat_instances(variant="llamacpp/none"), cards=[])}

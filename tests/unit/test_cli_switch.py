@@ -1,4 +1,4 @@
-"""`rigwright switch`: what it refuses before a host is touched, what it writes, and what it undoes."""
+"""`rigwright switch`: its refusals before a host is touched, its writes, and its undoing."""
 
 import time
 from dataclasses import replace
@@ -186,7 +186,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=list(REFUSED))
-def test_what_cannot_be_is_refused_before_a_host_is_touched(operator, words, said):
+def test_an_impossible_value_is_refused_before_a_host_is_touched(operator, words, said):
     before = operator.text
     done = operator.switch(*words)
     assert done.exit_code != 0
@@ -203,7 +203,7 @@ def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(operator, 
     assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
 
 
-def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: SwitchOperator) -> None:
+def test_the_file_is_edited_after_all_and_the_box_deployed(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert done.exit_code == 0, done.output
@@ -218,7 +218,7 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Swi
     assert "one: both cannot run at once: the rig has no gateway" in done.output
 
 
-def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(operator, monkeypatch):
+def test_interruptions_by_the_variant_itself_are_no_difference_from_the_inventory(operator, monkeypatch):
     """Such as the gateway's router, whose settings have the slots of instances."""
     lan = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
     operator.declare(one=sample_entry(cards=[], instances=chat_instances(), gateway=lan))
@@ -252,7 +252,7 @@ def test_dry_says_it_all_and_does_nothing(operator: SwitchOperator) -> None:
 
 @pytest.fixture
 def planless(operator: SwitchOperator, monkeypatch: pytest.MonkeyPatch) -> SwitchOperator:
-    """Nothing is asked of the stand-in for a host, whose cards are not there."""
+    """The stand-in for a host is not asked, and its cards are not there."""
     monkeypatch.setattr(
         verb,
         "_preview_switch",
@@ -372,13 +372,13 @@ def test_a_check_that_the_model_cannot_be_judged_by_is_no_failure(operator: Swit
     assert (done.exit_code, orders(operator)) == (0, ["chat:llamacpp/wide"]), done.output
 
 
-def test_it_is_not_asked_where_nobody_wants_that(operator: SwitchOperator) -> None:
+def test_it_is_not_asked_without_an_option(operator: SwitchOperator) -> None:
     operator.judged = InstanceVerdict("chat", "llamacpp/wide", checks=[FAIL])
     assert operator.switch("chat", "llamacpp/wide", "--unverified", *ONE).exit_code == 0
     assert orders(operator) == ["chat:llamacpp/wide"]
 
 
-def test_what_is_declared_already_is_deployed_without_an_edit(operator: SwitchOperator) -> None:
+def test_a_declared_variant_is_deployed_without_an_edit(operator: SwitchOperator) -> None:
     before = operator.text
     done = operator.switch("chat", "llamacpp/cpu", *ONE)
     assert done.exit_code == 0, done.output

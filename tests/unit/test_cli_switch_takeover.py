@@ -1,4 +1,4 @@
-"""`rigwright switch --from`: what it refuses, what it says and asks before anything changes, and what it undoes."""
+"""`rigwright switch --from`: its refusals, its messages and questions before anything changes, and its undoing."""
 
 from dataclasses import replace
 from typing import Any
@@ -48,7 +48,7 @@ def operator(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> TakeoverOp
     return made
 
 
-def test_it_takes_the_place_of_what_serves_once_that_is_said_and_granted(operator: TakeoverOperator) -> None:
+def test_it_replaces_the_served_variant_after_consent(operator: TakeoverOperator) -> None:
     before = operator.text
     done = operator.take()
     assert done.exit_code == 0, done.output
@@ -75,7 +75,7 @@ def test_nothing_is_done_without_consent(operator: TakeoverOperator) -> None:
     assert (operator.take("--dry", answer="").exit_code, operator.ran) == (0, [])
 
 
-def test_a_port_of_somebody_elses_is_refused_as_ever(operator: TakeoverOperator) -> None:
+def test_a_foreign_port_is_refused_as_ever(operator: TakeoverOperator) -> None:
     operator.found = replace(UNIT, ports=frozenset({9}))
     done = operator.take("--yes")
     assert "one: refused: port 8020 of instance chat is in use by python3 (vllm.service)" in done.output
@@ -91,13 +91,13 @@ def test_a_port_of_somebody_elses_is_refused_as_ever(operator: TakeoverOperator)
         (("llamacpp/wide", "--yes"), "--yes goes with --from"),
     ],
 )
-def test_a_name_that_is_none_is_refused_before_a_host_is_touched(operator, words, said):
+def test_a_name_that_is_invalid_is_refused_before_a_host_is_touched(operator, words, said):
     done = operator.switch("chat", *words, *ONE)
     assert said in " ".join(done.output.replace("│", " ").split())
     assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
 
 
-def test_what_the_host_says_of_it_can_refuse_it(operator: TakeoverOperator) -> None:
+def test_the_hosts_report_of_it_can_refuse_it(operator: TakeoverOperator) -> None:
     operator.found = replace(UNIT, triggers=("vllm.socket",))
     done = operator.take("--yes")
     assert "one: refused: vllm.socket starts vllm.service: stop and disable it first" in done.output

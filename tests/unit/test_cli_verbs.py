@@ -209,7 +209,7 @@ def test_names_of_the_default_inventory_are_completed(
     assert [one.value for one in found if one.type == "plain"] == names
 
 
-# each shell's own function, for the words of a line whose command is {program}, and what completes `rig`
+# each shell's own function, for the words of a line whose command is {program}, and the function that completes `rig`
 COMPLETED = {
     "bash": "{script}\nCOMP_WORDS=({program} check --only S0) COMP_CWORD=3\n_rigwright_completion {program}\n"
     "printf '%s\\n' \"${{COMPREPLY[@]}}\"; complete -p rig",
@@ -248,7 +248,7 @@ FORMER = re.compile(
     rf"(?:rigwright|\./rig) (?:{'|'.join(RENAMED)})(?![\w-])|`(?:{'|'.join(UNAMBIGUOUS)})(?: (?:--|INVENTORY)[^`]*)?`"
     r"|`keys? (?:INVENTORY )?bring\b|`keys (?:make|list|rotate|revoke)\b"
 )
-# file -> texts of it that look like a former verb and are none
+# file -> texts of it that only look like a former verb
 NO_VERBS = {
     "docs/reference/check-list.md": {"`health`"},  # a section of the survey
     "roles/rig_lookup.py": {"`upgrade`"},  # an order of a run over hosts

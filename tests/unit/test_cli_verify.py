@@ -104,7 +104,7 @@ def verify_until(box: OperatorFolder, host: StandInSshd, end: Callable[[subproce
     return verifying.returncode, said, errors
 
 
-def test_what_came_before_an_interrupt_is_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
+def test_results_before_an_interrupt_are_kept_and_marked(box: OperatorFolder, host: StandInSshd) -> None:
     status, said, errors = verify_until(box, host, lambda verifying: verifying.send_signal(signal.SIGINT))
     assert (status, "Interrupted, partial results kept" in errors) == (130, True), errors
     report = json.loads(said)
@@ -131,7 +131,7 @@ def test_a_box_that_is_lost_midway_is_marked(box: OperatorFolder, host: StandInS
         (["--limit", "bix"], "there is no host or group"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is(box, host, options, words):
+def test_an_impossible_request_is_refused_before_any_other(box, host, options, words):
     done = verify(box, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
@@ -153,7 +153,7 @@ def stress(box: OperatorFolder, *options: str) -> subprocess.CompletedProcess[st
     return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
-def test_an_instance_under_stress_is_told_with_its_figures(box: OperatorFolder, host: StandInSshd) -> None:
+def test_an_instance_under_stress_is_reported_with_its_figures(box: OperatorFolder, host: StandInSshd) -> None:
     with run_model_server(ScriptedModel(name="small"), socket(host)):
         done = stress(box, "--up-to", "3000")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -163,7 +163,7 @@ def test_an_instance_under_stress_is_told_with_its_figures(box: OperatorFolder, 
     assert any("flock" in told and "lease" in told for told in host.run_commands)
 
 
-def test_a_box_that_somebody_deploys_is_not_loaded(box: OperatorFolder, host: StandInSshd) -> None:
+def test_a_box_during_a_deploy_is_not_loaded(box: OperatorFolder, host: StandInSshd) -> None:
     locks = host.folder / "run" / "locks"
     locks.mkdir(mode=0o700)
     locks.chmod(0o700)
@@ -181,7 +181,7 @@ def test_growing_is_for_a_soak(box: OperatorFolder, host: StandInSshd) -> None:
 
 
 @pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])
-def test_what_was_borne_until_the_end_of_a_stress_is_kept(box, host, how, status, ended):
+def test_results_until_the_end_of_a_stress_are_kept(box, host, how, status, ended):
     model = ScriptedModel(name="small", wedges_after=3)
     words = [sys.executable, "-m", "cli", "bench", "stress", str(box.inventory), "--json", "--up-to", "3000"]
     with (
@@ -201,7 +201,7 @@ def test_what_was_borne_until_the_end_of_a_stress_is_kept(box, host, how, status
     assert [check["verdict"] for check in one["checks"]].count("ok") == 2
 
 
-def test_a_key_that_is_revoked_midway_is_said(box: OperatorFolder, host: StandInSshd) -> None:
+def test_a_key_that_is_revoked_midway_is_reported(box: OperatorFolder, host: StandInSshd) -> None:
     with run_model_server(ScriptedModel(name="small", revoked_after=1), socket(host)):
         done = verify(box, "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]

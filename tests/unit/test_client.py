@@ -84,7 +84,7 @@ def test_a_key_of_the_operators_goes_over_standard_input(client_at_instance, pla
     assert "LoadCredential" not in (tmp_path / "host" / "options").read_text()
 
 
-def test_a_wrong_key_is_said_and_never_shown(client_at_instance: OpenClient, tmp_path: Path) -> None:
+def test_a_wrong_key_is_reported_and_never_shown(client_at_instance: OpenClient, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("not-the-key\n")
     with client_at_instance(ScriptedModel()) as one:
         reply = one.send_request(ONE_TOKEN, SOON)
@@ -101,7 +101,7 @@ def test_a_wrong_key_is_said_and_never_shown(client_at_instance: OpenClient, tmp
         ("garbage", "an answer of another shape"),
     ],
 )
-def test_what_is_no_answer_is_none(client_at_instance: OpenClient, fault: Fault, words: str) -> None:
+def test_an_invalid_answer_is_none(client_at_instance: OpenClient, fault: Fault, words: str) -> None:
     with client_at_instance(ScriptedModel(fault)) as one:
         reply = one.send_request(STREAMED, SOON)
     with pytest.raises(NoChatMessage, match=words):
@@ -130,7 +130,7 @@ def test_an_answer_that_was_read_whole_has_ended(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("b''\n", "")
 
 
-def test_nobody_is_waited_for_longer_than_that(client_at_instance: OpenClient) -> None:
+def test_no_answer_is_waited_for_longer_than_that(client_at_instance: OpenClient) -> None:
     with client_at_instance(ScriptedModel("wedged")) as one:
         reply = one.send_request(ONE_TOKEN, 0.3)
     assert (reply.status, reply.error) == (0, "no answer in time")
@@ -144,13 +144,13 @@ def test_an_answer_without_end_is_cut(client_at_instance: OpenClient) -> None:
     assert sum(len(text) for _, text in reply.events) < 200_000
 
 
-def test_who_is_not_there_is_not_waited_for(host: ClientHost, place: ClientTarget) -> None:
+def test_a_missing_server_is_not_waited_for(host: ClientHost, place: ClientTarget) -> None:
     with HostClient(host, place) as one:
         reply = one.send_request(ONE_TOKEN, SOON)
     assert (reply.status, reply.error) == (0, "No such file or directory")
 
 
-def test_what_is_waited_for_ends_with_the_job(client_at_instance: OpenClient) -> None:
+def test_a_wait_ends_with_the_job(client_at_instance: OpenClient) -> None:
     with client_at_instance(ScriptedModel("wedged")) as one:
         ended = threading.Timer(0.3, one.close)
         ended.start()

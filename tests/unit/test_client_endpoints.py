@@ -60,7 +60,7 @@ def test_tls_is_held_to_the_operators_authority(box: OperatorFolder, key: str) -
     assert (found.authority, found.tls_name) == ("a certificate", "ai.example.org")
 
 
-def test_what_is_not_there_is_named(box: OperatorFolder, key: str) -> None:
+def test_missing_objects_are_named(box: OperatorFolder, key: str) -> None:
     rig = load_gateway_rig(box, office=KEYED)
     with pytest.raises(NoClientTarget, match='there is no listener "ofice"; did you mean "office"'):
         gateway_target(rig.inventory, rig.instances, rig.gateway, rig.instances[0], "ofice", key)

@@ -75,7 +75,9 @@ def ask_client(limit: float, most: int = 1 << 20) -> dict[str, object]:
         (EVENTS, b": nothing yet\n\n"),
     ],
 )
-def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, first: bytes, drop: bytes) -> None:
+def test_a_server_that_sends_a_byte_now_and_then_is_not_read_for_ever(
+    tmp_path: Path, first: bytes, drop: bytes
+) -> None:
     with engine(tmp_path / "s", dripping(first, drop)) as place:
         began = time.monotonic()
         found = http_exchange.request_with_retries(place, ask_client(0.3))
@@ -84,7 +86,7 @@ def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, firs
     assert took < 2
 
 
-def test_a_load_reads_nobody_longer_than_the_longest_answer(tmp_path: Path) -> None:
+def test_a_load_reads_no_stream_longer_than_the_longest_answer(tmp_path: Path) -> None:
     with engine(tmp_path / "s", dripping(b"HTTP/1.1 200 OK\r\nA: ", b"a")) as place:
         server = load_generator.LoadTarget(lambda limit: http_exchange.TargetConnection(place, limit, whole=0.3), "")
         began = time.monotonic()
@@ -123,7 +125,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
 
 @pytest.fixture
 def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], HostClient]:
-    """A client whose host runs another program than it was told to; it has read the program, the place and an order."""
+    """A client whose host runs another program; it has read the program, the place and order."""
 
     def made(script: str) -> HostClient:
         (tmp_path / "host" / "bin" / "systemd-run").write_text(f"#!/bin/sh\n{script}\n")
@@ -143,7 +145,7 @@ def test_a_host_that_says_nothing_is_not_waited_for(lying, monkeypatch):
         one.send_request(ONE_TOKEN, 0.1)
 
 
-def test_what_nobody_takes_is_not_kept(lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_data_is_not_kept(lying: Callable[[str], HostClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "KEPT", 1000)
     line = json.dumps({"id": 1, "told": "a" * 100})
     with lying(f"{ORDERED} while echo '{line}'; do :; done") as one:
@@ -156,7 +158,7 @@ def test_what_nobody_takes_is_not_kept(lying: Callable[[str], HostClient], monke
             list(words)
 
 
-def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[str], HostClient]) -> None:
+def test_results_of_an_abandoned_order_are_left_out(lying: Callable[[str], HostClient]) -> None:
     late = "".join(f"echo '{json.dumps({'id': number, 'told': 'a'})}'; " for number in (0, 1, 1, 2))
     with lying(f"{ORDERED} echo '{json.dumps({'id': 1, 'told': 'first'})}'; read -r d; {late} cat") as one:
         given_up = one.run_module("asking", {}, str, 5.0)
@@ -167,7 +169,7 @@ def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[s
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_what_is_no_number_is_refused(lying: Callable[[str], HostClient], number: str) -> None:
+def test_an_invalid_number_is_refused(lying: Callable[[str], HostClient], number: str) -> None:
     with lying(f'{ORDERED} echo \'{{"id": 1, "told": {number}}}\'; cat') as one, pytest.raises(ClientJobFailed):
         assert math.isfinite(next(one.run_module("asking", {}, float, 5.0)))
 

@@ -1,4 +1,4 @@
-"""What clients are told: each configuration leads to the address, the model and the key."""
+"""The configurations of clients: each leads to the address, the model and the key."""
 
 import json
 import os
@@ -24,7 +24,7 @@ KEY = "a-key-of-a-client"
 
 
 class SeenRequests(HTTPServer):
-    """What a server has been asked."""
+    """The requests to a server."""
 
     headers: str = ""
     path: str = ""
@@ -206,7 +206,7 @@ def test_a_key_on_the_box_is_printed_by_a_whole_command(box: OperatorFolder) -> 
     ("gateway", "said"),
     [({}, "for others: declare a gateway"), ({"gateway": GATEWAY}, "for others: the gateway, as of `")],
 )
-def test_what_others_use_in_place_of_a_tunnel_is_named(box, gateway, said):
+def test_processes_of_others_in_place_of_a_tunnel_are_named(box, gateway, said):
     _, _, notes = url(box, "chat", "--for", "curl", instances=chat_instances(), **gateway)
     assert said in " ".join(notes.split())
 

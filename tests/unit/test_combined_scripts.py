@@ -39,7 +39,7 @@ def test_all_run_at_the_same_time(tmp_path: Path) -> None:
     assert run(writes, reads) == {reads: ["word"], writes: []}
 
 
-def test_much_is_told_whole() -> None:
+def test_much_is_reported_whole() -> None:
     script = "head -c 300000 /dev/zero | tr '\\0' x"
     assert run(script, "echo two") == {script: ["x" * 300000], "echo two": ["two"]}
 

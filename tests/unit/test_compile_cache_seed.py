@@ -1,4 +1,4 @@
-"""What an instance has compiled: another one waits for it, begins with it, and root touches none of its own hands."""
+"""Compiled code of an instance: another one waits for it, begins with it, and root touches none of its own hands."""
 
 import os
 import pwd
@@ -23,17 +23,17 @@ class SeedHost:
 
     @property
     def compiled_folder(self) -> Path:
-        """What the instance compiles to."""
+        """The compiled code of the instance."""
         return self.folder / "instances" / "chat" / "key"
 
     @property
     def warm(self) -> Path:
-        """What others may begin with."""
+        """The folder that others may begin with."""
         return self.folder / "warm" / "key"
 
     @property
     def holder(self) -> Path:
-        """Who compiles."""
+        """The compiling user."""
         return self.folder / "run" / ".compiling-key"
 
     def seed(
@@ -45,7 +45,7 @@ class SeedHost:
         write_stand_in(
             self.folder / "bin", "systemctl", f"case $* in *InvocationID*) echo {theirs} ;; *) echo {state} ;; esac"
         )
-        # whose file it is does not matter here
+        # the owner of the file does not matter here
         write_stand_in(self.folder / "bin", "setpriv", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
         return subprocess.run(
             ["sh", "-c", script, "seed", UNIT, "nobody", str(self.compiled_folder)],
@@ -57,7 +57,7 @@ class SeedHost:
         )
 
     def publish(self, start: str = START) -> None:
-        """What the ready script does in the same start."""
+        """The actions of the ready script in the same start."""
         for path in (self.compiled_folder, *self.compiled_folder.parents):
             if path != self.folder.parent and self.folder in (path, *path.parents):
                 path.chmod(0o755)
@@ -94,7 +94,7 @@ def test_the_next_one_begins_with_what_is_there(host: SeedHost) -> None:
     assert not host.holder.is_symlink()
 
 
-def test_what_is_there_is_anybodys_to_read_and_its_own_is_not(host: SeedHost) -> None:
+def test_the_tree_is_readable_for_all_and_its_own_files_are_not(host: SeedHost) -> None:
     host.warm.mkdir(parents=True)
     host.warm.chmod(0o755)
     (host.warm / "kernel").write_text("compiled")
@@ -103,7 +103,7 @@ def test_what_is_there_is_anybodys_to_read_and_its_own_is_not(host: SeedHost) ->
     assert host.compiled_folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_it_has_compiled_itself_is_left_alone(host: SeedHost) -> None:
+def test_its_own_compiled_code_is_left_alone(host: SeedHost) -> None:
     host.warm.mkdir(parents=True)
     (host.warm / "kernel.so").write_text("code")
     host.compiled_folder.mkdir(parents=True)
@@ -149,8 +149,8 @@ def test_only_plain_files_are_published_and_they_are_roots(host: SeedHost) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to root, which takes root")
-def test_what_unpacks_it_is_a_user_that_no_other_process_has(host: SeedHost) -> None:
-    """Many a daemon runs as nobody: it could put code of its own there, which another instance would run."""
+def test_its_unpacker_has_a_user_of_its_own(host: SeedHost) -> None:
+    """Many a daemon runs as user `nobody`: it could put code of its own there, which another instance would run."""
     host.seed()
     (host.compiled_folder / "kernel.so").write_text("code")
     host.publish()

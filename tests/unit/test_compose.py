@@ -1,4 +1,4 @@
-"""`rigwright show compose`: a compose file that runs what podman is told to run."""
+"""`rigwright show compose`: a compose file that runs podman's own command line."""
 
 import asyncio
 import re
@@ -68,7 +68,7 @@ def test_a_compose_file_is_equal_in_effect_to_the_unit(changes: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("changes", CASES)
-def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
+def test_its_view_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
     service, words = both(**changes)
     told = {
         target: (source, mode) for source, target, mode in (one.split(":") for one in option_values(words, "volume"))
@@ -77,7 +77,7 @@ def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
     for volume in service["volumes"]:
         source, mode = told.pop(volume["target"])
         assert volume["read_only"] == (mode == "ro")
-        # nobody makes a folder in the place of what is missing
+        # podman makes no folder in the place of a missing one
         assert volume["bind"] == {"create_host_path": False}
         if volume["source"] != source:
             beside.add(volume["source"].removeprefix("./"))
@@ -102,13 +102,13 @@ def test_an_image_of_a_registry_of_ones_own_is_named_by_its_address() -> None:
     assert document["services"]["chat"]["image"].startswith("docker.io/vllm/vllm-openai@sha256:")
 
 
-def test_what_only_the_host_knows_is_asked_for() -> None:
+def test_facts_that_only_the_host_knows_are_asked_for() -> None:
     service, _ = both()
     assert service["user"].startswith("${RW_USER:?")
     assert service["mem_limit"].startswith("${RW_MEMORY:?")
 
 
-def test_what_compose_cannot_put_into_a_container_lies_beside_the_file() -> None:
+def test_files_that_compose_cannot_put_into_a_container_lie_next_to_its_file() -> None:
     # a file whose content is in compose's own is written into the container, whose root is read-only
     service, _ = both()
     assert not {"configs", "secrets"} & service.keys()
@@ -154,7 +154,7 @@ def test_patched_files_are_made_of_the_image_and_mounted_over_it(tmp_path: Path)
     patch = services["chat-patch"]
     assert (patch["profiles"], patch["network_mode"], patch["restart"]) == (["patch"], "none", "no")
     assert [one["source"] for one in patch["volumes"] if not one["read_only"]] == ["./changed"]
-    # what the container would run, here: the root of the image is a folder
+    # the command that the container would run, here: the root of the image is a folder
     command = patch["command"][0].replace(f" / - {SITE} ", f" / - {tmp_path}/site ").replace("python3", sys.executable)
     for one in patch["volumes"]:
         place = tmp_path / one["source"]
@@ -234,7 +234,7 @@ def test_a_connection_to_its_port_is_one_to_its_socket(tmp_path: Path) -> None:
 def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:
     service, _ = both()
     assert service["stop_grace_period"] == "30s"
-    # podman's may be executed from, and Docker's only where that is said
+    # podman's may be executed from, and Docker's only where an option has it
     assert service["tmpfs"] == ["/run:exec,mode=755", "/tmp:exec", "/var/tmp:exec"]
 
 
@@ -266,7 +266,7 @@ INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\
         (["one", "two"], ["chat", "--limit", "two"], "served by llama.cpp"),
     ],
 )
-def test_what_cannot_be_rendered_is_said_in_one_line(box, hosts, words, said):
+def test_an_instance_that_cannot_be_rendered_is_reported_in_one_line(box, hosts, words, said):
     entries = {name: sample_entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
     box.inventory.write_text(INVENTORY.format(entries=entries))
     done = CliRunner().invoke(main, ["show", "compose", str(box.inventory), *words])

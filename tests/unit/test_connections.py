@@ -1,4 +1,4 @@
-"""Looking at hosts: what they say becomes values, and what they say instead becomes one line."""
+"""Looking at hosts: their output becomes values, and other output becomes one line."""
 
 import fcntl
 import os
@@ -55,7 +55,7 @@ def test_a_host_that_answers_something_else_is_named_with_its_words(monkeypatch,
     assert "\x1b" not in caught.value.message
 
 
-def test_a_connection_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> root_shell.RootCommandResult:
         raise root_shell.ConnectionGone("Socket is closed")
 
@@ -65,7 +65,7 @@ def test_a_connection_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         made.read_facts()
 
 
-def test_hosts_are_told_in_their_order() -> None:
+def test_hosts_are_reported_in_their_order() -> None:
     found = [ConnectedHost(name, sample_rig(), None) for name in "abc"]
     assert map_hosts(found, lambda one: one.name) == ["a", "b", "c"]
 
@@ -99,7 +99,7 @@ MemoryCurrent=[not set]
         ("MemoryCurrent=5\n", {}),
     ],
 )
-def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict[str, UnitUsage]) -> None:
+def test_usage_is_read_by_unit(tmp_path: Path, blocks: str, found: dict[str, UnitUsage]) -> None:
     (tmp_path / "blocks").write_text(blocks)
     write_stand_in(tmp_path / "bin", "systemctl", f"cat {tmp_path}/blocks")
     environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
@@ -108,7 +108,7 @@ def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict
     assert serving_state.parse_unit_usage(done.stdout.splitlines()) == found
 
 
-def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
+def test_the_holder_of_the_deploy_lock_is_named(tmp_path: Path) -> None:
     script = render("deploy_lock/holder.sh.j2", deploy_lock=str(tmp_path / "lease"))
 
     def look() -> LockHolder | None:
@@ -126,7 +126,7 @@ def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
         assert look() == LockHolder()
 
 
-def test_a_state_is_said_in_systemds_words() -> None:
+def test_a_state_is_reported_in_systemds_words() -> None:
     (unit, _) = target_generation().units
     assert _process_state(None) == "not there"
     assert _process_state(running_process(unit.unit_state)) == "active"
@@ -155,7 +155,7 @@ def test_looks_that_are_taken_ahead_are_one_command(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(root_shell, "run_command", run)
     ahead = made.prefetch("served", "facts", "use")
     assert (ahead.read_serving_state().current, ahead.read_resource_usage(), len(commands)) == (10, {}, 1)
-    # what has failed there is asked alone, and says why
+    # a failed part there is asked by itself, and says why
     with pytest.raises(click.ClickException, match=r"box: .*which was not asked for"):
         ahead.read_facts()
     assert len(commands) == 2

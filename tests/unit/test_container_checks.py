@@ -44,7 +44,7 @@ def package_row(name: str, version: str, state: str = "installed") -> dict[str, 
 
 
 def host_answers(one: Rig = RIG) -> dict[str, Any]:
-    """What a host tells that is as it is declared."""
+    """The output of a host in its declared state."""
     files = render_settings(
         one.roots,
         one.container_supply,
@@ -127,7 +127,7 @@ def red(change: Change = lambda said: None, one: Rig = RIG, archives: object = N
 
 
 def gpus() -> str:
-    """What nvidia-smi says of one card."""
+    """The output of nvidia-smi about one card."""
     from rigwright.nvidia.cards.smi import GPUS
 
     fields = next(word for word in GPUS if word.startswith("--query-gpu=")).partition("=")[2].split(",")
@@ -202,7 +202,7 @@ def set_(*path: Any) -> Change:
             'its nvidia runtime is "/srv/x"',
         ),
         (set_("daemon", "info", "ServerVersion", '"20.10.24"'), {"C01"}, "the running daemon is Docker 20.10.24"),
-        # whoever has opened it for the daemon, in whatever words
+        # in every spelling, also opened by another process for the daemon
         (set_("daemon", "listens", ["0.0.0.0:2375"]), {"C04"}, "it listens on 0.0.0.0:2375"),
         (set_("daemon", "listens", ["[::]:2377"]), {"C04"}, "it listens on [::]:2377"),
         (
@@ -252,7 +252,7 @@ def set_(*path: Any) -> Change:
         ),
     ],
 )
-def test_what_is_not_as_declared_is_red_and_said(change: Change, checks: set[str], said: str) -> None:
+def test_a_deviation_is_red_and_reported(change: Change, checks: set[str], said: str) -> None:
     found = red(change)
     assert set(found) == checks
     assert any(said in text for text in found.values()), found
@@ -286,7 +286,7 @@ def test_a_host_that_tells_nothing_of_containers_is_red_in_all_of_it() -> None:
     assert set(found) == {*(f"K0{number}" for number in range(3, 10)), *(f"C0{number}" for number in range(1, 9))}
 
 
-def test_what_only_cards_or_docker_have_is_not_asked_of_others() -> None:
+def test_facts_of_cards_or_docker_are_not_asked_of_others() -> None:
     assert red(set_("daemon", None), container_rig(engines=("podman",))) == {}
     assert red(set_("kept", {})) == {}
     bare = container_rig(cards=False, engines=("podman",))
@@ -318,7 +318,7 @@ def test_data_of_other_users_lies_below_what_is_declared() -> None:
     assert set(red(lies("/srv/docker-2"), one)) == {"C03"}
 
 
-def test_what_differs_is_said_without_a_proxys_password() -> None:
+def test_differences_are_shown_without_a_proxys_password() -> None:
     one = container_rig(daemon={"http-proxy": "http://me:new@proxy"})
     old = set_(
         "options",

@@ -1,4 +1,4 @@
-"""What makes, and takes away, what a container needs of its host, over stand-ins for what only root does."""
+"""The program that makes, and takes away, a container's needs of its host, over stand-ins for root's own rights."""
 
 import json
 import os
@@ -30,13 +30,13 @@ class ContainerProgramHost:
             write_stand_in(root / "bin", name, body)
 
     def run(self, what: str, *words: str) -> list[str]:
-        """Run it; what it asked of the system."""
+        """Run it; its requests to the system."""
         (self.root / "asked").write_text("")
         self.run_program(what, *words)
         return (self.root / "asked").read_text().splitlines()
 
     def run_program(self, what: str, *words: str) -> str:
-        """Run it; what it printed."""
+        """Run it; its output."""
         paths = [str(self.root / name) for name in ("containers/chat", "instances/chat")]
         done = short_programs.run_program(
             [
@@ -62,7 +62,7 @@ def host(tmp_path: Path) -> ContainerProgramHost:
     return ContainerProgramHost(tmp_path)
 
 
-def test_it_says_who_runs_in_the_container_and_gives_that_user_its_key(host: ContainerProgramHost) -> None:
+def test_it_declares_the_containers_user_and_gives_that_user_its_key(host: ContainerProgramHost) -> None:
     asked = host.make()
     assert (host.root / "containers/chat/owner").read_text() == "RW_OWNER=990:990\n"
     (mount,) = [line for line in asked if line.startswith("mount ")]
@@ -72,7 +72,7 @@ def test_it_says_who_runs_in_the_container_and_gives_that_user_its_key(host: Con
     assert (host.root / "instances/chat").is_dir()
 
 
-def test_the_filter_of_system_calls_is_the_distributions_without_what_nobody_needs(host: ContainerProgramHost) -> None:
+def test_the_filter_of_system_calls_is_the_distributions_without_unneeded_calls(host: ContainerProgramHost) -> None:
     host.make()
     found = json.loads((host.root / "containers/chat/seccomp.json").read_text())
     assert found["syscalls"][0]["names"] == ["read"]
@@ -85,7 +85,7 @@ def test_the_folders_above_a_cache_stay_roots(host: ContainerProgramHost) -> Non
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_a_killed_container_left_is_away_before_the_next_one(host: ContainerProgramHost, times: int) -> None:
+def test_remains_of_a_killed_container_are_removed_before_the_next_one(host: ContainerProgramHost, times: int) -> None:
     (host.root / "containers/chat/graph").mkdir(parents=True)
     (host.root / "mounted").write_text("x\n" * times)
     asked = host.make()

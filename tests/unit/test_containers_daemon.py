@@ -58,7 +58,7 @@ def test_options_are_merged_and_what_was_there_comes_back(there, ours, made):
     assert (back, left.set) == (there, {})
 
 
-def test_what_somebody_has_changed_since_stays_theirs() -> None:
+def test_options_changed_by_others_stay_theirs() -> None:
     found, record = daemon_json.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
     found["mtu"] = 9000
     found["data-root"] = "/srv/docker"
@@ -73,7 +73,7 @@ def test_an_option_that_is_declared_no_more_goes_back_while_others_stay() -> Non
     assert daemon_json.merge_options(found, {}, record)[0] == {"debug": False}
 
 
-def test_what_is_declared_no_more_is_known_as_ours_until_it_is_gone() -> None:
+def test_an_undeclared_object_is_ours_until_it_is_gone() -> None:
     found, before = daemon_json.merge_options({"debug": False}, {"debug": True, "mtu": 1400}, DaemonRecord())
     _, after = daemon_json.merge_options(found, {"mtu": 1500}, before)
     between = after.merge_previous(before)
@@ -84,13 +84,13 @@ def test_what_is_declared_no_more_is_known_as_ours_until_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize("found", [{"runtimes": {}}, {"features": None}, {"log-opts": {}, "debug": True}, {}])
-def test_options_that_nobody_has_changed_since_are_known(found: dict[str, Any]) -> None:
+def test_unchanged_options_are_known(found: dict[str, Any]) -> None:
     made, record = daemon_json.merge_options(found, {**NVIDIA, "log-opts": {"tag": "x"}}, DaemonRecord())
     assert daemon_json.is_untouched(made, found, record)
     assert not daemon_json.is_untouched({**made, "mtu": 9000}, found, record)
 
 
-def test_what_was_written_down_says_whether_there_was_a_file() -> None:
+def test_the_record_tells_whether_there_was_a_file() -> None:
     _, record = daemon_json.merge_options({}, NVIDIA, DaemonRecord(), absent=True)
     _, record = daemon_json.merge_options(NVIDIA, NVIDIA | {"debug": True}, record)
     assert record.absent
@@ -107,7 +107,7 @@ def test_what_was_written_down_says_whether_there_was_a_file() -> None:
         json.dumps({"options": [{"path": ["a"] * 5000, "set": 1}], "absent": True}),
     ],
 )
-def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
+def test_a_record_that_cannot_be_read_does_not_count(text: str) -> None:
     assert daemon_json.parse_record(text) is None
 
 
@@ -134,7 +134,7 @@ def test_no_file_has_no_options(text: str | None, options: dict[str, Any]) -> No
         ('// mine\n{"debug": true}', "is not JSON"),
     ],
 )
-def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
+def test_an_invalid_table_of_options_is_refused(text: str, said: str) -> None:
     with pytest.raises(UnreadableDaemonConfig, match=said):
         daemon_json.parse_options(text)
 
@@ -143,7 +143,7 @@ def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
     ("in_force", "made", "step"),
     [
         ({"debug": True}, {"debug": True}, ""),
-        # what its operator has written beside ours counts when he has the daemon take it
+        # an operator's own text next to ours counts when he has the daemon take it
         ({"debug": True}, {"debug": True, "bip": "10.0.0.1/24"}, ""),
         ({"bip": "10.0.0.1/24"}, {"debug": True}, "reload"),
         ({}, {"debug": True}, "reload"),

@@ -1,4 +1,4 @@
-"""Containers in an inventory: what is judged while it loads."""
+"""Containers in an inventory: the rules while it loads."""
 
 from typing import Any
 
@@ -102,6 +102,6 @@ def test_a_toolkit_that_is_only_being_locked_is_no_surplus(box: OperatorFolder) 
         ({"engines": ["docker"], "daemon": []}, "a table of options"),
     ],
 )
-def test_a_mistake_is_said_with_its_key(toolkit_box: OperatorFolder, containers: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_reported_with_its_key(toolkit_box: OperatorFolder, containers: dict[str, Any], said: str) -> None:
     lines = toolkit_box.refusal_lines(containers=containers)
     assert any(said in line for line in lines), lines

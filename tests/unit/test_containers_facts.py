@@ -1,4 +1,4 @@
-"""What the probe tells of a host's containers, hostile answers among it."""
+"""The probe's output about a host's containers, hostile answers among it."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_a_containers_name_steers_no_terminal() -> None:
         ("more", "x"),
     ],
 )
-def test_what_a_host_cannot_mean_is_refused(row: tuple[str, ...]) -> None:
+def test_meaningless_output_of_a_host_is_refused(row: tuple[str, ...]) -> None:
     rows = [one for one in PLAIN if one[0] != row[0]]
     with pytest.raises(ValueError, match=row[0]):
         parse(channel_lines_of([*rows, row]))

@@ -1,4 +1,4 @@
-"""What a rig's containers come to on a host, and what is refused before anything is touched."""
+"""The target state of a rig's containers on a host, and refusals before anything is touched."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": 
         ((docker_group(),), {}, {}, [OWN_DOCKER], []),
         ((docker_group(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
         ((docker_group(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
-        # what is there and new enough stays
+        # a package that is there and new enough stays
         ((docker_group(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
         ((docker_group(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
         ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),
@@ -87,7 +87,7 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(locked, keys, fa
         ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
+def test_an_impossible_value_is_refused_with_a_remedy(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
     (reason,) = refusal_reasons(container_rig(**keys), container_facts(**facts))
     assert reason.startswith(said)
 
@@ -286,7 +286,7 @@ def test_packages_that_cannot_stay_go() -> None:
     assert plan.removed == ("nvidia-docker2", "docker.io", "runc")
 
 
-def test_what_a_host_lacks_is_said_in_words() -> None:
+def test_missing_parts_of_a_host_are_reported_in_words() -> None:
     one, mixed = (
         container_rig(toolkit_group(), docker_group()),
         container_facts(toolkit_group("1.19.1"), docker_group(), half=("docker-ce",), held=frozenset(FOUR)),
@@ -317,9 +317,9 @@ def with_bundle(found: Bundle, *groups: PackageGroup, **keys: Any) -> Rig:
     return replace(container_rig(*groups, **keys), bundle=found, bundle_folder=str(found.folder))
 
 
-def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: Path) -> None:
+def test_with_a_bundle_its_packages_count_and_no_archive_is_asked(tmp_path: Path) -> None:
     one = with_bundle(package_bundle(tmp_path, toolkit_group()), engines=("docker", "podman"))
-    # a host without lists, and with a source that somebody else has written
+    # a host without lists, and with a source of another author
     there = container_facts(
         candidates=MappingProxyType({}), sources=(SourceFile("/etc/apt/a.list", "deb https://nvidia.github.io/x /\n"),)
     )
@@ -361,7 +361,7 @@ def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: P
         ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
     ],
 )
-def test_what_a_bundle_lacks_is_refused_with_what_to_do(tmp_path, has, there, keys, said):
+def test_missing_parts_of_a_bundle_are_refused_with_a_remedy(tmp_path, has, there, keys, said):
     found = package_bundle(tmp_path, *has.pop("groups", (toolkit_group(),)), **has)
     lines = refusal_reasons(with_bundle(found, **keys), container_facts(**there))
     assert len(lines) == len(said)

@@ -58,7 +58,7 @@ class ProbedHostFolder:
         (self.root / "proc/77/cmdline").write_text("\0".join((program, *words, "")))
 
     def run_probe(self) -> ContainerFacts:
-        """What it tells."""
+        """Its output."""
         box_rig = container_rig()
         text = render_probe(box_rig.roots, box_rig.cards, box_rig.containers, box_rig.container_supply)
         for place in ("/etc/docker/", "/proc/", "/snap/", "/run/rigwright-docker", *SPECS):
@@ -91,7 +91,7 @@ def test_a_daemon_that_runs_its_program_its_words_and_what_is_on_it(host: Probed
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_what_a_daemon_has_read_is_what_was_there_before_it_began(host: ProbedHostFolder, written: bool) -> None:
+def test_a_daemon_has_read_the_file_from_before_its_start(host: ProbedHostFolder, written: bool) -> None:
     host.runs()
     host.options.write_text('{"debug": true}')
     # its inode is of now, and so later than the daemon

@@ -76,7 +76,7 @@ def host(tmp_path: Path) -> CardHost:
 
 
 def survey_specs(host: CardHost) -> dict[str, object]:
-    """What the survey finds in the folder of specs."""
+    """The survey's findings in the folder of specs."""
     (found,) = containers.specs([f"{host.root}/run/cdi"])
     return found
 
@@ -127,7 +127,7 @@ def test_cards_that_never_answer_leave_the_spec_as_it_was(host: CardHost) -> Non
     assert host.spec.read_text() == "kind: nvidia.com/gpu\n"
 
 
-def test_libraries_of_another_driver_than_the_loaded_one_are_said(host: CardHost) -> None:
+def test_libraries_of_another_driver_than_the_loaded_one_are_reported(host: CardHost) -> None:
     host.refresh()
     (host.root / "proc/driver/nvidia/version").write_text(
         "NVRM version: NVIDIA UNIX x86_64  580.95.05  Release Build\n"
@@ -167,7 +167,7 @@ def test_a_path_in_a_spec_is_no_program(host: CardHost) -> None:
     assert hostile not in host.spec.read_text()
 
 
-def test_a_folder_in_place_of_the_spec_is_said(host: CardHost) -> None:
+def test_a_folder_in_place_of_the_spec_is_reported(host: CardHost) -> None:
     host.spec.mkdir()
     done = host.refresh()
     assert done.returncode == 1
@@ -175,7 +175,7 @@ def test_a_folder_in_place_of_the_spec_is_said(host: CardHost) -> None:
     assert list(host.spec.iterdir()) == []
 
 
-def test_what_a_card_says_in_place_of_its_name_is_no_card(host: CardHost) -> None:
+def test_an_error_in_place_of_a_name_is_no_card(host: CardHost) -> None:
     host.cards(UUIDS[0], "[Unknown Error]")
     assert host.refresh().returncode == 0
     assert UUIDS[0] in survey_specs(host)["names"]  # type: ignore[operator]

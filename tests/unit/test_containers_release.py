@@ -1,4 +1,4 @@
-"""Letting go of containers: Docker's options are as they were found, whoever has changed what meanwhile."""
+"""Release of containers: Docker's options are as they were found, also after changes meanwhile."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class DockerHost:
         self.path.chmod(mode)
 
     def facts(self, **changes: Any) -> ContainerFacts:
-        """What a look at it tells."""
+        """The output of a look at it."""
         copy = self.store / "daemon.json.found"
         seen = ContainerFacts(
             "debian",
@@ -53,7 +53,7 @@ class DockerHost:
         return replace(seen, **changes)
 
     def let_go(self, removing: bool = True, **changes: Any) -> str:
-        """Let go of them; what is said of it."""
+        """Let go of them; the messages about it."""
         values = end_of_management.container_release_values(container_rig().roots, self.facts(**changes), removing)
         values |= {"daemon_json": str(self.path) if values["daemon_json"] else "", "container_store": str(self.store)}
         values |= {"container_files": [], "container_folders": [str(self.root / "none")]}
@@ -69,7 +69,7 @@ class DockerHost:
 
     @property
     def daemon_requests(self) -> list[str]:
-        """What of Docker's daemon."""
+        """The requests to Docker's daemon."""
         if not (self.root / "asked").exists():
             return []
         return [line for line in (self.root / "asked").read_text().splitlines() if "docker" in line]
@@ -79,14 +79,14 @@ class DockerHost:
     "found",
     [
         '{"log-level":"warn",\n  "labels": ["rack=7"]}\n',
-        # what is there and empty, and what JSON forgets
+        # empty values that are there, and the details that JSON forgets
         '{"runtimes": {},   "features": null}',
         '{"log-driver": "journald"}',
         '\ufeff{"mtu": 1400}',
         "",
     ],
 )
-def test_a_file_that_nobody_has_changed_since_is_byte_for_byte_as_it_was(tmp_path: Path, found: str) -> None:
+def test_an_unchanged_file_is_byte_for_byte_as_it_was(tmp_path: Path, found: str) -> None:
     host = DockerHost(tmp_path, found, mode=0o600)
     host.let_go()
     assert (host.path.read_text(), host.path.stat().st_mode & 0o777) == (found, 0o600)
@@ -98,14 +98,14 @@ def test_a_file_that_nobody_has_changed_since_is_byte_for_byte_as_it_was(tmp_pat
     ]
 
 
-def test_what_was_not_there_is_not_there(tmp_path: Path) -> None:
+def test_files_that_were_absent_are_absent(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, None)
     host.let_go()
     assert not host.path.exists()
 
 
 @pytest.mark.parametrize("found", ['{"log-level": "warn"}', None])
-def test_what_the_operator_has_written_meanwhile_stays_and_only_ours_goes(tmp_path: Path, found: str | None) -> None:
+def test_later_edits_of_the_operator_stay_and_only_ours_go(tmp_path: Path, found: str | None) -> None:
     host = DockerHost(tmp_path, found, mode=0o640)
     host.path.write_text(json.dumps(json.loads(host.path.read_text()) | {"mtu": 9000, "log-driver": "local"}))
     host.let_go()
@@ -129,7 +129,7 @@ def test_a_file_that_the_operator_has_taken_away_or_spoiled_is_his(tmp_path: Pat
     assert host.path.is_symlink()
 
 
-def test_a_copy_that_a_power_cut_has_emptied_is_none_to_go_back_to(tmp_path: Path) -> None:
+def test_a_copy_emptied_by_a_power_cut_is_not_restored(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, '{"log-level": "warn"}')
     for torn in ("", '{"log-'):
         (tmp_path / "store").mkdir(exist_ok=True)
@@ -139,7 +139,7 @@ def test_a_copy_that_a_power_cut_has_emptied_is_none_to_go_back_to(tmp_path: Pat
         assert json.loads(host.path.read_text()) == {"log-level": "warn"}
 
 
-def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, "{}")
     before = host.path.read_text()
     (note,) = end_of_management.describe_release(container_rig().roots, host.facts(record="{"))
@@ -182,7 +182,7 @@ def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not
     assert ("systemctl restart docker.service" in host.daemon_requests) != waits
 
 
-def test_letting_go_shows_nobody_a_proxys_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_release_does_not_show_a_proxys_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     host = DockerHost(tmp_path, '{"http-proxy": "http://me:secret@proxy"}')
     there = json.loads(host.path.read_text()) | {"mtu": 9000}
     monkeypatch.setattr(container_toolkit, "read_container_facts", lambda _: host.facts(options=json.dumps(there)))

@@ -1,4 +1,4 @@
-"""The operations on containers, on a host that is a shell of this machine: what is refused, done, held and said."""
+"""The operations on containers, on a host that is a shell of this machine: refusals, actions, holds and messages."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ WATCHED = ((REFRESH_UNIT, "enabled"), (REFRESH_PATH, "enabled"))
 
 
 class ContainersRoleHost(PackageRun):
-    """A host whose jobs leave what a test says, and which has what a test says."""
+    """A host whose jobs leave a test's texts, and which has a test's state."""
 
     def __init__(self, root: Path, *seen: ContainerFacts, **keys: Any) -> None:
         roots = Roots.model_construct(**Roots().model_dump() | {"state": str(root / "state")})
@@ -54,7 +54,7 @@ class ContainersRoleHost(PackageRun):
 
 @pytest.fixture
 def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the operator is told; apt-mark and systemctl are stand-ins that remember."""
+    """The operator's output; apt-mark and systemctl are stand-ins that remember."""
     lines: list[str] = []
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
     for module in (containers, packages, packages):
@@ -82,7 +82,7 @@ def recorded_commands(root: Path) -> list[str]:
     ]
 
 
-def test_a_daemon_is_told_to_read_its_options_or_started_again_and_that_is_written_down(output_lines, tmp_path):
+def test_a_daemon_is_asked_to_read_its_options_or_started_again_and_that_is_written_down(output_lines, tmp_path):
     running = container_facts(docker_runs=True, containers=("own",))
     assert _run_daemon_step(ContainersRoleHost(tmp_path, running), "reload", {}) is True
     assert recorded_commands(tmp_path) == ["systemctl reload docker.service"]
@@ -127,13 +127,13 @@ def test_containers_that_are_to_outlive_their_daemon_do_so_from_this_restart_on(
     assert recorded_commands(tmp_path)[3:] == ["systemctl reload docker.service"]
 
 
-def test_a_daemon_that_does_not_start_with_its_options_is_said(output_lines: list[str], tmp_path: Path) -> None:
+def test_a_daemon_that_does_not_start_with_its_options_is_reported(output_lines: list[str], tmp_path: Path) -> None:
     write_stand_in(tmp_path / "bin", "systemctl", "false")
     assert _run_daemon_step(ContainersRoleHost(tmp_path, container_facts(docker_runs=True)), "restart", {}) is False
     assert output_lines == ["[box] the Docker daemon rejects its options: see `journalctl -u docker.service`"]
 
 
-def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_said(output_lines, tmp_path):
+def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_reported(output_lines, tmp_path):
     assert (
         _run_daemon_step(
             ContainersRoleHost(tmp_path, container_facts(), container_facts(docker_runs=True)), "restart", {}
@@ -145,7 +145,7 @@ def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_said(output
     assert output_lines == ["[box] the Docker daemon is not running: see `journalctl -u docker.service`"]
 
 
-def test_a_spec_that_stays_wrong_is_said_with_the_units_own_words(output_lines: list[str], tmp_path: Path) -> None:
+def test_a_spec_that_stays_wrong_is_reported_with_the_units_own_words(output_lines: list[str], tmp_path: Path) -> None:
     one = ContainersRoleHost(tmp_path, container_facts(refresh=WATCHED))
     assert _refresh_spec(one) is True
     # a job outlives the connection: the cards may take longer than a command may be silent
@@ -156,7 +156,7 @@ def test_a_spec_that_stays_wrong_is_said_with_the_units_own_words(output_lines: 
     assert output_lines[2].startswith(f"[box] {REFRESH_UNIT} is masked, and must be enabled at boot")
 
 
-def test_what_the_operator_has_held_is_not_ours_to_let_go_of(output_lines: list[str], tmp_path: Path) -> None:
+def test_holds_of_the_operator_are_not_released(output_lines: list[str], tmp_path: Path) -> None:
     there, whole = (
         container_facts(toolkit_group(), held=frozenset(FOUR[:1])),
         container_facts(toolkit_group(), held=frozenset(FOUR)),
@@ -205,7 +205,7 @@ def test_a_transaction_that_is_objected_to_does_not_happen(output_lines: list[st
     assert output_lines[0].startswith("[box] refused: apt would remove theirs")
 
 
-def test_what_an_archive_has_dropped_comes_from_kept_files(output_lines: list[str], tmp_path: Path) -> None:
+def test_packages_dropped_by_an_archive_come_from_kept_files(output_lines: list[str], tmp_path: Path) -> None:
     one = ContainersRoleHost(tmp_path, container_facts())
     one.says = ["kept", *(f"Inst {name} (1.20.0-1 local-deb [amd64])" for name in FOUR)]
     assert _install_packages(one, target_packages(one, toolkit_group()), kept=True) is True
@@ -238,7 +238,7 @@ def test_of_a_bundle_what_apt_needs_is_sent_and_no_archive_is_asked(output_lines
     assert output_lines == []
 
 
-def test_a_bundle_that_does_not_fit_is_said_so(output_lines: list[str], tmp_path: Path) -> None:
+def test_a_bundle_that_does_not_fit_is_reported(output_lines: list[str], tmp_path: Path) -> None:
     one = ContainersRoleHost(tmp_path, container_facts())
     one.says = ["kept", "E: Unable to correct problems, you have held broken packages."]
     assert _install_packages(one, bundled_toolkit(one), kept=False) is False

@@ -19,7 +19,7 @@ RECORD = "/var/lib/rigwright/containers/daemon.json"
 
 @dataclass
 class WriteRecorder:
-    """What a run has written, and where it ended."""
+    """The writes of a run, and where it ended."""
 
     files: dict[str, TextFile] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)

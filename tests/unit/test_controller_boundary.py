@@ -1,4 +1,4 @@
-"""What the controller asks while it locks: public addresses, and the origins that its operator names."""
+"""The controller's requests while it locks: public addresses, and the origins that its operator names."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The CUDA toolkit: whose it is, where it lies, and what depends on it."""
+"""The CUDA toolkit: its owner, its place, and its dependents."""
 
 import re
 from dataclasses import replace
@@ -66,7 +66,7 @@ def builds(one: Rig) -> dict[str, Build]:
     return {"plain": plan_build(one, "plain", sample_engine(), sample_facts())}
 
 
-def test_without_an_instance_on_a_card_there_is_none() -> None:
+def test_without_an_instance_on_a_card_there_is_no_limit() -> None:
     box_rig = single_card_rig(cards=())
     assert (
         plan_toolkit(box_rig.roots, box_rig.cards, box_rig.instances, box_rig.envs, box_rig.toolkit, sample_facts())
@@ -151,7 +151,7 @@ def test_another_wheel_is_another_toolkit_and_another_build(change: dict[str, st
     assert builds(single_card_rig(cuda=other))["plain"].digest != builds(single_card_rig())["plain"].digest
 
 
-def test_what_is_compiled_finds_it_there_and_nowhere_else() -> None:
+def test_a_build_finds_it_there_and_nowhere_else() -> None:
     options = builds(single_card_rig())["plain"].options
     root = locked_toolkit().root
     assert options["CMAKE_CUDA_COMPILER"] == f"{root}/bin/nvcc"

@@ -1,4 +1,4 @@
-"""Packages of another archive: what apt would do for them is judged, and the jobs that bring them do no more."""
+"""Packages of another archive: apt's plan for them is judged, and the jobs that bring them do no more."""
 
 import hashlib
 import os
@@ -38,7 +38,7 @@ from tests.unit.samples import sample_rig
         ("odd", "odd", ()),
     ],
 )
-def test_what_a_maker_calls_a_version(version: str, said: str, counts: tuple[int, ...]) -> None:
+def test_a_makers_own_version(version: str, said: str, counts: tuple[int, ...]) -> None:
     assert (upstream_version(version), leading_numbers(version)) == (said, counts)
 
 
@@ -56,7 +56,7 @@ def test_a_pin_is_of_one_version_a_package() -> None:
     assert {record.splitlines()[1] for record in records} == {"Pin: version 1.20.0-1"}
 
 
-def test_what_differs_is_said_by_the_makers_versions() -> None:
+def test_differences_are_reported_by_the_makers_versions() -> None:
     there = dict.fromkeys(FOUR[:2], "1.20.0-1") | {FOUR[2]: "1.19.1-1"}
     assert find_version_differences(toolkit_group(), there) == [
         f"{FOUR[2]} is 1.19.1, not 1.20.0",
@@ -99,7 +99,7 @@ def test_a_transaction_is_judged_before_it_happens(lines, offered, removed, said
         assert one.startswith(begins)
 
 
-def test_what_a_looking_job_tells_is_of_its_shape_or_refused() -> None:
+def test_output_of_a_looking_job_has_its_shape_or_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing that was asked for"):
         read_simulation(["Inst x (1 y [amd64])"], AptSimulation)
 
@@ -225,7 +225,7 @@ def test_a_part_of_them_is_no_way_back_and_is_not_kept(job: DebsJobHost) -> None
     assert list((job.root / "store").iterdir()) == []
 
 
-def test_what_did_not_come_is_not_ours(job: DebsJobHost) -> None:
+def test_a_package_that_did_not_come_is_not_ours(job: DebsJobHost) -> None:
     (job.root / "broken").write_text("^install \n")
     (job.root / "there").write_text(f"{FOUR[0]}\n")
     done = job.run("install")

@@ -79,7 +79,7 @@ class BundledDebsHost:
         return short_programs.run_program(["sh", "-c", render(f"debs/{name}.sh.j2", **values)], env=environment)
 
     def simulate_apt(self) -> AptSimulation:
-        """What apt would do, by the lists alone."""
+        """apt's plan, by the lists only."""
         done = self.run("look", self.distribution.with_files_of(()), *self.files)
         assert done.returncode == 0, done.stdout + done.stderr
         how, seen = read_simulation((self.folder / "done").read_text().splitlines(), AptSimulation)
@@ -98,7 +98,7 @@ class BundledDebsHost:
 
     @property
     def left(self) -> list[str]:
-        """What lies about of a job, and of what it was sent."""
+        """The remains of a job, and of its sent files."""
         return [str(path) for path in (*self.folder.glob("sent"), *self.folder.glob("tmp/*"))]
 
 
@@ -114,7 +114,7 @@ def host(
 
 
 def packages_of(maker: BundleFixture, keyring: Path) -> BundledPackages:
-    """What its bundle has of the distribution's, for a host that has another keyring."""
+    """Its bundle's packages of the distribution's, for a host that has another keyring."""
     return replace(maker.read_bundle().packages("debian-12"), keyring=str(keyring))
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_is_not_the_locked_one_is_refused_before_apt_sees_it(host: B
     assert host.left == []
 
 
-def test_what_they_need_is_refused_where_it_is_forged(host, maker, archive_key):
+def test_forged_dependencies_are_refused(host, maker, archive_key):
     forged = forged_bundles.forge_package(maker.bundle_folder, "g++")
     host.distribution = packages_of(maker, archive_key[0])
     done = host.install(host.simulate_apt())
@@ -162,7 +162,7 @@ def test_a_host_without_the_archives_key_takes_nothing(host, maker, tmp_path):
     assert not (host.folder / "store").exists()
 
 
-def test_what_the_bundle_lacks_is_said_by_apt(host: BundledDebsHost) -> None:
+def test_apt_reports_missing_packages_of_the_bundle(host: BundledDebsHost) -> None:
     (host.folder / "given" / host.files[0].name).unlink()
     host.files.pop(0)
     assert host.simulate_apt().complaints

@@ -1,4 +1,4 @@
-"""`pyinfra INVENTORY deploy.py`: what is wrong ends the run in words, before a connection is made."""
+"""`pyinfra INVENTORY deploy.py`: an error ends the run in words, before a connection is made."""
 
 import ast
 import os

@@ -110,7 +110,7 @@ def test_new_repairs_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.agreement.results["box"].remains
 
 
-def test_what_surrounds_ours_is_listed_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surrounding_entries_are_listed_and_fail_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, agreement("M01"))
     assert run.settle() == 0
     assert run.lines == ["box: not part of this deploy: M01 chat: its title: expected this, found that; do so"]
@@ -128,7 +128,7 @@ def test_a_dry_run_lists_repairs_and_what_would_remain_and_changes_nothing(
     assert (run.repaired, run.sealed) == ([], [])
     result = run.agreement.results["box"]
     assert result.repaired == ["restart rigwright-chat.service"]
-    # of steps that are still to come nobody knows what they leave
+    # the results of later steps are unknown
     assert [one[:3] for one in result.remains] == ([] if pending else ["F08"])
 
 

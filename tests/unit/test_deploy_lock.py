@@ -1,4 +1,4 @@
-"""The deploy lock: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
+"""The deploy lock: one holder at a time, freed when the holder ends or falls silent, and messages name the holder."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SAID = (
 )
 
 
-SOMEBODY = "somebody else holds the deploy lock"
+UNNAMED = "another process holds the deploy lock"
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ SOMEBODY = "somebody else holds the deploy lock"
     [
         (json.dumps(HOLDER), SAID),
         (json.dumps(HOLDER | {"who": "ops@desk\x1b[2J\nforged"}), SAID.replace("desk", "desk\ufffd[2J\ufffdforged")),
-        *[(held, SOMEBODY) for held in ("", "{", "[]", '{"who": "x"}', "5", "[" * 100_000)],
+        *[(held, UNNAMED) for held in ("", "{", "[]", '{"who": "x"}', "5", "[" * 100_000)],
     ],
     ids=lambda value: value[:20],
 )
-def test_the_one_who_holds_it_is_named(held: str, text: str) -> None:
+def test_the_holder_is_named(held: str, text: str) -> None:
     assert describe_lock_refusal(channel_lines_of([("held", held)])) == text
     assert describe_lock_refusal(["Welcome!", *channel_lines_of([("taken",)])]) == ""
 
@@ -54,7 +54,7 @@ def test_a_host_that_says_something_else_gives_no_deploy_lock(output: list[str])
         describe_lock_refusal(output)
 
 
-def test_a_holder_says_who_it_is_and_since_when() -> None:
+def test_a_holder_records_its_name_and_time() -> None:
     said = json.loads(DeployLock(SimpleNamespace(), "deploy of x").holder)
     assert said["doing"] == "deploy of x"
     assert said["pid"] == os.getpid()
@@ -89,7 +89,7 @@ def start_holder(
             one.kill()
 
 
-def test_the_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
+def test_the_second_holder_is_refused_with_the_first_ones_name(tmp_path: Path) -> None:
     first = json.dumps(HOLDER | {"doing": 'deploy of C:\\new "box"\\table.py\nand é'})
     with start_holder(tmp_path, first) as (_, said), start_holder(tmp_path, "second") as (other, refused):
         assert (said, other.wait(5)) == ("", 1)
@@ -131,10 +131,10 @@ def test_signs_of_life_keep_it(tmp_path: Path) -> None:
             time.sleep(0.25)
         assert one.poll() is None
         with start_holder(tmp_path, "second") as (_, refused):
-            assert refused == SOMEBODY
+            assert refused == UNNAMED
 
 
-def test_who_watches_is_told_while_it_is_held(tmp_path: Path) -> None:
+def test_observers_learn_that_it_is_held(tmp_path: Path) -> None:
     marks = tmp_path / "metrics" / "deploy.prom"
     marks.parent.mkdir()
     with start_holder(tmp_path, "first", marks=str(marks)) as (one, _):
@@ -167,7 +167,7 @@ def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
             assert said == ""
 
 
-def test_others_cannot_open_it_for_who_opens_it_can_lock_it(tmp_path: Path) -> None:
+def test_others_cannot_open_and_thus_lock_it(tmp_path: Path) -> None:
     deploy_lock = tmp_path / "run" / "locks" / "lease"
     with start_holder(tmp_path / "run", "first") as (_, said):
         assert said == ""

@@ -104,7 +104,7 @@ def test_harmless_lines_stay_silent(causes: tuple[object, ...]) -> None:
     assert list(diagnose_kernel(HARMLESS, "580.1", command)) == []
 
 
-def test_what_counts_only_at_the_end_is_silent_where_something_came_after_it() -> None:
+def test_a_line_that_counts_only_at_the_end_is_ignored_before_others() -> None:
     assert (
         list(diagnose_log(["vLLM is using nccl==2.28.9", "Application startup complete."], VLLM, "chat", command)) == []
     )
@@ -122,12 +122,12 @@ def kernel(*lines: str, driver: str = "580.1") -> list[Diagnosis]:
     return list(diagnose_kernel(lines, driver, command))
 
 
-def test_an_xid_of_a_card_is_said_with_what_to_do() -> None:
+def test_an_xid_of_a_card_is_reported_with_what_to_do() -> None:
     (one,) = kernel(XID.format(card="65", code=79))
     assert (one.id, one.where, one.times) == ("xid-79", "GPU 0000:65:00", 1)
     assert "it fell off the bus" in one.means
     assert "power cables" in one.cure
-    # what was seen with this very driver
+    # effects with this very driver
     (known,) = kernel(XID.format(card="65", code=79), driver="595.71.05")
     assert "issue 1151" in known.means
     assert "issue 1151" not in one.means
@@ -160,14 +160,14 @@ def test_a_card_that_has_come_back_needs_nothing() -> None:
     assert (kernel(back), len(kernel(back.replace("to 0x0 (None)", "to 0x2")))) == ([], 1)
 
 
-def test_what_is_not_in_the_table_is_said_to_be_unknown() -> None:
+def test_entries_outside_of_the_table_are_reported_as_unknown() -> None:
     (one,) = kernel(XID.format(card="65", code=999))
     assert "not in our table" in one.means
     assert {*FATAL_XIDS} <= {*load_xids()}
     assert all(load_xids()[code].suspect == "card" for code in FATAL_XIDS)
 
 
-def test_memory_that_was_not_enough_is_told_from_the_kernels_log() -> None:
+def test_memory_that_was_not_enough_is_distinguished_from_the_kernels_log() -> None:
     (one,) = kernel(OOM, OOM)
     assert (one.id, one.times) == ("out-of-memory", 2)
     assert "the kernel ended llama-server" in one.means
@@ -223,7 +223,7 @@ N02 = replace(RED, id="N02", severity="high")
     ("found", "ids"),
     [
         ({"healths": [TORN], **ON_CARD}, {"state-failed", "card-memory-taken"}),
-        # somebody of ours has the card
+        # one of our own processes has the card
         ({"healths": [TORN, replace(WELL, instance="code")], **ON_CARD}, {"state-failed"}),
         ({"healths": [TORN], **ON_CARD, "uses": [card(0, 300)]}, {"state-failed"}),
         ({"healths": [WELL], **ON_CARD}, set()),
@@ -262,7 +262,7 @@ def test_a_log_is_judged_by_what_is_so_now() -> None:
         ("nvidia 0000:01:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000f", "io-page-fault", "iommu=pt"),
     ],
 )
-def test_what_the_kernel_says_of_cards_is_told(line: str, name: str, words: str) -> None:
+def test_the_kernels_messages_about_cards_are_reported(line: str, name: str, words: str) -> None:
     (one,) = kernel(line, line)
     assert (one.id, one.times, words in one.means) == (name, 2, True)
     assert name in symptom_names()

@@ -1,4 +1,5 @@
-"""The digest of lock and bundle that comes another way: what changes it, and that a deploy is held to it."""
+"""The digest of lock and bundle that comes another way: the changes that change it, and that a deploy is compared with
+it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_neither_an_order_nor_a_place_counts() -> None:
     assert supply_digest(turned, replace(BUNDLE, folder=Path("/elsewhere"))) == supply_digest(LOCK, BUNDLE)
 
 
-def test_what_is_read_out_is_heard_as_it_was() -> None:
+def test_spoken_lines_are_unchanged() -> None:
     assert format_digest(ONE) == "-".join(["01234567", "89abcdef"] * 4)
     assert {
         parse_digest(said)
@@ -48,11 +49,11 @@ def test_what_is_read_out_is_heard_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("said", ["", ONE[1:], f"{ONE}0", f"g{ONE[1:]}", f"{ONE}\n", 5, True, None, [ONE]])
-def test_what_is_no_digest_is_not_heard(said: object) -> None:
+def test_an_invalid_digest_is_ignored(said: object) -> None:
     assert parse_digest(said) is None
 
 
-def test_a_mismatch_is_said_with_both() -> None:
+def test_a_mismatch_is_reported_with_both() -> None:
     assert describe_digest_mismatch(ONE, "") == describe_digest_mismatch(ONE, ONE) == ""
     assert f"digest {format_digest(ONE)}, but {format_digest(OTHER)} is expected" in describe_digest_mismatch(
         ONE, OTHER
@@ -82,13 +83,13 @@ def test_a_deploy_is_held_to_it_before_it_begins(box, verb, monkeypatch):
     assert begun == []
     done = CliRunner().invoke(main, [*verb.split(), str(box.inventory), "-v", "--expect", format_digest(found)])
     assert done.exit_code == 0, done.output
-    # what is deployed is held to it once more: files are read again
+    # a deploy is compared with it once more: files are read again
     assert f"expected_digest={format_digest(found)}" in begun[0]
     assert CliRunner().invoke(main, [*verb.split(), str(box.inventory), "-v"]).exit_code == 0
     assert not [word for word in begun[1] if word.startswith("expected_digest")]
 
 
-def test_what_is_no_digest_is_refused_by_the_command_line(box: OperatorFolder) -> None:
+def test_an_invalid_digest_is_refused_by_the_command_line(box: OperatorFolder) -> None:
     write(box)
     done = CliRunner().invoke(main, ["deploy", str(box.inventory), "--expect", "abc"])
     assert done.exit_code == 2

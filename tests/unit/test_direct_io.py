@@ -27,7 +27,7 @@ def cached(path: Path) -> int:
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """A folder on a disk: what lies in memory alone cannot leave it."""
+    """A folder on a disk: files that exist only in memory cannot leave it."""
     folder = ROOT / "tests" / f".disk-{os.getpid()}"
     folder.mkdir()
     try:
@@ -53,7 +53,7 @@ def part_in_memory(path: Path, content: bytes) -> int:
 
 @needs_fincore
 @pytest.mark.parametrize("refused_at", ["never", "open", "read"])
-def test_what_was_in_memory_stays_there_and_nothing_else_comes(disk, refused_at, monkeypatch):
+def test_cached_pages_stay_in_memory_and_no_others_come(disk, refused_at, monkeypatch):
     content = os.urandom(3 * direct.CHUNK + 4097)
     shelf = WeightShelf(disk)
     file = shelf.add_file("x", content)
@@ -96,7 +96,7 @@ def test_a_plain_read_would_have_been_seen(disk: Path) -> None:
     assert cached(disk / "x") > before
 
 
-def test_pages_that_are_absent_are_told_as_ranges() -> None:
+def test_pages_that_are_absent_are_reported_as_ranges() -> None:
     assert direct._group_pages([True, True, False, True], 8 * PAGE) == [(8 * PAGE, 2 * PAGE), (11 * PAGE, PAGE)]
     assert direct._group_pages([False], 0) == []
 

@@ -50,7 +50,7 @@ def daemon(root: Path, answers: dict[str, Any]) -> Iterator[Path]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_what_it_listens_on_is_seen_whatever_its_words_are(tmp_path: Path) -> None:
+def test_its_listeners_are_seen_with_any_words(tmp_path: Path) -> None:
     with daemon(tmp_path, ANSWERS) as path:
         found = docker.running(str(path))
     assert found

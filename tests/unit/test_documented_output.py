@@ -1,4 +1,4 @@
-"""What pages show of a command's output is what it prints, and every block of it has something that makes it."""
+"""A command's output in pages is its real one, and every block of it has a generator."""
 
 import re
 from pathlib import Path

@@ -118,7 +118,7 @@ CASES: list[tuple[str, tuple[AnswerHandler, ...], bytes, list[str | None]]] = [
 
 
 @pytest.mark.parametrize(("answers", "expected", "asked"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_what_is_written_is_what_was_hashed(files, tmp_path, answers, expected, asked):
+def test_the_hashed_bytes_are_written(files, tmp_path, answers, expected, asked):
     assert fetch(files, tmp_path / "file", *answers) == content(expected)
     assert ((tmp_path / "file").read_bytes(), ranges(files)) == (expected, asked)
 
@@ -142,7 +142,7 @@ def test_a_file_from_elsewhere_is_written_too(files: LoopbackFileServer, tmp_pat
     ],
     ids=["gone", "page", "empty", "cut"],
 )
-def test_what_is_no_file_is_refused(files, tmp_path, answer, said):
+def test_other_objects_than_files_are_refused(files, tmp_path, answer, said):
     with pytest.raises(DownloadUnavailable, match=said):
         fetch(files, tmp_path / "file", answer)
 

@@ -1,4 +1,4 @@
-"""What an operator is told before a switch: what clients will notice, how long, and why."""
+"""An operator's information before a switch: the effects on clients, their duration and their reason."""
 
 import pytest
 
@@ -18,7 +18,7 @@ GATE = Gateway.model_validate({"listeners": {"lan": {"address": "0.0.0.0", "port
         (None, 3.0, "no gateway", ["about 3 s", "clients of port 8020 wait", "no gateway"], "503"),
     ],
 )
-def test_what_clients_will_notice(gateway, seconds, refused, said, never):
+def test_effects_on_clients(gateway, seconds, refused, said, never):
     made = sample_rig(sample_instance("chat"), gateway=gateway)
     text = "\n".join(describe_downtime(made.gateway, made.instances[0], seconds, refused))
     assert all(one in text for one in said), text

@@ -1,4 +1,5 @@
-"""Before a stop: the gateway sends nobody new there, what is under way has its time, and what takes longer is told."""
+"""Before a stop: the gateway sends no new requests there, requests under way have their time, and a longer one gets an
+error."""
 
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def run(host: HostFolder, way: Activation = WAY, *, seconds: int = 1) -> str:
 
 
 def drain_orders(host: HostFolder) -> list[str]:
-    """What the gateway was told, and after how many orders to systemd."""
+    """The gateway's orders, and after how many orders to systemd."""
     return (host.root / "gateway/asked").read_text().splitlines()
 
 
@@ -69,7 +70,7 @@ def test_nothing_is_waited_for_where_nothing_is_under_way(host: HostFolder) -> N
     assert host.systemctl_commands[0] == f"stop {CHAT}"
 
 
-def test_what_is_under_way_ends_before_the_stop(host: HostFolder) -> None:
+def test_requests_under_way_end_before_the_stop(host: HostFolder) -> None:
     drain_output(host, chat="2,2,1,0")
     # of a single one, as clocks count them, hardly any may be left
     said = run(host, seconds=60)
@@ -78,7 +79,7 @@ def test_what_is_under_way_ends_before_the_stop(host: HostFolder) -> None:
     assert drain_orders(host) == [*["leave/chat 0"] * 4, "stay/chat 1"]
 
 
-def test_what_takes_longer_is_told_and_then_stopped(host: HostFolder) -> None:
+def test_longer_requests_get_an_error_and_are_stopped(host: HostFolder) -> None:
     drain_output(host, chat="3")
     assert "3 requests did not finish in time: their streams are told to retry" in run(host)
     told = drain_orders(host)
@@ -86,7 +87,7 @@ def test_what_takes_longer_is_told_and_then_stopped(host: HostFolder) -> None:
     assert told[-1] == "stay/chat 1"
 
 
-def test_an_engine_that_ends_its_streams_when_they_are_told_is_stopped_at_once(host: HostFolder) -> None:
+def test_an_engine_that_ends_its_streams_on_request_is_stopped_at_once(host: HostFolder) -> None:
     # a busy machine may ask fewer or more often within the second that it has
     write_stand_in(
         host.root / "bin", "curl", GATEWAY.replace("head", "case $url in */cut/*) echo 0 ;; *) echo 1 ;; esac; : head")
@@ -106,7 +107,7 @@ def test_several_instances_have_the_same_time(host: HostFolder) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "many", "-1", "9999999999", "<html>"])
-def test_a_gateway_that_cannot_drain_holds_nobody_up(host: HostFolder, answer: str) -> None:
+def test_a_gateway_that_cannot_drain_delays_no_stop(host: HostFolder, answer: str) -> None:
     drain_output(host, chat=answer)
     assert "under way" not in run(host)
     (host.root / "gateway/chat").unlink()

@@ -21,11 +21,11 @@ def test_every_check_has_a_drift_or_something_else_that_turns_it_red() -> None:
     assert KNOWN - RED - CHANGED_ONLY - set(load_undrifted_checks()) == set()
 
 
-def test_what_turns_red_is_a_check() -> None:
+def test_red_ids_are_checks() -> None:
     assert (RED | set(load_undrifted_checks())) - KNOWN == set()
 
 
-def test_what_a_deploy_checks_and_repairs_are_checks() -> None:
+def test_verified_and_repaired_ids_are_checks() -> None:
     assert (OWNED | set(REPAIRS)) - KNOWN == set()
 
 

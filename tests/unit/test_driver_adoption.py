@@ -1,4 +1,4 @@
-"""A driver that is there stays or is replaced in the open; what the choice says; and that it never surprises."""
+"""An installed driver stays or is replaced in the open; the words of the choice; and that it never surprises."""
 
 from dataclasses import replace
 
@@ -212,7 +212,7 @@ def test_a_reboot_is_needed_where_something_else_is_loaded(facts: DriverFacts, s
     ],
     ids=str,
 )
-def test_what_is_only_worth_knowing_is_a_note(one: Rig, facts: DriverFacts, said: str) -> None:
+def test_harmless_facts_are_notes(one: Rig, facts: DriverFacts, said: str) -> None:
     found = make_driver_plan(one, facts).warnings
     assert [said in text for text in found] == ([True] if said else [])
 
@@ -223,7 +223,7 @@ def test_an_adopted_driver_that_is_not_loaded_needs_its_key_too() -> None:
     assert make_driver_plan(driver_rig(C3090), replace(facts, **LOADED)).action == "adopt"
 
 
-def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
+def test_a_plan_and_a_refusal_are_reported_in_words_and_for_programs() -> None:
     facts = driverless_host(**installed_facts("Debian", "535.1.1-1", "libcuda1"), nouveau=True)
     box_rig = driver_rig(C3090)
     plan = plan_driver(box_rig.cards, box_rig.driver, box_rig.driver_supply, box_rig.toolkit, facts)
@@ -270,7 +270,7 @@ PACKAGES = st.builds(
 )
 FACTS = st.builds(
     lambda system, **changes: replace(driverless_host(system), **changes),
-    # what there is a driver for comes more often, so that not everything is refused
+    # names with a driver come more often, so that not everything is refused
     st.sampled_from([*KERNELS, *KERNELS, "fedora-42"]),
     architecture=st.sampled_from(["x86_64"] * 5 + ["aarch64"]),
     kernel=st.sampled_from(["6.8.0-40-generic", "6.8.0-39-generic", "6.12.94+deb13-amd64", "6.1.0-1-amd64", "6.12.12"]),

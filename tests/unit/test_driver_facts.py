@@ -1,4 +1,4 @@
-"""What the driver probe prints becomes facts; the probe itself runs against a folder that stands in for a host."""
+"""The driver probe's output becomes facts; the probe itself runs against a folder that stands in for a host."""
 
 import os
 from pathlib import Path
@@ -58,7 +58,7 @@ SINGLE = ("os_id", "os_version", "architecture", "kernel", "secure_boot", "key_e
 SINGLE += ("params", "nouveau", "devices", "persistence", "toolkit")
 
 
-def test_what_a_driver_probe_tells_becomes_facts() -> None:
+def test_the_output_of_a_driver_probe_becomes_facts() -> None:
     found = parse(channel_lines(*RECORDS))
     assert found == DriverFacts(
         os_id="ubuntu",
@@ -95,7 +95,7 @@ def test_what_a_driver_probe_tells_becomes_facts() -> None:
 
 
 @pytest.mark.parametrize("key", SINGLE)
-def test_what_is_missing_is_named(key: str) -> None:
+def test_missing_parts_are_named(key: str) -> None:
     with pytest.raises(ValueError, match=f"'{key}'"):
         parse(channel_lines(*(record for record in RECORDS if record[0] != key)))
 
@@ -113,7 +113,7 @@ def test_what_is_missing_is_named(key: str) -> None:
         ("persistence", "x"),
     ],
 )
-def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
+def test_values_of_another_type_are_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(*RECORDS, record))
 
@@ -131,7 +131,9 @@ def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
         ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40+1", ""),
     ],
 )
-def test_a_package_of_the_driver_is_told_from_one_with_its_own_version(name: str, version: str, driver: str) -> None:
+def test_a_package_of_the_driver_is_distinguished_from_one_with_its_own_version(
+    name: str, version: str, driver: str
+) -> None:
     assert InstalledPackage(name, version).driver == driver
 
 
@@ -181,7 +183,7 @@ def test_a_masked_daemon_is_found(host: DriverProbeHost, said: str, state: str) 
 def test_packages_have_the_archive_that_they_are_from(host: DriverProbeHost) -> None:
     found = {one.name: (one.version, one.origin) for one in host.run_probe().packages}
     assert found == {
-        # no archive has the installed version any more: whoever has the package now
+        # no archive has the installed version any more: other repositories may have the package now
         "libnvidia-compute-580-server": ("580.159.03-0ubuntu0.24.04.1", "Ubuntu"),
         "nvidia-utils-580-server": ("580.159.03-0ubuntu0.24.04.1", "NVIDIA"),
         "nvidia-local": ("1.0", ""),
@@ -237,7 +239,7 @@ def test_a_loaded_module_has_its_version_and_flavour(host: DriverProbeHost, flav
     assert found.params == (("EnableResizableBar", "1"), ("RegistryDwords", '""'))
 
 
-def test_what_a_run_file_has_left_is_found_unless_a_package_owns_it(host: DriverProbeHost) -> None:
+def test_remains_of_a_run_file_are_found_unless_a_package_owns_them(host: DriverProbeHost) -> None:
     path = host.write("usr/bin/nvidia-uninstall")
     assert host.run_probe().run_files == (str(path),)
     write_stand_in(host.root / "bin", "dpkg-query", "exit 0")
@@ -270,7 +272,7 @@ def test_sources_of_nvidias_have_their_release(host: DriverProbeHost) -> None:
     ],
 )
 @pytest.mark.parametrize("gap", ["\n", " \n"], ids=["blank", "of blanks"])
-def test_a_source_that_is_switched_off_is_none(host: DriverProbeHost, line: str, counts: bool, gap: str) -> None:
+def test_a_source_that_is_switched_off_does_not_count(host: DriverProbeHost, line: str, counts: bool, gap: str) -> None:
     uri = "URIs: https://x.example/cuda/repos/{}/x86_64/\n"
     text = f"Types: deb\n{line}\n{uri.format('debian12')}{gap}Types: deb\n{uri.format('debian13')}"
     path = host.write("etc/apt/sources.list.d/c.sources", text)

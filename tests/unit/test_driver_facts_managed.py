@@ -1,4 +1,4 @@
-"""What the driver probe finds of a driver that is being brought: modules, holds, halves and our own record."""
+"""The driver probe's findings during an installation: modules, holds, halves and our own record."""
 
 import os
 from dataclasses import replace
@@ -86,14 +86,14 @@ class InitramfsHost:
 
     @property
     def old(self) -> bool:
-        """What the probe says of it."""
+        """The probe's output about it."""
         found = self.host.run_probe(modprobe=str(self.ours), state=f"{self.host.root}/state").old_initrds
         assert set(found) <= {"6.1.0-40-amd64"}
         return bool(found)
 
     @property
     def unpack_count(self) -> int:
-        """How often it was looked into; what was unpacked for that is not left."""
+        """How often it was looked into; the unpacked files are not left."""
         folders = (self.host.root / "looked").read_text().splitlines()
         assert not [folder for folder in folders if Path(folder).exists()]
         return len(folders)
@@ -118,7 +118,7 @@ def test_an_initial_file_system_is_looked_into_again_only_once_it_or_our_options
     # another one of the same size and date
     host.write(IMAGE, "blacklist nouveaX\n")
     os.utime(one.image, ns=(before.st_atime_ns, before.st_mtime_ns))
-    # what was found lacking is not remembered
+    # a missing part is not remembered
     assert [one.old, one.old, one.unpack_count] == [True, True, 3]
     host.write(IMAGE, "blacklist nouveau\n")
     assert [one.old, one.unpack_count] == [False, 4]

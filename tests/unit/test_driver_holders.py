@@ -1,4 +1,4 @@
-"""Who holds a card: nobody else's work is ended by a reboot, and what is ours does not stop one."""
+"""Holders of a card: a reboot ends no foreign work, and our own does not stop one."""
 
 import shutil
 import subprocess
@@ -64,14 +64,14 @@ def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None
 
 
 def holders_output(script: str) -> list[str]:
-    """What a host prints."""
+    """The output of a host."""
     done = short_programs.run_program(["sh", "-c", script], check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
 
 
 def rows(script: str) -> list[str]:
-    """What it tells, with tabs between."""
+    """Its rows, with tabs between."""
     return ["\t".join(record[1:]) for record in decode_records(holders_output(script))]
 
 
@@ -92,7 +92,7 @@ def test_only_processes_with_a_card_are_found_each_card_once(tmp_path: Path) -> 
     ]
 
 
-def test_a_process_that_ends_while_one_looks_is_nobody(tmp_path: Path) -> None:
+def test_a_process_that_ends_during_the_look_is_left_out(tmp_path: Path) -> None:
     process(tmp_path, "7", "x", "0::/\n", "/dev/nvidia0")
     (tmp_path / "proc/7/comm").unlink()
     (tmp_path / "proc/7/cgroup").unlink()

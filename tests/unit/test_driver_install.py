@@ -1,4 +1,4 @@
-"""The job that installs a driver: what is fetched is compared first, kept once, and written down as ours if it came."""
+"""The job that installs a driver: fetched packages are compared first, kept once, and recorded as ours if they came."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def test_a_driver_is_fetched_compared_kept_written_down_and_installed(host: Driv
     kept = host.store / VERSION
     assert set(files(kept)) == {f"{CUDA}.deb", f"{LIBRARY}.deb", "SHA256SUMS"}
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=kept, check=True)
-    # what was fetched is not left
+    # fetched files are not left
     assert [path.name for path in host.store.iterdir()] == [VERSION]
 
 
@@ -115,7 +115,7 @@ def test_an_archive_that_does_not_do_leaves_the_host_alone(host: DriverJobHost) 
     assert (host.ledger_lines, list(host.store.iterdir())) == (["package curl"], [])
 
 
-def test_what_is_kept_is_kept_once_and_counts_as_new_when_it_is_used(host: DriverJobHost) -> None:
+def test_a_file_is_kept_once_and_counts_as_new_when_it_is_used(host: DriverJobHost) -> None:
     kept = host.add_kept_files(VERSION, one=b"as it was")
     before = files(kept)
     newer = host.add_kept_files("610.43.02")
@@ -124,7 +124,7 @@ def test_what_is_kept_is_kept_once_and_counts_as_new_when_it_is_used(host: Drive
     assert kept.stat().st_mtime > newer.stat().st_mtime
 
 
-def test_what_was_half_kept_is_kept_anew_and_what_is_others_stays(host: DriverJobHost) -> None:
+def test_half_kept_files_are_kept_anew_and_foreign_ones_stay(host: DriverJobHost) -> None:
     half = host.store / VERSION
     half.mkdir(parents=True)
     (half / "half.deb").write_text("ha")
@@ -146,7 +146,7 @@ def test_packages_that_did_not_come_are_not_ours(host: DriverJobHost) -> None:
     assert not host.done.exists()
 
 
-def test_what_an_earlier_job_has_said_counts_no_more(host: DriverJobHost) -> None:
+def test_output_of_an_earlier_job_counts_no_more(host: DriverJobHost) -> None:
     host.done.touch()
     host.set_answers(broken="^fetch")
     install(host)

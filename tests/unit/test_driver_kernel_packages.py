@@ -1,4 +1,4 @@
-"""What follows a host's kernels: modules that are made for each, and headers to build others with."""
+"""The packages that follow a host's kernels: modules that are made for each, and headers to build others with."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A locked driver decides: which branch, whose archive, and what of the one that is there is moved, kept or removed."""
+"""A locked driver decides branch and archive, and which parts of the installed one are moved, kept or removed."""
 
 from typing import Any
 
@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_lock_does_not_have_is_refused(name: str) -> None:
+def test_inputs_that_the_lock_does_not_have_are_refused(name: str) -> None:
     one, facts, essence = REFUSED[name]
     (reason,) = refusal_reasons(one, facts)
     assert [part for part in essence if part not in reason] == [], reason
@@ -267,7 +267,7 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
         "another archive with the same names",
     ],
 )
-def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(
+def test_installed_packages_are_moved_or_removed_as_the_lock_has_it(
     one: Rig, facts: DriverFacts, upgrading: bool, action: str, removed: tuple[str, ...], why: str
 ) -> None:
     found = plan_driver(one.cards, one.driver, one.driver_supply, one.toolkit, facts, upgrading=upgrading)

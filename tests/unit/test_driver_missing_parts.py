@@ -1,4 +1,4 @@
-"""What of its driver a host lacks, what apt keeps of it, and why the one that runs may not be it."""
+"""The parts of its driver that a host lacks, that apt keeps, and why the running one may not be it."""
 
 from dataclasses import replace
 
@@ -120,7 +120,7 @@ def test_of_a_version_that_is_not_fixed_the_libraries_are_the_measure() -> None:
     ],
     ids=["the driver", "not a toolkit", "not a tool of its own", "a tool of the driver's", "what came along"],
 )
-def test_what_is_held_is_the_driver_as_it_is_there(more: tuple[InstalledPackage, ...], expected: list[str]) -> None:
+def test_the_installed_driver_is_held(more: tuple[InstalledPackage, ...], expected: list[str]) -> None:
     facts = replace(CONVERGED_HOST, packages=(*CONVERGED_HOST.packages, *more))
     assert required_holds(LOCKED, facts) == sorted([*NAMES, *expected])
 

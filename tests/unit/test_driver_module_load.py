@@ -1,4 +1,4 @@
-"""The driver's module on a host that is a shell of this machine: loaded, or brought by a reboot; what is left alone."""
+"""The driver's module on a host that is a shell of this machine: loaded, or brought by a reboot; and left alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_a_reboot_that_is_refused_ends_it(output_lines, tmp_path, monkeypatch):
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, STUCK, CONVERGED_HOST, consent=True)) is False
 
 
-def test_a_reboot_that_does_not_help_is_said_and_not_repeated(output_lines, reboots, tmp_path):
+def test_a_reboot_that_does_not_help_is_reported_and_not_repeated(output_lines, reboots, tmp_path):
     after = replace(CONVERGED_HOST, module="", kernel_modules=((KERNEL, ""), (NEXT, NEW)))
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, STUCK, after, consent=True)) is False
     assert len(reboots) == 1
@@ -84,12 +84,14 @@ def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(outp
 
 
 @pytest.mark.parametrize("facts", [BARE, replace(CONVERGED_HOST, devices=False)], ids=["no module", "no device files"])
-def test_what_is_not_in_the_way_is_loaded(output_lines, reboots, tmp_path, facts):
+def test_a_driver_without_obstacles_is_loaded(output_lines, reboots, tmp_path, facts):
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, facts, CONVERGED_HOST)) is True
     assert (recorded_commands(tmp_path), reboots) == (["modprobe nvidia", "modprobe nvidia_uvm"], [])
 
 
-def test_a_module_that_cannot_be_loaded_is_said(output_lines: list[str], reboots: list[str], tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_loaded_is_reported(
+    output_lines: list[str], reboots: list[str], tmp_path: Path
+) -> None:
     assert _load_driver(DriverOperationsHost(tmp_path, LOCKED, BARE)) is False
     assert output_lines == ["[box] the module nvidia cannot be loaded: see `journalctl -k -b -g NVRM`"]
 
@@ -138,7 +140,7 @@ def test_an_upgrade_to_the_newest_is_always_looked_at(noop: list[str]) -> None:
 @pytest.mark.parametrize(
     "facts", [LOOSE, replace(CONVERGED_HOST, old_initrds=(KERNEL,))], ids=["a hold", "an initial file system"]
 )
-def test_what_is_missing_beside_the_module_is_no_matter_of_the_modules(noop: list[str], facts: DriverFacts) -> None:
+def test_missing_packages_next_to_the_module_are_no_matter_of_the_modules(noop: list[str], facts: DriverFacts) -> None:
     stays = driver_target(managed_rig(), facts)
     assert stays.version == ""
     assert list(drivers.load_driver._inner(rig=managed_rig(), wanted=stays, facts=facts, consent=False)) == []  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Keys of archives: what is read off one, packet by packet."""
+"""Keys of archives: the facts of one, packet by packet."""
 
 import base64
 import hashlib
@@ -76,6 +76,6 @@ def test_a_key_is_weak_if_nothing_but_sha1_binds_it() -> None:
         (armoured(packet(6, BODY), packet(2, b"\x04")), "is not a complete OpenPGP key"),
     ],
 )
-def test_what_is_not_one_whole_key_is_refused(text: str, wrong: str) -> None:
+def test_text_of_more_or_less_than_one_key_is_refused(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         openpgp.parse_openpgp_key(text)

@@ -280,7 +280,7 @@ def test_a_toolkit_that_works_is_no_reason(nvcc: str) -> None:
     assert make_driver_plan(driver_rig(C5090), driverless_host(toolkit=nvcc)).branch == 580
 
 
-def test_all_that_stands_in_the_way_is_told_at_once() -> None:
+def test_all_that_stands_in_the_way_is_reported_at_once() -> None:
     facts = driverless_host(
         "debian-13", "10de:2b85", secure_boot="on", toolkit="13.2.51", kernel_packages=(), **RUN, **OTHER
     )

@@ -59,12 +59,12 @@ def run(host: CardFolder, word: str = "set", timeout: int = 20, **keys: Any) -> 
         ),
     ],
 )
-def test_what_is_declared_is_set_by_uuid(host: CardFolder, keys: dict[str, Any], told: list[str]) -> None:
+def test_declared_settings_are_made_by_uuid(host: CardFolder, keys: dict[str, Any], told: list[str]) -> None:
     status, _ = run(host, **keys)
     assert (status, host.smi_settings) == (0, told)
 
 
-def test_a_card_that_would_forget_it_is_told_to_stay_awake_first(host: CardFolder) -> None:
+def test_a_card_that_would_forget_it_is_asked_to_stay_awake_first(host: CardFolder) -> None:
     host.set_smi_answers(cards=row("01", "aa", mode="Disabled") + row("41", "bb"))
     assert run(host, power_w=280)[0] == 0
     assert host.smi_settings == ["-i GPU-aa -pm 1", "-i GPU-aa -pl 280", "-i GPU-bb -pl 280"]
@@ -144,7 +144,7 @@ def test_a_card_that_is_not_on_the_bus_is_named_and_where_limits_are_the_same_th
     assert lines[-1] == "card 2: no such card on the bus, which has 2"
 
 
-def test_where_limits_differ_a_card_is_told_by_what_was_written_down(host: CardFolder) -> None:
+def test_where_limits_differ_a_card_is_reported_by_what_was_written_down(host: CardFolder) -> None:
     # buses are numbered anew where a card is away
     record_cards(host, ("0000:01:00.0", "GPU-aa"), ("0000:02:00.0", "GPU-cc"), ("0000:42:00.0", "GPU-bb"))
     status, lines = three(host, (110, 120, 130))
@@ -160,12 +160,12 @@ def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anoth
     assert lines == [
         "the bus has 2 of 3 cards, their limits differ, and no record shows which one is missing: no limit is set"
     ]
-    # what every card has of itself it gets
+    # a card gets the figures that every card has
     assert three(host, (110, 120, 130), "reset")[0] == 1
     assert [order for order in host.smi_settings if "-pl" in order] == ["-i GPU-aa -pl 350", "-i GPU-bb -pl 350"]
 
 
-def test_what_was_written_down_is_no_matter_while_the_bus_is_full(host: CardFolder) -> None:
+def test_records_do_not_matter_while_the_bus_is_full(host: CardFolder) -> None:
     record_cards(host, ("0000:01:00.0", "GPU-bb"), ("0000:41:00.0", "GPU-gone"))
     assert run(host, power_w=(110, 120))[0] == 0
     assert host.smi_settings == ["-i GPU-aa -pl 110", "-i GPU-bb -pl 120"]
@@ -195,7 +195,7 @@ def test_where_one_card_refuses_the_others_get_theirs(host: CardFolder) -> None:
     assert lines[0] == "card 0 at 0000:01:00.0: 280 W is refused: The current user does not have permission"
 
 
-def test_what_nvidia_smi_only_warns_of_is_a_failure(host: CardFolder) -> None:
+def test_a_warning_of_nvidia_smi_is_a_failure(host: CardFolder) -> None:
     host.set_smi_answers(warns="-i GPU-bb -lgc\n")
     status, lines = run(host, clocks_mhz=(210, 1695))
     assert status == 1
@@ -215,7 +215,7 @@ def test_a_reset_does_what_it_can_without_a_card(host: CardFolder) -> None:
     assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not report it"
 
 
-def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> None:
+def test_a_driver_that_is_not_there_is_reported_in_its_words(host: CardFolder) -> None:
     host.set_smi_answers(cards="Failed to initialize NVML: Driver/library version mismatch\n", status="18")
     assert run(host, power_w=280) == (
         1,
@@ -223,7 +223,7 @@ def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> No
     )
 
 
-def test_a_card_that_is_lost_behind_one_that_answers_is_told(host: CardFolder) -> None:
+def test_a_card_that_is_lost_behind_one_that_answers_is_reported(host: CardFolder) -> None:
     lost = "Unable to determine the device handle for GPU1: 0000:41:00.0: Unknown Error"
     host.set_smi_answers(cards=f"{row('01', 'aa')}{lost}\n", status="255")
     assert run(host, power_w=280) == (

@@ -21,7 +21,7 @@ OURS = "9\tllama-server \t/rigwright.slice/rigwright-chat.service\t/dev/nvidia0"
 
 
 class RebootingHost:
-    """What pyinfra has of a host, which goes down some seconds after it was told to, and comes back."""
+    """pyinfra's view of a host, which goes down some seconds after its order, and comes back."""
 
     name, print_prefix = "box", "[box] "
 
@@ -107,7 +107,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[RebootingHost], RebootingHo
 
 
 @pytest.mark.parametrize("holders", [[], [DAEMON], [OURS, DAEMON]], ids=["nobody", "the daemon", "what we serve"])
-def test_what_we_serve_is_stopped_and_the_host_is_waited_for(on, output_lines, holders):
+def test_our_services_are_stopped_and_the_host_is_waited_for(on, output_lines, holders):
     host = on(RebootingHost(*holders))
     assert reboot_host(host, "nouveau is bound to the cards", ()) is True
     assert output_lines == ["[box] rebooting: nouveau is bound to the cards"]
@@ -133,17 +133,19 @@ LENT = tuple(card_record(f"0000:0{slot}:00.0", "10de:2204", "nvidia", str(slot))
 BORROWED = "pid 7 (train, in /user.slice/x) uses card 0, which is reserved; the reboot ends it"
 
 
-def test_what_runs_on_lent_cards_is_named_before_it_ends(on, output_lines):
+def test_processes_on_reserved_cards_are_named_before_they_end(on, output_lines):
     assert reboot_host(on(RebootingHost(STRANGER, cards=LENT)), "why", (0,)) is True
     assert output_lines == [f"[box] {BORROWED}", "[box] rebooting: why"]
 
 
-def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(on, output_lines):
+def test_a_process_on_another_card_stops_a_reboot_with_any_reserved_cards(on, output_lines):
     assert reboot_host(on(RebootingHost(STRANGER, cards=LENT)), "why", (1,)) is False
     assert output_lines[0] == "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0"
 
 
-def test_who_uses_lent_cards_is_named_where_consent_is_missing(on: Callable[[RebootingHost], RebootingHost]) -> None:
+def test_users_of_reserved_cards_are_named_where_consent_is_missing(
+    on: Callable[[RebootingHost], RebootingHost],
+) -> None:
     asked, *ended = describe_needed_reboot(ReconnectingShell(on(RebootingHost(STRANGER, cards=LENT))), "why", (0,))
     assert asked.startswith("needs a reboot: why. Re-run deploy with --reboot")
     assert ended == [BORROWED]

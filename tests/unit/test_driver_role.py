@@ -1,4 +1,4 @@
-"""The driver's operations on a host that is a shell of this machine: what is refused, done, kept and asked for."""
+"""The driver's operations on a host that is a shell of this machine: refusals, actions, kept files and requests."""
 
 import os
 import re
@@ -69,7 +69,7 @@ def test_a_driver_is_looked_at_installed_held_and_written_down(output_lines: lis
     assert recorded_commands(tmp_path) == [f"apt-mark hold {' '.join(sorted(NAMES))}"]
 
 
-def test_what_the_operator_has_held_is_not_ours_and_what_we_hold_no_more_is_let_go(output_lines, tmp_path):
+def test_holds_of_the_operator_are_not_ours_and_unneeded_ones_of_ours_are_released(output_lines, tmp_path):
     before = replace(CONVERGED_HOST, recorded=(), held=frozenset({"libcuda1"}))
     one = DriverOperationsHost(tmp_path, LOCKED, before, CONVERGED_HOST)
     Path(one.store).mkdir(parents=True)
@@ -114,7 +114,7 @@ def test_a_job_that_fails_ends_it(output_lines: list[str], tmp_path: Path, unit:
     assert (one.units[-1], recorded_commands(tmp_path)) == (unit, [])
 
 
-def test_what_an_earlier_run_has_begun_is_watched_first(output_lines, tmp_path, monkeypatch):
+def test_work_of_an_earlier_run_is_watched_first(output_lines, tmp_path, monkeypatch):
     monkeypatch.setenv("ACTIVE", "active")
     one = DriverOperationsHost(tmp_path, LOCKED, CONVERGED_HOST)
     assert _install_driver(one) is True
@@ -131,7 +131,7 @@ def test_a_host_that_is_still_not_whole_says_what_it_lacks(output_lines: list[st
     assert output_lines == [f"[box] the driver is incomplete: kernel {NEXT} has no module, {NEW} is required"]
 
 
-def test_what_is_there_and_was_never_ours_is_held_and_written_down_without_apt(output_lines, tmp_path):
+def test_an_installed_foreign_driver_is_held_and_recorded_without_apt(output_lines, tmp_path):
     facts = replace(CONVERGED_HOST, recorded=())
     one = DriverOperationsHost(tmp_path, driver_target(managed_rig(), facts), facts)
     assert _install_driver(one) is True
@@ -157,7 +157,7 @@ def test_an_upgrade_that_finds_nothing_newer_installs_nothing(output_lines: list
     assert one.units == [LOOK]
 
 
-def test_what_the_archive_has_dropped_comes_from_kept_files(output_lines: list[str], tmp_path: Path) -> None:
+def test_packages_that_the_archive_has_dropped_come_from_kept_files(output_lines: list[str], tmp_path: Path) -> None:
     kept = replace(managed_host(), kept=(NEW, "580.159.03"))
     one = DriverOperationsHost(tmp_path, LOCKED, kept)
     one.says[0] = "kept"
@@ -173,10 +173,10 @@ def test_what_the_archive_has_dropped_comes_from_kept_files(output_lines: list[s
 
 
 def test_files_are_kept_of_a_whole_driver_alone(output_lines: list[str], tmp_path: Path) -> None:
-    """Of a part there is no way back: what it lacks would be removed."""
+    """Of a part there is no way back: its missing parts would be removed."""
     one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     assert "sha256sum -- *.deb > SHA256SUMS" in str(_render_installation(one, managed_host()))
-    # one package that somebody had removed; the others are there already
+    # one package that an operator had removed; the others are there already
     alone = with_versions(CONVERGED_HOST, nvidia_persistenced="")
     part = DriverOperationsHost(tmp_path, driver_target(managed_rig(), alone), alone)
     part.says = ["archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]

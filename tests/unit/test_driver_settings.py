@@ -104,7 +104,7 @@ def test_an_operators_own_driver_has_its_cards_settings_alone(keys: dict[str, An
     } == expected
 
 
-def test_what_is_declared_beside_an_operators_driver_stays_where_ours_is_let_go() -> None:
+def test_settings_for_an_operators_driver_stay_where_ours_is_released() -> None:
     one = driver_rig(C3090, managed=False, power_w=280)
     kept = driver_release_values(one.roots, keep=card_setting_files.declared_paths(one.roots, one.cards, one.driver))
     assert (kept["power"], kept["driver_records"]) == ("", [])
@@ -241,7 +241,7 @@ WantedBy=multi-user.target
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 @pytest.mark.parametrize("unit", [UBUNTU_UNIT, DEBIAN_UNIT])
-def test_the_persistence_daemon_can_be_enabled_whoever_ships_its_unit(tmp_path: Path, unit: str) -> None:
+def test_the_persistence_daemon_can_be_enabled_with_a_unit_of_any_package(tmp_path: Path, unit: str) -> None:
     name = "nvidia-persistenced.service"
     for place, text in {f"usr/lib/systemd/system/{name}": unit, PERSISTENCED[1:]: files()[PERSISTENCED]}.items():
         (tmp_path / place).parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What apt says that it would do is read as it prints it, and nothing surprising is let through."""
+"""apt's own plan is read as it prints it, and nothing surprising is let through."""
 
 from dataclasses import replace
 
@@ -133,7 +133,7 @@ def test_apt_would_do(name: str) -> None:
     assert (found.installed, found.removed, found.complaints) == (installed, removed, complaints)
 
 
-def test_the_drivers_packages_are_told_from_what_comes_along() -> None:
+def test_the_drivers_packages_are_distinguished_from_what_comes_along() -> None:
     lines = [
         *PLAIN.splitlines(),
         "Inst nvidia-modprobe (595.71.05-1 NVIDIA CUDA:localhost [amd64])",
@@ -158,7 +158,7 @@ OF_THE_LOCK = PLAIN, UPGRADE, "Inst nvidia-kernel-dkms (595.71.05-1 NVIDIA [amd6
 
 
 @pytest.mark.parametrize("text", [*OF_THE_LOCK, "", "Inst dkms (1 Debian [all])", "Inst nvidia-settings (510.1.2-1 X)"])
-def test_what_was_asked_for_may_happen(text: str) -> None:
+def test_requested_changes_may_happen(text: str) -> None:
     assert parse_line(text) == []
 
 
@@ -276,12 +276,12 @@ def test_a_kernel_does_not_come_without_modules(image: str, lines: list[str], ob
         ((("how", "kept"), ("said", ""), ("offered", "a")), "offered"),
     ],
 )
-def test_what_the_looking_job_tells_is_typed(records: tuple[tuple[str, ...], ...], refused: str) -> None:
+def test_output_of_the_looking_job_is_typed(records: tuple[tuple[str, ...], ...], refused: str) -> None:
     with pytest.raises(ValueError, match=refused):
         read_driver_simulation(channel_lines(*records))
 
 
-def test_what_the_looking_job_tells_is_read_whole() -> None:
+def test_output_of_the_looking_job_is_read_whole() -> None:
     how, seen = read_driver_simulation(
         channel_lines(("how", "kept"), ("said", "E: no\n   way\nRemv b [1]"), ("offered", "a", "1:2~3+4"))
     )

@@ -34,7 +34,7 @@ def run_look_job(host: DriverJobHost, **changes: Any) -> subprocess.CompletedPro
 
 
 def read_look_report(host: DriverJobHost) -> tuple[object, ...]:
-    """What the job has written down: how, what apt said, and rows of what archives have."""
+    """The job's record: how, apt's output, and rows of the archives' packages."""
     told = script_output.parse_output(host.done.read_text().splitlines(), SCHEMA)
     return told.one("how"), told.one("said"), *told.many("offered")
 
@@ -50,7 +50,7 @@ def test_apt_is_asked_what_it_would_do_and_does_nothing(host: DriverJobHost) -> 
     assert host.ledger_lines == ["package curl"]
 
 
-def test_what_apt_said_another_time_counts_no_more(host: DriverJobHost) -> None:
+def test_earlier_output_of_apt_counts_no_more(host: DriverJobHost) -> None:
     host.done.write_text("of another time\n")
     host.set_answers(broken="^update ours")
     (host.root / "ours.sources").touch()
@@ -90,7 +90,7 @@ def test_a_lock_on_package_lists_is_waited_for(host: DriverJobHost) -> None:
     assert host.recorded_commands[1:4] == ["update ours.sources ", "sleep 2", "update ours.sources "]
 
 
-def test_where_the_driver_is_gone_what_the_archive_has_is_told(host: DriverJobHost) -> None:
+def test_where_the_driver_is_gone_what_the_archive_has_is_reported(host: DriverJobHost) -> None:
     rows = " nvidia-driver-cuda | 595.45.04-1 | http://a.example/cuda  Packages\n"
     host.set_answers(simulated=NO_WAY, offered=rows)
     assert run_look_job(host).returncode == 0
@@ -103,7 +103,7 @@ def test_interrupted_installations_are_ended_once_the_lock_is_free(host: DriverJ
     assert host.recorded_commands[:3] == ["dpkg --configure -a", "sleep 2", "dpkg --configure -a"]
 
 
-def test_an_installation_that_cannot_be_ended_is_told_and_left_to_apt(host: DriverJobHost) -> None:
+def test_an_installation_that_cannot_be_ended_is_reported_and_left_to_apt(host: DriverJobHost) -> None:
     host.set_answers(half="dpkg: error processing package nvidia-kernel-open-dkms\n")
     done = run_look_job(host)
     assert done.returncode == 0
@@ -219,7 +219,7 @@ def test_where_modules_bring_a_kernel_its_metapackage_brings_what_else_is_of_it(
 
 
 def release(root: Path) -> tuple[list[str], str]:
-    """Let go of a driver in a folder: what programs were asked, and what was said."""
+    """Let go of a driver in a folder: the orders to programs, and the output."""
     write_stand_in(
         root / "bin", "systemctl", f'[ "$1" = is-enabled ] && echo static || echo "systemctl $*" >> {root}/asked'
     )

@@ -1,4 +1,4 @@
-"""What a deploy, an upgrade and a rollback bring of a driver."""
+"""The driver that a deploy, an upgrade and a rollback bring."""
 
 from dataclasses import replace
 
@@ -165,7 +165,7 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_a_run_brings(name: str) -> None:
+def test_files_that_a_run_brings(name: str) -> None:
     one, facts, upgrading, expected = ROWS[name]
     found = driver_target(one, facts, upgrading)
     assert (found.plan.action, found.version, dict(found.exact), found.plan.removed) == expected
@@ -227,7 +227,7 @@ def test_a_record_of_a_driver_of_which_nothing_is_left_brings_nothing_back() -> 
     assert (found.plan.action, found.version, set(found.packages)) == ("install", NEW, set(debian_packages()))
 
 
-def test_a_driver_that_somebody_has_moved_to_another_branch_does_not_need_what_the_one_before_had() -> None:
+def test_a_driver_that_an_operator_moved_to_another_branch_does_not_need_the_earlier_packages() -> None:
     names = [name.replace("580", "595") for name in SERVER]
     moved = replace(UBUNTU_HOST, **installed_facts("Ubuntu", "595.71.05-0ubuntu0.24.04.1", *names))
     found = driver_target(driver_rig(C3090, managed=True), moved)
@@ -283,7 +283,7 @@ def test_a_rollback_brings_every_package_of_which_a_file_is_kept() -> None:
     assert found.version == OLD
     assert found.exact == {**dict.fromkeys(NAMES, f"{OLD}-1"), "nvidia-modprobe": f"2:{OLD}-1"}
     assert (found.hashes["libcuda1"], found.hashes["nvidia-modprobe"]) == (f"{1:064x}", "f" * 64)
-    # what only the newer driver has goes
+    # packages that only the newer driver has go
     assert found.plan.removed == ("libnvidia-ml1",)
     assert set(found.packages) == set(found.exact)
 

@@ -1,4 +1,4 @@
-"""Where the cards are: what a host prints about them becomes typed rows."""
+"""Where the cards are: a host's output about them becomes typed rows."""
 
 import json
 import re
@@ -22,7 +22,7 @@ BUSES, NEAR = ("01", "21", "81", "c1"), ("0-31,64-95", "32-63,96-127")
 
 
 def topology_output(away: int | None = None) -> list[str]:
-    """What the host prints, or what it does where the driver does not answer for one card."""
+    """The host's output, or its behaviour where the driver does not answer for one card."""
     there = [gpu_index for gpu_index in range(4) if gpu_index != away]
     places = [f"00000000:{BUSES[gpu_index].upper()}:00.0" for gpu_index in there]
     names = [f"GPU{number}" for number in range(len(there))]
@@ -155,6 +155,6 @@ def test_the_record_goes_through_json(host: CardFolder) -> None:
 @pytest.mark.parametrize(
     "record", [("gpu", "0"), ("card", "0", "0-31"), ("card", "x", "", "", "", ""), ("gpus", "no", "")]
 )
-def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
+def test_values_of_another_type_are_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines(record))

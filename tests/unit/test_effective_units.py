@@ -1,4 +1,4 @@
-"""What systemd has of units of ours, beside what their texts say; and what becomes of that in checks."""
+"""systemd's properties of units of ours, compared with their texts; and the checks' verdicts about them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,7 +74,7 @@ ONE = ExpectedUnit(NAME, f"/etc/systemd/system/{NAME}", "", TEXT)
 
 
 def units(**changed: str | None) -> UnitSurvey:
-    """What was found of one unit, with some of it changed."""
+    """The facts of one unit, with some of them changed."""
     return UnitSurvey(
         files={},
         lying=[],
@@ -89,7 +89,7 @@ def units(**changed: str | None) -> UnitSurvey:
     )
 
 
-def test_names_that_systemctl_quotes_are_told_as_they_are() -> None:
+def test_names_that_systemctl_quotes_are_reported_as_they_are() -> None:
     said = r'basic.target "rigwright-a\\x2db.slice" "odd\"one.mount" -.mount'
     expected = ["basic.target", r"rigwright-a\x2db.slice", 'odd"one.mount', "-.mount"]
     assert units(After=said).property_names(NAME, "After") == expected
@@ -136,7 +136,7 @@ def test_another_property_is_a_difference(prop: str, found: str | None, told: st
 @pytest.mark.parametrize(
     ("prop", "found"), [("MainPID", "9"), ("ActiveEnterTimestamp", "now"), ("NRestarts", "3"), ("StatusText", "busy")]
 )
-def test_what_a_unit_does_is_none(prop: str, found: str) -> None:
+def test_activity_of_a_unit_is_no_property(prop: str, found: str) -> None:
     assert find_property_differences(units(**{prop: found}), ONE, MEMORY) == []
 
 
@@ -167,7 +167,7 @@ def test_a_unit_that_is_not_loaded_is_another_checks() -> None:
     assert find_property_differences(units(LoadState="masked"), ONE, MEMORY) == []
 
 
-def test_what_a_unit_is_to_have_says_nothing_of_what_it_has() -> None:
+def test_the_target_of_a_unit_does_not_contain_its_state() -> None:
     right = ExpectedProperties(units(Nice="10", LimitNOFILE="64"), ONE)
     assert (right.expected_value("Nice"), right.expected_value("LimitNOFILE"), right.expected_value("Type")) == (
         "0",

@@ -1,4 +1,4 @@
-"""Kinds of engines: who they are, and how somebody else's is added."""
+"""Kinds of engines: their declarations, and the addition of one from outside."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class OtherVariant(VariantKeys):
 
 
 class OtherKind(LlamaCpp):
-    """Somebody else's kind: of the rest, llama.cpp's will do."""
+    """A kind from outside: the rest is llama.cpp's."""
 
     name = "other"
     engine_keys = OtherEngine
@@ -54,7 +54,7 @@ OWN = (
 
 @pytest.fixture(autouse=True)
 def isolated_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is registered here is gone afterwards."""
+    """Registrations here are gone afterwards."""
     monkeypatch.setattr(engines, "_registered", dict(kinds()))
 
 
@@ -74,12 +74,12 @@ def test_every_folder_is_a_kind_of_its_own_name() -> None:
 def test_every_kind_is_whole_and_its_keys_are_documented(kind: Kind) -> None:
     assert issubclass(kind.engine_keys, EngineKeys)
     assert issubclass(kind.variant_keys, VariantKeys)
-    # what a catalogue names it by is the only value that its own key takes
+    # a catalogue's name for it is the only value that its own key takes
     assert kind.engine_keys.model_fields["kind"].annotation == Literal[kind.name]  # type: ignore[valid-type]
     assert not isinstance(kind, InstallingKind) or isinstance(kind.program, str)
 
 
-def test_a_kind_of_somebody_elses_has_keys_of_its_own_in_the_catalogue(tmp_path: Path) -> None:
+def test_a_foreign_kind_has_keys_of_its_own_in_the_catalogue(tmp_path: Path) -> None:
     register(OtherKind())
     catalog = load(tmp_path, OWN)
     assert catalog.engines["theirs"] == OtherEngine(kind="other", colour="red")
@@ -87,7 +87,7 @@ def test_a_kind_of_somebody_elses_has_keys_of_its_own_in_the_catalogue(tmp_path:
     assert catalog.engines["plain"].kind == "llama.cpp"
 
 
-def test_its_mistakes_are_told_like_any_others(tmp_path: Path) -> None:
+def test_its_mistakes_are_reported_like_any_others(tmp_path: Path) -> None:
     register(OtherKind())
     with pytest.raises(Invalid) as caught:
         load(tmp_path, OWN.replace("colour", "color") + "dept = 2\n")
@@ -110,7 +110,7 @@ def test_the_same_kind_may_be_registered_again_and_another_one_of_its_name_not()
     assert kinds()["other"] is other
 
 
-def test_a_first_kind_of_somebody_elses_does_not_take_the_place_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_kind_that_comes_first_does_not_replace_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be registered before anybody has asked for any kind."""
     shipped = set(kinds())
     monkeypatch.setattr(engines, "_registered", {})
@@ -119,7 +119,7 @@ def test_a_first_kind_of_somebody_elses_does_not_take_the_place_of_ours(monkeypa
 
 
 @pytest.mark.parametrize("kind", ['"lama.cpp"', '"Llama.cpp"', '"other"', '"../llama_cpp"', '""', "7", "true", "[]"])
-def test_a_kind_that_nobody_has_is_refused_with_those_that_there_are(tmp_path: Path, kind: str) -> None:
+def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path: Path, kind: str) -> None:
     with pytest.raises(Invalid) as caught:
         load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
     (line,) = str(caught.value).splitlines()

@@ -1,4 +1,4 @@
-"""What engines count, as they tell it: vLLM 0.21.0's and llama.cpp's own lines."""
+"""Counts of engines, as they print them: vLLM 0.21.0's and llama.cpp's own lines."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_llama_cpps_names_are_known_and_its_kv_cache_is_not() -> None:
     assert found.accept_length() is None
 
 
-def test_what_has_grown_since_is_what_counts() -> None:
+def test_only_growth_since_then_counts() -> None:
     then = EngineMetrics(drafts=100, accepted=170, prefix_queries=200, prefix_hits=50, prompt_tokens=1000, tokens=500)
     now = EngineMetrics(drafts=110, accepted=170, prefix_queries=300, prefix_hits=140, prompt_tokens=1100, tokens=560)
     assert now.accept_length(then) == 1
@@ -78,7 +78,7 @@ def test_what_has_grown_since_is_what_counts() -> None:
         "",
     ],
 )
-def test_what_is_no_sample_is_left_out(line: str) -> None:
+def test_invalid_samples_are_left_out(line: str) -> None:
     assert parse_samples(f"{line}\nvllm:b 1\n").values == {"vllm:b": [1.0]}
 
 
@@ -86,5 +86,5 @@ def test_lines_without_end_are_not_all_read() -> None:
     assert len(parse_samples("".join(f"x{number} 1\n" for number in range(30_000))).values) == 20_000
 
 
-def test_what_a_kind_does_not_count_is_nothing() -> None:
+def test_missing_counts_of_a_kind_are_none() -> None:
     assert parse_metrics(VLLM, MetricNames()) == EngineMetrics()

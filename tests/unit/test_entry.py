@@ -7,7 +7,7 @@ from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 
 def group(box: OperatorFolder, entries: object, **shared: object) -> HostGroup:
-    """What the inventory's `hosts(entries, **shared)` returns."""
+    """The result of the inventory's `hosts(entries, **shared)`."""
     scope = {"hosts": hosts, "entries": entries, "shared": shared}
     exec(compile("rigs = hosts(entries, **shared)", str(box.inventory), "exec"), scope)
     made: HostGroup = scope["rigs"]  # type: ignore[assignment]
@@ -35,7 +35,7 @@ def test_a_table_of_its_own_takes_the_place_of_the_shared_one(box: OperatorFolde
     assert load_rig(data["rig"]).network.mirrors == {"store": ("http://127.0.0.1:8000/files/",)}
 
 
-def test_a_mistake_in_a_shared_key_is_told_once(box: OperatorFolder) -> None:
+def test_a_mistake_in_a_shared_key_is_reported_once(box: OperatorFolder) -> None:
     with pytest.raises(SystemExit) as ended:
         entries = {"a": sample_entry(), "b": sample_entry(), "c": sample_entry(proxy="http://own")}
         rigs = {name: {**keys, "ssh_hostname": name} for name, keys in entries.items()}
@@ -74,7 +74,7 @@ def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: O
     ],
     ids=repr,
 )
-def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, object], value: object) -> None:
+def test_valid_values_of_a_rig_reach_it(box: OperatorFolder, changes: dict[str, object], value: object) -> None:
     ((_, data),) = box.load_group({"box": sample_entry(**changes)})
     rig, name = load_rig(data["rig"]), next(iter(changes))
     assert getattr(rig.network if hasattr(rig.network, name) else rig, name) == value
@@ -116,7 +116,7 @@ def test_what_a_rig_may_say_reaches_it(box: OperatorFolder, changes: dict[str, o
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
 )
-def test_what_a_rig_may_not_say_is_refused_with_its_key(box, changes, place):
+def test_an_invalid_value_of_a_rig_is_refused_with_its_key(box, changes, place):
     (line,) = box.refusal_lines(**changes)
     assert line.startswith(f"{box.inventory}: box.{place}: "), line
     assert len(line) < 400

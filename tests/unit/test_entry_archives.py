@@ -30,7 +30,7 @@ def _find(
         tmp_path: The host.
         monkeypatch: Replaces apt and the check of the signature.
         listed: The list that is signed.
-        forged: What is in its file; empty for the same.
+        forged: The text of its file; empty for the same.
         source: The line of its source.
     """
     monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
@@ -71,7 +71,7 @@ def test_a_signed_list_has_the_version(tmp_path: Path, monkeypatch: pytest.Monke
         (LISTED, "", "deb [allow-insecure=yes] http://a s main\n"),
     ],
 )
-def test_what_no_signed_list_has(
+def test_packages_that_no_signed_list_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, forged: str, source: str
 ) -> None:
     """Another version, architecture, size or relation; a forged list; a source that needs no signature."""
@@ -95,7 +95,7 @@ def test_lists_have_their_release_and_source() -> None:
     ],
 )
 def test_only_the_signed_part_counts(text: str, part: str) -> None:
-    """What lies before or after it is nobody's."""
+    """Text before or after it has no author."""
     assert signed_part(text) == part
 
 

@@ -1,4 +1,4 @@
-"""What explains an entry of the fingerprint, and what does not: one change each to a host on which all is explained."""
+"""Explained and unexplained entries of the fingerprint: one change each to a host on which all is explained."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ DEPLOYED = {
 def test_a_deploy_explains_exact_paths(
     host: AttributedHost, change: Callable[[AttributedHost], None], key: str, origin: str
 ) -> None:
-    """What it wrote, with the content that it has; nothing by a name that another party can choose."""
+    """Its files, with their content; nothing by a name that another party can choose."""
     change(host)
     entries, _ = host.attribute(**DEPLOYED)
     assert entries[key].origin == origin

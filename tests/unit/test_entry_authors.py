@@ -1,4 +1,4 @@
-"""Since when an entry is as it is, and by whom, as far as logs tell."""
+"""The time and author of an entry's state, as far as logs tell."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_authors(
     logs: dict[str, str | bytes],
     author: str,
 ) -> None:
-    """The strongest evidence there is; what only ran at that time is no author."""
+    """The strongest evidence there is; a process that only ran at that time is no author."""
     assert _author(tmp_path, monkeypatch, moment, journal, **logs) == (moment, author)
 
 
@@ -210,7 +210,7 @@ def test_a_row_and_a_missing_file_have_the_time_of_their_file_or_folder(
     assert ALICE in author
 
 
-def test_of_an_unknown_time_those_are_named_who_were_there_since_the_acceptance(
+def test_without_a_time_all_logins_since_the_acceptance_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = HostEntry("sysctl", "parameters in force", "x")

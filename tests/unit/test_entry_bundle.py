@@ -24,7 +24,7 @@ def rig(box: OperatorFolder, **changes: object) -> Rig:
 
 
 def faults(box: OperatorFolder, **changes: object) -> list[str]:
-    """What is wrong with the bundle of a rig that is otherwise as it should be."""
+    """The problems of the bundle of a rig that is otherwise sound."""
     return sorted(map(str, rig(box, **changes).bundle_faults))
 
 
@@ -121,7 +121,7 @@ def test_a_bundle_that_is_away_stands_in_the_way_of_validating_and_of_a_deploy_a
     for verb in (["validate"], ["deploy"], ["deploy", "--dry"]):
         done = CliRunner().invoke(main, [verb[0], str(box.inventory), *verb[1:]])
         assert (done.exit_code, "recreate it" in done.output) == (2, True), done.output
-    load_hosts(str(box.inventory), None)  # what rollback, remove, status, logs and generations begin with
+    load_hosts(str(box.inventory), None)  # the first step of rollback, remove, status, logs and generations
 
 
 def test_while_a_bundle_is_made_it_need_not_be_there_and_nothing_need_be_reached(box: OperatorFolder) -> None:
@@ -152,7 +152,7 @@ def _rows(lock: Lock) -> list[Any]:
     return [*lock.artefacts.values(), *lock.groups["tools"]]
 
 
-def test_what_is_found_in_a_bundle_goes_by_its_hash_whatever_it_is_called(box: OperatorFolder) -> None:
+def test_files_in_a_bundle_go_by_their_hash_with_any_name(box: OperatorFolder) -> None:
     found = bundle.load_bundle(write_bundle(box))
     lock = Lock.load([box.folder / "locks"])
     assert [file.name for file in found.files(_rows(lock))] == [row.file for row in _rows(lock)]

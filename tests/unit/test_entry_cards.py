@@ -40,7 +40,7 @@ WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
     ("a key nobody knows", (described_card(vram=1),), ['cards[0].vram: unknown key; did you mean "vram_mib"?;']),
     ("a key less", ("ampere", described_card(capability=None)), ["cards[1].capability: missing"]),
     (
-        "a capability that is none",
+        "a capability that is invalid",
         (described_card(capability="sm_90"),),
         ["cards[0].capability: 'sm_90' is refused: must be a"],
     ),
@@ -71,7 +71,7 @@ def test_a_card_that_cannot_be_is_refused_at_its_place(box, declared, essence):
     assert [part in line for part, line in zip(essence, lines, strict=True)] == [True] * len(lines), lines
 
 
-def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box: OperatorFolder) -> None:
+def test_an_instance_on_a_card_with_a_mistake_does_not_report_a_missing_card(box: OperatorFolder) -> None:
     one = {"chat": {"variant": "llamacpp/one", "cards": [0], "port": 8020}}
     (line,) = box.refusal_lines(cards=[described_card(vram_mib=-1)], instances=one)
     assert "cards[0].vram_mib: -1 is refused" in line

@@ -105,9 +105,7 @@ def test_a_file_that_only_records_have_is_no_package_s(
     assert [path for path, entry in entries.items() if not entry.origin] == ["/usr/bin/further"]
 
 
-def test_what_cannot_be_compared_is_listed(
-    host: AttributedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomparable_inputs_are_listed(host: AttributedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host.package("tool", {PROGRAM: TEXT + "evil\n"})
     host.package("old", {"/usr/bin/old": "x"})
     deb = build_deb(tmp_path)

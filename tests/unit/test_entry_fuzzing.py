@@ -15,7 +15,7 @@ from tests.unit.example_counts import example_count
 from tests.unit.samples import OperatorFolder, sample_entry
 
 WORDS = ["turing", "llamacpp/one", "llamacpp/cpu", "/data/x", "http://h/x", "svc", "chat", "store"]
-# what would begin a line, a directive, a specifier, an option or a command of its own
+# text that would begin a line, a directive, a specifier, an option or a command of its own
 INJECTED = ["\n", "\nExecStartPre=/bin/id", "\r", "\u2028", "%n", " -x", "'", "\\", "../", "$(id)", "é"]
 
 short = st.text(max_size=12) | st.text(string.ascii_lowercase + string.digits + "/.-_:@", max_size=12)
@@ -73,7 +73,7 @@ PLACES: dict[tuple[str, ...], st.SearchStrategy[Any]] = {
     ("ssh_user",): name,
     ("?",): values,
 }
-# what a unit prints is changed more often
+# printed values of a unit are changed more often
 PRINTED = [place for place in PLACES if {"variant", "software", "models", "config", "service_user"} & set(place)]
 PRINTED.append(("instances", "?"))
 change = st.sampled_from([*PLACES, *PRINTED * 3]).flatmap(
@@ -147,7 +147,7 @@ def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(plac
 
 
 @pytest.mark.parametrize("injected", ["a\nExecStartPre=/bin/id", "a\rb", "a%n", "a\\b", "é"], ids=ascii)
-def test_what_is_not_ours_would_be_seen(injected: str) -> None:
+def test_foreign_objects_would_be_seen(injected: str) -> None:
     instance = samples.sample_instance(name=injected)
     text = build_unit(samples.sample_rig(instance), instance, samples.sample_installation()).text
     assert directives(text) != directives(sample(0)) or not characters(text) <= characters(sample(0))

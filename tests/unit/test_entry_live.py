@@ -174,7 +174,7 @@ def test_answers_about_boot_files_are_kept_by_digest(host: AttributedHost, monke
 
 
 def test_units_of_generators(host: AttributedHost) -> None:
-    """A packaged generator runs; what it does not make is an entry, also by the name of what it makes."""
+    """A packaged generator runs; other files are entries, also with the name of its output."""
     script = '#!/bin/sh\nprintf data > "$1/a.service"\nmkdir "$1/x.wants"\nln -s ../a.service "$1/x.wants/a.service"\n'
     path = f"{entry_generators.GENERATORS}/systemd-a-generator"
     host.package("systemd", {path: script})

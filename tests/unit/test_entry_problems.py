@@ -93,7 +93,7 @@ def test_accounts(
     ],
 )
 def test_contents(host: Path, path: str, text: str, problem: str) -> None:
-    """What the loader and apt are told."""
+    """The settings of the loader and apt."""
     place = host / path[1:]
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
@@ -147,7 +147,7 @@ def test_writers(
     monkeypatch.setattr(entry_problems.os, "stat", stat_of)
     entry = HostEntry(kind, "/etc/x/file", "", "/etc/x/file")
     found = entry_problems.file_problem(entry, writers)
-    monkeypatch.undo()  # what reports a failure reads files, too
+    monkeypatch.undo()  # programs that report a failure read files, too
     assert found == problem
 
 

@@ -1,4 +1,4 @@
-"""The checks of environments that no box of the lab turns red: what is for cards, and for their driver."""
+"""The checks of environments that no box of the lab turns red: those for cards, and for their driver."""
 
 import pytest
 

@@ -14,7 +14,7 @@ from tests.unit.samples import sample_rig
 
 
 def red(tmp_path: Path, *more: str) -> str:
-    """What V01 says of an environment with more in its site-packages."""
+    """The result of V01 for an environment with more in its site-packages."""
     box, one = sample_rig(), env_installation()
     site = tmp_path / "lib/python3.10/site-packages"
     described = [f"{name}-{version}.dist-info" for name, version in one.distributions.items()]

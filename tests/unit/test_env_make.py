@@ -1,4 +1,4 @@
-"""What is compiled of an environment's Python."""
+"""The compiled part of an environment's Python."""
 
 import os
 import py_compile
@@ -20,7 +20,7 @@ def prefix(tmp_path: Path) -> Path:
     library = tmp_path / f"lib/python{SERIES}"
     (library / "site-packages").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
-    # what runs there is told which files to compile
+    # the program there gets the names of the files to compile
     (tmp_path / "bin/python").write_text(f'#!/bin/sh\ntee "{tmp_path}/asked" | exec {sys.executable} "$@"\n')
     (tmp_path / "bin/python").chmod(0o755)
     (library / "module.py").write_text("x = 1\n")
@@ -35,7 +35,7 @@ def compiled_names(prefix: Path) -> list[str]:
     return [Path(line).name for line in asked.read_text().splitlines()] if asked.exists() else []
 
 
-def test_what_is_not_compiled_is_and_what_another_program_compiles_is_left(prefix: Path) -> None:
+def test_missing_bytecode_is_compiled_and_other_programs_is_left(prefix: Path) -> None:
     assert compiled_names(prefix) == ["module.py"]
     library = prefix / f"lib/python{SERIES}"
     assert [one.name for one in (library / "__pycache__").iterdir()] == [MADE]
@@ -43,12 +43,12 @@ def test_what_is_not_compiled_is_and_what_another_program_compiles_is_left(prefi
 
 
 @pytest.mark.parametrize("mode", [MODES.TIMESTAMP, MODES.UNCHECKED_HASH, MODES.CHECKED_HASH])
-def test_what_a_package_has_compiled_is_not_compiled_again(prefix: Path, mode: MODES) -> None:
+def test_compiled_modules_of_a_package_are_not_compiled_again(prefix: Path, mode: MODES) -> None:
     py_compile.compile(str(prefix / f"lib/python{SERIES}/module.py"), invalidation_mode=mode)
     assert compiled_names(prefix) == []
 
 
-def test_what_was_compiled_of_a_text_with_another_time_is_compiled_again(prefix: Path) -> None:
+def test_bytecode_of_a_text_with_another_time_is_compiled_again(prefix: Path) -> None:
     module = prefix / f"lib/python{SERIES}/module.py"
     py_compile.compile(str(module), invalidation_mode=MODES.TIMESTAMP)
     os.utime(module, (1, 1))
@@ -69,7 +69,7 @@ def test_a_python_that_does_not_start_compiles_nothing(prefix: Path) -> None:
 
 
 @pytest.mark.parametrize("bytecode", [b"", b"short", b"\0" * 15])
-def test_what_is_no_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> None:
+def test_invalid_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> None:
     made = (prefix / f"lib/python{SERIES}/module.py").parent / "__pycache__" / MADE
     made.parent.mkdir()
     made.write_bytes(bytecode)

@@ -1,4 +1,4 @@
-"""An installation that gets its owner and modes back is what it was: whoever could write there may have done so."""
+"""An installation that gets owner and modes back is what it was: a user with write access there may have done this."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def given_back(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What a deploy does where owner or modes of a whole one are wrong."""
+    """The actions of a deploy where owner or modes of a whole one are wrong."""
     (folder / MARKER).write_text("{}")
     values: dict[str, Any] = {"job": SimpleNamespace(target=str(folder)), "spec": "", "record": f"{folder}.record"}
     values |= dict.fromkeys(("unit", "work", "body", "programs", "package"), "") | {"marker": MARKER}

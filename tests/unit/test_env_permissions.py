@@ -1,4 +1,4 @@
-"""Before an environment is judged, everything in it is root's, and nobody else may change it any more."""
+"""Before an environment is judged, everything in it is root's, and no other user may change it any more."""
 
 import os
 import stat
@@ -37,7 +37,7 @@ def test_all_is_roots_and_everybodys_to_read(top: Path) -> None:
     assert (top / "bin/link").is_symlink()
 
 
-def test_what_a_link_leads_to_is_left(top: Path, tmp_path: Path) -> None:
+def test_the_target_of_a_link_stays(top: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("x")
     (tmp_path / "theirs").chmod(0o600)
     os.chown(tmp_path / "theirs", NOBODY, NOBODY)

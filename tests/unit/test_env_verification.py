@@ -50,7 +50,7 @@ class VerifiedEnvFolder:
         return {path: one.sha256 for path, one in validate_environment(self.top, self.plan, self.listed).items()}
 
     def wheel(self, files: dict[str, str], name: str = "demo_package-1.0.dist-info/RECORD", rows: str = "") -> None:
-        """What was installed: its list, with more rows, and no more."""
+        """The installed files: its list, with more rows, and no more."""
         listed = "".join(f"{path},sha256={_encoded(text)},{len(text)}\n" for path, text in files.items())
         with zipfile.ZipFile(f"{self.top}.whl", "w") as made:
             made.writestr(name, f"{listed}{rows}{name},,\n")
@@ -151,7 +151,10 @@ WRONG: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
     "a second name": (_second_name, "bin/demo has another name"),
     "a pipe": (_pipe, "bin/pipe is neither"),
     "a name of two lines": (lambda env: env.write("bin/a\nb", ""), r"'bin/a\\nb' has a name"),
-    "a list that is none": (lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,b"), "a row that is"),
+    "a list that is invalid": (
+        lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,b"),
+        "a row that is",
+    ),
     "another hash": (
         lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,md5=00,1"),
         "a md5 of a: only sha256",
@@ -180,7 +183,7 @@ WRONG: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
         lambda env: env.wheel({"demo/__init__.py": "x = 1", "d-1.data/data/bin/python3.10": "another"}),
         "bin/python3.10 is a conda package's",
     ),
-    "a wheel with a hash of nothing": (lambda env: env.wheel({}, rows="demo/a.py,sha256=,1\n"), "a hash that is none"),
+    "a wheel with a hash of nothing": (lambda env: env.wheel({}, rows="demo/a.py,sha256=,1\n"), "an invalid hash"),
     "a wheel without a list": (lambda env: env.wheel({}, name="demo/RECORD"), "env.whl has no list"),
     "no wheel": (lambda env: Path(f"{env.top}.whl").write_text(""), "env.whl has no list"),
 }
@@ -199,7 +202,7 @@ CONDA: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
 
 
 @pytest.mark.parametrize("what", CONDA)
-def test_what_is_wrong_before_anything_is_run_is_named(env: VerifiedEnvFolder, what: str) -> None:
+def test_problems_before_a_run_are_named(env: VerifiedEnvFolder, what: str) -> None:
     change, said = CONDA[what]
     change(env)
     with pytest.raises(EnvironmentRejected, match=said):
@@ -207,7 +210,7 @@ def test_what_is_wrong_before_anything_is_run_is_named(env: VerifiedEnvFolder, w
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_named(env: VerifiedEnvFolder, what: str) -> None:
+def test_problems_are_named(env: VerifiedEnvFolder, what: str) -> None:
     change, said = WRONG[what]
     change(env)
     with pytest.raises(EnvironmentRejected, match=said):

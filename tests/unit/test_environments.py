@@ -1,4 +1,4 @@
-"""Environments: what a catalogue may ask of wheels and conda packages, and whether the lock answers it."""
+"""Environments: a catalogue's requests for wheels and conda packages, and whether the lock answers them."""
 
 from datetime import date
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_an_environment_that_says_too_much_or_too_little_is_refused(data, change
 
 @pytest.mark.parametrize("kind", ["source", "weight", "deb"])
 @pytest.mark.parametrize("key", [{"python": "3.10.20"}, {"as_of": "2026-06-10"}, {"channels": ["a"]}])
-def test_what_is_no_environment_has_no_key_of_one(kind: str, key: dict[str, object]) -> None:
+def test_other_inputs_have_no_key_of_an_environment(kind: str, key: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="omitted: only kind"):
         parse_input({"kind": kind, "version": "1", "sources": ["index:a"]}, **key)
 
@@ -99,7 +99,7 @@ def test_a_day_is_a_date_of_toml_too() -> None:
         (CONDA, {"channels": ["conda-forge", "other"]}, {}, "is locked with different requirements or channels"),
     ],
 )
-def test_what_the_lock_has_other_than_an_environment_asks_for(data, changes, row, text):
+def test_differences_between_the_lock_and_an_environment(data, changes, row, text):
     made = conda() if data is CONDA else sample_wheel(**{"python": "3.10.20", "as_of": "2026-06-10"} | row)
     assert describe_mismatch(parse_input(data, **changes), [made]) == text
 
@@ -115,7 +115,7 @@ def test_the_row_that_it_will_have_answers_all_but_what_is_found(data: dict[str,
     assert describe_mismatch(parse_input(data), [row]).startswith("is locked with")
 
 
-def test_conda_packages_that_nobody_locked_are_named_with_the_nearest() -> None:
+def test_unlocked_conda_packages_are_named_with_the_nearest() -> None:
     lock = Lock({}, {"python-3.10.20": (conda(),)})
     said = describe_uncovered("python-3.10.2", "conda", {}, lock, "rig.py")
     assert said.startswith('there is no locked environment of conda packages "python-3.10.2"')

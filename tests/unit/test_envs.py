@@ -1,4 +1,4 @@
-"""Environments: what is declared, what it comes to on a host, and who may enter it."""
+"""Environments: the declaration, the result on a host, and the users that may enter it."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def test_it_is_installed_beside_engines_and_kept_as_they_are() -> None:
     assert folder in found.generation.files["references"].splitlines()
 
 
-def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() -> None:
+def test_its_builder_reads_place_and_kind_of_each_package() -> None:
     box_rig = sample_rig()
     read = json.loads(render_install_plan(box_rig.roots, box_rig.requests, env_installation(), "/opt/x/engines/env"))
     assert read["prefix"] == "/opt/x/engines/env/env"
@@ -124,7 +124,7 @@ def test_without_a_card_it_has_nothing_of_a_toolkit() -> None:
         ({"envs": ["plain"]}, "envs[0]: plain is also an engine's name: both would be installed in one place"),
     ],
 )
-def test_what_cannot_be_had_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+def test_an_unavailable_version_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     box = OperatorFolder(tmp_path)
     for name in ("demo", "plain"):
         box.write(
@@ -175,7 +175,7 @@ def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
     assert "7.5" in line
 
 
-def test_who_enters_is_nobody_and_the_words_stay_apart() -> None:
+def test_a_shell_runs_as_user_nobody_and_the_words_stay_apart() -> None:
     words = environment_command(sample_rig().roots, "/opt/x", ("echo", "a b", "$HOME"), "x.service", terminal=False)
     assert {"--property=DynamicUser=yes", "--property=NoNewPrivileges=yes", "--pipe"} <= set(words)
     assert words[-5:] == ('. "$$0" && exec "$$@"', "/opt/x/activate", "echo", "a b", "$$HOME")

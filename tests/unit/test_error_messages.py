@@ -43,7 +43,7 @@ def test_files_of_the_catalogue(box: OperatorFolder) -> None:
     assert f"{box.folder}/catalog/odd.toml: is not a file: a folder" in told
 
 
-def test_what_is_not_there_does_not_exist(tmp_path: Path) -> None:
+def test_missing_paths_do_not_exist(tmp_path: Path) -> None:
     (tmp_path / "boxes.py").touch()
     with pytest.raises(ValueError, match=r'^does not exist; did you mean ".*/boxes.py"\?$'):
         local_files.refuse_special_file(tmp_path / "boxs.py")

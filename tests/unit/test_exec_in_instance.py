@@ -1,4 +1,4 @@
-"""Who enters an instance is where its own process is, and takes nothing of it away when the shell ends."""
+"""A shell in an instance is where its own process is, and takes nothing of it away when the shell ends."""
 
 from cli.shell import instance_command, unit_properties
 from rigwright.serving.instance_units import InstanceUnit, build_unit
@@ -21,7 +21,7 @@ def test_it_has_the_units_user_sandbox_key_and_limits() -> None:
         assert [line for line in told if line.startswith(f"{name}=")] == wanted
 
 
-def test_what_ends_with_a_unit_is_not_given_to_another_one() -> None:
+def test_properties_that_end_with_a_unit_are_not_given_to_another() -> None:
     told = [line.partition("=")[0] for line in unit_properties(instance_unit())]
     assert {
         "RuntimeDirectory",
@@ -38,7 +38,7 @@ def test_what_ends_with_a_unit_is_not_given_to_another_one() -> None:
     assert bound.startswith("BindPaths=-/run/")
 
 
-def test_what_it_compiles_is_the_instances() -> None:
+def test_its_compiled_code_is_the_instances() -> None:
     one = vllm_samples.vllm_instance()
     box = vllm_samples.vllm_rig(one)
     told = list(unit_properties(build_unit(box, one, vllm_samples.vllm_environment(box))))
@@ -59,7 +59,7 @@ def test_the_words_stay_apart_and_the_program_is_found_by_the_units_path() -> No
     assert "--pty" in instance_command(box.roots, one, (), "x.service", terminal=True)
 
 
-def test_what_an_instances_own_process_alone_has_is_there_too() -> None:
+def test_files_only_in_an_instances_own_view_are_there_too() -> None:
     """As its unit has it: in front of the program, for root's commands of the unit are to be without it."""
     one = vllm_samples.vllm_instance(environment={"LD_PRELOAD": "/opt/a b.so", "VLLM_LOGGING_LEVEL": "INFO"})
     box = vllm_samples.vllm_rig(one)

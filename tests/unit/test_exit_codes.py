@@ -10,7 +10,7 @@ from rigwright.project_root import ROOT
 from tests.unit.pseudo_terminal import run_on_terminal
 
 LIMIT = 120  # seconds
-# what interrupts it comes from outside: a verb that says so where it is
+# the interrupt comes from outside: a verb that says so where it is
 WAITS = """
 import os, signal
 import click
@@ -66,7 +66,7 @@ def test_an_interrupt_is_no_failure_of_a_verb() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
 
 
-def test_an_interrupt_in_a_question_is_none_of_its_answers() -> None:
+def test_an_interrupt_in_a_question_is_no_answer() -> None:
     program = WAITS.replace(
         "os.kill(os.getpid(), signal.SIGINT)",
         "signal.setitimer(signal.ITIMER_REAL, 1); click.confirm('Go on?', abort=True)",

@@ -1,4 +1,4 @@
-"""What the probe tells becomes facts; the probe itself runs on any Linux, as root or not."""
+"""The probe's output becomes facts; the probe itself runs on any Linux, as root or not."""
 
 import os
 import platform
@@ -96,7 +96,7 @@ MANY = {
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
 CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "glibc", "apt_lock", "elsewhere", "self_check"}
-"""What may be told as nothing."""
+"""The keys that may be empty."""
 
 
 def test_a_probes_lines_become_facts() -> None:
@@ -154,7 +154,7 @@ def test_a_probes_lines_become_facts() -> None:
     )
 
 
-def test_what_is_not_there_is_empty() -> None:
+def test_missing_facts_are_empty() -> None:
     found = parse(channel_lines_of([(record[0], "") if record[0] in CUT else record for record in SINGLE]))
     assert (found.cuda_version, found.apt_lock_holder, found.os_version) == ("", "", "")
     assert (found.missing_packages, found.linked_roots, found.started_builds) == ((), (), frozenset())
@@ -165,7 +165,7 @@ def test_what_is_not_there_is_empty() -> None:
 
 
 @pytest.mark.parametrize("missing", SINGLE, ids=lambda record: record[0])
-def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
+def test_missing_parts_are_named(missing: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"'{missing[0]}' no times"):
         parse(channel_lines_of([record for record in RECORDS if record is not missing]))
 
@@ -213,7 +213,7 @@ def test_a_malformed_record_is_refused(record: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("output", [[], ["sudo: a password is required"]])
-def test_what_is_no_answer_is_refused(output: list[str]) -> None:
+def test_an_invalid_answer_is_refused(output: list[str]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(output)
 
@@ -292,7 +292,7 @@ def test_the_probe_finds_what_is_left_of_what_is_not_declared_any_more(tmp_path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
+def test_the_probe_recognises_a_user_without_root() -> None:
     assert probe(user=65534).uid == 65534
 
 
@@ -364,7 +364,7 @@ def test_the_probe_tells_what_is_mounted_within_our_folders_and_over_weights() -
     below = [one for one in dict.fromkeys(points) if one.startswith("/proc/")]
     assert probe(inside=["/nowhere"], weight_files=["/proc"]).covered == ("/proc",)
     assert probe(inside=["/proc", "/nowhere"]).covered == (*below,)
-    # what is mounted at a root itself is its operator's disk
+    # a mount at a root itself is its operator's disk
     assert probe(inside=["/nowhere/proc"]).covered == ()
 
 

@@ -1,4 +1,4 @@
-"""What the probe finds of our own things, and of disks, on a host that somebody has changed."""
+"""The probe's facts about our own files, and about disks, on a host with foreign changes."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def test_the_probe_finds_each_users_processes() -> None:
     [
         ("user sync\nuser games\n", ["games", "bin"], {"bin": False, "games": True, "sync": True}),
         ("user sync\n", [], {"sync": True}),
-        # the whole name counts, and what is no name is nobody's
+        # the whole name counts, and an invalid name belongs to no group
         (
             "user syn\nuser gam.s\nuser ../bin\nuser *\nuser \ndir /sync\n",
             ["sync", "bin"],

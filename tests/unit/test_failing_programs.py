@@ -44,7 +44,7 @@ def test_an_sshd_that_would_not_start_is_reported(install: Install, body: str, r
 @pytest.mark.parametrize(
     ("body", "audit"), [("exit 0", ""), ("echo x is half", "x is half"), ("echo x is half; exit 1", "x is half")]
 )
-def test_what_dpkg_leaves_unfinished_is_reported(install: Install, body: str, audit: str) -> None:
+def test_unfinished_packages_of_dpkg_are_reported(install: Install, body: str, audit: str) -> None:
     install("dpkg", body)
     assert base_system._read_audit() == audit
 

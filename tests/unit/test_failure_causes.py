@@ -36,7 +36,7 @@ def test_a_morning_has_its_cause_first_and_hides_nothing_else(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", MORNINGS)
-def test_what_is_of_another_subject_stays_a_failure(name: str, tmp_path: Path) -> None:
+def test_failures_of_another_subject_stay(name: str, tmp_path: Path) -> None:
     """The same checks fail of another instance, unit, package, card, mount or section, and for another reason."""
     facts, failures = MORNINGS[name].make(tmp_path.resolve())
     if not facts.is_deployed:
@@ -101,7 +101,7 @@ def test_an_edit_comes_first_though_others_explain_more() -> None:
     assert causes[0].evidence == "code: MemoryMax 90% -> 2G"
 
 
-def test_a_generation_that_somebody_has_changed_is_no_undeployed_edit() -> None:
+def test_a_changed_generation_is_no_undeployed_edit() -> None:
     made, new = target_generation(), two_instance_rig()
     desired = rig_target_state(new, sample_facts(), sample_build())
     found = stored(made)

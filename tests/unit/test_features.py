@@ -16,7 +16,7 @@ from rigwright.problems import Invalid
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 
-# what resolve itself takes from the entry
+# the keys that resolve itself takes from the entry
 COMMON = {"name", "inventory", "roots", "accounts", "keep_generations", "lock", "requests"}
 resolve = partial(resolve_rig, "/boxes/rig.py", "box")
 

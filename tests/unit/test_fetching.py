@@ -1,4 +1,4 @@
-"""What jobs that bring files are given: which sources they ask, what they are sent, and when they are done."""
+"""The inputs of jobs that bring files: their sources, the files that they get, and when they are done."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def package(**changes: Any) -> Artefact:
 
 
 def read_fetch_spec(made: Rig, row: Artefact, folder: Path, **how: Any) -> FetchSpec:
-    """What the program reads of what a job is given."""
+    """The program's reading of a job's input."""
     path = folder / "spec.json"
     path.write_text(render_fetch_spec(made.roots, made.accounts, made.network, made.fs_verity, [row], **how))
     return load_spec(path)
@@ -93,7 +93,7 @@ def test_packages_lie_apart_from_models_by_their_hash(row: Artefact, tmp_path: P
 
 
 class FetchJobInputs:
-    """What a job of this rig's is given, on a host with these records."""
+    """The input of a job of this rig's, on a host with these records."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, there: frozenset[str] = frozenset()) -> None:
         self.jobs: list[dict[str, Any]] = []

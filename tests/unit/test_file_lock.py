@@ -1,4 +1,4 @@
-"""Locks on the operator's machine: nobody else can open one, and a holder is named."""
+"""Locks on the operator's machine: no other user can open one, and a holder is named."""
 
 import os
 import subprocess
@@ -92,7 +92,7 @@ def make_pipe(lock: Path, victim: Path) -> None:
         ),
     ],
 )
-def test_what_another_user_has_put_there_is_refused(lock, tmp_path, spoil, message):
+def test_files_of_another_user_are_refused(lock, tmp_path, spoil, message):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     spoil(lock, victim)

@@ -96,7 +96,7 @@ def test_a_folder_that_is_not_there_is_no_lost_connection(host: ShellHost, sourc
 
 
 def test_a_writer_that_was_killed_is_not_tried_for_ever(host: ShellHost, source: Path, tmp_path: Path) -> None:
-    host.status = -1  # what SSH has for a signal
+    host.status = -1  # SSH's signal
     with pytest.raises(HostLost, match="cannot be written: dd was ended"):
         ReconnectingShell(host).append_file(source, str(tmp_path / "target"), lambda _: None)
 
@@ -117,7 +117,7 @@ def files(folder: Path, **contents: bytes) -> list[LocalFile]:
     return found
 
 
-def test_what_is_there_whole_is_not_sent_again_nor_read(host: ShellHost, tmp_path: Path) -> None:
+def test_complete_files_are_not_sent_again_nor_read(host: ShellHost, tmp_path: Path) -> None:
     two = files(tmp_path / "bundle", one=b"one", other=CONTENT)
     watcher = _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "")
     watcher.send_files(two)
@@ -153,7 +153,7 @@ def test_files_are_sent_unless_the_host_has_what_they_are_for(host, tmp_path, pr
     assert _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "").needs_files([one], present) is lacks
 
 
-def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(host, tmp_path):
+def test_sent_files_are_readable_for_apts_own_user_with_any_umask(host, tmp_path):
     before = os.umask(0o077)
     try:
         _JobWatcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send_files(files(tmp_path / "bundle", one=b"one"))
@@ -185,7 +185,7 @@ def test_the_deploy_lock_gives_signs_of_life_while_a_large_file_is_read(host, tm
 
 @pytest.fixture
 def output_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the operator is told of a job, on a host where no job runs and none can be started."""
+    """The operator's output about a job, on a host where no job runs and none can be started."""
     lines: list[str] = []
     monkeypatch.setattr(jobs, "logger", SimpleNamespace(error=lines.append, info=lines.append, warning=lines.append))
     write_stand_in(tmp_path / "bin", "systemctl", "echo ${STATE:-inactive}")
@@ -206,7 +206,7 @@ def test_a_job_that_has_not_begun_is_not_said_to_go_on(host, output_lines, tmp_p
     assert output_lines[-1].endswith("Is a directory; run it again to continue")
 
 
-def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(host, output_lines, tmp_path):
+def test_a_running_job_goes_on_and_nothing_is_sent(host, output_lines, tmp_path):
     (one,) = files(tmp_path / "bundle", one=b"one")
     # which says something else the second time
     write_stand_in(

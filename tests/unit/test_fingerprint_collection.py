@@ -198,7 +198,7 @@ def test_files_of_packages_are_unread_until_they_change(root: Path) -> None:
         ("abJnggxhB/yWI", "descrypt"),
     ],
 )
-def test_passwords_are_told_by_state_and_algorithm(field: str, state: str) -> None:
+def test_passwords_are_reported_by_state_and_algorithm(field: str, state: str) -> None:
     assert entry_readers.describe_password(field) == state
 
 

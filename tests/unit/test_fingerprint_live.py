@@ -64,7 +64,7 @@ def left(name: str, entries: Iterable[HostEntry]) -> list[str]:
     ]
 
 
-def test_rules_of_packets_are_told_by_chain_without_their_counters() -> None:
+def test_rules_of_packets_are_reported_by_chain_without_their_counters() -> None:
     entries = [*live_entries.nft_blocks("packet_filters", RULES)]
     assert listed(entries) == {
         "table inet filter": "table",
@@ -75,7 +75,7 @@ def test_rules_of_packets_are_told_by_chain_without_their_counters() -> None:
     assert left("packet_filters", entries) == ["table inet filter", "table inet filter chain input"]
 
 
-def test_older_rules_are_told_by_chain_without_their_counters() -> None:
+def test_older_rules_are_reported_by_chain_without_their_counters() -> None:
     entries = [*live_entries.iptables_blocks("packet_filters", "iptables", SAVED)]
     assert listed(entries)["iptables table filter chain INPUT"] == "policy ACCEPT\n-A INPUT -p tcp -j f2b-sshd"
     assert left("packet_filters", entries) == ["iptables table filter chain INPUT"]
@@ -93,7 +93,7 @@ def test_chains_of_containers_are_churn_and_those_of_their_operator_are_not(chai
     assert len(left("packet_filters", entries)) == 2 * stays
 
 
-def test_mounts_are_told_without_what_is_by_chance(tmp_path: Path) -> None:
+def test_mounts_are_reported_without_what_is_by_chance(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1/mountinfo").write_text(MOUNTS)
     with patch.object(live_entries, "PROC", str(tmp_path)):
@@ -195,7 +195,7 @@ def test_the_table_of_classes_is_complete() -> None:
         "/usr/share/debconf/confmodule",
     ],
 )
-def test_what_interpreters_of_root_load_is_an_entry(path: str) -> None:
+def test_modules_of_roots_interpreters_are_entries(path: str) -> None:
     patterns = [entry_collection.key_expression(pattern) for one in ENTRY_CLASSES for pattern in one.paths]
     assert any(re.match(pattern, path) for pattern in patterns)
 

@@ -205,7 +205,7 @@ def lose_certificates(box: OperatorFolder) -> None:
 
 
 def edit_lock(box: OperatorFolder) -> None:
-    """A lock with a hash that somebody has changed."""
+    """A lock with a changed hash."""
     (file, *_) = sorted((box.folder / "locks").glob("*.lock.toml"))
     text = file.read_text()
     file.write_text(re.sub(r'(?<=\nversion = ")[^"]+', "9.9", text, count=1))
@@ -308,7 +308,7 @@ def test_a_mistake_on_the_command_line_is_refused_with_its_correction(box, words
         ({"instances": None, "instnaces": {}}, "declares no instances"),
     ],
 )
-def test_a_mistake_in_instances_hides_that_there_are_none(box, changes, absent):
+def test_a_mistake_in_instances_hides_that_the_table_is_empty(box, changes, absent):
     gateway = {"listeners": {"lan": {"address": "192.0.2.7", "port": 8443}}}
     box.inventory.write_text(with_host(gateway=gateway, **changes))
     done = validate(box)

@@ -1,4 +1,4 @@
-"""What a catalogue may not say by itself: programs, files, folders, servers and listeners are the inventory's."""
+"""Keys that a catalogue may not set by itself: programs, files, folders, servers and listeners are the inventory's."""
 
 import pytest
 
@@ -40,7 +40,7 @@ MIRRORS = {"store": ["http://h/"]}
         ("GGML_BACKEND_DIR", "beside"),
     ],
 )
-def test_what_names_a_program_or_a_file_to_cmake_is_refused(name: str, value: str) -> None:
+def test_programs_and_files_for_cmake_are_refused(name: str, value: str) -> None:
     assert list(forbidden_cmake_options({name: value, "GGML_NATIVE": "OFF"})) == [name]
 
 
@@ -68,7 +68,7 @@ HARMLESS = {
     *("GRAMMAR", "SCHEMA", "PROMPT", "DEVICE", "MESSAGE", "JINJA_TEMPLATE", "ORIGINS", "METHODS", "HEADERS", "JSON"),
     *("<dev1,dev2,..>", "<tensor name pattern>=<buffer type>,...", "START END"),
 }
-"""What stands for a value, in the help of the version that ships, where that can name nothing of the host."""
+"""The placeholder of a value, in the help of the version that ships, where that can name nothing of the host."""
 
 
 def test_every_option_of_the_pinned_server_that_can_name_something_of_the_host_is_reserved_or_the_rigs_own() -> None:
@@ -142,7 +142,7 @@ SNAPSHOT = """
         ("new-mode", "/etc/passwd", False),
     ],
 )
-def test_what_a_snapshot_says_is_not_believed_where_it_would_open_a_file(name, value, right):
+def test_a_snapshot_is_not_believed_where_it_would_open_a_file(name, value, right):
     made: LlamaSnapshot = parse_help(SNAPSHOT)
     assert (forbidden_flags(made, {name: value}) == {}) == right
 
@@ -174,7 +174,7 @@ def test_a_flag_that_names_a_folder_is_refused_and_the_inventory_can_allow_it(bo
     assert len(box.load_group({"box": rig})) == 1
 
 
-def test_what_is_allowed_for_nothing_is_refused_with_the_nearest_name(box: OperatorFolder) -> None:
+def test_an_unused_permission_is_refused_with_the_nearest_name(box: OperatorFolder) -> None:
     write_catalogue(box, "context = 4096\n", CACHE)
     first, second = sorted(box.refusal_lines(instances=chat_instances(), allow=["flags.slot-save-pth"]))
     assert 'allow[0]: "flags.slot-save-pth" is not used by any variant' in first
@@ -182,7 +182,7 @@ def test_what_is_allowed_for_nothing_is_refused_with_the_nearest_name(box: Opera
     assert "instances.chat.variant" in second
 
 
-def test_what_the_rigs_own_keys_set_is_nobodys_to_allow(box: OperatorFolder) -> None:
+def test_options_of_the_rigs_own_keys_cannot_be_allowed(box: OperatorFolder) -> None:
     write_catalogue(box, "context = 4096\n", 'context = 4096\nflags.ssl-key-file = "/x"\n')
     assert "is not allowed in flags: other keys set ssl-key-file" in "\n".join(
         box.refusal_lines(instances=chat_instances(), allow=["flags.ssl-key-file"])
@@ -190,5 +190,5 @@ def test_what_the_rigs_own_keys_set_is_nobodys_to_allow(box: OperatorFolder) -> 
 
 
 @pytest.mark.parametrize("key", ["slot-save-path", "flags.", "flags.a b", "../x", 5])
-def test_a_key_that_is_none_is_refused(box: OperatorFolder, key: object) -> None:
+def test_a_key_that_is_invalid_is_refused(box: OperatorFolder, key: object) -> None:
     assert any("allow[0]" in line for line in box.refusal_lines(instances=chat_instances(), allow=[key]))

@@ -1,4 +1,4 @@
-"""File systems that do not answer, and whoever looks into them."""
+"""File systems that do not answer, and processes that look into them."""
 
 import os
 import time
@@ -11,11 +11,11 @@ from checks.survey.host import fs_responsiveness
 
 @pytest.fixture
 def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of which nobody hears again who looks into it, as of one whose server is gone."""
+    """A folder whose readers never hear again, as of one whose server is gone."""
     folder, pipe = tmp_path / "home", tmp_path / "pipe"
     folder.mkdir(exist_ok=True)
     os.mkfifo(pipe)
-    # nobody ever writes into it
+    # it never has a writer
     monkeypatch.setattr(fs_responsiveness, "look", lambda one: pipe.read_bytes() if one == str(folder) else None)
     return folder
 
@@ -26,7 +26,7 @@ def test_no_more_than_a_few_dead_servers_are_waited_for(dead: Path, tmp_path: Pa
     assert time.monotonic() - began < 10
 
 
-def test_many_disks_that_take_their_time_are_none_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_disks_do_not_count_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs_responsiveness, "look", lambda one: time.sleep(0.3))
     assert fs_responsiveness.silent([str(tmp_path)] * 6, 1.2) == []
 

@@ -168,7 +168,7 @@ def test_a_leaf_has_a_name_of_a_host(ca: Authority, sans: tuple[str, ...]) -> No
         ca.issue(sans, TODAY)
 
 
-def test_names_are_told_once_and_no_address_stands_for_all() -> None:
+def test_names_are_reported_once_and_no_address_stands_for_all() -> None:
     assert certificates.subject_alt_names(["GPU.lan.", "gpu.lan", "10.0.0.5"], ["10.0.0.5", "0.0.0.0", "::"]) == (
         "10.0.0.5",
         "gpu.lan",
@@ -283,7 +283,7 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
         ),
     ],
 )
-def test_keys_that_are_none_of_a_certificate(ca, tmp_path, key, said):
+def test_keys_that_do_not_fit_a_certificate(ca, tmp_path, key, said):
     files = write_pair(tmp_path, ca.issue(SANS, TODAY))
     Path(files[1]).write_bytes(key())
     with pytest.raises(UnusableCertificate, match=said):

@@ -31,7 +31,7 @@ def box() -> Rig:
 
 
 def rotated_log_answers(box: Rig, rotated: int) -> SurveyAnswers:
-    """What a host says whose log was rotated then."""
+    """The output of a host with a log that was rotated then."""
     files = {ROTATION: render_logrotate(box.accounts, OWNED_HEADER)}
     gates = Gates({"logrotate.timer": TIMER}, files, rotated, {}, [], [], ShareProcess(0, False, []))
     answers: dict[str, Any] = {"frontend_services": {"told": asdict(gates)}}
@@ -64,7 +64,7 @@ def test_a_day_that_is_still_to_come_is_red_however_far_away_it_is(box: Rig, rot
 
 
 def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
-    """What a host says whose keys lie in a file."""
+    """The output of a host with keys in a file."""
     entry = ManagedEntry(box.roots.ledger, "file", 0o644, 0, 0, 0.0)
     told_files = {keys_path(box.roots): managed_files._sha256(lying)}
     version = managed_files._keys_version(lying)

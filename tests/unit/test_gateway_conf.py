@@ -1,4 +1,4 @@
-"""nginx's configuration of a gateway: what is declared is in it, once, and nothing else can get in."""
+"""nginx's configuration of a gateway: the declaration is in it, once, and nothing else can get in."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def test_tls_is_on_where_it_is_declared_alone() -> None:
     ]
 
 
-def test_the_router_is_asked_who_it_is_wherever_there_are_keys() -> None:
+def test_nginx_asks_the_router_for_a_keys_owner_wherever_there_are_keys() -> None:
     open_to_all = replace(DOOR, listeners=(replace(LAN, keys=False),))
     assert not find_in_conf("auth_request", open_to_all)
     keyed = replace(DOOR, listeners=(*open_to_all.listeners, DOOR.listeners[1]))
@@ -52,7 +52,7 @@ def test_the_router_is_asked_who_it_is_wherever_there_are_keys() -> None:
     assert len(find_in_conf(r"auth_request /_auth;")) == 2 * (len(PATHS) + 2)
 
 
-def test_what_comes_from_an_engine_has_no_type_but_what_lua_gives_it() -> None:
+def test_text_of_an_engine_has_only_the_type_that_lua_gives_it() -> None:
     text = render_nginx_conf(DOOR, "# ours")
     asked = re.findall(r"location @(?:serve|again|scrape) \{(.*?)\n    \}", text, re.DOTALL)
     assert len(asked) == 3 * len(DOOR.listeners)
@@ -71,7 +71,7 @@ def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[st
     assert not find_in_conf(r"^\s*(?:allow|deny|limit_conn|limit_req)\b", door)
 
 
-def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> None:
+def test_the_router_gets_the_headers_that_requests_are_kept_together_by() -> None:
     door = replace(DOOR, sticky_headers=("x-session-id",))
     assert set(find_in_conf(r"proxy_set_header (x-session-id .*);", door)) == {"x-session-id $http_x_session_id"}
     assert len(find_in_conf(r"proxy_set_header x-session-id", door)) == len(door.listeners) * (len(PATHS) + 1)
@@ -90,7 +90,7 @@ def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> 
         ("listeners", (NginxListener("lan", ("0.0.0.0:80 #",)),)),
     ],
 )
-def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
+def test_text_of_more_than_a_word_is_refused(key: str, value: object) -> None:
     with pytest.raises(ValueError, match="not a single configuration word"):
         replace(DOOR, **{key: value})
 

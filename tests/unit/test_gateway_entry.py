@@ -1,4 +1,4 @@
-"""What an inventory may say of a gateway, and what that comes to."""
+"""An inventory's keys of a gateway, and its configuration."""
 
 from dataclasses import replace
 from typing import Any
@@ -194,7 +194,7 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         ),
     ],
 )
-def test_what_a_gateway_cannot_be_is_refused(box: OperatorFolder, gateway: dict[str, object], said: str) -> None:
+def test_impossible_gateways_are_refused(box: OperatorFolder, gateway: dict[str, object], said: str) -> None:
     (line,) = box.refusal_lines(instances=TWINS, gateway=gateway)
     assert line.startswith(f"{box.inventory}: box.{said}")
 
@@ -264,7 +264,7 @@ def test_all_of_ipv6_is_all_there_is() -> None:
         ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
     ],
 )
-def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:
+def test_a_plan_names_clients_and_their_models(listener: dict[str, object], said: str) -> None:
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
     box_rig = sample_rig(sample_instance(model_name="model"), gateway=gateway)
     (line,) = describe_access(box_rig.instances, box_rig.gateway)
@@ -301,7 +301,7 @@ def test_caches_are_kept_apart_where_engine_and_listener_can() -> None:
 
 
 def test_nginx_gets_no_socket_on_which_a_worker_could_stand_still(box: OperatorFolder) -> None:
-    """It leaves those that it is handed as they are, and systemd makes them blocking unless it is told."""
+    """It leaves inherited sockets as they are, and systemd makes them blocking by default."""
     box_rig = load_gateway(box, gateway={"listeners": LAN})
     unit = render_gateway(
         box_rig.roots, box_rig.accounts, box_rig.instances, box_rig.gateway, box_rig.monitoring, "# ours"

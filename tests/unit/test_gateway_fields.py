@@ -241,7 +241,7 @@ def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
     ):
         sent = json.dumps({"model": "m", "prompt": prompt}).encode()
         assert (refusal(strict, sent, "completions") is None) is passes
-    # what is a list of items there
+    # the lists of items there
     sent = json.dumps({"model": "m", "input": [{"role": "user"}] * 3000}).encode()
     assert refusal(strict, sent, "responses") is None and refusal(strict, sent, "embeddings") is not None
 
@@ -294,7 +294,7 @@ def test_where_the_gateway_salts_clients_do_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rule", [rule for rule in load_request_rules() if rule.kind == "absent"], ids=lambda one: one.name
 )
-def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: RequestRule) -> None:
+def test_an_empty_value_does_not_count_where_it_may_not_be_sent(strict: Model, rule: RequestRule) -> None:
     for value in ("", False, []):
         assert refusal(strict, example_at_place(rule, rule.location[0], value)) is None
     for value in (0, " ", {}, [None], True):
@@ -391,5 +391,5 @@ def test_a_declared_gateway_has_all_rules_but_those_that_it_allows(tmp_path: Pat
         if example.path in closed.paths:
             assert refusal(closed, example) is not None
             assert (refusal(some, example) is None) is (example.rule == "chat_template")
-    # what check D02 asks the running router for
+    # check D02's request to the running router
     assert usual.digest != opened.digest

@@ -115,7 +115,7 @@ def test_a_file_that_is_not_there_is_not_written_for_its_version(tmp_path: Path)
         {"serial": 1, "id": 5},
     ],
 )
-def test_a_host_whose_version_is_none_has_none(value: object) -> None:
+def test_a_host_with_an_invalid_version_has_none(value: object) -> None:
     assert parse_host_version(value) is None
     assert parse_host_version({"serial": 1, "id": "0" * 16}) == HostVersion(1, "0" * 16)
 
@@ -139,7 +139,7 @@ def row(name: object, sha256: object, **more: object) -> dict[str, object]:
         ([row(f"k{n:02}", str(n)) for n in range(12)], [], ["12 keys would return: k00, k01, k02"]),
     ],
 )
-def test_what_keys_would_do_is_named(ours, theirs, effect):
+def test_effects_of_keys_are_named(ours, theirs, effect):
     found = list(describe_effect(ours, theirs))
     assert len(found) == len(effect)
     assert all(words in line for words, line in zip(effect, found, strict=True)), found

@@ -1,4 +1,4 @@
-"""The file of a gateway's keys: what it takes, what it refuses, how it is written, and what hosts are given of it."""
+"""The file of a gateway's keys: valid and refused texts, how it is written, and the hosts' part of it."""
 
 import hashlib
 import json
@@ -44,7 +44,7 @@ def refusal(path: Path, content: str | bytes) -> list[str]:
     return [str(problem).removeprefix(f"{path}: ") for problem in caught.value.problems]
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_file_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "gateway-keys.toml"
     assert keyring.load_keyring(path).keys == {}
     keyring.dump(path, RING)
@@ -157,11 +157,11 @@ TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
     ],
     ids=range(27),
 )
-def test_what_is_wrong_is_refused_with_its_place(tmp_path: Path, content: str | bytes, said: str) -> None:
+def test_problems_are_refused_with_their_places(tmp_path: Path, content: str | bytes, said: str) -> None:
     assert any(said in line for line in refusal(tmp_path / "gateway-keys.toml", content)), said
 
 
-def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
+def test_special_or_endless_files_are_refused(tmp_path: Path) -> None:
     large, pipe, dangling = tmp_path / "large", tmp_path / "pipe", tmp_path / "dangling"
     with large.open("wb") as file:
         file.truncate(1 << 40)

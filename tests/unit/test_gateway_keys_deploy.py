@@ -96,7 +96,7 @@ def test_a_run_writes_a_version_into_a_file_without_one_and_a_plan_does_not(host
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(FIRST.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
     host.carry_out(secrets.install_client_keys, file=str(file))
-    # what a plan compares with is what the run brings
+    # a plan compares with the files that the run brings
     assert lying.read_text() == keyring.keys_json(FIRST)
     assert (file.read_text() == old) is not executing
     assert keyring.load_keyring(file).current_version == FIRST.current_version

@@ -70,7 +70,7 @@ def test_a_page_of_nginxs_own_becomes_an_error(lua: NginxLua, status: int, kind:
     text = lua.ngx.arg[1]
     assert (passed, headers["content-type"], headers["content-length"]) == (status, "application/json", len(text))
     assert json.loads(text)["error"]["type"] == kind
-    # what else nginx has of the page
+    # nginx's other parts of the page
     lua.require("answers").page()
     assert (lua.ngx.arg[1], lua.ngx.arg[2]) == ("", True)
 
@@ -225,7 +225,7 @@ def test_metrics_are_refused_without_a_line_of_nginxs(lua: NginxLua) -> None:
         ("aaaa", "", 4, ""),
         ("aaaaa", "", 4, "0"),
         ("abaaba", "", 2, "02"),
-        # what serves a request goes on, and the client's others are closed in its place
+        # a connection that serves a request goes on, and the client's others are closed in its place
         ("aaaa", "01", 2, "23"),
         ("aaaa", "0123", 2, ""),
         ("abbb", "1", 1, "23"),

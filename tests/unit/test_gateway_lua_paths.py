@@ -115,7 +115,7 @@ def test_a_path_that_is_not_open_is_answered_with_the_base_url(lua: NginxLua, pa
     assert passes(lua, "POST", path) == (404, "", f"there is nothing at {path[:128]}{message.format(BASE)}")
 
 
-def test_what_follows_a_path_is_in_no_message(lua: NginxLua) -> None:
+def test_queries_after_a_path_are_in_no_message(lua: NginxLua) -> None:
     assert "secret" not in passes(lua, "POST", "/chat/completions?api_key=secret")[2]
     lua.ngx.var.uri = '/v1/x"\x00\xff<b>/chat/completions'
     said = lua.require("paths").describe_unknown(lua.ngx.var.uri)

@@ -119,5 +119,5 @@ def test_judging_an_expression_takes_time_that_grows_as_its_length(piece: str) -
 
         return min(once() for _ in range(5))
 
-    # what grows with the square takes 16 times as long, with the cube 64 times
+    # quadratic growth takes 16 times as long, cubic growth 64 times
     assert time(8000) < 10 * time(2000) + 0.02

@@ -164,7 +164,7 @@ def test_each_address_but_those_of_listeners_is_kept_as_long_as_the_host_has_it(
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_what_no_descriptor_is_left_for_is_tried_again(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_request_without_a_free_descriptor_is_tried_again(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def short(place: str, scope: int) -> socket.socket:
         raise OSError(number, os.strerror(number))
 

@@ -1,4 +1,4 @@
-"""What the gateway's router answers: a real one, asked over its sockets as nginx asks."""
+"""The answers of the gateway's router: a real one, asked over its sockets as nginx asks."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterFixture]:
 
 
 def identity(world: RouterFixture, clear: str) -> dict[str, Any]:
-    """What nginx sends for a caller with a key."""
+    """nginx's headers for a caller with a key."""
     return {
         "listener": "wan",
         "X-Rw-Key": world.ask("/auth", listener="wan", **bearer_header(clear)).headers["x-rw-key"],
@@ -110,7 +110,7 @@ def test_a_minute_has_so_many_requests(world: RouterFixture) -> None:
     assert 25 <= int(said[2].headers["x-rw-retry"]) <= 30
 
 
-def test_a_listener_that_is_not_known_lets_nobody_in(world: RouterFixture) -> None:
+def test_an_unknown_listener_refuses_all_clients(world: RouterFixture) -> None:
     assert world.ask("/auth", listener="other").status == 500
     assert world.route({"model": "qwen3"}, listener="other").error["type"] == "server_error"
 
@@ -144,7 +144,7 @@ def test_an_unknown_model_names_those_that_there_are_for_the_caller(world: Route
         assert said.status == 404 and said.body.isascii()
         assert (said.error["code"], said.error["param"]) == ("model_not_found", "model")
         assert "qwen3, embed, talk, session" in said.error["message"]
-    # whose right it is not, learns no more than of one that is not there
+    # without the right to it, a client learns no more than of one that is not there
     for asked in ("talk", "nothing"):
         said = world.route({"model": asked}, **identity(world, BOB))
         assert said.error["message"] == f"there is no model '{asked}' here; you may use: qwen3, embed"
@@ -225,7 +225,7 @@ def test_a_body_is_read_if_its_headers_let_it(world: RouterFixture, headers: dic
     assert status == 204 or said.error["type"] == "invalid_request_error"
 
 
-def test_what_is_no_request_for_a_model_gets_an_error_that_clients_read(world: RouterFixture) -> None:
+def test_invalid_requests_for_a_model_get_an_error_that_clients_read(world: RouterFixture) -> None:
     for sent in (b"", b"hello", b'{"model":"a","model":"b"}', b"\xff", b'{"model":"a"' + b"," * 100_000):
         assert (said := world.route(sent)).status == 400
         assert said.error["type"] == "invalid_request_error"
@@ -246,7 +246,7 @@ def raw(world: RouterFixture, sent: bytes, to: str = "light") -> bytes:
         return b"".join(iter(lambda: one.recv(1 << 16), b""))
 
 
-def test_what_is_no_http_is_answered_and_over(world: RouterFixture) -> None:
+def test_invalid_http_is_answered_and_over(world: RouterFixture) -> None:
     assert raw(world, b"GARBAGE\r\n\r\nGET /health HTTP/1.1\r\n\r\n").count(b"HTTP/1.1 ") == 1
     assert raw(world, b"A" * 70_000).startswith(b"HTTP/1.1 431 ")
     assert raw(world, b"POST /route/x HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")

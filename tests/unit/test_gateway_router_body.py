@@ -1,4 +1,4 @@
-"""What the router reads of a body: no parser behind it may find another model there."""
+"""The router's reading of a body: no parser behind it may find another model there."""
 
 import json
 import tracemalloc
@@ -88,13 +88,13 @@ def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int
         (b'{"model":"a"' + b"".join(b',"%d":1' % one for one in range(256)) + b"}", "256 members"),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_refused_in_a_sentence(sent: bytes, said: str) -> None:
+def test_an_ambiguous_address_is_refused_in_a_sentence(sent: bytes, said: str) -> None:
     with pytest.raises(InvalidBody, match=said) as refused:
         read(sent)
     assert len(refused.value.message) < 200
 
 
-def test_what_is_deep_or_much_in_a_text_alone_is_read() -> None:
+def test_deep_or_long_strings_are_read() -> None:
     tricky = 'say "[[[" \\ and {\\"' * 20_000 + "," * 1_000_000
     assert read(json.dumps({"x": [tricky, "\\", "[" * 1000, tricky], "model": "a"}).encode()).model == "a"
     assert read(b'{"model":"a","x":' + b"[" * 199 + b"]" * 199 + b"}").model == "a"
@@ -255,7 +255,7 @@ def test_a_body_of_many_texts_takes_no_more_memory_than_others() -> None:
 @pytest.mark.parametrize(
     ("sent", "said"), [(b"[]" * 201 + b"]" * (8 << 20), "closes more"), (b"[" * 201 + b"]" * (8 << 20), "levels deep")]
 )
-def test_what_closes_too_much_or_is_too_deep_is_read_no_further(sent, said, monkeypatch):
+def test_unbalanced_or_deep_text_is_read_no_further(sent, said, monkeypatch):
     pieces = []
     outside = body._outside
 

@@ -89,13 +89,13 @@ def test_a_connection_is_kept_as_its_request_says(line: str, header: str, keeps:
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n", 400),
     ],
 )
-def test_what_nginx_would_not_send_is_refused(sent: bytes, status: int) -> None:
+def test_requests_that_nginx_would_not_send_are_refused(sent: bytes, status: int) -> None:
     with pytest.raises(Malformed) as malformed:
         requests(sent)
     assert malformed.value.status == status
 
 
-def test_what_a_header_may_not_hold_is_not_sent() -> None:
+def test_an_invalid_header_is_not_sent() -> None:
     for value in ("a\r\nX: y", "é", "\x7f"):
         with pytest.raises(ValueError, match="not printable"):
             Answer(204, (("X-A", value),)).encoded()
@@ -149,7 +149,7 @@ pieces = st.sampled_from(
 
 
 def outcome(*parts: bytes) -> tuple[list[tuple[str, bytes]], int]:
-    """What was read, and the status of what was refused in the end."""
+    """The bodies that were read, and the status of a refused one."""
     reader, found = Reader(MOST), []
     try:
         for part in parts:

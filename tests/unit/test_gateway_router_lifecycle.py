@@ -33,7 +33,7 @@ def own_router(tmp_path: Path) -> Iterator[RouterFixture]:
         yield made
 
 
-def test_health_says_who_answers(own_router: RouterFixture) -> None:
+def test_health_names_the_instances_that_answer(own_router: RouterFixture) -> None:
     assert (own_router.ask("/health").status, own_router.ask("/health").json["status"]) == (503, "down")
     chat = own_router.link_instance("chat")
     said = own_router.ask("/health")
@@ -142,7 +142,7 @@ def test_without_its_files_or_sockets_it_does_not_start(tmp_path: Path) -> None:
         made.stop()
 
 
-def test_without_a_file_of_keys_nobody_has_one(tmp_path: Path) -> None:
+def test_without_a_file_of_keys_there_are_no_keys(tmp_path: Path) -> None:
     made = small(tmp_path)
     try:
         made.write_settings()
@@ -154,7 +154,7 @@ def test_without_a_file_of_keys_nobody_has_one(tmp_path: Path) -> None:
         made.stop()
 
 
-def test_systemd_is_told_when_it_serves(tmp_path: Path) -> None:
+def test_systemd_learns_when_it_serves(tmp_path: Path) -> None:
     made = small(tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.settimeout(30)

@@ -1,4 +1,5 @@
-"""Who is out, who is in again, and what nginx is told of keys: a real router beside what stands in for nginx."""
+"""Which instances are out, which are in again, and what nginx learns of keys: a real router beside what stands in for
+nginx."""
 
 import os
 import time
@@ -84,7 +85,7 @@ def test_an_instance_that_gives_no_token_is_out_until_it_does(box: ProbedRouter)
 @pytest.mark.parametrize(
     ("status", "out"), [(200, False), (400, False), (404, False), (501, False), (500, True), (502, True)]
 )
-def test_what_an_instance_says_shows_whether_it_is_well(box: ProbedRouter, status: int, out: bool) -> None:
+def test_answers_of_an_instance_show_its_health(box: ProbedRouter, status: int, out: bool) -> None:
     box.nginx.probes = {"chat": status}
     box.ready("chat")
     box.world.start()
@@ -113,7 +114,7 @@ def test_progress_of_others_is_an_answer_while_one_waits(box: ProbedRouter) -> N
     wait_until(lambda: not box.out("chat"))
 
 
-def test_who_is_stopped_or_ready_anew_or_unknown_is_not_out(box: ProbedRouter) -> None:
+def test_a_stopped_or_ready_or_unknown_instance_is_not_out(box: ProbedRouter) -> None:
     box.nginx.probes = {"chat": 0}
     for name in ("chat", "chat2", "former"):
         (box.world.out_folder / name).touch()
@@ -125,7 +126,7 @@ def test_who_is_stopped_or_ready_anew_or_unknown_is_not_out(box: ProbedRouter) -
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
-def test_a_clock_that_is_set_takes_nobody_out_or_in(box: ProbedRouter, hours: int) -> None:
+def test_a_clock_that_is_set_takes_no_instance_out_or_in(box: ProbedRouter, hours: int) -> None:
     """It was set after chat became ready."""
     box.nginx.probes = {"chat": 0}
     box.ready("chat"), box.ready("chat2")
@@ -152,7 +153,7 @@ def test_one_that_was_started_anew_meanwhile_is_not_out(box: ProbedRouter) -> No
     assert "is out" not in box.world.read_stderr
 
 
-def test_while_nginx_says_nothing_nobody_is_taken_out_or_in(tmp_path: Path) -> None:
+def test_while_nginx_is_silent_no_instance_is_taken_out_or_in(tmp_path: Path) -> None:
     settings = router_settings(listeners={}, models=TWO, probe=dict(OFTEN))
     world = RouterFixture(tmp_path, settings, [key_entry("a", "a")])
     with ExitStack() as stack:
@@ -170,14 +171,14 @@ def test_while_nginx_says_nothing_nobody_is_taken_out_or_in(tmp_path: Path) -> N
         assert world.read_stderr.count("nginx's socket") == 1
 
 
-def test_nginx_is_told_which_keys_are_gone_and_which_are_back(box: ProbedRouter) -> None:
+def test_nginx_learns_which_keys_are_gone_and_which_are_back(box: ProbedRouter) -> None:
     first, second = str(key_entry("a", "a")["id"]), str(key_entry("b", "b")["id"])
     unknown = "0123456789abcdef"
     box.nginx.keys = {unknown: 1, "../odd": 1}
     box.world.settings["probe"]["every"] = 3600
     box.world.start()
     wait_until(lambda: bool(box.nginx.count_request(f"/back/{first}")))
-    # whose streams go on, though nobody knows it: it was revoked while no router ran
+    # its streams go on, though its owner is unknown: it was revoked while no router ran
     assert [target for target, _ in box.nginx.asked] == [f"/gone/{unknown}", f"/back/{first}"]
     box.nginx.keys = {}
     box.world.keys = [key_entry("b", "b")]

@@ -1,4 +1,4 @@
-"""What the router is told, and whose key is whose."""
+"""The router's settings, and the owner of each key."""
 
 import copy
 import json
@@ -142,7 +142,7 @@ def test_requests_come_back_evenly(tmp_path: Path) -> None:
     assert [ring.wait(one) for _ in range(4)] == [0, 0, 0, 20]
 
 
-def test_new_keys_give_nobody_more_requests(tmp_path: Path) -> None:
+def test_new_keys_do_not_allow_more_requests(tmp_path: Path) -> None:
     clock = ManualClock()
     alice = key_entry("a", "a", requests_per_minute=2)
     ring = keyring(tmp_path, clock, alice)
@@ -154,7 +154,7 @@ def test_new_keys_give_nobody_more_requests(tmp_path: Path) -> None:
     assert ring.wait(ring.keys.by_id[one.id]) == 1
 
 
-def test_a_hash_that_begins_like_another_keys_is_none(tmp_path: Path) -> None:
+def test_a_hash_that_begins_like_another_keys_does_not_count(tmp_path: Path) -> None:
     right = key_entry("a", "a")
     ring = keyring(tmp_path, ManualClock(), {**right, "sha256": str(right["id"]) + "0" * 48})
     assert ring.whose("Bearer a") is None

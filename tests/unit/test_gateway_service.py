@@ -38,7 +38,7 @@ def way(found: ObservedServing, aim: Generation) -> Activation | None:
     return plan_activation(found, CONFIG, goal_for(found, aim))
 
 
-def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() -> None:
+def test_its_processes_are_started_from_the_files_of_the_generation() -> None:
     reserved, router, nginx = AIM.gateway
     assert (router.unit, nginx.unit) == (ROUTER_UNIT, GATEWAY_UNIT)
     text = AIM.files[f"units/{reserved.unit}"]
@@ -136,7 +136,7 @@ def test_it_goes_with_its_sockets_where_it_is_not_declared_any_more() -> None:
     assert not any(name.startswith("rigwright_") for name in done.slices)
 
 
-def test_an_instance_is_restarted_where_a_gateway_comes_for_it_says_then_who_may_connect() -> None:
+def test_an_instance_is_restarted_for_a_new_gateway_because_its_clients_change() -> None:
     assert (
         CHAT
         in (

@@ -37,7 +37,7 @@ def lua(tmp_path: Path) -> NginxLua:
 
 
 def serve(lua: NginxLua, pieces: Iterable[str], key: str = "alice", *, ends: bool = True, hides: bool = False) -> str:
-    """Have an instance answer a request of a key in these pieces; what the client gets."""
+    """Have an instance answer a request of a key in these pieces; the client's answer."""
     lua.require("callers").client = lambda _: "a client"
     request = lua.require("requests").begin()
     request.instance, request.model, request.name, request.key = "chat", "tiny", key, "0" * 16 if key else ""

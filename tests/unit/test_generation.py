@@ -76,7 +76,7 @@ def test_every_input_has_a_digest_and_a_mark_of_its_own() -> None:
     ],
     ids=lambda changes: "+".join(changes),
 )
-def test_what_is_not_served_is_no_input(changes: dict[str, Any]) -> None:
+def test_unserved_models_are_no_inputs(changes: dict[str, Any]) -> None:
     assert make_generation(sample_rig(sample_instance(), cards=CARDS, **changes)) == make_generation()
 
 
@@ -102,7 +102,7 @@ def test_a_generation_has_a_unit_an_instance_and_what_they_share() -> None:
     assert all(one.files[f"units/{name}"].startswith(OWNED_HEADER + "\n") for name in one.unit_files)
     assert {"env/chat", "env/code", "ready", "started", "settle"} <= set(one.files)
     target = one.files["units/rigwright.target"].splitlines()
-    # what holds a port comes before what carries it
+    # the holder of a port comes before its carrier
     holders = [name for port in (8020, 8021) for name in reversed(listener_units(port))]
     assert f"Wants={' '.join([SETTLE, *holders, CHAT, CODE])}" in target
     assert f"Description=All instances of this rig, generation {one.mark}" in target

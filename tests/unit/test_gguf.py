@@ -1,4 +1,4 @@
-"""Whether a file is a GGUF, and whole, by its beginning; what it says is hostile."""
+"""Whether a file is a GGUF, and whole, by its beginning; its contents are hostile."""
 
 import struct
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_a_model_that_the_formats_own_library_has_written_is_whole(tmp_path: Pat
     assert broken(content[:-1]).startswith("is truncated: its header implies")
 
 
-def test_what_is_longer_than_its_tensors_is_whole() -> None:
+def test_a_file_longer_than_its_tensors_is_whole() -> None:
     """llama.cpp reads no further."""
     assert parse_header(gguf_file() + b"more", len(gguf_file()) + 4).architecture == "llama"
 
@@ -77,7 +77,10 @@ LIES = {
         "is truncated",
     ),
     "a list of lists": (gguf_header([PAIR + struct.pack("<IQ", ARRAY, 1)], []), "a list of type 9"),
-    "a type of value that is none": (gguf_header([gguf_string("a") + struct.pack("<I", 13)], []), "a value of type 13"),
+    "a type of value that is invalid": (
+        gguf_header([gguf_string("a") + struct.pack("<I", 13)], []),
+        "a value of type 13",
+    ),
     "a key twice": (gguf_header([NAMED, NAMED], []), "has the key 'general.architecture' twice"),
     "a key without a name": (gguf_header([gguf_string("") + gguf_value(1)], []), "has a key without a name"),
     "a long name": (gguf_header([NAMED], [tensor_info("a" * 64, 0, [32])]), "header: 64 bytes of one text"),
@@ -142,7 +145,7 @@ def test_the_first_part_of_a_split_model_may_have_no_tensors() -> None:
     assert parse_header(content, len(content)).architecture == "llama"
 
 
-def test_what_need_not_be_on_a_card() -> None:
+def test_objects_that_need_no_card() -> None:
     said = {"llama.block_count": 3, "llama.nextn_predict_layers": 1}
     sizes = {"token_embd__weight": 100, "output__weight": 1000, "blk__1__a": 10_000, "blk__2__a": 100_000}
     content = gguf_file(said=said, **sizes)

@@ -105,13 +105,13 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_states_are_told_apart(found: InstanceHealth, state: str, note: str) -> None:
+def test_states_are_distinguished(found: InstanceHealth, state: str, note: str) -> None:
     assert found.state == state
     assert note in found.note
     assert found.is_well == (state in ("ready", "asleep"))
 
 
-def test_what_a_log_betrays_comes_with_what_helps() -> None:
+def test_an_error_in_a_log_comes_with_its_remedy() -> None:
     lines = ("an illegal memory access was encountered at x", "Cannot use FA version 2", "all is well")
     (error,) = health_with_answers(UNIT, ENGINE, "", *lines).errors
     assert error.startswith("an illegal memory access was encountered: a kernel of vLLM")
@@ -278,7 +278,7 @@ def test_one_that_hangs_is_silent_and_then_wedged(health_of, folder):
         '{"run": "aa", "now": "another", "began": 0}',
     ],
 )
-def test_what_was_written_down_of_another_run_counts_for_nothing(health_of, folder, text):
+def test_records_of_another_run_do_not_count(health_of, folder, text):
     kept = folder / "run/rigwright/silent/chat"
     kept.parent.mkdir(parents=True)
     kept.write_text(text)
@@ -299,7 +299,7 @@ def test_one_that_answers_again_is_forgotten(health_of: ObserveHost, folder: Pat
 
 
 @as_root
-def test_a_look_reads_the_generation_and_who_was_stopped_by_hand(health_of: ObserveHost, folder: Path) -> None:
+def test_a_look_reads_the_generation_and_instances_stopped_by_hand(health_of: ObserveHost, folder: Path) -> None:
     assert health_of().generation == GenerationObservation(None, "", "")
     config = folder / "etc/rigwright"
     made = Generation({"env/chat": "A=1\n", "ready": "#!/bin/sh\n"}, {"engines/x": "/opt/x"}, (), (), (), "")
@@ -344,7 +344,7 @@ def test_a_look_reads_what_a_process_was_started_from(health_of: ObserveHost, fo
 
 
 @as_root
-def test_what_the_gateway_and_the_host_say_is_told(health_of: ObserveHost, folder: Path) -> None:
+def test_answers_of_the_gateway_and_the_host_are_reported(health_of: ObserveHost, folder: Path) -> None:
     (folder / "run/rigwright_router/out").mkdir(parents=True)
     (folder / "run/rigwright_router/out/chat").write_text("no answer within 120 s\n")
     (folder / "run/reboot-required").touch()

@@ -120,7 +120,7 @@ def test_a_file_is_read_as_it_was_written_an_entry_a_line(tmp_path: Path) -> Non
     assert load_accepted(tmp_path / "accepted" / "box2.json", "box2") is None
 
 
-def test_what_a_host_makes_up_spoils_no_file(tmp_path: Path) -> None:
+def test_made_up_output_of_a_host_spoils_no_file(tmp_path: Path) -> None:
     place = tmp_path / "accepted" / "box1.json"
     unknown = replace(SUDO, kind="answer"), replace(SUDO, key='"\n\x1b[2J')
     save_accepted(place, accept(*unknown, packages=(replace(NGINX, name="a\nb", classes={"sudo": 1, "none": 2}),)))

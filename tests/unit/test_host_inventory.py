@@ -1,4 +1,4 @@
-"""Inventories in Ansible's formats: what a file or a command declares, and what of it is refused."""
+"""Inventories in Ansible's formats: the declaration of a file or a command, and its refusals."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Host keys: what an inventory may declare, and whom nobody logs in to."""
+"""Host keys: the declarations of an inventory, and the hosts that Rigwright refuses to log in to."""
 
 import base64
 import os
@@ -71,7 +71,7 @@ GOOD = blob("ssh-ed25519", ED, bytes(32))
         (blob("ecdsa-sha2-nistp256", EC, b"nistp256", bytes([5]) * 65), "contains no key of type ecdsa-sha2-nistp256"),
     ],
 )
-def test_what_is_no_key_is_refused(box: OperatorFolder, key: str, said: str) -> None:
+def test_an_invalid_key_is_refused(box: OperatorFolder, key: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parse_host_key(key)
     (line,) = box.refusal_lines(ssh_host_key=key)
@@ -79,7 +79,7 @@ def test_what_is_no_key_is_refused(box: OperatorFolder, key: str, said: str) -> 
 
 
 @pytest.mark.parametrize("key", [None, 5, b"ssh-ed25519 x", [GOOD]])
-def test_what_is_no_text_is_refused(box: OperatorFolder, key: object) -> None:
+def test_other_values_than_text_are_refused(box: OperatorFolder, key: object) -> None:
     assert "box.ssh_host_key: " in box.refusal_lines(ssh_host_key=key)[0]
 
 
@@ -170,7 +170,7 @@ def test_a_host_with_another_key_is_sent_nothing(box, host, home, connect):
     assert f"rigwright key host {box.inventory} --limit box" in line
 
 
-def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(box, host, home, connect):
+def test_an_unknown_host_is_sent_nothing_and_not_remembered(box, host, home, connect):
     declare(box, host, ssh_host_key=None)
     done = connect(box, home)
     assert (host.login_count, host.run_commands, known_hosts(home)) == (0, [], ""), done.stdout + done.stderr

@@ -39,7 +39,7 @@ def test_a_hosts_name_is_that_host_and_not_all_of_a_file_of_that_name(box, monke
     path = box.write("b2.py", f"from rigwright.inventory import hosts\nrigs = hosts({HOSTS!r})\n")
     assert CliRunner().invoke(main, ["plan", str(path), "--limit", "b2"]).exit_code == 3
     assert ([*load_hosts(str(path), "b2")], asked) == (["b2"], [["b2"]])
-    # what reaches hosts with -v
+    # the options that reach hosts with -v
     monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *words: asked.append([*words]) or 0)
     assert CliRunner().invoke(main, ["remove", str(path), "--limit", "b2", "-v", "--yes"]).exit_code == 0
     theirs = Inventory(([*HOSTS], {}), b2=([*HOSTS], {}))

@@ -20,7 +20,7 @@ from tests.unit.samples import sample_instance, sample_rig
 from tests.unit.test_parsers import PARSERS
 
 RIG, AIM = sample_rig(sample_instance("chat")), target_generation(sample_rig(sample_instance("chat")))
-# A unit of ours, be it an instance's or a port's; what else is found is left alone or has a name that we never give.
+# A unit of ours, be it an instance's or a port's; any other one is left alone or has a name that we never give.
 OURS = re.compile(r"rigwright[A-Za-z0-9:_.\\@-]*")
 PATH = re.compile(r"(/opt/rigwright/(engines/|tools-|cuda-)|/etc/rigwright/credentials/)[A-Za-z0-9._+-]+")
 NASTY = (
@@ -79,7 +79,7 @@ def manifest(pick: random.Random) -> str:
 
 @cache
 def accepted_texts(type_: Callable[[str], object]) -> tuple[str, ...]:
-    """What a type takes: plain and, where it can be had past it, nasty."""
+    """The texts that a type takes: plain and, where it can be had past it, nasty."""
     found = []
     for text in (*PLAIN, *NASTY, *(plain + nasty for plain in PLAIN for nasty in NASTY)):
         with suppress(ValueError):
@@ -89,7 +89,7 @@ def accepted_texts(type_: Callable[[str], object]) -> tuple[str, ...]:
 
 
 def records(pick: random.Random, schema: Schema) -> list[str]:
-    """What a host tells: mostly each record once, and of each value mostly what its type takes."""
+    """The output of a host: mostly each record once, and of each value mostly one that its type takes."""
     rows: list[tuple[str, ...]] = []
     for key, types in schema.items():
         for _ in range(pick.choices((1, 0, 2), (20, 1, 1))[0]):
@@ -102,7 +102,7 @@ def records(pick: random.Random, schema: Schema) -> list[str]:
 
 
 def words(found: ObservedServing) -> Iterator[tuple[re.Pattern[str], str]]:
-    """What a deploy would run there, word by word, each with what it may be."""
+    """The commands of a deploy there, word by word, each with its allowed form."""
     ways = [goal_for(found, AIM), *(goal_of(kept) for kept in found.generations)]
     for aim in ways:
         if way := plan_activation(found, CONFIG, aim):
@@ -133,7 +133,7 @@ def fuzz(rounds: int) -> int:
     return understood
 
 
-def test_what_a_host_tells_never_becomes_more_than_words_of_ours() -> None:
+def test_output_of_a_host_never_becomes_more_than_words_of_ours() -> None:
     assert fuzz(5_000) > 0
 
 

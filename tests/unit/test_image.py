@@ -74,7 +74,7 @@ def test_it_writes_to_its_socket_and_its_cache_and_reads_weights_key_and_launche
 
 
 def test_its_temporary_folders_are_its_own_users_whatever_modes_the_image_has() -> None:
-    # of an image nobody but root may write to anything, and podman would give that mode to what it mounts there
+    # of an image only root may write to anything, and podman would give that mode to what it mounts there
     found = options(words(), "tmpfs")
     assert [one.partition(":")[0] for one in found] == ["/tmp", "/var/tmp"]
     assert all({"mode=1777", "notmpcopyup", "nosuid", "nodev"} <= {*one.partition(":")[2].split(",")} for one in found)
@@ -113,7 +113,7 @@ def test_its_flags_are_judged_by_the_version_that_the_catalogue_says() -> None:
     assert KIND.refusals(image_instance(), Roots(), Path("/box"), frozenset({"8.6"})) == []
 
 
-def test_what_has_to_be_fetched_and_unpacked_needs_its_room() -> None:
+def test_downloads_and_unpacked_files_need_their_space() -> None:
     one = image_rig(image_instance(cards=()))
     large = [row.model_copy(update={"size": 10**12}) if row.name == "layer" else row for row in image_rows()]
     box = image_rig(image_instance(cards=()), engine_artefacts={"vllm-image": tuple(large)})
@@ -129,7 +129,7 @@ def test_a_container_is_not_measured_outside_of_its_unit() -> None:
         _ = Deployed(box, box.instances[0], unpacked_image(box)).bare
 
 
-def test_what_podman_says_of_missing_cards_is_explained() -> None:
+def test_podmans_message_about_missing_cards_is_explained() -> None:
     said = "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0"
     cause = find_cause(KIND.causes, said)
     assert cause
@@ -145,7 +145,7 @@ def test_podman_reads_settings_of_ours() -> None:
     assert found["lock_type"] == "file"
 
 
-def test_nothing_that_the_host_says_of_all_containers_is_said_of_these() -> None:
+def test_nothing_that_the_host_says_of_all_containers_is_reported_of_these() -> None:
     one = image_rig(image_instance())
     service = KIND.service(one, one.instances[0], unpacked_image(one))
     found = toml.tomllib.loads(service.programs[service.environment["CONTAINERS_CONF"].rpartition("/")[2]])

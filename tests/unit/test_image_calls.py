@@ -26,7 +26,7 @@ def rules(name: str) -> list[dict[str, object]]:
     return [rule for rule in FOUND["syscalls"] if name in rule["names"]]
 
 
-def test_what_makes_namespaces_mounts_and_keys_is_refused_whoever_asks() -> None:
+def test_calls_for_namespaces_mounts_and_keys_are_refused_for_every_user() -> None:
     for name in (*NEVER, *FORBIDDEN):
         (rule,) = rules(name)
         assert (rule["action"], rule["errnoRet"]) == ("SCMP_ACT_ERRNO", 1)

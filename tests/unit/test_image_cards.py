@@ -63,12 +63,12 @@ def test_its_unit_starts_the_refresh_of_the_spec_and_waits_for_it() -> None:
     assert not [line for line in lines if line.startswith(("Requires=", "BindsTo="))]
 
 
-def test_the_program_before_it_is_told_which_file_to_wait_for() -> None:
+def test_the_program_before_it_learns_which_file_to_wait_for() -> None:
     (line,) = [line for line in text().splitlines() if " make /run/" in line]
     assert line.endswith(f" {CDI_SPEC}")
 
 
-def test_podman_reads_the_spec_that_follows_the_driver_and_none_that_somebody_has_written() -> None:
+def test_podman_reads_the_spec_that_follows_the_driver_and_no_foreign_one() -> None:
     one = image_rig(image_instance())
     service = KIND.service(one, one.instances[0], unpacked_image(one))
     settings = service.programs[Path(service.environment["CONTAINERS_CONF"]).name]

@@ -1,4 +1,4 @@
-"""What is said of a container that is not as it is declared, and what the survey sees of one."""
+"""Messages about a container that differs from its declaration, and the survey's facts about one."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ def process(pid: int, group: str, words: tuple[str, ...] = (), **changes: Any) -
 
 
 def mounts() -> list[ObservedMount]:
-    """What a container sees."""
+    """The mounts of a container."""
     found = [saw(one.target, "ext4", one.writable, one.source) for one in DECLARED.mounts]
     found += [saw("/", "overlay", False, "/"), saw("/proc", "proc", True, "/"), saw("/dev", "tmpfs", True, "/")]
     found += [saw("/etc/hostname", "tmpfs", False, "/x"), saw("/proc/acpi", "tmpfs", False, "/")]
@@ -267,14 +267,14 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_not_as_declared_is_one_red_check(what: str) -> None:
+def test_a_deviation_is_one_red_check(what: str) -> None:
     look, identifier, said = WRONG[what]
     found = look()
     assert list(found) == [identifier]
     assert said in found[identifier]
 
 
-def test_what_renders_on_its_own_cards_is_its_too() -> None:
+def test_renderers_on_its_own_cards_are_its_too() -> None:
     assert image_red_checks(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/card0", "/dev/dri/renderD129"])) == {}
 
 
@@ -328,7 +328,7 @@ def test_a_file_system_is_the_hosts_where_that_has_it_elsewhere_too(monkeypatch:
     assert running_containers._hosts("/run/rigwright/containers/chat") == {"0:9", "0:20", "0:32"}
 
 
-def test_what_a_spec_gives_is_read_as_the_toolkit_writes_it(tmp_path: Path) -> None:
+def test_a_spec_is_read_as_the_toolkit_writes_it(tmp_path: Path) -> None:
     spec = tmp_path / "nvidia.yaml"
     spec.write_text(
         'containerEdits:\n  env:\n  - NVIDIA_CTK_LIBCUDA_DIR=/usr/lib\n  - "NVIDIA_VISIBLE_DEVICES=void"\n'
@@ -350,7 +350,7 @@ def test_a_device_under_another_ones_name_is_seen(tmp_path: Path) -> None:
     assert found == {"/dev/null": False, "/dev/zero": True, "/dev/none-such": True, "/dev/full": True}
 
 
-def test_who_runs_in_no_container_has_none(tmp_path: Path) -> None:
+def test_an_instance_without_a_container_has_none(tmp_path: Path) -> None:
     one = {"image": "i" * 64, "store": str(store(tmp_path)), "folder": str(tmp_path / "chat"), "mounts": []}
     one |= {"spec": "", "by": "podman"}
     (tmp_path / "folders/old").mkdir(parents=True)

@@ -80,7 +80,7 @@ def container_entry(*cards: int) -> dict[str, Any]:
 
 
 def crun_config(*cards: int, **said: Any) -> dict[str, Any]:
-    """What crun reads."""
+    """The configuration of crun."""
     one = container_entry(*cards)
     return configuration(one, said, (990, 991), calls(PROFILE), edits(SPEC, one["devices"]) if cards else [])
 
@@ -119,7 +119,7 @@ def test_its_unit_is_looked_at_as_any_other() -> None:
     assert asked["units"]["rigwright-chat.service"][0] == "/usr/bin/crun"  # type: ignore[index] # what is asked
 
 
-def test_who_has_cards_may_open_those_and_has_their_spec_written_before_each_start() -> None:
+def test_an_instance_with_cards_may_open_those_and_has_their_spec_written_before_each_start() -> None:
     found = lines(0)
     assert "DeviceAllow=char-nvidia* rwm" in found
     asks, writes = [line for line in found if "cdi generate" in line or "/bundle-" in line]
@@ -163,7 +163,7 @@ def test_variables_are_the_images_then_its_cards_and_then_the_declared_ones() ->
     assert (crun_config(WorkingDir="/work")["process"]["cwd"], crun_config()["process"]["cwd"]) == ("/work", "/")
 
 
-def test_what_an_image_says_of_variables_and_is_none_is_left_out() -> None:
+def test_invalid_variables_of_an_image_are_left_out() -> None:
     assert crun_config(Env=["nothing", ""])["process"]["env"] == crun_config()["process"]["env"]
 
 
@@ -178,7 +178,7 @@ def test_cards_bring_what_their_spec_says_and_no_group() -> None:
     assert "additionalGids" not in found["process"]["user"]
 
 
-def test_a_card_that_is_not_there_is_said_in_words_that_are_explained() -> None:
+def test_a_missing_card_is_reported_in_words_that_are_explained() -> None:
     with pytest.raises(Unfit) as missing:
         edits(SPEC, ["nvidia.com/gpu=7"])
     with pytest.raises(Unfit) as gone:
@@ -190,7 +190,7 @@ def test_a_card_that_is_not_there_is_said_in_words_that_are_explained() -> None:
 @pytest.mark.parametrize(
     "changed", [{"intelRdt": {}}, {"hooks": [{"hookName": "prestart", "path": "/x", "more": 1}]}, {"netDevices": []}]
 )
-def test_what_nothing_is_known_of_in_a_spec_is_refused(changed: dict[str, Any]) -> None:
+def test_unknown_parts_of_a_spec_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(Unfit, match="which is unsupported"):
         edits({**SPEC, "containerEdits": changed}, ["nvidia.com/gpu=0"])
 
@@ -200,7 +200,7 @@ def test_a_file_is_no_card() -> None:
         bundle.device({"path": "/dev/nvidia0", "hostPath": __file__})
 
 
-def test_the_filter_of_system_calls_is_that_of_who_has_no_capability() -> None:
+def test_the_filter_of_system_calls_is_that_of_a_process_without_capabilities() -> None:
     found = calls(PROFILE)
     assert (found["defaultAction"], found["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", 38)
     assert found["architectures"] == ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"]

@@ -1,4 +1,4 @@
-"""The job that unpacks an image: what a hostile one would leave on the host, and one that does not fit."""
+"""The job that unpacks an image: the remains of a hostile one on the host, and one that does not fit."""
 
 import json
 import os
@@ -75,13 +75,13 @@ def test_a_good_image_is_whole_with_its_marker(host: ImageInstallHost) -> None:
     assert (host.layer / "file").read_text() == "content\n"
 
 
-def test_device_files_of_an_image_are_nobodys_to_open_on_the_host(host: ImageInstallHost) -> None:
+def test_no_user_can_open_device_files_of_an_image_on_the_host(host: ImageInstallHost) -> None:
     host.unpacks("mknod -m 666 disk b 8 0", "mknod mem c 1 1", "mkfifo pipe", "mkdir d", "mknod d/null c 1 3")
     assert host.run().returncode == 0
     assert {path.relative_to(host.layer).as_posix() for path in host.layer.rglob("*")} == {"file", "d"}
 
 
-def test_what_an_upper_layer_takes_away_stays_away(host: ImageInstallHost) -> None:
+def test_files_removed_by_an_upper_layer_stay_away(host: ImageInstallHost) -> None:
     # told by a device of number 0 (Documentation/filesystems/overlayfs.rst)
     host.unpacks("mknod gone c 0 0")
     assert (host.run().returncode, (host.layer / "gone").lstat().st_rdev) == (0, 0)
@@ -100,7 +100,7 @@ def test_nothing_of_an_image_gives_anybody_on_the_host_a_privilege(host: ImageIn
         assert not path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID | 0o022), path
 
 
-def test_what_follows_has_no_folder_that_is_gone(host: ImageInstallHost) -> None:
+def test_later_commands_have_no_missing_folder(host: ImageInstallHost) -> None:
     # the job goes on with what removes layers that are unpacked
     write_stand_in(host.bin, "sync", f'echo "temporary ${{TMPDIR-none}}" > {host.root}/seen')
     assert host.run().returncode == 0

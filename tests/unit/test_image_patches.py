@@ -55,7 +55,7 @@ class LayeredStore:
         path.write_text(json.dumps(said))
 
     def run(self, into: Path, *paths: str) -> subprocess.CompletedProcess[str]:
-        """What is said of what comes out of it."""
+        """The message about its output."""
         plan = self.folder / "plan.json"
         plan.write_text(json.dumps({"shadows": {path: shadow_pattern(path) for path in paths}}))
         command = [sys.executable, "-I", originals.__file__, str(self.folder), IMAGE, SITE, str(plan)]
@@ -65,7 +65,7 @@ class LayeredStore:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def extracted_files(self, into: Path, *paths: str) -> dict[str, str]:
-        """What comes out of it."""
+        """The files of its output."""
         done = self.run(into, *paths)
         assert done.returncode == 0, done.stdout + done.stderr
         assert bool(done.stdout) == ("is not a regular file of the image" in done.stdout)
@@ -140,7 +140,7 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
         ),
     ],
 )
-def test_what_python_would_load_in_its_place_is_refused(tmp_path, layers, said):
+def test_shadowing_modules_are_refused(tmp_path, layers, said):
     done = LayeredStore(tmp_path / "store", *layers).run(tmp_path / "into", PATH)
     assert (done.returncode, done.stderr) == (int("is never" in said), "")
     assert done.stdout.startswith(said) if said else done.stdout == ""

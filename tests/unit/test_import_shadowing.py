@@ -1,4 +1,4 @@
-"""What Python imports before a module: its own finder says."""
+"""Modules that Python imports first: its own finder tells."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
@@ -12,7 +12,7 @@ NATIVE = EXTENSION_SUFFIXES[0]
 
 @pytest.mark.parametrize("other", [f"w{suffix}" for suffix in EXTENSION_SUFFIXES])
 @pytest.mark.parametrize("module", ["w.py", "w/__init__.py"])
-def test_what_is_compiled_comes_before_a_module_and_after_a_package(tmp_path: Path, module: str, other: str) -> None:
+def test_compiled_files_come_before_a_module_and_after_a_package(tmp_path: Path, module: str, other: str) -> None:
     assert_precedence(tmp_path, module, other)
 
 
@@ -34,5 +34,5 @@ def assert_precedence(folder: Path, module: str, other: str) -> None:
     assert find_shadowing_paths(module, [module, other]) == ([other] if instead else [])
 
 
-def test_what_is_no_module_has_nothing_before_it() -> None:
+def test_other_files_than_modules_have_nothing_before_them() -> None:
     assert find_shadowing_paths("w.txt", ["w.so", ".so", "w.txt.so"]) == []

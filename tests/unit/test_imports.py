@@ -54,7 +54,7 @@ def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
         (("-P",), {"PYTHONUSERBASE": "/nowhere"}, []),
     ],
 )
-def test_what_its_variables_and_its_place_add_is_told(tmp_path, words, variables, said):
+def test_entries_of_its_variables_and_its_place_are_reported(tmp_path, words, variables, said):
     (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
     with running(*words, "-c", RUNS, at=tmp_path, **variables) as pid:
         assert python_import_paths.elsewhere(pid, OWN) == [one.format(tmp_path) for one in said]
@@ -69,7 +69,7 @@ def test_a_scripts_own_folder_is_where_it_imports_first_from(tmp_path: Path) -> 
         assert python_import_paths.elsewhere(pid, (*OWN, f"{tmp_path}/")) == []
 
 
-def test_another_program_and_what_it_has_mapped_are_told(tmp_path: Path) -> None:
+def test_another_program_and_what_it_has_mapped_are_reported(tmp_path: Path) -> None:
     with running("-I", "-c", f"import _ctypes; {RUNS}", at=tmp_path) as pid:
         first, *mapped = python_import_paths.elsewhere(pid, ("/nowhere/",))
         assert first == f"its program is {PYTHON}"
@@ -77,7 +77,7 @@ def test_another_program_and_what_it_has_mapped_are_told(tmp_path: Path) -> None
         assert all(one.startswith("it has mapped /") for one in mapped)
 
 
-def test_what_is_no_python_or_has_ended_imports_nothing(tmp_path: Path) -> None:
+def test_other_or_ended_processes_import_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         assert python_import_paths.elsewhere(process.pid, OWN) == []
         process.communicate()
@@ -98,7 +98,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def has(process: Path, base: str) -> list[str]:
-    """What is said of it with this folder for its user's packages."""
+    """The message about it with this folder for its user's packages."""
     (process / "environ").write_text(f"PYTHONUSERBASE={base}\0")
     return python_import_paths.elsewhere(7, ("/usr/",))
 
@@ -122,13 +122,13 @@ def test_a_service_cannot_hide_its_packages_among_others(process: Path) -> None:
     assert has(process, "/srv") == [f"its user has /srv/lib with more than {python_import_paths.MANY} entries"]
 
 
-def test_a_services_pipe_in_place_of_a_folder_is_none(process: Path) -> None:
+def test_a_services_pipe_in_place_of_a_folder_does_not_count(process: Path) -> None:
     os.mkfifo(process / "root/srv/lib")
     assert has(process, "/srv") == []
 
 
-def test_a_map_without_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows come by their addresses: what somebody puts before his own is not to hide it."""
+def test_a_map_without_end_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows come by their addresses: a row that a process puts before its own is not to hide it."""
     monkeypatch.setattr(python_import_paths, "MAPS", 4096)
     found = python_import_paths.elsewhere(os.getpid(), ("/",))
-    assert "its map is too long: nobody knows what it has mapped" in found
+    assert "its map is too long: its mappings are unknown" in found

@@ -1,4 +1,4 @@
-"""`rigwright init` from the command line: what it refuses, what it asks, and what it leaves."""
+"""`rigwright init` from the command line: its refusals, its questions, and its files."""
 
 import runpy
 import socket
@@ -95,7 +95,7 @@ def load_written(path: Path) -> dict[str, Any]:
         (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
     ],
 )
-def test_what_is_wrong_is_refused_in_one_line_before_connecting(init, surveyed_connections, words, said):
+def test_problems_are_refused_in_one_line_before_connecting(init, surveyed_connections, words, said):
     done = init(*words)
     assert (done.exit_code, surveyed_connections) == (2, []), done.output
     assert said in done.output
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_refused_in_one_line_before_connecting(init, surveyed_c
     assert done.output.count("\n") == 1
 
 
-def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecting(init, surveyed_connections, box):
+def test_a_mistake_in_the_catalogue_beside_the_inventory_is_reported_before_connecting(init, surveyed_connections, box):
     box.write("catalog/box.toml", "[crads]\n")
     done = init("ops@box")
     assert (done.exit_code, surveyed_connections) == (2, [])
@@ -173,7 +173,7 @@ def test_an_answer_that_is_broken_off_writes_nothing(init: Init, box: OperatorFo
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_written_file_is_loaded_before_it_is_called_valid(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"crads": []}})\n'
     monkeypatch.setattr(init_module, "render_inventory", lambda *given: text)
     done = init("root@box")
@@ -199,7 +199,9 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(init, box, monke
         (["--variant", "llamacpp/demo"], "does not fit this box: tiny-rig 1 has no address"),
     ],
 )
-def test_what_does_not_fit_the_box_is_refused(init: Init, box: OperatorFolder, options: list[str], said: str) -> None:
+def test_a_variant_that_does_not_fit_the_box_is_refused(
+    init: Init, box: OperatorFolder, options: list[str], said: str
+) -> None:
     done = init("root@box", *options)
     assert done.exit_code == 2
     assert said in done.output.splitlines()[-1]
@@ -233,7 +235,7 @@ def test_a_system_that_cannot_become_a_rig_is_refused_before_a_file_is_written(i
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_what_was_found_is_shown(init: Init) -> None:
+def test_findings_are_shown(init: Init) -> None:
     shown = " ".join(init("root@box").output.split())
     for words in (
         "system debian 13, 64 CPUs in 2 NUMA nodes, 251 GiB of memory",
@@ -289,7 +291,7 @@ def test_a_box_without_cards_is_asked_for_nothing_that_only_cards_have(init, box
     assert "does not fit" not in done.output
 
 
-def test_what_is_there_is_printed_without_escape_codes(init, monkeypatch):
+def test_output_has_no_escape_codes(init, monkeypatch):
     monkeypatch.setattr(roles.first_contact, "survey_host", lambda *given, **options: capture("lab"))
     monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
     monkeypatch.setattr(init_module, "Console", partial(Console, force_terminal=True))

@@ -1,4 +1,4 @@
-"""`rigwright init`, the first contact: whose key it is, who vouches for it, and what becomes of it."""
+"""`rigwright init`, the first contact: the owner of a key, its voucher, and what becomes of it."""
 
 import sys
 
@@ -89,7 +89,7 @@ def test_the_key_that_was_found_is_shown_written_and_held_to(box, monkeypatch, a
         (KEY, ["--host-key", KEY.fingerprint + "="], None, "is refused: must be as `ssh-keygen -lf` prints it"),
     ],
 )
-def test_a_host_of_another_key_or_that_nobody_vouches_for_is_sent_nothing(
+def test_a_host_with_another_or_an_unknown_key_is_sent_nothing(
     box, monkeypatch, accepted_keys, expected, words, answer, said
 ):
     done = init(box, monkeypatch, expected, *words, answer=answer)

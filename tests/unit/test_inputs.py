@@ -1,4 +1,4 @@
-"""Inputs: what a catalogue may ask for, and the rig that is refused while the lock does not have it."""
+"""Inputs: a catalogue's requests, and the rig that is refused while the lock does not have it."""
 
 import pytest
 from pydantic import ValidationError
@@ -74,7 +74,7 @@ def parse_input(data: dict[str, object], **changes: object) -> Input:
         (DRIVER, {"version": "1", "sources": ["store:a"]}, "such as 595.91.07, not 1; from one archive"),
     ],
 )
-def test_what_is_no_input_is_refused(data: dict[str, object], changes: dict[str, object], text: str) -> None:
+def test_an_invalid_input_is_refused(data: dict[str, object], changes: dict[str, object], text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         parse_input(data, **changes)
     assert text in str(caught.value)
@@ -176,7 +176,7 @@ def test_an_input_of_another_kind_is_refused(box: OperatorFolder) -> None:
     assert line.endswith("llamacpp/cpu: the catalogue's input small is a wheel, not a weight")
 
 
-def test_what_is_no_weight_is_not_offered_as_one(box: OperatorFolder) -> None:
+def test_other_files_are_not_offered_as_weights(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG.replace('[models.small]\nfile = "small"', '[models.small]\nfile = "smal"'))
     (line,) = box.refusal_lines(instances=chat_instances())
     assert 'there is no locked weight "smal"; did you mean "small"?; allowed: ' in line

@@ -1,4 +1,4 @@
-"""What a deploy changes of an instance, in the words of who declared it."""
+"""The changes of a deploy to an instance, in the words of its declaration."""
 
 import subprocess
 from dataclasses import replace
@@ -51,7 +51,7 @@ def changes(new: InstanceUnit, old: InstanceUnit, environment: str | None = None
         ((*WORDS, "--grammar", "a\n\33[2J"), ["+ --grammar a\\n\\x1b[2J"]),
     ],
 )
-def test_flags_are_said_as_they_are_declared(words: tuple[str, ...], said: list[str]) -> None:
+def test_flags_are_reported_as_they_are_declared(words: tuple[str, ...], said: list[str]) -> None:
     before = unit(*WORDS)
     assert changes(unit(*words), before) == said
 
@@ -62,7 +62,7 @@ def test_many_are_counted() -> None:
     assert changes(after, before)[-1] == "3 more"
 
 
-def test_variables_and_the_rest_of_a_unit_are_told_apart() -> None:
+def test_variables_and_the_rest_of_a_unit_are_distinguished() -> None:
     before = unit(*WORDS)
     variables = f"A=1\nB=2\n{before.environment}"
     after = replace(before, environment=f"A=2\nC=3\n{before.environment}", text=before.text + "Nice=5\n")
@@ -127,13 +127,13 @@ def test_a_variable_that_the_process_alone_has_is_one_like_others() -> None:
     after = unit("/usr/bin/env", "LD_PRELOAD=/b.so", "MALLOC_ARENA_MAX=2", *WORDS)
     said = ["LD_PRELOAD=/a.so -> /b.so", "+ MALLOC_ARENA_MAX=2"]
     assert changes(after, before) == said
-    # where it was in the file of all commands, it is none that changes
+    # where it was in the file of all commands, it does not change
     moved = changes(before, unit(*WORDS), f"LD_PRELOAD=/a.so\n{before.environment}")
     assert moved == ["other text of its unit with the same settings"]
 
 
 @pytest.mark.parametrize("file", ["", "nonsense", 'ExecStart="', "ExecStart=\nExecStart=\0"])
-def test_what_lies_there_may_be_anything(file: str) -> None:
+def test_any_object_may_lie_there(file: str) -> None:
     assert compare_units(UNIT, WrittenUnit(file, file, file)).describe()
 
 

@@ -1,4 +1,4 @@
-"""What is looked at of an instance's process, and of what its engine has compiled."""
+"""The facts of an instance's process, and of its engine's compiled code."""
 
 from rigwright.engines import kind_of
 from rigwright.serving.instance_units import find_foreign_variables

@@ -65,7 +65,7 @@ STATES: list[tuple[StateFacts, InstanceState, str, str]] = [
     (replace(READY, declared=DeclaredProcess("d" * 64, "6" * 64)), "other generation", "other settings", "deploy"),
     (replace(READY, generation=replace(GENERATION, found="")), "other generation", "were changed after", "deploy"),
     (replace(READY, unit=replace(UNIT, inputs_current=False)), "other generation", "another key", "deploy rig.py"),
-    # what is down or ill says more than its generation
+    # an instance that is down or ill reports more than its generation
     (replace(DOWN, declared=DeclaredProcess("e" * 64, "")), "stopped", "", "start rig.py chat"),
     (replace(READY, unreachable="no route", engine=None), "unreachable", "no route", "doctor rig.py"),
 ]

@@ -1,4 +1,4 @@
-"""Inventories: what `hosts()` hands to pyinfra, and what it ends the run with instead."""
+"""Inventories: the data that `hosts()` hands to pyinfra, and the errors that it ends the run with instead."""
 
 from pathlib import Path
 
@@ -177,7 +177,7 @@ def test_keys_and_instances_are_named_by_text(box: OperatorFolder, key: object) 
     assert str(ended.value.code).startswith(f"{box.inventory}: box")
 
 
-def test_a_key_of_nearly_pyinfras_is_told_once(box: OperatorFolder) -> None:
+def test_a_key_of_nearly_pyinfras_is_reported_once(box: OperatorFolder) -> None:
     assert len(box.refusal_lines(ssh_prot=22, _su=True)) == 2
 
 
@@ -212,7 +212,7 @@ def test_two_rigs_that_are_one_machine_are_refused(box: OperatorFolder) -> None:
     assert f"{box.inventory}: 192.0.2.7.ssh_hostname: 192.0.2.7 is already the address of b" in lines
 
 
-def test_mistakes_of_all_rigs_are_told_at_once(box: OperatorFolder) -> None:
+def test_mistakes_of_all_rigs_are_reported_at_once(box: OperatorFolder) -> None:
     entries = {
         "a": sample_entry(cards=["turin", "ampere"], mirrors={}),
         "b": sample_entry(

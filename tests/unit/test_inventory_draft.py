@@ -1,4 +1,4 @@
-"""A survey becomes an inventory: what is declared, what is only said, and that it always loads."""
+"""A survey becomes an inventory: declared keys, comments, and that it always loads."""
 
 import re
 from dataclasses import replace
@@ -34,7 +34,7 @@ def loaded(place: OperatorFolder, text: str) -> tuple[dict[str, Any], Rig]:
     return data, load_rig(data["rig"])
 
 
-def test_where_the_memory_would_decide_and_is_unknown_the_doubt_is_said() -> None:
+def test_where_the_memory_would_decide_and_is_unknown_the_doubt_is_reported() -> None:
     shipped = load_catalog([ROOT / "catalog"])
     text = render_inventory(replace(BARE, cards=(TURING,)), ANSWERS, shipped)
     assert "its memory is unknown without a driver: it may be rtx-2080-ti-22g" in " ".join(text.split()).replace(
@@ -81,7 +81,7 @@ def test_nothing_yet_leaves_an_example_with_a_free_port(place: OperatorFolder, c
     assert "No NVIDIA card is on the PCI bus." in text
 
 
-def test_who_logs_in_under_the_services_name_gets_another_for_them(place: OperatorFolder, catalog: Catalog) -> None:
+def test_a_login_with_the_services_name_gets_another_for_them(place: OperatorFolder, catalog: Catalog) -> None:
     answers = replace(ANSWERS, connection={**CONNECTION, "ssh_user": "rigwright"})
     _, rig = loaded(place, render_inventory(BARE, answers, catalog))
     assert rig.accounts.prefix == "rigwright-serving"
@@ -114,7 +114,7 @@ def test_a_name_that_is_taken_is_not_given_again(catalog: Catalog) -> None:
     assert "  [cards.ampere-2335]" in render_missing_cards(replace(BARE, cards=(named,)), catalog)
 
 
-# what would end a comment or a literal, and what nobody expects
+# text that would end a comment or a literal, and surprising text
 hostile = st.sampled_from(
     ["\n", "\nimport os\nos.abort()", "\r", "\x0c", "\u2028", '"', "'", "\\", '"""', "#", "{", "%s", "[red]", ""]
 )

@@ -16,7 +16,7 @@ __all__ = ["operator"]
 WIDE = ("chat", "llamacpp/wide", *ONE)
 
 
-def test_an_edit_of_somebody_elses_is_not_lost(tmp_path: Path) -> None:
+def test_a_foreign_edit_is_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "rig.py"
     path.write_bytes(b"theirs")
     with pytest.raises(click.ClickException, match="was changed meanwhile; nothing was changed"):
@@ -44,7 +44,7 @@ def test_an_edit_while_the_box_is_looked_at_stops_it(operator: SwitchOperator, m
 
 
 def test_a_file_that_is_read_only_is_refused_before_the_box_is_touched(operator, monkeypatch):
-    # root may write what nobody may
+    # root may write where no other user may
     monkeypatch.setattr(inventory_edit.os, "access", lambda path, mode: False)
     done = operator.switch(*WIDE)
     assert "is read-only: make it writable, or try it with --once" in done.output
@@ -63,7 +63,7 @@ def test_line_ends_and_comments_stay(operator: SwitchOperator) -> None:
     assert operator.box.inventory.read_bytes() == f"{first}'one'{edited}".encode()
 
 
-def test_what_is_not_written_plainly_is_refused_but_once(operator: SwitchOperator) -> None:
+def test_computed_entries_are_refused_except_once(operator: SwitchOperator) -> None:
     operator.box.write(
         "rig.py", operator.text.replace("rigs =", 'NEW = "llamacpp/" + "cpu"\nrigs =').replace("'llamacpp/cpu'", "NEW")
     )
@@ -111,7 +111,7 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
     assert (operator.text == before) == restored
 
 
-def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(operator, monkeypatch):
+def test_a_file_that_changed_meanwhile_is_left_alone(operator, monkeypatch):
     def deploy(wanted: RunRequest) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
         raise HostUnreached("deploy failed (see above)")

@@ -1,4 +1,4 @@
-"""The hosts that an inventory file names for the command line: which, and what is said when there are none."""
+"""The hosts that an inventory file names for the command line: which, and the message when there are none."""
 
 import re
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_an_inventory_without_hosts_is_refused_in_one_line(tmp_path: Path, text:
     assert caught.value.message == f"{tmp_path / 'rig.py'}: {said}"
 
 
-def test_what_the_inventory_says_when_it_ends_is_said_alone(tmp_path: Path) -> None:
+def test_the_inventorys_own_end_is_the_only_message(tmp_path: Path) -> None:
     with pytest.raises(click.ClickException) as caught:
         hosts(tmp_path, "raise SystemExit('not today')")
     assert caught.value.message == "not today"
@@ -154,5 +154,5 @@ def test_validate_refuses_a_host_that_is_no_rig(tmp_path: Path) -> None:
         (4_000_000_000_000, "4000.0 GB"),
     ],
 )
-def test_a_size_is_said_in_the_largest_unit_that_fits(count: int, text: str) -> None:
+def test_a_size_is_reported_in_the_largest_unit_that_fits(count: int, text: str) -> None:
     assert format_size(count) == text

@@ -41,7 +41,7 @@ def test_a_step_within_its_limits_is_passed_through(tmp_path: Path, script: str,
     assert (done.returncode, done.stdout) == (status, b"done\n")
 
 
-def test_what_a_step_prints_is_bounded_and_the_step_goes_on(tmp_path: Path) -> None:
+def test_output_of_a_step_is_bounded_and_the_step_goes_on(tmp_path: Path) -> None:
     done = supervised(tmp_path, "head -c 3000000 /dev/zero; echo made > file", log=1 << 20)
     assert done.returncode == 0
     assert done.stdout == bytes(1 << 20) + b"\nlimit: it has printed 1 MiB; the rest is dropped\n"
@@ -77,7 +77,7 @@ def test_files_that_run_out_end_a_step_and_folders_that_are_gone_do_not(tmp_path
         assert "remove files" in job_step_limits.describe_shortage([str(tmp_path)], 0)
 
 
-def test_what_it_has_in_place_of_tmp_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_own_tmp_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_step_limits, "TEMPORARY", (str(tmp_path),))
     mine = tmp_path / r"systemd-private-0123-rw-job-a\x2db-compile.service-Ab3xYz"
     for path in (mine, tmp_path / "systemd-private-0123-other.service-Ab3xYz"):

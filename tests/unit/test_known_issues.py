@@ -1,4 +1,4 @@
-"""What is known to go wrong with instances on their cards, and whether they fit."""
+"""Known problems of instances on their cards, and whether they fit."""
 
 import json
 from dataclasses import replace
@@ -223,7 +223,7 @@ POISON: dict[str, tuple[PlacedInstance, list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", POISON)
-def test_what_is_known_to_go_wrong(case: str) -> None:
+def test_known_problems(case: str) -> None:
     one, refused, warned = POISON[case]
     for found, expected in zip(issue_texts(one), (refused, warned), strict=True):
         assert len(found) == len(expected), found

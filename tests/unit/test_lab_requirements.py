@@ -1,4 +1,4 @@
-"""What the lab asks of the machine that it runs on."""
+"""The lab's needs of the machine that it runs on."""
 
 import importlib
 import os
@@ -64,7 +64,7 @@ LACKS: dict[str, tuple[object, str, object]] = {
 
 @pytest.mark.usefixtures("able")
 @pytest.mark.parametrize("what", LACKS)
-def test_what_a_machine_lacks_is_said(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parts_of_a_machine_are_reported(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name, value = LACKS[what]
     monkeypatch.setattr(place, name, value)
     with pytest.raises(machine_requirements.UnsupportedMachine, match=what):

@@ -1,4 +1,4 @@
-"""What boots a throwaway host, with stand-ins for the programs that it starts."""
+"""The program that boots a throwaway host, with stand-ins for the programs that it starts."""
 
 import os
 import subprocess

@@ -16,7 +16,7 @@ DOMAIN = sorted(
     for path in (ROOT / "rigwright").rglob("*.py")
     if path.stem != "__init__"
 )
-# what carries decisions out, and what reaches a host or a network
+# the folders that carry decisions out, and those that reach a host or a network
 FORBIDDEN = (
     *("pyinfra", "paramiko", "gevent", "testinfra", "requests", "huggingface_hub"),
     *("roles", "checks", "lab", "bench", "benchmarks", "cli", "tests"),

@@ -65,8 +65,8 @@ CONTENTS: dict[str, tuple[tuple[int, ...], bool]] = {
     "a closure at another place": ((0, 0, *CLOSURE), False),
     "half a closure": ((0, HEAD, *TRAMPOLINE[:2]), False),
 }
-# What any process has that may not map memory that is writable and executable: seccomp(2) on x86-64 has mmap(2), the
-# ninth call, refused with EPERM where its third argument is both, as systemd's MemoryDenyWriteExecute= does.
+# The filter of any process that may not map memory that is writable and executable: seccomp(2) on x86-64 has mmap(2),
+# the ninth call, refused with EPERM where its third argument is both, as systemd's MemoryDenyWriteExecute= does.
 SANDBOXED = """
 import ctypes, os, struct, sys
 rules = [(0x20, 0, 0, 0), (0x15, 0, 4, 9), (0x20, 0, 0, 32), (0x54, 0, 0, 6), (0x15, 0, 1, 6)]
@@ -114,7 +114,7 @@ def sandboxed(program: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("what", CONTENTS)
-def test_closures_are_told_from_other_code(what: str) -> None:
+def test_closures_are_distinguished_from_other_code(what: str) -> None:
     words, expected = CONTENTS[what]
     assert SPACE.are_closures(struct.pack(f"<{len(words)}Q", *words).ljust(4096, b"\0")) is expected
 
@@ -169,6 +169,6 @@ def test_a_file_in_memory_that_has_only_the_name_is_code_of_no_file() -> None:
         assert {row for row in Code(()).of(pid) if not row.startswith("file ")} == {f"unnamed {NAME}"}
 
 
-def test_both_are_told_apart_in_one_process() -> None:
+def test_both_are_distinguished_in_one_process() -> None:
     with sandboxed(CALLBACKS + FOREIGN) as pid:
         assert f"unnamed {NAME}" in Code(()).of(pid)

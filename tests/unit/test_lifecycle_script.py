@@ -72,7 +72,7 @@ def test_a_stopped_instance_is_marked_before_it_is_stopped_and_a_started_one_is_
     assert [verb for verb in host.systemctl_commands if verb in ("stop", "start")] == ["stop", "start"]
 
 
-def test_one_that_does_not_start_is_told_with_what_it_has_said(host: LifecycleHost) -> None:
+def test_one_that_does_not_start_is_reported_with_its_output(host: LifecycleHost) -> None:
     host.set_systemctl_answer("becomes", "failed\n")
     found = host.run_rehash("restart")
     assert not found.is_right("restart")
@@ -83,7 +83,7 @@ def test_one_that_does_not_start_is_told_with_what_it_has_said(host: LifecycleHo
 
 
 @pytest.mark.parametrize("recompile", [False, True])
-def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(host, tmp_path, monkeypatch, recompile):
+def test_compiled_code_is_removed_on_request_after_the_stop(host, tmp_path, monkeypatch, recompile):
     caches, warm, beyond = tmp_path / "instances", tmp_path / "warm", tmp_path / "beyond"
     monkeypatch.setattr(start_stop_by_hand, "CACHES", str(caches))
     monkeypatch.setattr(start_stop_by_hand, "WARM", str(warm))
@@ -133,19 +133,19 @@ def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(ho
     assert host.marker.exists()
 
 
-def test_what_is_not_deployed_is_refused_and_nothing_is_done(host: LifecycleHost) -> None:
+def test_undeployed_instances_are_refused_and_nothing_is_done(host: LifecycleHost) -> None:
     host.set_systemctl_answer("load", "not-found\n")
     assert host.run_rehash("stop").describe_outcome("stop") == ["refused: chat is not there yet: deploy first"]
     assert "stop" not in host.systemctl_commands
     assert not host.marker.exists()
 
 
-def test_a_job_at_work_is_waited_for_by_nobody(host: LifecycleHost) -> None:
+def test_no_process_waits_for_a_job_at_work(host: LifecycleHost) -> None:
     host.set_systemctl_answer("jobs", "rw-job-weights.service loaded active running x\n")
     assert host.run_rehash("restart").describe_outcome("restart") == ["refused: rw-job-weights.service is at work"]
 
 
-def test_who_deploys_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None:
+def test_a_deploy_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None:
     import fcntl
 
     host.run_rehash("start")
@@ -165,7 +165,7 @@ def test_who_deploys_holds_the_host(host: LifecycleHost, tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("verb", start_stop_by_hand.DOING)
-def test_what_is_meant_is_judged_before_a_host_is_reached(box, verb, words, said, monkeypatch):
+def test_hosts_and_instances_are_validated_before_a_host_is_reached(box, verb, words, said, monkeypatch):
     from checks import connections
 
     monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was reached"))

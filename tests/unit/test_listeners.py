@@ -61,7 +61,7 @@ def test_the_socket_holds_the_port_on_the_loopback_interface_alone() -> None:
 
 
 def test_the_socket_is_the_same_whichever_instance_its_port_leads_to() -> None:
-    """One that changed would have to be let go of, and somebody else could take the port."""
+    """A socket that changed would have to be let go of, and another process could take the port."""
     others = [
         make_listener(sample_instance("code")),
         make_listener(sample_instance(context=8192, model_name="other")),
@@ -90,14 +90,14 @@ def test_the_service_carries_the_port_to_the_instances_socket_in_its_group() -> 
 
 
 def test_the_service_can_make_the_folder_of_sockets_before_any_instance_has_begun() -> None:
-    """What is to be seen by the unit's process would have to be there for the one that makes it, too."""
+    """A file that the unit's process is to see would have to be there for the one that makes it, too."""
     text = make_listener().text
     (folder,) = values(text, "BindReadOnlyPaths")
     (before,) = values(text, "ExecStartPre")
     assert folder == f"-{before.split()[-1]}"
 
 
-def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
+def test_the_service_has_a_user_of_its_own_and_no_network() -> None:
     text = make_listener().text
     assert (values(text, "DynamicUser"), values(text, "PrivateNetwork")) == (["yes"], ["yes"])
     assert values(text, "RestrictAddressFamilies") == ["AF_UNIX"]
@@ -120,7 +120,7 @@ def test_a_service_is_started_again_for_what_it_carries_and_nothing_else(other: 
     assert (other.unit_state == make_listener().unit_state) is same
 
 
-def test_what_a_service_is_to_be_is_its_text_and_what_it_holds_is_its_sockets_port() -> None:
+def test_the_target_of_a_service_is_its_text_and_its_holding_is_its_sockets_port() -> None:
     unit_state = make_listener().unit_state
     assert unit_state.started_from == hashlib.sha256(make_listener().text.encode()).hexdigest()
     assert (unit_state.unit, unit_state.port, unit_state.cards) == (SERVICE, 8020, frozenset())
@@ -146,8 +146,8 @@ def test_a_service_that_has_started_is_known_by_its_text_once_systemd_has_read_i
     assert found == ({} if unread else {SERVICE: f"{make_listener().unit_state.started_from}\n"})
 
 
-def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: Path) -> None:
-    """Where weights lie on a disk that is slow to come, it is a port's service, whose own files are nobody else's."""
+def test_every_user_can_get_to_the_folder_of_sockets_of_any_maker(tmp_path: Path) -> None:
+    """Where weights lie on a slow disk, it is a port's service, whose own files no other service reads."""
     (umask,), (before,) = values(make_listener().text, "UMask"), values(make_listener().text, "ExecStartPre")
     command = before.partition("/proc/1/ns/mnt ")[2].replace(SOCKET_FOLDER, f"{tmp_path}/run{SOCKET_FOLDER}")
     short_programs.run_program(["sh", "-c", f"umask {umask}; {command}"], check=True)

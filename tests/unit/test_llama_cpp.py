@@ -60,7 +60,7 @@ def test_machine_code_is_built_for_exactly_the_cards_that_are_used(cards, used, 
         (("8.6", "8.6"), ("86-real",)),
     ],
 )
-def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(also, architectures):
+def test_builds_for_further_cards_come_in_the_order_of_capability(also, architectures):
     made = sample_rig(sample_instance(cards=(0,)), cards=(AMPERE,), also_build_for=also)
     assert cuda_architectures(made.cards, made.instances, made.also_build_for, "plain") == architectures
     orders = {
@@ -123,7 +123,7 @@ def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(kinds, p
     assert flash_attention_pairs(box_rig.instances, box_rig.variants, "plain") == pairs
 
 
-def test_what_is_compiled_is_the_same_whichever_variant_of_the_catalogue_is_served() -> None:
+def test_the_build_is_the_same_for_each_variant_of_the_catalogue() -> None:
     one = sample_instance(cards=(0,))
     small = sample_instance(cards=(0,), cache_type_k="q4_0", cache_type_v="q8_0")
     on_the_cpu = sample_instance(cache_type_k="q5_0").variant
@@ -228,7 +228,7 @@ def test_a_changed_input_is_another_build(other: Any) -> None:
         lambda: digest(host=sample_facts(built_engines=frozenset({"x"}), apt_lock_holder="apt")),
     ],
 )
-def test_what_is_no_input_leaves_the_build_as_it_is(same: Any) -> None:
+def test_irrelevant_keys_leave_the_build_as_it_is(same: Any) -> None:
     assert same() == digest()
 
 

@@ -1,4 +1,4 @@
-"""Flags: what the pinned llama-server's own help says of them."""
+"""Flags: the pinned llama-server's own help about them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -116,7 +116,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("flag", sorted(RIGHT))
-def test_what_the_server_takes_is_taken(flag: str) -> None:
+def test_settings_that_the_server_takes_are_accepted(flag: str) -> None:
     assert find_flag_problems(HELP, {flag: RIGHT[flag]}, own=MANAGED_FLAGS) == {}
 
 
@@ -145,7 +145,7 @@ def test_what_the_server_takes_is_taken(flag: str) -> None:
         ("gpt-oss-20b-default", True, "is not allowed in flags: other keys set gpt-oss-20b-default"),
     ],
 )
-def test_what_the_server_would_refuse_is_refused(flag: str, value: str | bool, essence: str) -> None:
+def test_settings_that_the_server_would_refuse_are_refused(flag: str, value: str | bool, essence: str) -> None:
     wrong = find_flag_problems(HELP, {flag: value, "metrics": True} if flag != "metrics" else {flag: value})
     assert list(wrong) == [flag]
     assert essence in wrong[flag]
@@ -172,7 +172,7 @@ def test_an_option_that_another_key_sets_is_refused_by_any_name(flag: str, name:
     }
 
 
-def test_what_was_removed_is_not_suggested() -> None:
+def test_removed_options_are_not_suggested() -> None:
     (text,) = find_flag_problems(HELP, {"draft-maxi": "4"}).values()
     assert "draft-max" not in text.replace("draft-n-max", "").replace("draft-maxi", "")
 
@@ -189,7 +189,7 @@ def test_every_name_that_is_the_rigs_own_is_one_of_the_pinned_servers() -> None:
     assert [name for name in sorted(MANAGED_FLAGS) if not HELP.find(name)] == []
 
 
-def test_what_became_another_option_is_of_the_older_version_alone() -> None:
+def test_a_renamed_option_belongs_only_to_the_older_version() -> None:
     for old, (new, value, _) in RENAMED.items():
         assert (OLD.find(old) is None, HELP.find(old)) == (False, None)
         assert find_flag_problems(OLD, {old: True}) == find_flag_problems(HELP, {new: value}) == {}
@@ -206,7 +206,7 @@ EVERY_KEY = {
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 @pytest.mark.parametrize("name", EVERY_KEY)
-def test_what_our_own_keys_become_is_taken_by_every_version_that_ships(path: Path, name: str) -> None:
+def test_options_of_our_own_keys_are_taken_by_every_shipped_version(path: Path, name: str) -> None:
     one = EVERY_KEY[name]
     assert find_flag_problems(load_snapshot(path), key_options(one, Roots())) == {}
 
@@ -219,7 +219,7 @@ def test_a_snapshot_of_every_engine_ships() -> None:
     assert names == {path.name for path in SHIPPED}
 
 
-def test_an_option_of_ours_that_a_version_lacks_is_told() -> None:
+def test_an_option_of_ours_that_a_version_lacks_is_reported() -> None:
     lacking = LlamaSnapshot(tuple(o for o in OLD.options if o.name not in ("reasoning", "api-key-file")))
     one = replace(EVERY_KEY["all"], known=lacking)
     assert sorted(find_flag_problems(lacking, key_options(one, Roots()))) == ["api-key-file", "reasoning"]
@@ -291,7 +291,7 @@ def test_an_engine_without_a_snapshot_is_refused_where_one_is_needed(box: Operat
     ]
 
 
-def test_a_snapshot_that_is_none_is_told_with_its_file(box: OperatorFolder) -> None:
+def test_a_snapshot_that_is_invalid_is_reported_with_its_file(box: OperatorFolder) -> None:
     box.write(FLAGS_FILE, "")
     (line,) = box.refusal_lines(instances=chat_instances())
     assert line.endswith(

@@ -213,7 +213,7 @@ def test_a_template_is_read_from_its_file_and_the_key_is_no_setting() -> None:
         ({"flags": {"reasoning": "off"}}, "flags.reasoning is not allowed in flags: other keys set it"),
     ],
 )
-def test_what_the_wheel_cannot_do_is_refused(changes: dict[str, Any], essence: str) -> None:
+def test_missing_capabilities_of_the_wheel_are_refused(changes: dict[str, Any], essence: str) -> None:
     (found,) = KIND.refusals(wheel_instance(**changes), Roots(), Path("/home/ops"))
     assert essence in found
 
@@ -223,7 +223,7 @@ def test_a_wheel_that_is_not_locked_yet_is_not_refused_for_its_build() -> None:
     assert KIND.refusals(wheel_instance(wheels=(there,)), Roots(), Path("/home/ops")) == []
 
 
-def test_what_the_wheel_can_do_is_not_refused() -> None:
+def test_capabilities_of_the_wheel_are_not_refused() -> None:
     flags = {name: value for name, (value, _) in RIGHT.items() if not name.startswith("no-")}
     assert KIND.refusals(wheel_instance(flags=flags), Roots(), Path("/home/ops")) == []
     assert KIND.forbidden_keys(wheel_instance(flags=flags)) == {}

@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.engines.llama_cpp_wheel import launcher
 
-# What of the wheel the launcher uses: fields with types, and a server that is ready once it is made.
+# The part of the wheel that the launcher uses: fields with types, and a server that is ready once it is made.
 WHEEL = """
 from enum import IntEnum
 import json, sys
@@ -111,7 +111,7 @@ def test_it_says_its_version(program: Path) -> None:
         ("{", "settings or key unreadable: JSONDecodeError"),
     ],
 )
-def test_what_cannot_be_set_ends_it_with_a_line(program: Path, fields: str, said: str) -> None:
+def test_a_failed_setting_ends_it_with_a_line(program: Path, fields: str, said: str) -> None:
     found = run(program, str(program.parents[1] / "key"), f'{{"fields": {fields}, "files": {{}}}}')
     assert found.returncode == 1
     assert found.stderr.startswith(f"llama-server: {said}")

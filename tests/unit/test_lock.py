@@ -85,7 +85,7 @@ def test_a_folder_without_locks_locks_nothing(tmp_path: Path) -> None:
         (changed('["store:small-q4.gguf"]', "[]"), "artefact[1].sources: "),
     ],
 )
-def test_what_is_no_whole_lock_is_refused_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+def test_an_incomplete_lock_is_refused_with_its_place(tmp_path: Path, text: str, place: str) -> None:
     lines = refusal(tmp_path, text)
     assert any(line.startswith(f"{tmp_path / 'a.lock.toml'}: {place}") for line in lines), lines
 
@@ -153,7 +153,7 @@ def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
     assert (artefacts["small"].sha256, artefacts["engine-source"].sha256) == ("c" * 64, "a" * 64)
 
 
-def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "b.lock.toml").write_text(f'schema = 9\nartefacts = 0\ndigest = "{rows_digest([])}"')
     lines = refusal(tmp_path, changed("size = 1000", "size = -1").replace("b" * 64, "x"))
     assert [line.split(": ")[1] for line in lines] == ["artefact[0].size", "artefact[1].sha256", "schema"]
@@ -169,7 +169,7 @@ ROWS = [
 WHOLE = render_lock(ROWS, "catalog/a.toml")
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_written_table_is_read_unchanged(tmp_path: Path) -> None:
     lock = load(tmp_path, WHOLE)
     assert {row.name: row for row in ROWS if not row.group} == lock.artefacts
     assert lock.groups == {"tools": (ROWS[3], ROWS[2]), "more": (ROWS[4],)}

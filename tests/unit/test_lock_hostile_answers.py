@@ -1,4 +1,4 @@
-"""Whatever a server answers `rigwright lock`: what it asks refuses in its own way, and takes no more than its bound."""
+"""With every answer of a server, `rigwright lock` refuses in its own way, and takes no more than its bound."""
 
 import hashlib
 import io
@@ -114,7 +114,9 @@ def test_an_answer_without_end_is_not_taken(hostile_server: HostileServer, name:
         ("302 F\r\nLocation: http://[", b"", "the index leads to an invalid address"),
     ],
 )
-def test_what_is_no_page_of_an_index_is_said(hostile_server: HostileServer, head: str, body: bytes, said: str) -> None:
+def test_an_invalid_page_of_an_index_is_reported(
+    hostile_server: HostileServer, head: str, body: bytes, said: str
+) -> None:
     hostile_server.set_answers([HostileAnswer(f"HTTP/1.1 {head}\r\nContent-Type: text/html\r\n\r\n", body)])
     with pytest.raises(DownloadUnavailable, match=f"^{said}$"):
         page(hostile_server)

@@ -197,7 +197,7 @@ def test_a_line_is_searched_up_to_a_length(before: int, found: bool) -> None:
     cause = Cause(id="one", pattern="needle", means="a fault")
     line = "x" * before + "needle"
     assert (find_cause([cause], line) is cause) is found
-    # what is cut off one line moves no other line's number
+    # text cut off one line moves no other line's number
     assert find_cause_lines([cause], [line, "needle"]) == {cause: [0, 1] if found else [1]}
 
 

@@ -271,7 +271,7 @@ def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path, monke
     ],
     ids=["a program", "zstd", "a cut archive"],
 )
-def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
+def test_other_values_than_text_are_refused(data: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(InvalidRequest, match=reason):
         host_evidence.read_log(tmp_path / "log")

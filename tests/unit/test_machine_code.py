@@ -1,4 +1,4 @@
-"""Machine code of libraries: what it is for, which cards run it, and files that are no libraries."""
+"""Machine code of libraries: its targets, the cards that run it, and files that are no libraries."""
 
 import io
 import random
@@ -62,7 +62,7 @@ def read(content: bytes) -> tuple[str, ...]:
         (b"\x7fELF\x01" + cuda_library("sm_86")[5:], ()),
     ],
 )
-def test_what_machine_code_is_for(content: bytes, found: tuple[str, ...]) -> None:
+def test_targets_of_machine_code(content: bytes, found: tuple[str, ...]) -> None:
     assert read(content) == found
 
 
@@ -150,7 +150,7 @@ def test_which_cards_run_a_target(target: str, capabilities: set[str]) -> None:
     assert {card for card in cards if is_runnable_on(target, card)} == capabilities
 
 
-def test_what_is_no_target_is_no_answer() -> None:
+def test_an_invalid_target_is_no_answer() -> None:
     with pytest.raises(ValueError, match="sm_x is not a machine code target"):
         is_runnable_on("sm_x", "8.6")
 
@@ -177,7 +177,7 @@ def test_the_files_that_a_card_cannot_run(capability: str, files: list[tuple[str
     assert find_unrunnable_files(ROWS, capability) == files
 
 
-def test_what_other_cards_alone_use_is_a_warning_and_all_else_refused() -> None:
+def test_machine_code_of_only_other_cards_is_a_warning_and_the_rest_refused() -> None:
     refused, warned = find_machine_code_refusals(ROWS, ("v/_fa3_*",), "7.5")
     fa2 = "v/_fa2_C.so of vllm 1.0 has code for sm_80, compute_80, but none for compute capability 7.5"
     assert refused == [fa2]

@@ -77,7 +77,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_whatever_an_inventory_raises_is_said_in_one_line(tmp_path: Path, program: str) -> None:
+def test_whatever_an_inventory_raises_is_reported_in_one_line(tmp_path: Path, program: str) -> None:
     path = tmp_path / "rig.py"
     path.write_text(program)
     done = CliRunner().invoke(main, ["validate", str(path)])
@@ -86,7 +86,7 @@ def test_whatever_an_inventory_raises_is_said_in_one_line(tmp_path: Path, progra
 
 
 class Unprintable:
-    """What cannot say what it is."""
+    """An object without a printable form."""
 
     def __repr__(self) -> str:
         raise ValueError

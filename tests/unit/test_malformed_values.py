@@ -124,7 +124,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
 
 
 def lines(box: OperatorFolder, entries: object, **shared: object) -> list[str]:
-    """What is said of entries that are refused, without the inventory's name."""
+    """The messages about refused entries, without the inventory's name."""
     from rigwright.inventory import hosts
 
     with pytest.raises(SystemExit) as ended:
@@ -138,7 +138,7 @@ def lines(box: OperatorFolder, entries: object, **shared: object) -> list[str]:
 
 @thorough
 @given(changes=st.lists(st.sampled_from([*CLASSES]).flatmap(CLASSES.__getitem__), min_size=1, max_size=3))
-def test_every_mistake_is_told_with_its_key_beside_all_others(place: OperatorFolder, changes: list[Change]) -> None:
+def test_every_mistake_is_reported_with_its_key_beside_all_others(place: OperatorFolder, changes: list[Change]) -> None:
     entries: dict[str, dict[str, object]] = {}
     for number, (_, change) in enumerate(changes):
         entries[f"box{number}"] = sample_entry(**{"ssh_hostname": f"h{number}.lan", **change})
@@ -150,7 +150,7 @@ def test_every_mistake_is_told_with_its_key_beside_all_others(place: OperatorFol
 
 @thorough
 @given(user=labels, name=addresses, port=st.integers(1, 65535))
-def test_user_and_port_beside_a_host_are_told_their_own_keys(
+def test_user_and_port_in_a_host_name_are_refused_with_their_own_keys(
     place: OperatorFolder, user: str, name: str, port: int
 ) -> None:
     (told,) = [
@@ -186,7 +186,7 @@ def test_addresses_of_one_machine_are_one(place: OperatorFolder, one: str, other
 
 
 @pytest.mark.parametrize("good", ["box", "box.lan.", "my_alias", "192.0.2.7", "::1", "fe80::1%eth0", "xn--a-1"])
-def test_what_a_host_can_be_is_taken(place: OperatorFolder, good: str) -> None:
+def test_valid_hosts_are_accepted(place: OperatorFolder, good: str) -> None:
     assert canonical_host(good)
     place.load_group({"box": sample_entry(ssh_hostname=good)})
 
@@ -204,7 +204,7 @@ def test_one_name_in_two_groups_is_refused_where_it_is_two_rigs(place: OperatorF
 
 
 @pytest.mark.parametrize("key", ["addres", "por", "modles"])
-def test_an_unknown_key_deep_in_an_entry_is_told_the_nearest_one(place: OperatorFolder, key: str) -> None:
+def test_an_unknown_key_deep_in_an_entry_gets_the_nearest_one(place: OperatorFolder, key: str) -> None:
     listener: dict[str, object] = {"address": "0.0.0.0", "port": 80, key: 1}
     declared = sample_entry(instances=chat_instances(), gateway={"listeners": {"port": listener}})
     (line,) = lines(place, {"box": declared})
@@ -212,7 +212,7 @@ def test_an_unknown_key_deep_in_an_entry_is_told_the_nearest_one(place: Operator
     assert line.startswith(f'box.gateway.listeners.port.{key}: unknown key; did you mean "{nearest}"?')
 
 
-def test_a_mistake_in_keys_beside_the_rigs_is_told_once_and_where_it_stands(place: OperatorFolder) -> None:
+def test_a_mistake_in_keys_beside_the_rigs_is_reported_once_and_where_it_stands(place: OperatorFolder) -> None:
     rigs = {name: sample_entry(ssh_hostname=name, proxy="http://own:3128") for name in ("a", "b")}
     told = lines(place, rigs, mirors={}, keep_generations=0, proxy="never read")
     assert [line.split(": ")[0] for line in told] == ["hosts().keep_generations", "hosts().mirors"]

@@ -1,4 +1,4 @@
-"""What the survey tells of what is ours and of what it stands on, on made-up folders, and what checks make of it."""
+"""The survey's facts about our own objects and the system below them, on made-up folders, and the checks' verdicts."""
 
 import fcntl
 import os
@@ -114,7 +114,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ManagedFilesFixtur
     return made
 
 
-def test_what_is_in_order_is(world: ManagedFilesFixture) -> None:
+def test_a_sound_host_is_green(world: ManagedFilesFixture) -> None:
     assert world.red() == {}
 
 
@@ -234,7 +234,7 @@ DRIFTS: dict[str, tuple[Callable[[ManagedFilesFixture], object], set[str], str]]
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_what_drifts_is_seen(world: ManagedFilesFixture, drift: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drift_is_seen(world: ManagedFilesFixture, drift: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, expected, text = DRIFTS[drift]
     monkeypatch.setenv("FLAG", "0")
     change(world)
@@ -283,11 +283,11 @@ HARMLESS: dict[str, Callable[[ManagedFilesFixture], object]] = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_is_harmless_is_no_reason_for_alarm(world: ManagedFilesFixture, what: str) -> None:
+def test_harmless_states_turn_nothing_red(world: ManagedFilesFixture, what: str) -> None:
     HARMLESS[what](world)
     assert world.red() == {}
 
 
-def test_a_folder_that_takes_no_change_is_told(world: ManagedFilesFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_takes_no_change_is_reported(world: ManagedFilesFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "ioctl", lambda *_: struct.pack("=II", 0x10, 0))
     assert set(world.red()) == {"O04", "O08"}

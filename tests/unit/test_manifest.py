@@ -1,4 +1,4 @@
-"""A generation's manifest: what it says, and which unit states a deploy reads in one that lies on a host."""
+"""A generation's manifest: its contents, and which unit states a deploy reads in one that lies on a host."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ def test_a_deploy_reads_the_slots_that_were_written() -> None:
     ]
 
 
-def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
+def test_findings_of_survey_programs_about_an_instance() -> None:
     weight = RIG.roots.weight_path(sample_artefact())
     (chat, code) = (json.loads(TEXT)["instances"][name] for name in ("chat", "code"))
     assert chat == {
@@ -159,12 +159,12 @@ BAD: dict[str, str] = {
     "a listener without a digest": listening(started_from=""),
     "a listener with a digest on two lines": listening(started_from=f"{A}\n"),
     "listeners that are none": json.dumps({"instances": {}, "listeners": {}}),
-    "text that is none": '{"instances": {"\\ud800": {"port": 8020, "cards": []}}}',
+    "text that is invalid": '{"instances": {"\\ud800": {"port": 8020, "cards": []}}}',
 }
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_what_is_no_manifest_is_refused(text: str) -> None:
+def test_an_invalid_manifest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"an invalid manifest|a manifest with"):
         parse_manifest(text, {})
 

@@ -40,7 +40,7 @@ def test_temperatures_are_of_the_cards_that_are_asked_for(monkeypatch: pytest.Mo
         (b"x; rm\nbeef\n", "does not run"),
     ],
 )
-def test_a_start_is_told_from_others_where_it_is_of_what_is_declared(monkeypatch, out, words):
+def test_a_start_is_distinguished_from_others_where_it_is_of_what_is_declared(monkeypatch, out, words):
     answers(monkeypatch, systemctl=RootCommandResult(0, out, b""))
     box: Any = type("Box", (), {"target": None})
     if words:

@@ -1,4 +1,4 @@
-"""What an operator is told of a model that does not fit, by `validate` and by what loads an inventory."""
+"""Messages about a model that does not fit, by `validate` and by the loader of an inventory."""
 
 import pytest
 from click.testing import CliRunner

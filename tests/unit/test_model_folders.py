@@ -64,7 +64,7 @@ def test_a_folder_stands_for_all_files_of_an_input() -> None:
     assert [one.path for one in found] == ["config.json", "a.json", "model.safetensors", "sub/x.json"]
 
 
-def test_what_is_no_folder_is_refused() -> None:
+def test_other_objects_than_folders_are_refused() -> None:
     with pytest.raises(MissingModelFile, match="single is a single file, not a folder"):
         selection().folder("single")
     with pytest.raises(MissingModelFile, match=r'there is no locked weight "bog".*did you mean "big"'):
@@ -106,7 +106,7 @@ def test_other_texts_are_written_as_before() -> None:
     assert 'licence = "Lizenz f\\u00fcr Modelle"' in render_lock([one], "catalog/a.toml").splitlines()
 
 
-def test_what_a_lock_says_reaches_the_checkpoint(tmp_path: Path) -> None:
+def test_facts_of_a_lock_reach_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "a.lock.toml").write_text(render_lock(checkpoint_rows(), "catalog/a.toml"), encoding="utf-8")
     assert parse_checkpoint(Lock.load([tmp_path]).groups["big"]).config == QWEN3
 

@@ -1,4 +1,4 @@
-"""What a listener with keys is asked: by hashes of keys alone, and whether it refuses in words of OpenAI's."""
+"""Requests to a listener with keys: only by hashes of keys, and whether it refuses in words of OpenAI's."""
 
 import json
 from dataclasses import replace
@@ -61,7 +61,7 @@ def test_at_anthropics_paths_a_refusal_is_one_that_its_clients_read(body: dict[s
 
 @pytest.fixture
 def box(tmp_path: Path) -> Rig:
-    """A rig with one model behind a listener with keys, an alias of it, and nobody's key yet."""
+    """A rig with one model behind a listener with keys, an alias of it, and no key yet."""
     model = sample_instance("chat").model_name
     gateway = {"listeners": {"office": {"address": "192.0.2.7", "port": 443}}, "aliases": {"gpt-4o": model}}
     made = sample_rig(sample_instance("chat"))
@@ -69,7 +69,7 @@ def box(tmp_path: Path) -> Rig:
 
 
 def keys(box: Rig, **models: Any) -> None:
-    """Give keys to somebody."""
+    """Give keys to an owner."""
     ring = {
         name: ClientKey(sha256=f"{number:016x}{0:048x}", models=of, made="2026-06-10")
         for number, (name, of) in enumerate(models.items())
@@ -77,7 +77,7 @@ def keys(box: Rig, **models: Any) -> None:
     dump(Path(box.inventory).with_name(FILE), ClientKeyring(keys=ring))
 
 
-def test_what_keys_may_use_is_asked_of_the_router_by_their_hashes(box: Rig) -> None:
+def test_rights_of_keys_are_asked_of_the_router_by_their_hashes(box: Rig) -> None:
     keys(box, alice=None, bob=("gpt-4o",), eve=("none-such",))
     asked = {one.name: one for one in gateway_requests(box) if one.at == ROUTER}
     owners = [one.rpartition(" ")[2] for one in asked if ": model " in one]
@@ -98,7 +98,7 @@ def test_of_many_keys_some_are_asked_for(box: Rig) -> None:
 
 
 def offer_problems(box: Rig, **changed: SurveyAnswer) -> str:
-    """What is wrong with what the router has said; of some it says something else."""
+    """The problems of the router's answers; of some it answers otherwise."""
     model = sample_instance("chat").model_name
     told = {
         "office: models of alice": router_answer(200, {"data": [{"id": model}, {"id": "gpt-4o"}]}),

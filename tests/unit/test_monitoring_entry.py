@@ -1,4 +1,4 @@
-"""What an inventory may say of watching, and the monitoring server's scrape targets."""
+"""An inventory's keys of monitoring, and the monitoring server's scrape targets."""
 
 import json
 from pathlib import Path
@@ -37,14 +37,14 @@ def rigs(made: OperatorFolder, /, **entries: Any) -> dict[str, Rig]:
 
 
 def entry_problems(made: OperatorFolder, /, **entries: Any) -> list[str]:
-    """What is wrong with one, without the file's name."""
+    """The problems of one, without the file's name."""
     with pytest.raises(SystemExit) as ended:
         made.load_group(entries)
     return [line.removeprefix(f"{made.inventory}: ") for line in str(ended.value.code).splitlines()]
 
 
 def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
-    """What Prometheus is to ask, by job."""
+    """The requests of Prometheus, by job."""
     return {Path(path).stem: json.loads(text) for path, text in render_targets(rig.roots, rig.scrape_targets).items()}
 
 
@@ -72,7 +72,7 @@ def scrape_jobs(rig: Rig) -> dict[str, list[dict[str, Any]]]:
     ],
     ids=lambda one: "" if isinstance(one, str) else str(one),
 )
-def test_what_cannot_be_is_refused_in_one_line(box: OperatorFolder, changes: dict[str, Any], line: str) -> None:
+def test_an_impossible_value_is_refused_in_one_line(box: OperatorFolder, changes: dict[str, Any], line: str) -> None:
     (said,) = entry_problems(box, box=exporter_entry(monitoring=TOLD | changes))
     assert said.startswith("box.monitoring")
     assert line in said
@@ -133,7 +133,7 @@ def test_one_box_of_an_inventory_asks_all(box: OperatorFolder) -> None:
     assert lines[-1] == "other.monitoring.server: watch already asks all boxes of this inventory"
 
 
-def test_whom_it_asks_is_written_from_the_inventory(box: OperatorFolder) -> None:
+def test_scrape_targets_are_written_from_the_inventory(box: OperatorFolder) -> None:
     found = scrape_jobs(rigs(box, one=exporter_entry(), watch=server_entry())["watch"])
     assert [(row["targets"], row["labels"]["box"]) for row in found["node"]] == [
         ([f"{AT}:9100"], "one"),
@@ -160,7 +160,7 @@ def test_a_gateway_is_scraped_by_the_scheme_of_a_listener_that_others_reach(box,
     assert [(row["targets"], row["labels"]["__scheme__"]) for row in found] == asked
 
 
-def test_who_may_ask_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
+def test_clients_of_the_host_may_ask_its_gateway(box: OperatorFolder) -> None:
     gateway = {"listeners": {"lan": LAN}, "scrapers": ["192.0.2.10/32"]}
     found = rigs(box, one=exporter_entry(gateway=gateway), watch=server_entry())
     assert metrics_readers(found["one"].gateway, found["one"].monitoring) == ("192.0.2.10/32", f"{ASKS}/32", f"{AT}/32")

@@ -1,4 +1,4 @@
-"""What is told of cards, by a stand-in for the driver's library: names, units, what is left out, what is counted."""
+"""Metrics of cards, by a stand-in for the driver's library: names, units, omitted values, counts."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ from tests.unit.stand_in_nvml import StandInCard, StandInNvml
 
 
 def card_figures(cards: Cards) -> dict[tuple[str, str], float]:
-    """Figure and card -> value; for one that is told of each reason, of the host's clocks too."""
+    """Figure and card -> value; for one with a row for each reason, of the host's clocks too."""
     found = {}
     for one in cards.samples():
         labels = dict(one.labels)
@@ -65,7 +65,7 @@ def test_a_card_is_named_as_dcgm_names_it() -> None:
     }
 
 
-def test_what_a_card_does_not_tell_is_left_out_and_the_rest_is_told() -> None:
+def test_missing_figures_of_a_card_are_left_out_and_the_rest_is_exported() -> None:
     found = card_figures(Cards(StandInNvml([StandInCard(0, temperature=None), StandInCard(1)]), [None, 250]))
     assert ("DCGM_FI_DEV_GPU_TEMP", "0") not in found
     assert found["DCGM_FI_DEV_GPU_TEMP", "1"] == 40
@@ -85,7 +85,7 @@ def test_a_card_that_has_fallen_off_the_bus_is_missing_and_the_others_are_not() 
     [(0x4, []), (0x8, ["hardware"]), (0xE4, ["software thermal", "hardware thermal", "power brake"])],
     ids=["its power limit", "hardware", "all at once"],
 )
-def test_what_slows_a_card_down_is_told_apart_from_its_power_limit(reasons: int, slow: list[str]) -> None:
+def test_causes_of_a_slow_card_are_distinguished_from_its_power_limit(reasons: int, slow: list[str]) -> None:
     found = card_figures(Cards(StandInNvml([StandInCard(0, reasons=reasons)]), [None]))
     prefix = "rigwright_gpu_throttled"
     assert [
@@ -129,14 +129,14 @@ def test_a_page_is_what_prometheus_reads_with_dcgms_types() -> None:
     assert len(kinds) == len(set(kinds))
 
 
-def test_what_a_card_calls_itself_breaks_no_line() -> None:
+def test_the_name_of_a_card_breaks_no_line() -> None:
     said = page([Sample("x", 1, (("modelName", 'a"} 1\n# EOF \\'),))])
     assert said == '# TYPE x gauge\nx{modelName="a\\"} 1\\n# EOF \\\\"} 1.0\n'
 
 
 @contextmanager
 def serve_figures(told: str = "x 1.0\n", address: str = "127.0.0.1") -> Iterator[tuple[str, int]]:
-    """What answers, at its address."""
+    """The exporter, at its address."""
     server = Server(address, 0, lambda: told)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
@@ -167,16 +167,16 @@ def test_figures_are_at_metrics_and_nothing_is_anywhere_else(address: str) -> No
 
 
 @pytest.mark.parametrize("sent", [b"GET\r\n\r\n", b"\r\n\r\n", b"\xff\x00 \r\n\r\n", b"a" * 3 * HEAD], ids=repr)
-def test_what_is_no_request_is_closed_and_the_next_one_is_answered(sent: bytes) -> None:
+def test_an_invalid_request_is_closed_and_the_next_one_is_answered(sent: bytes) -> None:
     with serve_figures() as at:
         with socket.create_connection(at, timeout=5) as raw:
             raw.sendall(sent)
-            with suppress(ConnectionResetError):  # what it sent had not all been read
+            with suppress(ConnectionResetError):  # the server had not read all of it
                 assert raw.recv(100) == b""
         assert fetch_figures(at)[0] == 200
 
 
-def test_who_says_nothing_or_takes_nothing_holds_one_place_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_client_holds_one_place_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "PATIENCE", 1.5)
     with serve_figures("x" * 20_000_000) as at:
         began = time.monotonic()
@@ -203,7 +203,7 @@ def test_who_says_nothing_or_takes_nothing_holds_one_place_and_not_for_long(monk
 
 
 def test_it_takes_little_memory(tmp_path: Path) -> None:
-    """By a stand-in for the driver's library; what the real one takes beside it, real cards tell."""
+    """By a stand-in for the driver's library; only real cards show the further memory of the real one."""
     lines = ("from tests.unit.stand_in_nvml import StandInNvml", "__getattr__ = StandInNvml().__getattribute__", "")
     (tmp_path / "pynvml.py").write_text("\n".join(lines))
     with socket.create_server(("127.0.0.1", 0)) as free:

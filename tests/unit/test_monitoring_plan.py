@@ -1,4 +1,4 @@
-"""Watching: what stands in its way, what a plan says of it, and what its role does."""
+"""Monitoring: its obstacles, its words in a plan, and the actions of its role."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def ready(state: MonitoringFacts, **changes: Any) -> HostFacts:
 
 
 def declared_units(made: Rig) -> MonitoringFacts:
-    """What watches, as it is declared."""
+    """The declared units of monitoring."""
     return MonitoringFacts(
         {one.name: ServiceState("active", "enabled", one.digest({})) for one in monitoring_services(made)}
     )
@@ -59,7 +59,7 @@ def changed(made: Rig, **changes: Any) -> MonitoringFacts:
 
 
 def steps(made: Rig, state: MonitoringFacts) -> list[tuple[str, str]]:
-    """What a plan says, and why."""
+    """The steps of a plan, and why."""
     found = plan_deploy(rig_target_state(made, ready(state), BUILD), converged_state(target_generation(RIG))).steps
     assert {one.role for one in found} <= {"monitoring"}
     return [(one.what, one.why) for one in found]
@@ -85,7 +85,7 @@ def test_a_plan_says_what_is_run_and_why(state: MonitoringFacts, why: str | None
     assert steps(declares(TELLS), state) == ([(NODE, why)] if why else [])
 
 
-def test_what_is_not_declared_any_more_goes_with_what_it_has_kept() -> None:
+def test_an_undeclared_service_goes_with_its_data() -> None:
     gone = "it is no longer declared; its data are removed, too"
     names = ("node", "prometheus", "alertmanager", "blackbox")
     assert steps(RIG, declared_units(declares(ASKS))) == [(f"remove {name}", gone) for name in names]
@@ -115,9 +115,7 @@ def test_a_token_of_no_receiver_is_taken_away() -> None:
     ],
     ids=["good", "ours already", "another's port that is not needed", "taken", "no such address"],
 )
-def test_what_stands_in_the_way_is_refused_first(
-    monitoring: Monitoring, changes: dict[str, Any], essence: list[str]
-) -> None:
+def test_obstacles_are_refused_first(monitoring: Monitoring, changes: dict[str, Any], essence: list[str]) -> None:
     reasons = find_refusals(
         rig_target_state(sample_rig(monitoring=monitoring), sample_facts(**{"addresses": HAS} | changes)), NOW
     )

@@ -25,13 +25,13 @@ STEADY, GROWING = "{}x120", "0+60x120"
 
 @dataclass(frozen=True)
 class AlertCase:
-    """Series, a value a minute, and what is said of them."""
+    """Series, a value a minute, and their alerts."""
 
     alert: str
     series: dict[str, str]
     says: str
     quiet: dict[str, str]
-    """The same where nobody is to be told."""
+    """The same without receivers."""
     labels: dict[str, str]
     at: str = "40m"
 
@@ -322,7 +322,7 @@ def test_no_engine_and_no_gateway_has_a_say_in_what_is_known_of_others() -> None
     assert not [one["job_name"] for one in told if one.get("honor_labels")]
 
 
-def test_every_alert_has_a_case_and_is_told_by_default_where_its_limit_is_known() -> None:
+def test_every_alert_has_a_case_and_is_reported_by_default_where_its_limit_is_known() -> None:
     named = {one.name for one in build_alerts(SERVER.alert_thresholds)}
     assert {case.alert for case in CASES} == named - {HEARTBEAT}
     assert named - {one.name for one in build_alerts(AlertThresholds())} == {"FirstTokenLate"}

@@ -1,4 +1,4 @@
-"""What is left on a box for who watches it: verdicts of checks, and that somebody is changing it."""
+"""The files on a box for its observers: verdicts of checks, and whether the host is being changed."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ HOSTILE = 'a"} 1\nrigwright_check_failed{check="S01",level="critical",part="\\'
 TELLS = sample_rig(monitoring=Monitoring(address="10.0.0.5"))
 
 
-def test_what_was_found_is_told_with_when_and_of_what() -> None:
+def test_findings_are_reported_with_time_and_subject() -> None:
     text = render_check_metrics(1790000000.9, 3, {"ok": 200, "fail": 1}, [("S01", "high", "chat")] * 2)
     assert [line for line in text.splitlines() if not line.startswith("#")] == [
         "rigwright_check_finished_seconds 1790000000",
@@ -54,7 +54,7 @@ def test_a_part_of_any_name_is_one_label() -> None:
         assert "error while linting" not in done.stderr
 
 
-def test_a_box_that_tells_nobody_has_nowhere_to_leave_it() -> None:
+def test_a_box_without_exporters_has_no_textfile() -> None:
     first_rig = sample_rig()
     box_rig = sample_rig()
     assert (

@@ -49,7 +49,7 @@ def test_an_option_is_the_mounts_or_its_file_systems(
     assert Mount("/", "8:1", "/", "ext4", "a", options, system_options).has(option) is expected
 
 
-def test_what_a_boot_mounts_is_in_fstab_or_has_a_unit(tmp_path: Path) -> None:
+def test_mounts_of_a_boot_are_in_fstab_or_have_a_unit(tmp_path: Path) -> None:
     point = "/srv/models/x y-z"
     name = subprocess.run(
         ["systemd-escape", "--path", "--suffix=mount", point], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Models of many files: which locked files their keys stand for, and what a lock with other files is told."""
+"""Models of many files: which locked files their keys stand for, and the message about a lock with other files."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ MEANT = {
 
 
 @pytest.mark.parametrize(("paths", "model", "expected"), MEANT.values(), ids=MEANT)
-def test_what_a_models_keys_stand_for(paths: list[str], model: dict[str, str], expected: dict[str, list[str]]) -> None:
+def test_files_of_a_models_keys(paths: list[str], model: dict[str, str], expected: dict[str, list[str]]) -> None:
     assert find_parts(paths, **model) == expected
 
 
@@ -104,7 +104,7 @@ OTHERWISE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("change", "said"), OTHERWISE.values(), ids=OTHERWISE)
-def test_what_is_locked_otherwise_is_told(change: dict[str, Any], said: str) -> None:
+def test_rows_that_differ_are_reported(change: dict[str, Any], said: str) -> None:
     assert describe_mismatch(INPUT, [row("q4.gguf")]) == ""
     assert said in describe_mismatch(INPUT, [row("a.gguf"), row("q4.gguf", **change)])
 
@@ -162,7 +162,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("value", BAD.values(), ids=BAD)
-def test_what_is_no_input_of_many_files_is_refused(value: dict[str, Any]) -> None:
+def test_an_invalid_input_of_many_files_is_refused(value: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Input.model_validate({"kind": "weight"} | value)
 

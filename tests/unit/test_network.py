@@ -1,4 +1,4 @@
-"""A rig's way to the world: what its jobs are told, and what programs that they run find in their environment."""
+"""A rig's way to the world: the settings of its jobs, and the environment of the programs that they run."""
 
 import json
 import os
@@ -39,7 +39,7 @@ NOTHING = JobNetwork("", "", "", ())
         ),
     ],
 )
-def test_a_job_is_told_mirrors_proxy_and_authorities(changes: dict[str, Any], expected: JobNetwork) -> None:
+def test_a_job_gets_mirrors_proxy_and_authorities(changes: dict[str, Any], expected: JobNetwork) -> None:
     box_rig = sample_rig(**changes)
     assert job_network(box_rig.roots, box_rig.network) == expected
 

@@ -116,7 +116,7 @@ def test_a_model_that_the_engine_cannot_load_is_refused_with_the_command_that_ad
 
 
 def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:
-    """What is written is what the other one declares, of every kind of engine."""
+    """The written table is the other one's declaration, of every kind of engine."""
     ours = load_catalog([ROOT / "catalog"]).variants
     for number, (name, one) in enumerate(sorted(ours.items())):
         run_new(inventory, "variant", f"own/v{number}", "--like", name)
@@ -125,7 +125,7 @@ def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:
         assert copy.model_dump(exclude=told) == one.model_dump(exclude=told)
 
 
-def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> None:
+def test_a_given_purpose_is_written(inventory: Path) -> None:
     run_new(inventory, "variant", "vllm/mine", "--like", "vllm/dual", "--why", 'It is "mine".')
     purpose = catalog(inventory).variants["vllm/mine"].purpose
     assert purpose
@@ -153,7 +153,7 @@ def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> No
         ),
     ],
 )
-def test_what_cannot_be_is_refused_and_leaves_nothing(inventory: Path, words: tuple[str, ...], said: str) -> None:
+def test_an_impossible_value_is_refused_and_leaves_nothing(inventory: Path, words: tuple[str, ...], said: str) -> None:
     what, name, *options = words
     done = new(inventory, what, name, *options)
     assert done.exit_code == 2
@@ -170,6 +170,6 @@ def test_a_file_that_is_there_stays(inventory: Path) -> None:
     assert there.read_text() == "# mine\n"
 
 
-def test_what_is_derived_from_ours_can_be_locked(inventory: Path) -> None:
+def test_models_derived_from_ours_can_be_locked(inventory: Path) -> None:
     run_new(inventory, "variant", "vllm/mine", "--like", "vllm/dual")
     assert collect_inputs(inventory.parent / "catalog") == []

@@ -46,7 +46,7 @@ def test_an_archive_signed_by_its_key_is_sound(
     assert any("InRelease" in one.path for one in archive.files.asked)
 
 
-def test_an_archive_signed_by_another_key_is_told(archive: SignedAptArchive, tmp_path: Path) -> None:
+def test_an_archive_signed_by_another_key_is_reported(archive: SignedAptArchive, tmp_path: Path) -> None:
     with archive_signing(tmp_path / "other.gpg") as other:
         unknown, wrong = archive_verdict(source(tmp_path, f"{archive.files.url}/archive/debian", other))
     assert unknown == ""
@@ -54,7 +54,7 @@ def test_an_archive_signed_by_another_key_is_told(archive: SignedAptArchive, tmp
     assert "NO_PUBKEY" in wrong[0] or "is not signed" in wrong[0] or "returned an error" in wrong[0]
 
 
-def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
+def test_an_archive_that_is_not_there_is_distinguished_from_one_out_of_reach(
     archive: SignedAptArchive, archive_key: tuple[Path, Path], tmp_path: Path
 ) -> None:
     unknown, wrong = archive_verdict(source(tmp_path, f"{archive.files.url}/nothing", archive_key[1]))
@@ -79,7 +79,7 @@ def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
         (100, "", "", ["status 100"]),
     ],
 )
-def test_what_apt_says_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
+def test_output_of_apt_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
     reason, differences = find_archive_differences(status, said)
     assert unknown in reason
     assert bool(reason) == bool(unknown)

@@ -77,7 +77,7 @@ def foreign(host: NvidiaFolderHost) -> None:
 
 
 def stray(host: NvidiaFolderHost) -> None:
-    """What was ours is now somebody else's process."""
+    """A former process of ours is now a foreign one."""
     host.add_process(493, "llama-server", "0::/system.slice/ollama.service\n")
 
 
@@ -209,13 +209,13 @@ FALLEN = "NVRM: Xid (PCI:0000:00:06): 79, GPU has fallen off the bus."
 @pytest.mark.parametrize(
     "message",
     [
-        # what the kernel says of a program that is started without arguments has the name that somebody gave it
+        # the kernel's name for a program that is started without arguments is one that its author chose
         f"process 'x' launched '/tmp/{FALLEN}' with NULL argv: empty string added",
         f"process 'x' launched '/tmp/\n{FALLEN}' with NULL argv: empty string added",
         f'"MESSAGE" : "{FALLEN}"',
     ],
 )
-def test_who_gives_a_file_the_name_of_a_broken_card_breaks_none(host: NvidiaFolderHost, message: str) -> None:
+def test_a_file_with_the_name_of_a_broken_card_breaks_none(host: NvidiaFolderHost, message: str) -> None:
     host.write("says/log.json", json.dumps({"__CURSOR": "s=2", "MESSAGE": message}) + "\n")
     host.write("says/log", f"{message}\n")
     assert red(host) == {}

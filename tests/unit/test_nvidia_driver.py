@@ -1,4 +1,4 @@
-"""What counts as a sound driver and a sound card, and what is said of each that is not."""
+"""Sound drivers and sound cards, and the messages about others."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_a_sound_machine_has_no_difference() -> None:
         ((replace(ONE, total_mib=None), TWO), f"card 0 at {FIRST} with at least 139457 MiB", "unknown"),
     ],
 )
-def test_a_card_that_is_not_the_declared_one_is_said(cards: tuple, expected: str, found: str) -> None:
+def test_a_card_that_is_not_the_declared_one_is_reported(cards: tuple, expected: str, found: str) -> None:
     assert difference_pairs(find_unanswering_cards(RIG.cards, FACTS, cards)) == [(expected, found)]
 
 
@@ -66,12 +66,12 @@ def test_a_little_less_memory_is_the_declared_card() -> None:
     assert find_unanswering_cards(RIG.cards, FACTS, (replace(ONE, total_mib=139457), TWO)) == []
 
 
-def test_a_card_that_is_off_the_bus_is_said() -> None:
+def test_a_card_that_is_off_the_bus_is_reported() -> None:
     there = sample_facts(pci_cards=FACTS.pci_cards[:1])
     assert difference_pairs(find_unanswering_cards(RIG.cards, there, (ONE,))) == [("2 cards on the PCI bus", "1")]
 
 
-def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
+def test_cards_after_the_declared_ones_are_ignored() -> None:
     one = sample_rig(sample_instance(cards=(0,)), cards=(H200,))
     sick = replace(TWO, name="X", persistence="Disabled", uncorrected=9, width=1, used_mib=9999)
     cards = (ONE, sick)
@@ -151,7 +151,7 @@ def test_two_versions_are_no_driver(
         ([*DEVICES, *MINORS, "nouveau"], [("no kernel module nouveau", "it is loaded")]),
     ],
 )
-def test_a_card_without_its_way_in_is_said(said: list[str], differences: list[tuple[str, str]]) -> None:
+def test_a_card_without_its_way_in_is_reported(said: list[str], differences: list[tuple[str, str]]) -> None:
     assert difference_pairs(find_device_differences(RIG.cards, FACTS, *driver_answers(said))) == differences
 
 
@@ -169,7 +169,7 @@ FOREIGN = f"only this rig on card 1 at {SECOND}"
         ("x", "/user.slice/rigwright.slice/rigwright-chat.service"),
     ],
 )
-def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
+def test_a_foreign_process_is_named(name: str, cgroup: str) -> None:
     cards = (ONE, replace(TWO, used_mib=300))
     processes = {493: OWN, 7: CardHolder(name, cgroup)}
     found = f"pid 7 ({name}) with 300 MiB in {cgroup}"
@@ -180,7 +180,7 @@ def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
     ) == [(FOREIGN, found)]
 
 
-def test_a_process_of_which_little_is_known_is_somebody_elses() -> None:
+def test_a_process_with_few_facts_counts_as_foreign() -> None:
     found = difference_pairs(
         find_holder_differences(
             RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN}
@@ -230,7 +230,7 @@ def test_memory_is_not_judged_where_a_share_is_unknown() -> None:
     )
 
 
-def test_a_card_that_is_not_kept_ready_is_said() -> None:
+def test_a_card_that_is_not_kept_ready_is_reported() -> None:
     found = difference_pairs(
         find_persistence_differences(RIG.cards, RIG.reserved_gpus, FACTS, (ONE, replace(TWO, persistence="Disabled")))
     )
@@ -245,7 +245,7 @@ def test_a_card_that_is_not_kept_ready_is_said() -> None:
         (0, {SECOND: "Reset"}, [(f"recovery action None of card 1 at {SECOND}", "Reset")]),
     ],
 )
-def test_a_card_that_reports_trouble_is_said(
+def test_a_card_that_reports_trouble_is_reported(
     errors: int | None, recovery: dict[str, str], differences: list[tuple[str, str]]
 ) -> None:
     assert (
@@ -264,7 +264,7 @@ def test_a_card_that_reports_trouble_is_said(
         (["NVRM: Xid (PCI:00000000:00:07.0): 48, x"], 48, "1: a memory error that ECC could not correct"),
     ],
 )
-def test_an_xid_that_tells_of_the_card_is_said(log: list[str], code: int, found: str) -> None:
+def test_an_xid_that_tells_of_the_card_is_reported(log: list[str], code: int, found: str) -> None:
     ((expected, there),) = difference_pairs(find_card_faults(RIG.cards, FACTS, (ONE, TWO), {}, log))
     assert expected == f"no Xid {code} of card 1 since boot"
     assert there.startswith(found)
@@ -288,7 +288,7 @@ def test_other_lines_of_the_log_are_no_trouble(line: str) -> None:
     ("width", "most", "differences"),
     [(8, 16, [(f"a PCIe link width of x16 to card 1 at {SECOND}", "8")]), (8, 8, []), (None, 16, []), (16, None, [])],
 )
-def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
+def test_a_link_with_fewer_lanes_than_it_could_have_is_reported(
     width: int | None, most: int | None, differences: list[tuple[str, str]]
 ) -> None:
     assert (

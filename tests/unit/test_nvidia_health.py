@@ -57,7 +57,7 @@ def test_a_link_is_held_to_the_declared_lanes(
         "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2019)",
     ],
 )
-def test_a_complaint_about_a_card_or_a_port_before_it_is_said(line: str) -> None:
+def test_a_complaint_about_a_card_or_a_port_comes_first(line: str) -> None:
     assert re.search(COMPLAINTS, line)
     expected = f"no kernel error messages about card 0 at {CARD} since boot"
     assert difference_pairs(find_kernel_complaints(BOX.cards, THERE, WAY, [line, line])) == [
@@ -78,5 +78,5 @@ def test_a_complaint_about_a_card_or_a_port_before_it_is_said(line: str) -> None
         "NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (0x62:0x40:2019)",
     ],
 )
-def test_what_the_kernel_says_of_others_is_no_complaint(line: str) -> None:
+def test_the_kernels_messages_about_others_are_no_complaint(line: str) -> None:
     assert find_kernel_complaints(BOX.cards, THERE, WAY, [line]) == []

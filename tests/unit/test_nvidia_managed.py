@@ -200,7 +200,7 @@ def test_every_check_is_seen_red() -> None:
         ("N26", {"rig": sample_rig()}, "the rig declares no cards"),
     ],
 )
-def test_what_does_not_apply_is_skipped_with_the_reason(
+def test_an_inapplicable_check_is_skipped_with_the_reason(
     world: NvidiaCheckFixture, name: str, change: dict[str, Any], reason: str
 ) -> None:
     world.rig = change.get("rig", world.rig)

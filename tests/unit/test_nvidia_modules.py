@@ -1,4 +1,4 @@
-"""What counts as the right kernel module, now and at the next boot, and what is said of each that is not."""
+"""The right kernel module, now and at the next boot, and the messages about others."""
 
 from dataclasses import replace
 from typing import Any
@@ -69,7 +69,7 @@ def test_a_sound_host_has_no_difference() -> None:
         # one Blackwell card decides for all, whatever the inventory says
         ((C2080, C5090), {}, ready("10de:1e07", "10de:2b85"), ("open",)),
         ((C5090,), {"flavour": "proprietary"}, ready("10de:2b85"), ("open",)),
-        # somebody else's driver may have either where cards leave the choice
+        # a foreign driver may have either where cards leave the choice
         ((C2080, C3090), {}, ready("10de:1e07", "10de:2204"), ("open", "proprietary")),
         ((C3090,), {"flavour": "open"}, ready("10de:2204"), ("open",)),
         ((C22G,), {}, ready("10de:1e07"), ("proprietary",)),
@@ -94,7 +94,7 @@ def test_cards_and_inventory_say_which_flavours_will_do(
         (LOADED, PROPRIETARY, [(f"the open module for kernel {RUNNING}", "a module with the licence NVIDIA")]),
     ],
 )
-def test_the_wrong_flavour_is_said(loaded: dict, licence: str, differences: list[tuple[str, str]]) -> None:
+def test_the_wrong_flavour_is_reported(loaded: dict, licence: str, differences: list[tuple[str, str]]) -> None:
     state = replace(STATE, kernels=(replace(HERE, license=licence), THERE))
     box_rig = driver_rig(C5090)
     assert (
@@ -160,7 +160,7 @@ def test_a_boot_without_the_module_is_seen_before_it(
     assert difference_pairs(find_disk_differences(loaded, KernelFacts(RUNNING, kernels))) == differences
 
 
-def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None:
+def test_the_wrong_flavour_for_the_next_kernel_is_reported_before_it_boots() -> None:
     for bootable, licence, said in ((True, PROPRIETARY, 1), (True, OPEN, 0), (True, "", 0), (False, PROPRIETARY, 0)):
         state = KernelFacts(RUNNING, (HERE, replace(THERE, license=licence, bootable=bootable)))
         box_rig = driver_rig(C5090)
@@ -173,13 +173,13 @@ def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None
 @pytest.mark.parametrize(
     ("installed", "newest", "steps"),
     [
-        # upgraded, and the running kernel's headers are no more to be had: what boots next is right
+        # upgraded, and the running kernel's headers are no more to be had: the next boot is right
         ("595.91.07", "595.91.07", ["deploy INVENTORY --reboot"]),
         # and here a reboot would be one into a box without cards
         ("595.91.07", VERSION, ["deploy INVENTORY", "deploy INVENTORY"]),
     ],
 )
-def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
+def test_the_next_boot_is_compared_with_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
     kernels = (replace(HERE, version=""), replace(THERE, version=newest))
     found = find_disk_differences(VERSION, KernelFacts(RUNNING, kernels), installed)
     assert [one.cure for one in found] == steps
@@ -234,22 +234,22 @@ def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest:
         ),
         # said of every compressed module by versions up to 3.1
         ((BUILT[0], replace(BUILT[1], remark="(WARNING! Diff between built and installed module!)")), []),
-        # an old kernel's is nobody's business
+        # an old kernel's does not matter
         ((*BUILT, DkmsEntry("570.1.1", "6.8.0-9-generic", "built", "")), []),
     ],
 )
-def test_a_build_that_was_left_out_is_said(rows: tuple[DkmsEntry, ...], differences: list[tuple[str, str]]) -> None:
+def test_a_build_that_was_left_out_is_reported(rows: tuple[DkmsEntry, ...], differences: list[tuple[str, str]]) -> None:
     assert difference_pairs(find_dkms_differences(replace(STATE, dkms=rows))) == differences
 
 
-def test_a_kernel_without_any_module_of_dkms_is_said_too() -> None:
+def test_a_kernel_without_any_module_of_dkms_is_reported_too() -> None:
     bare = replace(STATE, kernels=(HERE, replace(THERE, version="")), dkms=(BUILT[0],))
     assert difference_pairs(find_dkms_differences(bare)) == [
         (f"DKMS to have nvidia installed for kernel {NEXT}", "nothing for it")
     ]
 
 
-def test_a_module_that_is_gone_is_said_where_dkms_says_that_it_is_installed() -> None:
+def test_a_module_that_is_gone_is_reported_where_dkms_says_that_it_is_installed() -> None:
     gone = "(WARNING! Diff between built and installed module!)"  # the words of 3.0.10, Debian 12's
     bare = replace(STATE, kernels=(HERE, replace(THERE, version="")), dkms=(BUILT[0], replace(BUILT[1], remark=gone)))
     said = f"{VERSION} installed {gone}, but /lib/modules/{NEXT} has no module"
@@ -263,11 +263,11 @@ def test_a_module_that_is_gone_is_said_where_dkms_says_that_it_is_installed() ->
         ("on", (HERE, replace(THERE, signer="")), [NEXT]),
         ("off", (replace(HERE, signer=""), THERE), []),
         ("unknown", (replace(HERE, signer=""), THERE), []),
-        # what has no module has no signature either, and N09 says so
+        # a driver without a module has no signature either, and N09 says so
         ("on", (HERE, replace(THERE, version="", signer="")), []),
     ],
 )
-def test_an_unsigned_module_is_said_where_that_counts(
+def test_an_unsigned_module_is_reported_where_that_counts(
     secure_boot: str, kernels: tuple[KernelModule, ...], releases: list[str]
 ) -> None:
     found = find_signature_differences(secure_boot, KernelFacts(RUNNING, kernels))
@@ -301,7 +301,7 @@ PARAMS = (("RmProfilingAdminOnly", "1"), ("EnableResizableBar", "0"), ("UsePageA
         ({"NVreg_EnableResizableBar": 0}, (), [("module option NVreg_EnableResizableBar=0", "no such option")]),
     ],
 )
-def test_a_module_option_that_is_not_in_force_is_said(
+def test_a_module_option_that_is_not_in_force_is_reported(
     options: dict[str, int], params: tuple[tuple[str, str], ...], found: list[tuple[str, str]]
 ) -> None:
     assert (
@@ -312,7 +312,7 @@ def test_a_module_option_that_is_not_in_force_is_said(
     )
 
 
-def test_a_kernel_setting_that_something_else_has_set_is_said() -> None:
+def test_a_kernel_setting_that_something_else_has_set_is_reported() -> None:
     made = driver_rig(C3090, sysctl={"vm.swappiness": 10, "vm.max_map_count": 262144, "kernel.gone": 1})
     state = replace(STATE, sysctl=(("kernel.gone", ""), ("vm.max_map_count", "262144"), ("vm.swappiness", "60")))
     assert difference_pairs(find_option_differences(made.driver, state)) == [

@@ -1,4 +1,4 @@
-"""What counts as a driver of one piece that stays as it is, and what is said of each that does not."""
+"""Drivers of one piece that stay as they are, and the messages about others."""
 
 from dataclasses import replace
 from typing import Any
@@ -69,7 +69,7 @@ def test_a_sound_host_has_no_difference() -> None:
         InstalledPackage("nvidia-firmware-580-server-580.126.09", "580.126.09-0ubuntu0.24.04.1"),
     ],
 )
-def test_what_is_beside_the_driver_is_no_part_of_it(beside: InstalledPackage) -> None:
+def test_packages_next_to_the_driver_are_no_part_of_it(beside: InstalledPackage) -> None:
     assert find_mixed_packages(also(beside)) == []
 
 
@@ -108,7 +108,7 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: InstalledPackage) ->
         ),
     ],
 )
-def test_a_driver_of_two_pieces_is_said(beside: list[InstalledPackage], differences: list[tuple[str, str]]) -> None:
+def test_a_driver_of_two_pieces_is_reported(beside: list[InstalledPackage], differences: list[tuple[str, str]]) -> None:
     facts = also(*beside)
     # the kernel's metapackage of modules has the kernel's version
     modules = {"linux-modules-nvidia-580-server-open-generic": "6.8.0-40.40"}
@@ -135,11 +135,11 @@ def test_a_driver_of_two_pieces_is_said(beside: list[InstalledPackage], differen
                 )
             ],
         ),
-        # what the lock does not have is not its business
+        # packages outside of the lock are not its business
         (also(InstalledPackage("nvidia-settings", "510.47.03-0ubuntu4")), []),
     ],
 )
-def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differences: list[tuple[str, str]]) -> None:
+def test_another_driver_than_the_locked_one_is_reported(facts: DriverFacts, differences: list[tuple[str, str]]) -> None:
     assert difference_pairs(find_lock_differences(facts, VERSION, LOCKED)) == differences
 
 
@@ -154,7 +154,7 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*")},
             [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
         ),
-        # a pattern fits from the beginning of a name; one that is none fits nothing
+        # a pattern fits from the beginning of a name; an invalid one fits nothing
         (
             {"blacklist": ("nvidia-", "linux-modules-nvidia-.*", "image", "linux-image-(")},
             [("unattended-upgrades to leave linux-image-generic alone", "no matching blacklist entry")],
@@ -162,7 +162,7 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
         ({"unattended": False, "blacklist": ()}, []),
     ],
 )
-def test_a_driver_that_something_may_upgrade_is_said(
+def test_a_driver_that_something_may_upgrade_is_reported(
     changes: dict[str, Any], differences: list[tuple[str, str]]
 ) -> None:
     holds = (*HOLDS, "nvidia-not-installed")
@@ -174,12 +174,12 @@ def test_a_driver_that_something_may_upgrade_is_said(
     [
         (("nvidia-utils-580-server", "580.178.04-0ubuntu0.24.04.1"), []),
         (("nvidia-utils-580-server", "595.71.05-1"), ["nvidia-utils-580-server 595.71.05-1"]),
-        # a held kernel is none of the driver's
+        # a held kernel is not the driver's
         (("linux-image-generic", "6.8.0-90.90"), []),
         (("nvidia-settings", "610.43.02-1"), []),
     ],
 )
-def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list[str]) -> None:
+def test_another_branch_on_offer_is_reported(candidate: tuple[str, str], found: list[str]) -> None:
     state = replace(STATE, candidates=(*STATE.candidates, candidate))
     assert difference_pairs(find_branch_differences(state, SOUND)) == [
         ("apt to offer only branch 580", one) for one in found
@@ -201,14 +201,14 @@ def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list
         ),
     ],
 )
-def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tuple[str, str]]) -> None:
+def test_a_pending_reboot_is_reported(changes: dict[str, Any], differences: list[tuple[str, str]]) -> None:
     assert difference_pairs(find_pending_reboot(replace(STATE, **changes))) == differences
 
 
 @pytest.mark.parametrize(
     ("module", "step"), [(VERSION, "wait until no request is under way"), ("", "do not reboot yet: ")]
 )
-def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
+def test_no_reboot_leads_into_a_kernel_without_the_module(module: str, step: str) -> None:
     kernels = (*STATE.kernels, KernelModule(NEXT, True, module, "", ""))
     for asked in (False, True):
         found = find_pending_reboot(replace(STATE, kernels=kernels, reboot=asked))
@@ -230,11 +230,13 @@ WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.
         ({"security": WAITING, "kernel_days": KERNEL_DAYS - 1}, []),
         ({"security": WAITING, "kernel_days": None}, []),
         ({"security": WAITING[2:], "kernel_days": 400}, []),
-        # somebody else's choice
+        # the operator's choice
         ({"security": WAITING, "kernel_days": 400, "holds": frozenset()}, []),
     ],
 )
-def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict[str, Any], found: list[str]) -> None:
+def test_security_updates_that_a_hold_keeps_away_for_long_are_reported(
+    changes: dict[str, Any], found: list[str]
+) -> None:
     differences = find_missed_security(replace(STATE, **changes), SOUND, HOLDS)
     assert difference_pairs(differences) == [
         (
@@ -273,7 +275,7 @@ DEBIAN = driverless_host("debian-13", **installed_facts("NVIDIA", "595.71.05-1",
         (replace(DEBIAN, kernel_packages=()), {"holds": frozenset(debian_packages()), "kernel_days": 1}, []),
     ],
 )
-def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
+def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_reported(
     facts: DriverFacts, changes: dict[str, Any], said: list[tuple[str, str]]
 ) -> None:
     state = KernelFacts(facts.kernel, (KernelModule(facts.kernel, True, "595.71.05", "", ""),), kernel_days=KERNEL_DAYS)
@@ -285,7 +287,7 @@ def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
 
 
 def test_a_hold_on_a_kernel_that_neither_runs_nor_boots_next_keeps_no_update_from_it() -> None:
-    """generic beside generic-hwe-24.04: what a deploy has held stays so until the next upgrade lets go of it."""
+    """generic next to generic-hwe-24.04: a held kernel stays so until the next upgrade lets go of it."""
     newer = "6.14.0-27-generic"
     facts = replace(
         SOUND,

@@ -1,4 +1,5 @@
-"""What cards are set to and how they are joined: nvidia-smi's words, and what is said where that is not as declared."""
+"""The settings of cards and their connections: nvidia-smi's words, and the messages where those differ from the
+declaration."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -83,7 +84,7 @@ def test_an_answer_without_cards_is_refused() -> None:
         ({"power_w": 450}, None, [f"a power limit of 450 W on card 0 at {FIRST}: none"]),
     ],
 )
-def test_a_power_limit_that_is_not_the_declared_one_is_said(
+def test_a_power_limit_that_is_not_the_declared_one_is_reported(
     keys: dict[str, Any], limit: float | None, found: list[str]
 ) -> None:
     there = {FIRST: replace(SETTINGS[FIRST], limit_w=limit)}
@@ -106,7 +107,7 @@ def test_a_power_limit_that_is_not_the_declared_one_is_said(
         ({"clocks_mhz": (210, 1400)}, 1980.0, [("at most 1400 MHz on card 0 at 0000:00:06.0", "1980 MHz")]),
     ],
 )
-def test_a_clock_above_the_declared_ones_is_said(
+def test_a_clock_above_the_declared_ones_is_reported(
     keys: dict[str, Any], clock: float | None, found: list[tuple[str, str, str]]
 ) -> None:
     there = {FIRST: replace(SETTINGS[FIRST], clock_mhz=clock)}
@@ -127,7 +128,7 @@ def test_a_clock_above_the_declared_ones_is_said(
         ("7.5", 11264, "64 MiB", [("BAR1", "256", "64 MiB")]),
     ],
 )
-def test_a_small_window_into_a_cards_memory_is_said(
+def test_a_small_window_into_a_cards_memory_is_reported(
     capability: str, vram: int, total: str, found: list[tuple[str, str, str]]
 ) -> None:
     one = sample_rig(cards=(sample_card(capability).model_copy(update={"vram_mib": vram}),))
@@ -161,7 +162,7 @@ def test_links_are_counted() -> None:
         (UNBRIDGED, JOINED, [("every link of cards 0 and 1 to be up", "0 of 0 and 0 of 0")]),
     ],
 )
-def test_a_bridge_that_does_not_join_is_said(
+def test_a_bridge_that_does_not_join_is_reported(
     said: str, ways: dict[tuple[int, int], str], found: list[tuple[str, str, str]]
 ) -> None:
     one = rig_with_driver(nvlinks=((0, 1),))
@@ -213,7 +214,7 @@ RECORD = DriverRecord(
 )
 
 
-def test_a_record_is_read_or_it_is_none() -> None:
+def test_a_record_is_read_whole_or_not_at_all() -> None:
     assert driver_record_path(RIG.roots) == "/etc/rigwright/driver.json"
     assert parse_driver_record(RECORD.model_dump_json()) == RECORD
     extra = '{"version": "1", "kernel": "2", "branch": 580, "cards": [{"slot": 0, "address": "a", "uuid": "u"}]}'
@@ -239,7 +240,7 @@ def test_a_record_is_read_or_it_is_none() -> None:
         (None, "6.1", "1", {}, [("a record of the driver by the last deploy", "none")]),
     ],
 )
-def test_what_has_changed_since_the_last_deploy_is_said(
+def test_changes_since_the_last_deploy_are_reported(
     record: DriverRecord | None, kernel: str, module: str, packages: dict[str, str], found: list[tuple[str, str, str]]
 ) -> None:
     assert difference_pairs(find_driver_drift(record, kernel, module, packages)) == found
@@ -265,11 +266,11 @@ def older(current: str) -> dict[str, str]:
         ({}, []),
     ],
 )
-def test_a_hot_card_is_said(temperature: dict[str, str], found: list[tuple[str, str]]) -> None:
+def test_a_hot_card_is_reported(temperature: dict[str, str], found: list[tuple[str, str]]) -> None:
     assert difference_pairs(find_vital_differences(RIG.cards, FACTS, SETTINGS, {FIRST: temperature}, RECORD)) == found
 
 
-def test_another_vbios_is_said_where_one_was_written_down() -> None:
+def test_another_vbios_is_reported_where_one_was_written_down() -> None:
     other = {address: replace(setting, vbios="96.00.B0.00.00") for address, setting in SETTINGS.items()}
     assert difference_pairs(find_vital_differences(RIG.cards, FACTS, other, TEMPERATURE, RECORD)) == [
         (f"VBIOS {VBIOS} on card 0 at {FIRST}", "96.00.B0.00.00")

@@ -1,4 +1,4 @@
-"""What nvidia-smi prints becomes a typed value, or one sentence."""
+"""The output of nvidia-smi becomes a typed value, or one sentence."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,13 +53,13 @@ def test_two_cards_that_are_idle() -> None:
     assert apps(0, "", "") == ()
 
 
-def test_a_card_that_somebody_computes_on() -> None:
+def test_a_card_with_a_foreign_process() -> None:
     assert gpus(0, CAPTURED_OUTPUT["busy"], "")[0] == replace(FIRST, used_mib=1551)
     assert apps(0, CAPTURED_OUTPUT["apps"], "") == (App(493, "0000:00:06.0", 1542),)
 
 
 @pytest.mark.parametrize("unsaid", ["[N/A]", "N/A", "[Not Supported]"])
-def test_what_a_card_does_not_have_is_none(unsaid: str) -> None:
+def test_missing_figures_of_a_card_are_none(unsaid: str) -> None:
     line = (
         f"0, 00000000:01:00.0, GPU-1, 580.1, 8.6, 24576, {unsaid}, Enabled, 4, {unsaid}, {unsaid}, {unsaid}, {unsaid}, "
         f"{unsaid}, {unsaid}, {unsaid}, 90.02, Odd, One"

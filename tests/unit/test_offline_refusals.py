@@ -1,4 +1,4 @@
-"""What a verb refuses by its words and the inventory alone, it refuses before any host is reached."""
+"""A verb refuses wrong words and inventories before any host is reached."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ Refusal = Callable[..., str]
 
 @pytest.fixture
 def refusal(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> Refusal:
-    """What a verb says that is refused, of a host that nobody may reach."""
+    """The message of a refused verb, for an unreachable host."""
     monkeypatch.setattr(connections, "connect_targets", lambda *_: pytest.fail("a host was reached"))
     monkeypatch.setattr(SurveyRun, "__init__", lambda *_: pytest.fail("a host was looked at"))
 
@@ -89,7 +89,7 @@ def test_a_door_that_is_not_there(refusal: Refusal, verb: str, option: str, keys
     assert (said or "instance chat is behind no gateway") in refusal(f"{verb} {{}} --gateway {option}", **declared)
 
 
-def test_what_has_no_room(refusal: Refusal) -> None:
+def test_variants_that_do_not_fit(refusal: Refusal) -> None:
     said = refusal("bench throughput {} --instance chat --stop --input-tokens 1000000")
     assert "has room for" in said
     assert "must stop for it" in refusal("bench latency {} --instance chat")

@@ -98,7 +98,7 @@ def health(metrics: EngineMetrics, state: InstanceState = "ready") -> InstanceHe
     return InstanceHealth("chat", state, "", 1.0, 0, 1, metrics, None, ())
 
 
-def test_what_an_engine_counts_has_an_end() -> None:
+def test_counts_of_an_engine_are_bounded() -> None:
     names = MetricNames(**{one.name: ("a", "b") if "tuple" in str(one.type) else "a" for one in fields(MetricNames)})  # type: ignore[arg-type]
     for value in ("1e308", "-1e308", "1e16", "Inf", "NaN", "9" * 32):
         found = parse_metrics(f"a {value}\nb {value}\n" * 9000, names)

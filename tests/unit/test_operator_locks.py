@@ -1,4 +1,4 @@
-"""A lock beside an inventory: what root would run of it is refused unless the rig allows the group by name."""
+"""A lock next to an inventory: root's programs of it are refused unless the rig allows the group by name."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_rows_that_root_would_run_are_refused_with_the_key_that_allows_them(box:
     assert f'add "allow": ["locks.{group}"]; or remove those rows' in line
     ((_, data),) = box.load_group({"box": sample_entry(allow=[f"locks.{group}"])})
     assert load_rig(data["rig"]).lock.groups[group] == tuple(sorted(rows, key=lambda row: row.order))
-    with load_for("lock"):  # what writes these rows anew is no deploy
+    with load_for("lock"):  # the writer of these rows anew is no deploy
         box.load_group({"box": sample_entry(allow=[])})
 
 

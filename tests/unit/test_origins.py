@@ -1,4 +1,4 @@
-"""Which hub a token is for, and what a run is told of whom it may trust with what."""
+"""Which hub a token is for, and the servers that a run may trust with what."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_an_origin_is_scheme_host_and_port(url: str, found: str) -> None:
         ({"redirects": ["10.0.0.5"]}, "redirects[0]", "an http(s) URL of a host, without a path"),
     ],
 )
-def test_a_token_that_would_be_seen_by_others_or_by_nobody_is_refused(
+def test_a_token_for_plain_http_or_for_no_hub_is_refused(
     box: OperatorFolder, keys: dict[str, object], key: str, said: str
 ) -> None:
     box.write("token", "hf_" + "t" * 34)

@@ -30,7 +30,7 @@ def test_a_file_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("two", 0o600)
 
 
-def test_what_is_no_text_leaves_nothing(tmp_path: Path) -> None:
+def test_other_bytes_than_text_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_output(tmp_path / "a.json", "\ud800")
     assert list(tmp_path.iterdir()) == []
@@ -59,7 +59,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
         os.close(reading)
 
 
-def test_what_cannot_be_written_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotAsDeclared, match="no/a cannot be written: No such file or directory"):
         write_output(tmp_path / "no" / "a", "x")
     (tmp_path / "folder").mkdir()
@@ -69,7 +69,7 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_no_verb_writes_what_it_was_asked_for_otherwise() -> None:
-    """Figures of benches among it: a file that an operator names may be a link that somebody has put there."""
+    """Figures of benches among it: a file that an operator names may be a link that another user has put there."""
     verbs = {path.name: path.read_text() for path in (ROOT / "cli").glob("*.py")}
     asked_for = {name for name, text in verbs.items() if re.search(r"Path\(\w*(?:file|output)\)\.write", text)}
     assert asked_for == set()

@@ -1,4 +1,4 @@
-"""Digests of what a deploy owns: what changes them, and what root records."""
+"""Digests of a deploy's own state: the changes that change them, and root's record."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_a_change_of_what_a_deploy_owns_changes_a_digest(
     assert look(question, capsys).find_changes(DECLARED) == [part]
 
 
-def test_what_locks_and_the_record_itself_change_is_no_difference(
+def test_changes_by_locks_and_the_record_are_no_difference(
     question: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     found = look(question, capsys)
@@ -92,7 +92,7 @@ def test_what_locks_and_the_record_itself_change_is_no_difference(
     assert (tmp_path / "run/agreed").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_changes_while_checks_run_is_not_recorded_as_checked(
+def test_changes_during_checks_are_not_recorded_as_checked(
     question: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     found = look(question, capsys)

@@ -120,7 +120,7 @@ def test_both_collectors_fill_the_type_alike(tmp_path: Path, monkeypatch: pytest
         )
 
 
-def test_what_follows_from_packages() -> None:
+def test_entries_explained_by_packages() -> None:
     assert dict(EXPECTED.versions) == {
         "libcuda1": "580.95.05-1",
         KERNEL: "6.12.94-1",

@@ -68,7 +68,7 @@ def test_when_files_were_made_is_known_where_it_is_kept(tmp_path: Path) -> None:
     assert all(time.time() - moment < 60 for moment in found.values())
 
 
-def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
+def test_a_link_to_what_no_package_has_brought_is_reported(host: Path) -> None:
     (host / "opt").mkdir()
     (host / "opt/evil").touch()
     (host / "usr/share").mkdir()
@@ -99,7 +99,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: Path) -> None:
+def test_compiled_code_is_that_of_its_module(library: Path, tmp_path: Path) -> None:
     assert python_shadowing.look({}) == {"foreign": [], "other": []}
     first, *_ = sorted((library / "__pycache__").glob("a.*[0-9].pyc"))
     evil = compile("import os\n", str(library / "a.py"), "exec")
@@ -114,13 +114,13 @@ def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: P
     }
 
 
-def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytecode_of_the_installation_is_not_read(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_shadowing, "INSTALLED", time.time())
     (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
     assert python_shadowing.look({})["other"] == []
 
 
-def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
+def test_a_file_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
     os.utime(host / "var/lib/dpkg/info/curl.list", (1, 1))
     (host / "usr/bin/curl.real").touch()
     moved = "/usr/bin/curl\n/usr/bin/curl.real\n"
@@ -140,7 +140,7 @@ def test_an_override_opens_no_program(host: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("cards", [True, False])
-def test_what_the_next_boot_starts_is_judged_of_a_rig_without_cards(cards: bool) -> None:
+def test_the_next_boot_of_a_rig_without_cards_is_judged(cards: bool) -> None:
     finding = {"package": "kmod", "path": "/usr/bin/kmod", "what": "has another content"}
     told = {"findings": [finding], "files": 1, "strict": ["kmod"], "moved": [], "overridden": []}
     found = red_checks(

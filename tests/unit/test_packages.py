@@ -64,7 +64,7 @@ class PackagesHost:
 
     @property
     def sources(self) -> str:
-        """What the last archive's sources were."""
+        """The last archive's sources."""
         (path,) = self.folder.glob("*/rigwright.sources")
         return path.read_text()
 
@@ -113,7 +113,7 @@ def test_archives_are_tried_in_order_until_one_has_the_packages(
     assert [f"archive {url} failed" in done.stdout for url in tried] == [True] * len(tried)
 
 
-def test_a_repository_that_is_down_is_said_though_apt_only_warns(tmp_path: Path) -> None:
+def test_a_repository_that_is_down_is_reported_though_apt_only_warns(tmp_path: Path) -> None:
     warned = "W: Failed to fetch http://c/x  Connection refused\nW: Some index files failed to download."
     done = PackagesHost(tmp_path).run(rig_with_mirrors(), WARNED=warned)
     assert done.returncode == 0
@@ -128,7 +128,7 @@ def test_a_lock_that_is_held_too_long_ends_it(tmp_path: Path) -> None:
     assert "another program has held that lock for ten minutes" in done.stdout
 
 
-def test_what_is_installed_is_not_upgraded_along_with_what_is_missing(tmp_path: Path) -> None:
+def test_installed_packages_are_not_upgraded_along_with_missing_ones(tmp_path: Path) -> None:
     host = PackagesHost(tmp_path)
     write_stand_in(
         tmp_path / "bin", "dpkg-query", "case $4 in curl) printf installed ;; *) printf config-files ;; esac"

@@ -1,4 +1,4 @@
-"""Pages, docstrings and comments name files that are there: whoever follows one finds it."""
+"""Pages, docstrings and comments name files that exist."""
 
 import ast
 import io
@@ -16,7 +16,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 TEMPLATES = [*(ROOT / "templates").rglob("*.j2")]
 PROGRAMS = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
 NAMED = re.compile(rf"(?<![\w/.~-])(?:{'|'.join(CODE)})/[\w./*-]*(?:\.(?:py|j2|md)|/)(?!\.?\w)")
-# a folder or a file; what follows is a place in it
+# a folder or a file; the rest is a place in it
 LINKED = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 ANCHORED = re.compile(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -59,7 +59,7 @@ def test_a_page_names_files_that_are_there(path: Path) -> None:
 @pytest.mark.parametrize("path", PROGRAMS, ids=named_paths)
 def test_docstrings_and_comments_name_files_that_are_there(path: Path) -> None:
     text = path.read_text()
-    # what it says is a part of its text, and of hardly any has to be told from code
+    # its words are a part of its text, and hardly any has to be distinguished from code
     assert not missing(text) or [name for said in spoken(text) for name in missing(said)] == []
 
 

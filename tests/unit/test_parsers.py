@@ -45,7 +45,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "job": (lambda output: script_output.parse_output(output, jobs.STATE), jobs.STATE),
     "sent": (lambda output: script_output.parse_output(output, jobs.LISTED), jobs.LISTED),
 }
-# what some type takes, beside anything at all
+# texts that some type takes, in addition to anything at all
 VALUES = st.one_of(
     st.sampled_from(
         [

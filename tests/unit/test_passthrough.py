@@ -1,4 +1,4 @@
-"""Whose an option is: of a verb that runs a command elsewhere, or of that command."""
+"""The owner of an option: a verb that runs a command elsewhere, or that command."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def test_an_option_that_could_be_either_is_refused(words: str, said: str) -> Non
     assert said in " ".join(done.output.split())
 
 
-def test_what_is_typed_half_is_completed() -> None:
+def test_half_typed_words_are_completed() -> None:
     complete = ShellComplete(verb, {}, "verb", "_VERB_COMPLETE")
     assert [one.value for one in complete.get_completions(["rig.py"], "--l")] == ["--limit"]
     assert complete.get_completions(["rig.py", "--limit"], "b") == []

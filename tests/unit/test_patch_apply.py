@@ -71,7 +71,7 @@ def test_it_becomes_what_diff_and_patch_make_of_it(tmp_path: Path, old: str, new
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="no git here")
-def test_what_git_writes_is_read(tmp_path: Path) -> None:
+def test_output_of_git_is_read(tmp_path: Path) -> None:
     def git(*words: str) -> bytes:
         return subprocess.run(["git", *words], cwd=tmp_path, capture_output=True, check=True).stdout
 
@@ -92,7 +92,7 @@ def test_what_git_writes_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "header", [b"diff -ruN a/p/x b/p/x\n", b"diff -r -u --new-file a/p/x b/p/x\n", b"index 0000000..1111111 100755\n"]
 )
-def test_what_else_is_said_of_a_change_of_one_text_is_passed_over(header: bytes) -> None:
+def test_further_fields_of_a_change_of_one_text_are_passed_over(header: bytes) -> None:
     assert parse(header + DIFF) == parse(DIFF)
 
 
@@ -150,7 +150,7 @@ def changed(old: bytes, new: bytes) -> bytes:
         (changed(b" three\n", b"three\n"), "is truncated at line 10"),
     ],
 )
-def test_what_is_not_exactly_a_diff_is_refused(diff: bytes, said: str) -> None:
+def test_an_inexact_diff_is_refused(diff: bytes, said: str) -> None:
     with pytest.raises(PatchRefused) as refused:
         parse(diff)
     assert said in str(refused.value)
@@ -229,7 +229,7 @@ def test_a_tree_is_patched_by_the_file_alone(top: Path, tmp_path: Path) -> None:
     assert run(tmp_path, patch()).returncode == 1
 
 
-def test_what_lies_where_it_is_written_first_is_left_alone(top: Path, tmp_path: Path) -> None:
+def test_a_file_at_the_temporary_path_is_left_alone(top: Path, tmp_path: Path) -> None:
     (tmp_path / "own").write_text("own")
     (top / "pkg/.numbers.txt.patched").symlink_to(tmp_path / "own")
     assert run(tmp_path, patch()).returncode == 1
@@ -264,7 +264,7 @@ def _large(top: Path) -> None:
         (_large, "it has more than 10,000,000 bytes"),
     ],
 )
-def test_what_is_no_plain_file_of_the_tree_is_refused(top: Path, tmp_path: Path, change: Any, said: str) -> None:
+def test_special_files_of_the_tree_are_refused(top: Path, tmp_path: Path, change: Any, said: str) -> None:
     change(top)
     done = run(tmp_path, patch())
     assert (done.returncode, done.stdout) == (1, f"patch numbers: pkg/numbers.txt: {said}\n")

@@ -1,4 +1,4 @@
-"""What patches have changed, as a host has it: whether it is what they say, and what runs began later."""
+"""Patched files on a host: whether they are the patches', and processes that began later."""
 
 import os
 import py_compile

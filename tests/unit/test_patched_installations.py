@@ -1,4 +1,4 @@
-"""What is patched is another installation: its plan says so, and its job checks before it begins."""
+"""A patched installation is another one: its plan tells so, and its job checks before it begins."""
 
 import io
 import json
@@ -38,14 +38,14 @@ def test_a_patched_environment_is_another_one_beside(tmp_path: Path) -> None:
     assert locked_packages(one) == locked_packages(plain)
 
 
-def test_what_it_is_called_and_why_is_no_input(tmp_path: Path) -> None:
+def test_name_and_reason_are_no_inputs(tmp_path: Path) -> None:
     same = read_patch(tmp_path, "other-name", purpose="another reason", obsolete_when="never")
     assert env(same).digest == env(read_patch(tmp_path)).digest
     whole = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_sha256("x"), "file": "x.py"}
     assert env(read_patch(tmp_path, files={"x.py": "x"}, diff=None, targets=[whole])).digest != env(same).digest
 
 
-def test_hosts_are_told_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
+def test_hosts_learn_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
     one = read_patch(tmp_path)
     box_rig = sample_rig()
     (told,) = json.loads(render_install_plan(box_rig.roots, box_rig.requests, env(one), "/opt/x/engines/env"))[
@@ -98,7 +98,7 @@ def test_a_patched_source_is_another_engine_beside(tmp_path: Path) -> None:
 
 
 class Compilation:
-    """A step that compiles, as nobody runs it, with stand-ins of cmake and ninja."""
+    """A step that compiles, as user `nobody` runs it, with stand-ins of cmake and ninja."""
 
     def __init__(self, folder: Path, words: str, one: Patch) -> None:
         self.work = folder / "work"

@@ -1,4 +1,4 @@
-"""Patches as they are declared: what is wrong with one is said while an inventory loads, all of it."""
+"""Declared patches: problems of one are reported while an inventory loads, all of them."""
 
 import os
 from pathlib import Path
@@ -111,7 +111,7 @@ TARGET = {"path": "demo/words.py", "before": text_sha256(BEFORE), "after": text_
         ({}, {"change.diff": "nothing\n"}, "change.diff: line 1 is not part of a unified text diff"),
     ],
 )
-def test_what_is_wrong_with_one_is_said(tmp_path: Path, changes: Any, files: dict[str, str], said: str) -> None:
+def test_problems_of_one_are_reported(tmp_path: Path, changes: Any, files: dict[str, str], said: str) -> None:
     write_patch(tmp_path / "louder", files=files, **changes)
     assert said in patch_problems(tmp_path)
 
@@ -127,7 +127,7 @@ def test_what_is_wrong_with_one_is_said(tmp_path: Path, changes: Any, files: dic
         ("demo.egg-link", "describes a package to Python: no patch may change or add it"),
     ],
 )
-def test_what_is_no_code_of_a_package_is_refused(tmp_path: Path, path: str, said: str) -> None:
+def test_code_outside_of_packages_is_refused(tmp_path: Path, path: str, said: str) -> None:
     new: dict[str, Any] = {"files": {"new.py": "x = 1\n"}, "diff": None, "targets": [WHOLE | {"path": path}]}
     write_patch(tmp_path / "louder", **new)
     assert f"patch.toml: targets.{path}: {said}" in patch_problems(tmp_path)
@@ -136,7 +136,7 @@ def test_what_is_no_code_of_a_package_is_refused(tmp_path: Path, path: str, said
     assert list(load_patches([tmp_path])) == ["louder"]
 
 
-def test_a_patch_that_names_no_files_of_a_large_diff_is_told_in_a_few_lines(tmp_path: Path) -> None:
+def test_a_patch_that_names_no_files_of_a_large_diff_is_reported_in_a_few_lines(tmp_path: Path) -> None:
     other = "".join(f"--- a/demo/{n}\n+++ b/demo/{n}\n@@ -1 +1 @@\n-a\n+b\n" for n in range(1000))
     write_patch(tmp_path / "louder", files={"change.diff": DIFF + other})
     said = patch_problems(tmp_path).splitlines()
@@ -144,7 +144,7 @@ def test_a_patch_that_names_no_files_of_a_large_diff_is_told_in_a_few_lines(tmp_
     assert "targets: the diff changes 980 more files without a table" in "".join(said)
 
 
-def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
+def test_all_of_it_is_reported_at_once(tmp_path: Path) -> None:
     write_patch(tmp_path / "one", purpose=None)
     write_patch(tmp_path / "two", files={"change.diff": "nothing\n"}, targets=[TARGET, WHOLE])
     write_patch(tmp_path / "Three_")
@@ -157,7 +157,7 @@ def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["change.diff", "patch.toml"])
-def test_what_is_no_plain_file_is_refused_unread(tmp_path: Path, name: str) -> None:
+def test_special_files_are_refused_unread(tmp_path: Path, name: str) -> None:
     write_patch(tmp_path / "louder")
     file = tmp_path / "louder" / name
     file.rename(tmp_path / name)
@@ -171,12 +171,12 @@ def test_what_is_no_plain_file_is_refused_unread(tmp_path: Path, name: str) -> N
     assert f"{name} is not a regular file" in patch_problems(tmp_path)
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_other_objects_than_folders_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "louder")
     assert "the folder: is not a patch" in patch_problems(tmp_path)
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path, *_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -239,11 +239,11 @@ def test_an_engine_names_those_that_are_for_it(tmp_path: Path, names: list[str],
     assert [str(one) for one in found] == (names if not said else [str(one) for one in found])
 
 
-def test_what_counts_is_what_files_become(tmp_path: Path) -> None:
+def test_the_unpacked_size_of_files_counts(tmp_path: Path) -> None:
     one = patches(tmp_path)["louder"]
     write_patch(tmp_path / "again/louder", purpose="another reason", obsolete_when="later")
     assert collect_digests([one]) == collect_digests(load_patches([tmp_path / "again"]).values())
 
 
-def test_what_is_shipped_is_sound() -> None:
+def test_shipped_files_are_sound() -> None:
     assert all(one.keys.test_notes and one.keys.evidence for one in load_patches([ROOT / "patches"]).values())

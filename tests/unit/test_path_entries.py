@@ -1,4 +1,4 @@
-"""What lies at paths, as a real shell finds it, and what is made of it."""
+"""Objects at paths, as a real shell finds them, and their handling."""
 
 import grp
 import hashlib
@@ -20,7 +20,7 @@ def entries_at(*paths: Path) -> dict[str, PathEntry]:
     return PathEntriesFact().read(done.stdout.splitlines())
 
 
-def test_each_kind_is_told_with_what_it_is(tmp_path: Path) -> None:
+def test_each_kind_is_reported_with_what_it_is(tmp_path: Path) -> None:
     file, empty, folder, link, pipe, gone = (tmp_path / name for name in ("a b'", "-c", "d", "l", "p", "gone"))
     file.write_text("text\n")
     file.chmod(0o640)
@@ -43,7 +43,7 @@ def test_each_kind_is_told_with_what_it_is(tmp_path: Path) -> None:
     }
 
 
-def test_nothing_that_is_there_is_told_too(tmp_path: Path) -> None:
+def test_an_empty_list_is_reported_too(tmp_path: Path) -> None:
     assert entries_at(tmp_path / "gone") == {str(tmp_path / "gone"): PathEntry()}
     assert entries_at() == {}
 

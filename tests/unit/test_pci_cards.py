@@ -73,6 +73,6 @@ def test_a_link_that_is_down_has_no_lanes(value: str, lanes: int | None) -> None
     assert parse_lanes(value) == lanes
 
 
-def test_what_is_no_number_of_lanes_is_refused() -> None:
+def test_an_invalid_number_of_lanes_is_refused() -> None:
     with pytest.raises(ValueError, match="a number"):
         parse_lanes("x16")

@@ -84,7 +84,7 @@ def test_the_probe_tells_nodes() -> None:
         ("nodes_with", "online", "0"),
     ],
 )
-def test_what_no_kernel_says_is_refused(record: tuple[str, ...]) -> None:
+def test_impossible_output_of_a_kernel_is_refused(record: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse(channel_lines_of([*RECORDS, record]))
 

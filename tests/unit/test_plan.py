@@ -1,4 +1,4 @@
-"""The plan of a deploy: what will be done, why, how much is fetched, and which instances are interrupted."""
+"""The plan of a deploy: the steps, their reasons, the size of downloads, and which instances are interrupted."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +64,7 @@ def ready(**changes: Any) -> HostFacts:
 
 
 def target_state(host: HostFacts | None = None, one: Rig = RIG, **changes: Any) -> TargetState:
-    """What a rig comes to on a host with the sample's engine and tools."""
+    """The target state of a rig on a host with the sample's engine and tools."""
     installations = {"plain": BUILD} if one.instances else {}
     return replace(TargetState(one, host or ready(), TOOLS, None, installations, target_generation(one)), **changes)
 
@@ -202,7 +202,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_what_a_host_serves_decides_what_will_be_done_and_who_notices(host: str) -> None:
+def test_the_serving_state_decides_the_steps_and_their_effects(host: str) -> None:
     changes, steps, interrupted = HOSTS[host]
     done = plan_for(converged_state(AIM, **changes))
     assert [(step.what, step.why) for step in done.steps] == steps
@@ -284,7 +284,7 @@ LEFT: dict[str, tuple[Rig, HostFacts, DeployStep]] = {
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_what_is_taken_off_for_it_is_not_declared_any_more_has_a_row(left: str) -> None:
+def test_removals_of_undeclared_objects_have_a_row(left: str) -> None:
     one, host, step = LEFT[left]
     assert step in plan_for(converged_state(target_generation(one)), host, one).steps
     assert step not in plan_for(converged_state(target_generation(one)), ready(), one).steps
@@ -367,7 +367,7 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("there", DRIVERS)
-def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everything(there: str) -> None:
+def test_missing_parts_of_a_managed_driver_are_a_step_and_a_reboot_interrupts_everything(there: str) -> None:
     facts, keys, steps = DRIVERS[there]
     one = replace(
         RIG, cards=(C3090,), driver=DriverEntry.model_construct(**DriverEntry().model_dump() | {"managed": True} | keys)

@@ -1,4 +1,4 @@
-"""What a plan says although nothing stands in its way."""
+"""Messages of a plan that refuse nothing."""
 
 from rigwright.plan.preflight import describe_shared_memory
 from tests.unit.samples import GIB, sample_facts, sample_instance, sample_rig

@@ -1,4 +1,4 @@
-"""The plan of a deploy, as far as ports and users go: what is said of them, and who notices."""
+"""The plan of a deploy, as far as ports and users go: its texts, and the clients that notice."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ HELD = converged_state(AIM).sockets
         ),
     ],
 )
-def test_what_is_to_be_done_about_ports_is_said(
+def test_steps_for_ports_are_reported(
     changes: dict[str, Any], rows: list[tuple[str, str]], interrupted: tuple[str, ...]
 ) -> None:
     done = plan_for(converged_state(AIM, **changes))

@@ -58,7 +58,7 @@ def test_a_mode_is_its_options_and_variables_over_which_the_variant_has_a_say() 
     assert launch_problems(own) == []
 
 
-def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() -> None:
+def test_options_of_a_mode_need_the_inventorys_consent_as_those_of_a_variant() -> None:
     fast = started("fast")
     assert list(kind_of(fast).forbidden_keys(fast)) == ["environment.LOUDER_MORE"]
     loading = started("auto", {"modes": {"auto": {"flags": {"worker-cls": "x"}, "environment": {"LD_PRELOAD": "x"}}}})
@@ -95,7 +95,7 @@ def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() ->
         (vllm_instance(mode="auto"), "mode auto: no plugin of vllm launches it, and only plugins have modes"),
     ],
 )
-def test_what_it_decides_is_refused_with_the_reason(instance: Instance, said: str) -> None:
+def test_keys_that_rigwright_decides_are_refused_with_the_reason(instance: Instance, said: str) -> None:
     assert any(line.startswith(said) for line in launch_problems(instance)), launch_problems(instance)
 
 
@@ -116,7 +116,7 @@ def test_a_model_that_guesses_for_another_is_no_variants_either() -> None:
         ({"modes": {"auto": {"command": "sh"}}}, "Extra inputs|extra"),
     ],
 )
-def test_a_description_that_is_none_is_refused(keys: dict[str, Any], said: str) -> None:
+def test_a_description_that_is_invalid_is_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         PluginKeys(**(LAUNCHING | keys))
 
@@ -165,6 +165,6 @@ def test_it_becomes_the_launcher_which_finds_the_door(tmp_path: Path, more: tupl
     assert done.stdout == f"{['/srv/model', '--uds=/run/x', '--middleware', DOOR]} /run/key Door\n"
 
 
-def test_an_entry_point_of_nobody_ends_it(tmp_path: Path) -> None:
+def test_an_unknown_entry_point_ends_it(tmp_path: Path) -> None:
     done = started_by(tmp_path, launcher="other-serve")
     assert (done.returncode, done.stderr) == (1, "0 distributions have an entry point other-serve, expected 1\n")

@@ -1,4 +1,4 @@
-"""A plugin's doctor is somebody's program: what it says is read line by line, and it is asked as an instance's user."""
+"""A plugin's doctor is an untrusted program: its output is read line by line, and it runs as an instance's user."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def test_all_is_well_where_every_line_says_so() -> None:
         (b"\xff\xfe\x00", 0, 3, "it reports nothing for python"),
     ],
 )
-def test_what_is_not_well_is_named(said: str | bytes, status: int, seconds: int, reason: str) -> None:
+def test_unhealthy_parts_are_named(said: str | bytes, status: int, seconds: int, reason: str) -> None:
     with pytest.raises(Refused) as error:
         parse_verdict(said, status, seconds)
     assert str(error.value).startswith(reason)
@@ -92,14 +92,14 @@ def test_a_line_of_any_kind_that_fails_is_shown(line: str, by: str, reason: str)
     assert only.startswith(reason)
 
 
-def test_what_fails_is_told_in_a_few_lines() -> None:
+def test_failures_are_reported_in_a_few_lines() -> None:
     with pytest.raises(Refused) as error:
         parse_verdict(WELL + "".join(f"{number}: FAIL\n" for number in range(1000)))
     assert len(str(error.value).splitlines()) == SHOWN
 
 
 @pytest.mark.parametrize("by", ["2 x SM75, no NVLink", "no NVLink; 2 x SM75", "SM75 (not bridged)"])
-def test_what_a_line_denies_beside_its_words_is_no_matter(by: str) -> None:
+def test_a_negation_next_to_the_words_does_not_count(by: str) -> None:
     assert parse_verdict(WELL.replace("2 x SM75", by))["topology"] == "SM75"
 
 
@@ -129,7 +129,7 @@ def test_lines_are_as_a_reader_of_a_terminal_sees_them(said: str, seen: list[str
         ({"seconds": 0}, "greater than or equal to 1"),
     ],
 )
-def test_a_description_that_is_none_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_a_description_that_is_invalid_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         PluginKeys(**LAUNCHING, selftest=SELFTEST | changes)
 
@@ -168,7 +168,7 @@ exec sh "$DOCTOR" "$@"
 
 
 def run(folder: Path, doctor: str) -> tuple[subprocess.CompletedProcess[str], str, Path]:
-    """Run the script of a doctor's examination, where systemd-run is a stand-in; what was asked, and its folder."""
+    """Run the script of a doctor's examination, where systemd-run is a stand-in; the request, and its folder."""
     one = make_examination(instance_with_selftest())
     jobs = folder / "jobs"
     (jobs / one.unit).mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""A plugin's file is somebody's: what is no wheel of its description is refused before anything of it is unpacked."""
+"""A plugin's file is untrusted: a file that is no wheel of its description is refused before anything of it is
+unpacked."""
 
 import hashlib
 import json
@@ -65,7 +66,7 @@ ONE = f"dist/{file_name()}"
         (zip_files({ONE: plugin_wheel()[:-40]}), "cannot be read: it is truncated"),
     ],
 )
-def test_a_zip_that_is_none_of_a_plugin_is_refused(tmp_path: Path, into: Path, content: bytes, said: str) -> None:
+def test_a_zip_that_is_no_plugin_is_refused(tmp_path: Path, into: Path, content: bytes, said: str) -> None:
     with pytest.raises(EnvironmentRejected, match=said):
         inspect_wheel(extract_wheel(write_plugin_file(tmp_path, content), into), WANTED)
     assert not (tmp_path.parent / "evil.py").exists()
@@ -142,7 +143,7 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path: Path, into: Path) -> No
     assert f"{MODULE}/__init__.py is there twice" in wheel_problems(content, into)
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, into: Path) -> None:
+def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path, into: Path) -> None:
     files = {"other.py": "", "a.pth": "x"}
     said = wheel_problems(
         write_plugin_file(tmp_path, plugin_wheel(files=files, commands=()), file_name()), into
@@ -179,7 +180,7 @@ def box(tmp_path: Path) -> PluginInstallPlan:
     return PluginInstallPlan(tmp_path)
 
 
-def test_what_is_taken_out_is_written_down(box: PluginInstallPlan) -> None:
+def test_removals_are_recorded(box: PluginInstallPlan) -> None:
     assert box.installed_paths() == []
     box.add(release_zip())
     (one,) = box.installed_paths()

@@ -48,7 +48,7 @@ def test_the_plan_says_which() -> None:
     )
 
 
-def test_what_takes_it_out_reads_where_it_lies_and_what_it_may_bring() -> None:
+def test_its_unpacker_reads_its_place_and_its_allowed_files() -> None:
     box_rig = sample_rig()
     (one,) = json.loads(
         render_install_plan(
@@ -71,12 +71,12 @@ def toml(values: dict[str, Any]) -> str:
 def plugin_problems(
     folder: Path, plugins: list[str], code: tuple[str, ...] | None = None, other: str = "", **changes: object
 ) -> list[str]:
-    """What is said of an environment of a rig that names plugins, of which there is one.
+    """The messages about an environment of a rig that names plugins, of which there is one.
 
     Args:
         folder: Of its inventory.
         plugins: Those names.
-        code: What the plugin's machine code is for, as rows have it.
+        code: The targets of the plugin's machine code, as rows have them.
         other: Which of its files are for other cards alone.
         changes: Keys of the plugin.
     """
@@ -112,7 +112,7 @@ def plugin_problems(
         (["louder"], {"launch": "sh"}, "plugins.louder.launch: unknown key"),
     ],
 )
-def test_what_is_wrong_with_one_is_said_before_a_host_is_touched(
+def test_problems_of_one_are_reported_before_a_host_is_touched(
     tmp_path: Path, plugins: list[str], changes: dict[str, object], said: str
 ) -> None:
     found = plugin_problems(tmp_path, plugins, **changes)

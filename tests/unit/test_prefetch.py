@@ -1,4 +1,5 @@
-"""What operations ask is asked in one command before they run; an answer counts until something is done on its host."""
+"""Questions of operations are asked in one command before they run; an answer counts until something is done on its
+host."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -86,7 +87,9 @@ def test_a_command_that_does_not_end_is_given_up(
         PrefetchConnector(endless).run_shell_command(command)
 
 
-def test_what_operations_ask_first_is_asked_in_one_command(connector: PrefetchConnector, shell: ShellConnector) -> None:
+def test_first_questions_of_operations_are_asked_in_one_command(
+    connector: PrefetchConnector, shell: ShellConnector
+) -> None:
     connector.prefetch(
         [asking_operation(connector, "echo 'one'; echo more"), asking_operation(connector, "echo two", "echo three")]
     )
@@ -96,7 +99,7 @@ def test_what_operations_ask_first_is_asked_in_one_command(connector: PrefetchCo
     assert len(shell.commands) == 1
 
 
-def test_what_decisions_wait_for_is_asked_in_one_command_and_not_again_by_operations(
+def test_facts_for_decisions_are_asked_in_one_command_and_not_again_by_operations(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "host", SimpleNamespace(connector=connector))
@@ -132,7 +135,7 @@ def test_an_operation_after_a_change_asks_anew(
     assert answer(connector, script) == ["1"]
 
 
-def test_whoever_takes_the_connection_itself_may_change_the_host(
+def test_a_verb_with_its_own_connection_may_change_the_host(
     connector: PrefetchConnector, shell: ShellConnector
 ) -> None:
     connector.prefetch([asking_operation(connector, "echo one")])
@@ -168,9 +171,7 @@ def test_an_old_answer_counts_no_more(
     assert len(shell.commands) == 2
 
 
-def test_a_question_that_fails_is_asked_again_by_who_needs_it(
-    connector: PrefetchConnector, shell: ShellConnector
-) -> None:
+def test_a_failed_question_is_asked_again_by_its_operation(connector: PrefetchConnector, shell: ShellConnector) -> None:
     connector.prefetch([asking_operation(connector, "echo one; exit 3"), asking_operation(connector, "echo two")])
     assert connector.run_shell_command(ReadOnlyScript("echo one; exit 3"))[0] is False
     assert answer(connector, "echo two") == ["two"]
@@ -211,7 +212,7 @@ def test_nothing_is_done_while_questions_are_gathered(
     assert (ended, shell.commands, list(tmp_path.iterdir())) == (["impatient", "working"], [], [])
 
 
-def test_an_answer_to_one_user_is_none_to_another(connector: PrefetchConnector, shell: ShellConnector) -> None:
+def test_an_answer_to_one_user_is_hidden_from_another(connector: PrefetchConnector, shell: ShellConnector) -> None:
     connector.prefetch(
         [asking_operation(connector, "echo one", _sudo=True), asking_operation(connector, "echo one", _sudo=False)]
     )
@@ -242,7 +243,7 @@ def test_a_host_that_tells_something_else_is_asked_one_by_one(
 
 
 @pytest.mark.parametrize("error", [OSError("Socket is closed"), SSHException("session not active"), TimeoutError()])
-def test_a_connection_that_breaks_is_left_to_who_needs_it(
+def test_a_connection_that_breaks_is_left_to_its_user(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def broken(*_: Any, **__: Any) -> tuple[bool, CommandOutput]:
@@ -264,7 +265,7 @@ def test_an_operation_that_takes_no_empty_answer_ends_no_run(
     assert [answer(connector, "echo one"), answer(connector, "echo two"), len(shell.commands)] == [["one"], ["two"], 1]
 
 
-def test_what_time_has_changed_is_asked_anew(
+def test_answers_changed_by_time_are_asked_anew(
     connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "host", SimpleNamespace(connector=connector))

@@ -131,7 +131,7 @@ def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence
     assert all(part in reason for part in essence), reason
 
 
-def test_each_user_that_is_in_the_way_is_told() -> None:
+def test_each_user_that_is_in_the_way_is_reported() -> None:
     made = sample_rig(*(sample_instance(name, port=8020 + at) for at, name in enumerate(("chat", "code", "more"))))
     moved = HostAccount(MOVED.replace("chat", "code"), True, ("sh (pid 7)",))
     found = find_refusals(
@@ -148,7 +148,7 @@ def test_each_user_that_is_in_the_way_is_told() -> None:
     assert [reason.startswith(begin) for reason, begin in zip(found, begins, strict=True)] == [True] * 3, found
 
 
-def test_everything_in_the_way_is_told_at_once() -> None:
+def test_everything_in_the_way_is_reported_at_once() -> None:
     host = sample_facts(
         os_version="11",
         architecture="aarch64",
@@ -198,7 +198,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         ({"listeners": (ListeningSocket(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
         ({"listeners": (ListeningSocket(8020, "systemd", "rigwright_listener-8020.service"),)}, [CUDA]),
         ({"listeners": (ListeningSocket(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
-        # systemd holds the port already: whoever has it on another address, as every local user can, is in nobody's way
+        # systemd holds the port already: a holder on another address, as every local user can be, does not collide
         (
             {
                 "listeners": (
@@ -215,7 +215,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
-def test_what_does_not_matter_is_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
+def test_irrelevant_differences_are_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
     assert find_refusals(rig_target_state(box(), good(**changes), *builds), NOW) == []
 
 
@@ -278,7 +278,7 @@ def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse(holder: str, 
     assert warning.startswith(shown)
 
 
-def test_what_is_downloaded_already_needs_no_space_again() -> None:
+def test_downloaded_files_need_no_space_again() -> None:
     large = sample_artefact(size=10 * GIB * 1024)
     made = sample_rig(sample_instance(parts=sample_parts(large)))
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
@@ -287,7 +287,7 @@ def test_what_is_downloaded_already_needs_no_space_again() -> None:
         assert len(find_refusals(rig_target_state(made, host), NOW)) == refused, (begun_gib, free_gib)
 
 
-def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
+def test_a_port_listened_on_over_both_protocols_is_reported_once() -> None:
     host = good(listeners=(ListeningSocket(8020, "nginx", "nginx.service"),) * 2)
     assert len(find_refusals(rig_target_state(box(), host, CUDA), NOW)) == 1
     other = good(listeners=(ListeningSocket(8020, "nginx", "nginx.service"), ListeningSocket(8020, "python3", "")))

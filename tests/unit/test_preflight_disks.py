@@ -18,7 +18,7 @@ TOGETHER = dict.fromkeys(APART, "/")
     [
         (APART, 0, 11, 11, []),
         (APART, 0, 10.9, 10.9, ["/srv/models", "/var/lib/rigwright"]),
-        # what was sent lies below the state's root, and is copied from there
+        # sent files lie below the state's root, and are copied from there
         (APART, 6, 11, 5, []),
         (APART, 6, 10.9, 4.9, ["/srv/models", "/var/lib/rigwright"]),
         # on one disk it is moved
@@ -28,7 +28,7 @@ TOGETHER = dict.fromkeys(APART, "/")
         (TOGETHER, 99, 0, 0, []),
     ],
 )
-def test_what_was_sent_already_needs_no_space_again(
+def test_sent_files_need_no_space_again(
     mounts: dict[str, str], sent_gib: int, models_gib: float, state_gib: float, short: list[str]
 ) -> None:
     host = sample_facts(

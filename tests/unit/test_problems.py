@@ -72,7 +72,7 @@ def test_a_value_with_line_breaks_is_shown_on_one_line() -> None:
     assert "\n" not in line
 
 
-def test_problems_are_said_once_each_and_in_order() -> None:
+def test_problems_are_reported_once_each_and_in_order() -> None:
     first, second = Problem("a.py", "k", "x"), Problem("b.py", "k", "x")
     assert str(Invalid([second, first, second])) == "a.py: k: x\nb.py: k: x"
 
@@ -94,14 +94,14 @@ def test_the_nearest_name_is_offered_and_a_short_list_is_shown(value: str, names
     assert describe_unknown("card", value, names) == f'there is no card "{value}"{text}'
 
 
-def test_what_was_read_cannot_be_changed() -> None:
+def test_read_values_cannot_be_changed() -> None:
     inner = Inner(port=1)
     with pytest.raises(ValidationError):
         inner.port = 2  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[31m", "\u2028", "\x85", "\u202e", "\ud800"], ids=ascii)
-def test_what_a_terminal_obeys_is_shown_as_its_code(text: str) -> None:
+def test_control_sequences_are_shown_as_their_codes(text: str) -> None:
     line = str(Problem(f"{text}.py", f"box.{text}", f"{text} is refused"))
     assert line.isprintable()
     assert line.count(text.encode("unicode_escape", "surrogatepass").decode()) == 3
@@ -123,7 +123,7 @@ def test_letters_of_any_language_stay_as_they_are() -> None:
         ({"inner": {"port": 1, 5: 1}}, "box.inner[5]: 5 is refused: must be text as key"),
     ],
 )
-def test_the_rule_is_said_in_the_projects_words(data: object, rule: str) -> None:
+def test_the_rule_is_reported_in_the_projects_words(data: object, rule: str) -> None:
     assert collect_problems(data) == [f"rig.py: {rule}"]
 
 

@@ -76,13 +76,13 @@ def test_a_host_without_services_is_asked_for_none() -> None:
     assert processes._groups([]) == {}
 
 
-def test_one_that_has_ended_is_none() -> None:
+def test_one_that_has_ended_does_not_count() -> None:
     with subprocess.Popen(["true"]) as one:
         one.wait()
     assert processes._process(one.pid, Code(())) is None
 
 
-def test_code_that_was_replaced_or_removed_is_told(tmp_path: Path) -> None:
+def test_code_that_was_replaced_or_removed_is_reported(tmp_path: Path) -> None:
     library = tmp_path / "part.so"
     library.write_bytes(bytes(4096))
     load = f"import mmap; f = open({str(library)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_EXEC); {UP}"
@@ -101,7 +101,7 @@ def test_code_that_was_replaced_or_removed_is_told(tmp_path: Path) -> None:
         one.kill()
 
 
-def test_who_runs_as_a_user_of_ours_is_told(child: int) -> None:
+def test_processes_of_our_users_are_reported(child: int) -> None:
     others = processes.Others("/nowhere/", {str(os.getuid())}, "ours-to-try", set())
     assert {"pid": child, "what": "runs as a user of ours"}.items() <= next(
         one for one in others.find_intruders(set()) if one["pid"] == child
@@ -109,15 +109,15 @@ def test_who_runs_as_a_user_of_ours_is_told(child: int) -> None:
     assert child not in [one["pid"] for one in others.find_intruders({child})]
 
 
-def test_who_looks_as_nobody_is_no_process_of_a_unit_that_is_nobodys_too(child: int) -> None:
+def test_the_surveys_own_process_is_not_counted_to_a_unit_of_user_nobody(child: int) -> None:
     others = processes.Others("/nowhere/", {str(os.getuid())}, "ours-to-try", set(), looking=os.getpid())
     found = {one["pid"] for one in others.find_intruders(set())}
     assert child not in found
-    assert os.getppid() in found  # whose child looks is none of those that do
+    assert os.getppid() in found  # a parent of such a child is not one of them
 
 
 @pytest.mark.parametrize(("pid", "looks"), [(7, False), (6, True), (5, True), (4, False)])
-def test_whose_parent_has_ended_is_none_of_those_that_look(
+def test_a_process_with_an_ended_parent_is_not_the_surveys(
     monkeypatch: pytest.MonkeyPatch, pid: int, looks: bool
 ) -> None:
     """Of 7 the parent, 6, has ended; 5 is the survey's, and 4 of init's."""
@@ -126,7 +126,7 @@ def test_whose_parent_has_ended_is_none_of_those_that_look(
     assert processes.Others("/nowhere/", set(), "ours", set(), looking=3)._looks(pid) == looks
 
 
-def test_another_file_at_the_same_path_is_told(child: int, tmp_path: Path) -> None:
+def test_another_file_at_the_same_path_is_reported(child: int, tmp_path: Path) -> None:
     assert not processes._other(child, str(tmp_path))
     assert not processes._other(child, str(tmp_path / "none"))
 
@@ -336,7 +336,7 @@ def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
     assert set(red(found)) == wanted
 
 
-def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_an_engine_compiles_at_run_time_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     found = with_process(declared_host(), code=["unnamed", "deleted /tmp/x", "file /var/cache/rigwright/compiled/a.so"])
     assert set(red(found)) == {"S21"}
     text = OURS[CHAT].text.replace("MemoryDenyWriteExecute=yes\n", "")
@@ -357,31 +357,29 @@ def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "changed", [{"words": ["/usr/lib/systemd/systemd-socket-proxyd", "/tmp/x"]}, {"variables": ["LD_PRELOAD=/x.so"]}]
 )
-def test_other_words_and_variables_of_a_carrier_are_told(changed: dict[str, object]) -> None:
+def test_other_words_and_variables_of_a_carrier_are_reported(changed: dict[str, object]) -> None:
     assert set(red(with_process(declared_host(), CARRIER, **changed))) == {"S25"}
 
 
-def test_a_way_into_its_network_is_told() -> None:
+def test_a_way_into_its_network_is_reported() -> None:
     made = declared_host()
     unit = replace(made.units[CHAT], interfaces=["lo", "veth0"])
     assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}
 
 
-def test_other_weights_in_its_view_are_told() -> None:
+def test_other_weights_in_its_view_are_reported() -> None:
     made = declared_host()
     unit = replace(made.units[CHAT], elsewhere=["/srv/models/a.gguf"])
     assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}
 
 
-def test_what_the_look_says_of_code_without_a_package_is_what_its_check_knows(tmp_path: Path) -> None:
+def test_the_surveys_word_for_code_without_a_package_is_the_checks(tmp_path: Path) -> None:
     code = Code(())
     code.files = {str(tmp_path / "libcuda.so.1")}
     assert code.find_problems() == {str(tmp_path / "libcuda.so.1"): test_code.UNKNOWN}
 
 
-def test_what_users_of_ours_have_in_shared_memory_is_told_and_nobody_elses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_files_of_our_users_in_shared_memory_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "psm_left").write_text("x")
     (tmp_path / "psm_link").symlink_to("/etc/passwd")
     monkeypatch.setattr(processes, "SHARED", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What the command is called, where it lies, and what shells complete of it."""
+"""The name of the command, its place, and the completions of shells."""
 
 import os
 import shutil
@@ -56,7 +56,7 @@ def test_helps_and_refusals_name_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Error: first `./rig lock`" in CliRunner().invoke(main, ["deploy"]).output
 
 
-def test_what_checks_refuse_names_it_so_too() -> None:
+def test_refusals_of_checks_use_the_same_name() -> None:
     command = [sys.executable, "-c", "from cli import main; main(['check', 'inventory/rig3090.py'])"]
     environment = {**os.environ, PROG_NAME_VARIABLE: "./rig"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -65,7 +65,7 @@ def test_what_checks_refuse_names_it_so_too() -> None:
     assert "`./rig lock " in done.stderr
 
 
-def test_what_checks_refuse_of_their_options_is_said_like_any_refusal(box: OperatorFolder) -> None:
+def test_refused_options_of_checks_are_reported_like_any_refusal(box: OperatorFolder) -> None:
     one = sample_entry(ssh_hostname="127.0.0.1", ssh_port=1)
     box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {one!r}}})\n")
     command = [sys.executable, "-m", "cli", "check", str(box.inventory), "--only", "S999"]
@@ -77,7 +77,7 @@ def test_what_checks_refuse_of_their_options_is_said_like_any_refusal(box: Opera
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
 @pytest.mark.parametrize("verb", ["validate", "check"])
 def test_refusals_have_an_inventorys_path_as_it_was_typed(tmp_path: Path, verb: str) -> None:
-    # what is locked is of another version than what the catalogue asks for
+    # the locked version is another one than the catalogue asks for
     asked = f'[inputs.small]\nkind = "weight"\nversion = "{"9" * 40}"\nsources = ["store:small-q4.gguf"]\n'
     box = OperatorFolder(tmp_path / "in")
     box.write("catalog/asked.toml", asked)
@@ -135,13 +135,13 @@ def test_it_is_put_on_the_path_once_and_over_nothing_else(tmp_path: Path) -> Non
     assert "is not this one: remove it" in said
 
 
-def test_its_version_is_told() -> None:
+def test_its_version_is_reported() -> None:
     done = CliRunner().invoke(main, ["--version"])
     assert (done.exit_code, done.output.split()[0]) == (0, "rigwright")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_a_shell_is_given_to_complete_is_of_its_language(shell: str, tmp_path: Path) -> None:
+def test_completions_of_a_shell_are_in_its_language(shell: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["install", "--completion", shell])
     assert done.exit_code == 0
     assert "_RIGWRIGHT_COMPLETE" in done.output

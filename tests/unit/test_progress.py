@@ -266,7 +266,9 @@ def test_a_first_run_has_a_bar_by_its_steps_and_no_time_left(clock: FakeClock) -
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"h": {"": "x"}}}', "[" * 100_000, '{"a": {"h": []}}'])
-def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_record_that_cannot_be_read_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     record_path().parent.mkdir()
     record_path().write_text(text)

@@ -1,4 +1,4 @@
-"""What is pruned: the oldest generations, damaged ones, and nothing that one that stays refers to."""
+"""Pruning: the oldest generations, damaged ones, and nothing that one that stays refers to."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -77,7 +77,7 @@ def test_an_engine_tools_and_a_key_of_a_generation_that_stays_stay() -> None:
     assert pruned_generations([host_generation(1, "", *old), host_generation(2, DIGEST)], 2, old) == Surplus((), (), ())
 
 
-def test_what_only_pruned_or_damaged_generations_refer_to_goes_with_them() -> None:
+def test_objects_of_only_pruned_or_damaged_generations_go_with_them() -> None:
     generations = [
         host_generation(1, "", OLD_ENGINE),
         host_generation(2, "", OLD_KEY, found="other"),
@@ -89,7 +89,7 @@ def test_what_only_pruned_or_damaged_generations_refer_to_goes_with_them() -> No
     )
 
 
-def test_what_the_wanted_one_needs_stays_also_before_it_is_written() -> None:
+def test_needs_of_the_target_stay_also_before_it_is_written() -> None:
     assert pruned_generations([], 1) == Surplus((), (), ())
     assert TOOLS.folder in OWN
 
@@ -138,9 +138,9 @@ MADE = [MORE, CODE, CHAT, SHARED]
             2,
             (SHARED, CODE, MORE),
         ),
-        # one of before they were written down: as whom it ran, nobody knows
+        # one of before they were written down: its user is unknown
         ([host_generation(1), host_generation(2, DIGEST, users=frozenset({CHAT}))], 2, ()),
-        # one without an instance runs as nobody
+        # one without an instance runs as user `nobody`
         ([host_generation(1, users=frozenset()), host_generation(2, DIGEST)], 2, (SHARED, CODE, MORE)),
     ],
 )
@@ -192,7 +192,7 @@ def test_the_newest_of_any_history_stay_and_none_that_is_damaged(history: list[O
     assert {one.number for one in history} - set(pruned) == stay
 
 
-def test_what_a_job_was_at_that_was_cut_off_goes_unless_it_is_to_be_made() -> None:
+def test_unfinished_work_of_a_job_goes_unless_it_is_needed() -> None:
     wanted_name = next(path for path in OWN if "/engines/" in path).rpartition("/")[2]
     cut = [
         "/opt/rigwright/engines/.making-small-1.0-ba9876543210",
@@ -204,14 +204,14 @@ def test_what_a_job_was_at_that_was_cut_off_goes_unless_it_is_to_be_made() -> No
     assert pruned_generations([], folders=[*cut, *ahead, *odd]).paths == tuple(sorted(cut))
 
 
-def test_what_puts_environments_together_goes_with_the_last_of_them() -> None:
+def test_environment_tools_go_with_the_last_environment() -> None:
     installers = "/opt/rigwright/installers-0123456789ab"
     assert pruned_generations([], folders=[installers]).paths == (installers,)
     host = ObservedServing(folders=frozenset([*OWN, installers]))
     assert find_surplus(host, sample_rig(sample_instance(), envs=(declared_env(),)), AIM, ()).paths == ()
 
 
-def test_what_a_gateway_has_been_given_goes_with_the_last_generation_that_has_one() -> None:
+def test_secrets_of_a_gateway_go_with_the_last_generation_that_has_one() -> None:
     secrets = [f"/etc/rigwright/credentials/gateway-{name}" for name in ("keys.json", "lan.pem")]
     not_ours = "/etc/rigwright/credentials/gateway-LAN.pem"
     assert pruned_generations([host_generation(1), host_generation(2, DIGEST)], 2, [*secrets, not_ours]).paths == tuple(

@@ -1,4 +1,4 @@
-"""Who else leads to a rig's models: what the survey finds of it here, and what checks make of what it finds."""
+"""Other listeners that lead to a rig's models: the facts of the survey here, and the findings of checks."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def instance_port(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def listener_findings(ours: int, program: str, *words: str) -> list[dict[str, str]]:
-    """What is said of another one's listener."""
+    """The messages about another one's listener."""
     with process(program, *words) as (pid, port):
         asked = {
             **{"ports": [ours], "places": [f"127.0.0.1:{ours}"], "sockets": [], "units": [], "models": ["small"]},
@@ -106,14 +106,14 @@ def listener_findings(ours: int, program: str, *words: str) -> list[dict[str, st
 
 @ROOT
 @pytest.mark.parametrize("program", [RELAY, PROXY])
-def test_what_leads_to_us_is_found(instance_port: int, program: str) -> None:
+def test_listeners_that_lead_to_us_are_found(instance_port: int, program: str) -> None:
     (one,) = listener_findings(instance_port, program, str(instance_port))
     assert one["how"]
 
 
 @ROOT
 @pytest.mark.parametrize("said", [DENIED, b"SSH-2.0-x\r\n", b"", MODELS.replace(b"small", b"large")])
-def test_what_answers_by_itself_does_not_lead_to_us(instance_port: int, said: bytes) -> None:
+def test_a_listener_with_its_own_answers_does_not_lead_to_us(instance_port: int, said: bytes) -> None:
     assert listener_findings(instance_port, ALONE.replace("SAID", repr(said))) == []
 
 
@@ -186,7 +186,7 @@ def red(survey: SurveyAnswers, of: Rig | None = None) -> dict[str, str]:
     given = {"rig": declared, "instance": declared.instances[0], "gateway": declared.gateway}
     modules = {checks.test_reach: (), checks.test_answers: ("S13",)}
     every = [red_checks(module, survey, unsupplied=names, **given) for module, names in modules.items()]
-    # nobody was asked anything here
+    # no process was asked anything here
     return {name: said for part in every for name, said in part.items() if name not in ("S05", "S06")}
 
 

@@ -103,7 +103,7 @@ def test_none_is_left_out() -> None:
     )
 
 
-def test_what_is_said_to_be_read_elsewhere_still_is() -> None:
+def test_parsers_listed_as_elsewhere_are_there() -> None:
     there = {*reading()} | {f"{name.split('/')[0]}/" for name in reading()}
     assert [name for name in ELSEWHERE if name not in there] == []
     tests = {part.strip(",:") for why in ELSEWHERE.values() for part in why.split() if "test_" in part}
@@ -122,6 +122,6 @@ def test_nothing_leaves_it_but_its_own_refusal(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", [name for name, one in READERS.items() if one.taken])
-def test_what_inputs_are_made_of_is_good(name: str, tmp_path: Path) -> None:
+def test_fixtures_of_inputs_are_valid(name: str, tmp_path: Path) -> None:
     for content in READERS[name].good:
         READERS[name].read(content, tmp_path / "file")

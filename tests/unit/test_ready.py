@@ -56,7 +56,7 @@ def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: StartingInst
     assert json.loads(start.server.asked[0].body)["max_tokens"] == 1
 
 
-def test_it_asks_as_nobody_who_is_in_the_instances_group(start: StartingInstance) -> None:
+def test_it_asks_as_user_nobody_in_the_instances_group(start: StartingInstance) -> None:
     asked = []
 
     def record_request(handler: FileServerHandler, at: int) -> None:
@@ -140,7 +140,7 @@ def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start
     assert not start.record.exists()
 
 
-def test_what_it_notes_is_of_the_generation_that_it_lies_in(start: StartingInstance) -> None:
+def test_its_record_is_of_its_own_generation(start: StartingInstance) -> None:
     """While it waits for an answer, `current` may be led to another one."""
     other = start.generation.parent / "2" / "env"
     other.mkdir(parents=True)
@@ -256,7 +256,7 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
         ([], 0, True),
     ],
 )
-def test_an_answer_that_does_not_come_from_its_cards_is_none(
+def test_an_answer_that_does_not_come_from_its_cards_does_not_count(
     start: StartingInstance, opened: list[str], cards: int, ready: bool
 ) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
@@ -291,7 +291,7 @@ def test_an_empty_key_is_never_ready(start: StartingInstance) -> None:
     assert start.ready(os.getpid(), key="").returncode != 0
 
 
-def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: StartingInstance) -> None:
+def test_before_systemd_lists_the_units_processes_none_are_counted(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {4711: (f"0::{start.group}\n", []), 4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS)}
     start.busy = True

@@ -84,7 +84,7 @@ def test_only_the_end_of_a_log_is_read_and_only_complete_lines(host: Path, monke
     assert [one.package for one in look().changes] == ["pkg3"]
 
 
-def test_a_log_that_is_no_file_is_none(host: Path) -> None:
+def test_a_log_that_is_no_file_does_not_count(host: Path) -> None:
     (host / "var/log/dpkg.log").mkdir()
     (host / "var/log/apt/history.log").symlink_to("/nowhere")
     assert look().changes == []

@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_a_key_tells_apart_has_a_table_for_each(folder: Path) -> None:
+def test_a_distinguishing_key_has_a_table_for_each_value(folder: Path) -> None:
     (folder / "a.md").write_text("One.\n<!-- keys of vehicle -->\nold\n<!-- end of vehicle -->\nTwo.\n")
     (folder / "b.md").write_text("nothing here\n")
     assert dict(reference.render_pages(folder)) == {
@@ -91,7 +91,7 @@ def test_a_key_that_takes_one_of_several_says_which(folder: Path) -> None:
     ]
 
 
-def test_a_key_that_nobody_described_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_without_a_description_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Quiet(BaseModel):
         key: int
 

@@ -25,7 +25,7 @@ def test_a_login_is_read_as_docker_writes_it(box: OperatorFolder) -> None:
 @pytest.mark.parametrize(
     "text", ["", "robot:password-0123", "A" * 20, base64.b64encode(b"robot" * 5).decode(), base64.b64encode(b":x" * 9)]
 )
-def test_what_is_no_login_is_refused_without_repeating_it(box: OperatorFolder, text: str | bytes) -> None:
+def test_an_invalid_login_is_refused_without_repeating_it(box: OperatorFolder, text: str | bytes) -> None:
     (box.folder / "login").write_bytes(text if isinstance(text, bytes) else text.encode())
     (line,) = box.refusal_lines(registries=LAN, mirrors=MIRRORS)
     assert line.startswith(f"{box.inventory}: box.registries.lan.login_file: {box.folder}/login contains no login")

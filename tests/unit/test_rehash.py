@@ -1,4 +1,4 @@
-"""The deep re-hash, as the timer runs it: it finds what no record sees, and disturbs nobody."""
+"""The deep re-hash, as the timer runs it: it finds what no record sees, and disturbs no client."""
 
 import errno
 import hashlib
@@ -14,7 +14,7 @@ from roles.weights.host.load import SystemLoad
 from tests.unit.weight_shelf import NOW, WeightShelf, is_fresh
 
 
-def test_what_is_due_is_hashed_and_what_is_not_is_left(shelf: WeightShelf) -> None:
+def test_due_files_are_hashed_and_others_are_left(shelf: WeightShelf) -> None:
     old, young = shelf.add_file("old", b"a", 8), shelf.add_file("young", b"b", 6)
     assert shelf.run_rehash() == 0
     assert is_fresh(shelf.deep_record(old))
@@ -40,7 +40,7 @@ def test_the_oldest_is_the_first_and_one_without_a_date_before_it(shelf: WeightS
 
 
 @pytest.mark.parametrize("place", [0, 3, 6])
-def test_wrong_bytes_are_said_marked_and_not_verified_any_more(
+def test_wrong_bytes_are_reported_marked_and_not_verified_any_more(
     shelf: WeightShelf, place: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, file = shelf.add_file("good", b"good"), shelf.add_file("bad")
@@ -76,7 +76,7 @@ def test_a_disk_that_does_not_give_the_bytes_has_lost_them(
     assert shelf.wrong_record(file).read_text().startswith(f"no bytes ({os.strerror(number)}) 20")
 
 
-def test_a_file_that_is_gone_or_touched_is_told_and_is_no_failure(
+def test_a_file_that_is_gone_or_touched_is_reported_and_is_no_failure(
     shelf: WeightShelf, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone, touched = shelf.add_file("gone"), shelf.add_file("touched", b"x")

@@ -32,7 +32,7 @@ def test_they_are_ours_and_no_instances() -> None:
     assert not any(Path(path).name.startswith("rigwright-") for path in made)
 
 
-def test_what_is_run_takes_its_arguments_and_is_where_it_is_brought() -> None:
+def test_root_programs_take_their_arguments_and_lie_at_their_paths() -> None:
     service = render_rehash_units(MOVED.roots)[f"{UNIT_FOLDER}/{SERVICE}"]
     (line,) = re.findall(r"^ExecStart=/usr/bin/python3 -m rigwright_weights\.rehash (.*)$", service, re.MULTILINE)
     assert rehash.main([word.replace("/data", "/nowhere") for word in line.split()]) == 0

@@ -28,7 +28,7 @@ from tests.remedy_table import (
 
 MAKERS = {"rig_command": RIG_COMMANDS, "host_command": HOST_COMMANDS, "instruction": INSTRUCTIONS}
 ASSERTIONS = {"Drift": 2, "expect": 2, "expect_none": 2, "expect_no_items": 2}
-"""What takes a remedy -> the position of that argument."""
+"""The functions that take a remedy -> the position of that argument."""
 OWN = ("remedy.py", "__init__.py")
 SAMPLE = "/srv/it's here; $(reboot)"
 SEPARATORS = re.compile(r"&&|\|\||[;|]")

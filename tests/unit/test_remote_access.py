@@ -57,7 +57,7 @@ def test_a_command_runs_on_all_hosts_and_each_line_has_its_host(verb: Verb) -> N
     assert (done.returncode, done.stdout) == (3, "box  one\nbox  two\\x1b[31m\n"), done.stderr
 
 
-def test_a_command_that_fails_and_a_host_out_of_reach_are_told_apart(verb: Verb) -> None:
+def test_a_command_that_fails_and_a_host_out_of_reach_are_distinguished(verb: Verb) -> None:
     assert verb("ssh", "{}", "exit 5").returncode == 5
     done = verb("ssh", "{}", "exit 5", both=True)
     assert (done.returncode, "box: exit status 5" in done.stderr) == (3, True), done.stderr
@@ -68,7 +68,7 @@ def test_several_words_are_a_command_and_its_arguments(verb: Verb) -> None:
     assert verb("ssh", "{}", "printf", "%s.", "a b", "$HOME").stdout == "a b.$HOME."
 
 
-def test_ssh_runs_a_command_as_who_logs_in_and_ends_as_it_does(verb: Verb, host: StandInSshd) -> None:
+def test_ssh_runs_a_command_as_the_login_user_and_ends_as_it_does(verb: Verb, host: StandInSshd) -> None:
     done = verb("ssh", "{}", "echo hello; exit 7", _sudo=True)
     assert (done.returncode, done.stdout) == (7, "hello\n"), done.stderr
     assert host.run_commands == ["echo hello; exit 7"]

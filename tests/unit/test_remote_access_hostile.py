@@ -33,7 +33,7 @@ def test_a_line_without_end_comes_in_parts() -> None:
 
 
 def spoken(out: bytes) -> dict[str, Any]:
-    """What a channel says."""
+    """The output of a channel."""
     ignored = ("settimeout", "set_combine_stderr", "exec_command", "sendall", "shutdown_write", "close")
     said = {"makefile": lambda _: io.BytesIO(out), "makefile_stderr": lambda _: io.BytesIO()}
     return dict.fromkeys(ignored, lambda *_: None) | said
@@ -43,7 +43,7 @@ def carrying(channel: object) -> Any:
     return SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda: channel))
 
 
-def test_what_run_shows_of_a_line_without_end_is_shown_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_shows_an_endless_line_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
     box: Any = SimpleNamespace(name="box")
     ssh._print_lines(box, io.BytesIO(b"a" * 200_000), False)
     lines = capsys.readouterr().out.splitlines()
@@ -51,7 +51,7 @@ def test_what_run_shows_of_a_line_without_end_is_shown_in_parts(capsys: pytest.C
     assert sum(line.count("a") for line in lines) == 200_000
 
 
-def test_a_host_that_says_anything_but_who_has_the_lock_is_not_heard_for_ever() -> None:
+def test_an_endless_answer_about_the_lock_is_cut_off() -> None:
     said = io.BytesIO(b"nonsense\n" * 100_000)
     channel: Any = SimpleNamespace(makefile=lambda _: said, makefile_stderr=lambda _: io.BytesIO())
     assert deploy_lock._read_refusal(channel)
@@ -59,7 +59,7 @@ def test_a_host_that_says_anything_but_who_has_the_lock_is_not_heard_for_ever() 
 
 
 def talking(path: Path, said: bytes, capsys: pytest.CaptureFixture[str]) -> str:
-    """What somebody is told who asks a model that says this."""
+    """The output for a client of a model with this answer."""
     answering = engine(path, lambda taken: taken.sendall(EVENTS + said))
     with answering as place, pytest.raises(click.exceptions.Exit) as ended:
         chat._run_conversation(lambda: http_exchange.TargetConnection(place, 20), "key", "m", "hi")
@@ -92,7 +92,7 @@ def test_a_model_that_never_ends_is_heard_no_longer_than_an_answer(
 
 
 @pytest.mark.parametrize("key", ["secret\nsecond", "secret\r", "\u20acsecret"])
-def test_a_key_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
+def test_a_key_that_is_invalid_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
     way = ClientEndpoint("box", "m", "http://127.0.0.1:9/v1", keyed=True, listener="lan")
     monkeypatch.setattr(chat, "find_access_paths", lambda *_: {way: ()})
     (tmp_path / "rig.py").write_text("")
@@ -115,7 +115,7 @@ def test_a_command_that_reads_no_more_ends_what_is_sent_to_it(monkeypatch: pytes
     os.close(writing)
 
 
-def test_a_port_that_takes_no_connection_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_takes_no_connection_is_reported_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*_: object) -> None:
         raise ChannelException(2, "Connect failed\x1b[2J")
 

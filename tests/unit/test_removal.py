@@ -1,4 +1,4 @@
-"""The removal script on a folder, over stand-ins for systemd's and apt's programs: what goes, and what stays."""
+"""The removal script on a folder, over stand-ins for systemd's and apt's programs: removed and kept objects."""
 
 import os
 from pathlib import Path
@@ -131,7 +131,7 @@ class FormerRigHost:
         return (self.root / "bin/asked").read_text().splitlines()
 
     def left(self) -> set[str]:
-        """What lies in the folders that were ours, and in the one of units."""
+        """The remains in the folders that were ours, and in the one of units."""
         places = (self.root / name for name in ("etc", "opt", "srv", "units", "run", "owned"))
         paths = [path for place in places for path in (place, *place.rglob("*")) if path.exists() or path.is_symlink()]
         return {str(path.relative_to(self.root)) for path in paths}
@@ -153,21 +153,21 @@ def test_everything_of_ours_goes(host: FormerRigHost) -> None:
     assert [line for line in host.systemctl_commands if line.startswith("userdel")] == ["userdel svc"]
 
 
-def test_what_was_written_down_of_processes_goes(host: FormerRigHost) -> None:
+def test_records_of_processes_go(host: FormerRigHost) -> None:
     for unit in (CHAT, *listener_units(8020)):
         (host.root / "run/rigwright" / unit).touch()
     host.remove()
     assert host.left() == EMPTY
 
 
-def test_what_a_container_was_kept_in_goes(host: FormerRigHost) -> None:
+def test_folders_of_a_container_go(host: FormerRigHost) -> None:
     (host.root / "run/rigwright/containers/chat/graph").mkdir(parents=True)
     host.remove()
     assert host.left() == EMPTY
 
 
-def test_what_is_mounted_is_taken_off_among_the_hosts_mounts(host: FormerRigHost) -> None:
-    """A job has mounts of its own: what it takes off there alone is busy."""
+def test_mounts_are_removed_in_the_hosts_namespace(host: FormerRigHost) -> None:
+    """A job has mounts of its own: a path that is unmounted only there is busy."""
     bin_ = host.root / "bin"
     (bin_ / "mounted").touch()
     write_stand_in(bin_, "nsenter", f'{REMEMBER}\nshift\nOURS=no exec "$@"')
@@ -179,7 +179,7 @@ def test_what_is_mounted_is_taken_off_among_the_hosts_mounts(host: FormerRigHost
     ]
 
 
-def test_what_somebody_else_has_put_there_stays_and_is_named(host: FormerRigHost) -> None:
+def test_foreign_files_there_stay_and_are_named(host: FormerRigHost) -> None:
     (host.root / "srv/a/theirs.gguf").touch()
     (host.root / "units/theirs.service").touch()
     said = host.remove()
@@ -188,7 +188,7 @@ def test_what_somebody_else_has_put_there_stays_and_is_named(host: FormerRigHost
 
 
 @pytest.mark.parametrize("keep_weights", [False, True])
-def test_what_was_taken_over_is_named_with_what_brings_it_back(host: FormerRigHost, keep_weights: bool) -> None:
+def test_takeovers_are_named_with_the_command_that_undoes_them(host: FormerRigHost, keep_weights: bool) -> None:
     record = host.root / "lib/theirs/vllm.service"
     record.parent.mkdir(parents=True)
     record.write_text("before -\nstate running\nback systemctl enable --now vllm.service\n")
@@ -208,7 +208,7 @@ def test_weights_can_be_kept(host: FormerRigHost) -> None:
 
 
 @pytest.mark.parametrize("keep_weights", [False, True])
-def test_what_a_killed_fetch_has_left_goes(host: FormerRigHost, keep_weights: bool) -> None:
+def test_remains_of_a_killed_fetch_go(host: FormerRigHost, keep_weights: bool) -> None:
     for path in (
         "srv/.progress.json",
         "srv/.progress.json.new",
@@ -255,7 +255,7 @@ def test_a_driver_is_let_go_though_weights_are_kept(host: FormerRigHost) -> None
     assert not (host.root / "opt/driver").exists()
 
 
-def test_what_shares_weights_is_stopped_and_goes(host: FormerRigHost) -> None:
+def test_a_weight_share_is_stopped_and_goes(host: FormerRigHost) -> None:
     files = ("units/rigwright_share.service", "etc/share.conf", "run/rigwright/rigwright_share.service")
     for path in files:
         (host.root / path).touch()
@@ -276,7 +276,7 @@ def test_a_unit_that_was_kept_from_starting_is_let_go_after_its_package(host: Fo
     assert asked == [["apt-get", "-q"]] + ([] if theirs else [["systemctl", "disable"]])
 
 
-def test_what_watches_goes_with_what_it_has_kept(host: FormerRigHost) -> None:
+def test_monitoring_goes_with_its_data(host: FormerRigHost) -> None:
     for path in ("units/rigwright_node.service", "srv/metrics/check.prom"):
         (host.root / path).parent.mkdir(exist_ok=True)
         (host.root / path).touch()

@@ -38,7 +38,7 @@ def test_shellcheck_finds_nothing_in_the_script(name: str) -> None:
 def test_every_script_is_among_those_that_are_read_here() -> None:
     rendered = "\n".join(script() for script in SCRIPTS.values())
     for template in (ROOT / "templates").rglob("*.sh.j2"):
-        # what a template says whatever its values are
+        # the fixed text of a template, with any values
         fixed = [line for line in template.read_text().splitlines() if line and not set("{}") & set(line)]
         missing = [line for line in fixed if line not in rendered]
         assert not missing, f"{template}: add it to SCRIPTS"

@@ -1,4 +1,4 @@
-"""Repairs of a deploy's own state: what may be changed, and what the script does to it."""
+"""Repairs of a deploy's own state: the allowed changes, and their script."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ from tests.unit.samples import sample_build, sample_facts, sample_instance, samp
         "/run/systemd/transient/rigwright_share.service.d/x.conf",
     ],
 )
-def test_what_lies_below_a_unit_name_of_ours_is_removed(path: str) -> None:
+def test_files_below_a_unit_name_of_ours_are_removed(path: str) -> None:
     assert is_added_path(path)
 
 
@@ -52,7 +52,7 @@ def test_what_lies_below_a_unit_name_of_ours_is_removed(path: str) -> None:
         "/etc/systemd/system",
     ],
 )
-def test_what_lies_elsewhere_is_not(path: str) -> None:
+def test_files_elsewhere_do_not_count(path: str) -> None:
     assert not is_added_path(path)
     with pytest.raises(ValueError, match="is no repair"):
         Repair("remove", path)
@@ -71,7 +71,7 @@ def test_what_lies_elsewhere_is_not(path: str) -> None:
         ("open", "/run/rigwright/router", "0600", "--reference=/x:root"),
     ],
 )
-def test_a_repair_of_anything_else_is_none(words: tuple[str, ...]) -> None:
+def test_a_repair_of_anything_else_does_not_count(words: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="is no repair"):
         Repair(*words)  # type: ignore[arg-type]
 
@@ -127,7 +127,7 @@ def test_systemds_own_folder_stays_when_a_unit_file_in_it_was_the_last(tmp_path:
     assert Path(copy).read_text() == "/dev/null\n"
 
 
-def test_what_is_gone_by_now_is_no_failure(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     report = parse_repair_report(run_script(tmp_path, Repair("remove", "/run/systemd/system/rigwright-chat.service")))
     assert (report.copies, len(report.completed)) == ((), 1)

@@ -1,4 +1,4 @@
-"""The page for strangers: what is on it is on a list, whatever hosts, inventories, books and logs say."""
+"""The page for strangers: its contents are on a list, with any hosts, inventories, books and logs."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_a_version_has_the_shape_of_one(text: str, said: str) -> None:
         (KERNEL, f"6.1.0{CANARY}", "withheld"),
     ],
 )
-def test_of_other_texts_only_what_is_allowed_is_told(pattern: re.Pattern[str], text: str, said: str) -> None:
+def test_of_other_texts_only_what_is_allowed_is_reported(pattern: re.Pattern[str], text: str, said: str) -> None:
     assert safe_prefix(pattern, text) == said
 
 
@@ -167,7 +167,7 @@ def test_no_name_secret_or_address_is_on_the_page(report_of: RunReport) -> None:
         assert word not in done.output
 
 
-def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
+def test_remedies_are_on_the_page(report_of: RunReport) -> None:
     said = report_of().output
     for line in (
         "Rigwright 0.1.0, 20",
@@ -192,7 +192,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
         assert line in said, line
 
 
-def test_what_we_ship_may_be_named() -> None:
+def test_shipped_names_may_be_reported() -> None:
     shipped = show_report.shipped_names()
     made = ReportedBox({}, "", None, ["NVIDIA GeForce RTX 3090"], [ReportedInstance("vllm", "0.21.0", "vllm/dual", 2)])
     said = render_report([made], shipped, "0.1.0", "2026-11-23")
@@ -214,7 +214,9 @@ def test_it_is_shown_before_it_is_written_and_only_with_consent(report_of: RunRe
     assert file.exists()
 
 
-def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_said(report_of: RunReport, tmp_path: Path) -> None:
+def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_reported(
+    report_of: RunReport, tmp_path: Path
+) -> None:
     (tmp_path / "keys").write_text("mine")
     file = tmp_path / "show_report.md"
     file.symlink_to(tmp_path / "keys")

@@ -1,4 +1,4 @@
-"""Cards that are reserved for other work: no instance gets one, and who uses them is named, not fought."""
+"""Cards that are reserved for other work: no instance gets one, and their users are named and left alone."""
 
 import json
 from dataclasses import replace
@@ -67,12 +67,12 @@ def test_slots_are_lent(box: OperatorFolder) -> None:
         ({"reserved": [3]}, 'reserved: unknown key; did you mean "reserved_gpus"?'),
     ],
 )
-def test_what_cannot_be_lent_is_refused(box: OperatorFolder, changes: dict[str, object], said: str) -> None:
+def test_a_card_that_cannot_be_reserved_is_refused(box: OperatorFolder, changes: dict[str, object], said: str) -> None:
     (line,) = box.refusal_lines(**{"cards": FOUR, "instances": chat_instances()} | changes)
     assert line.startswith(f"{box.inventory}: box.{said}")
 
 
-def test_all_that_is_wrong_with_what_is_lent_is_said_at_once(box: OperatorFolder) -> None:
+def test_all_that_is_wrong_with_what_is_lent_is_reported_at_once(box: OperatorFolder) -> None:
     lines = box.refusal_lines(cards=FOUR, reserved_gpus=[2, 2, 9], instances=ONE_OF_THEM)
     assert [line.removeprefix(f"{box.inventory}: box.").split(":")[0] for line in lines] == [
         "instances.chat.cards",
@@ -112,7 +112,7 @@ def test_others_may_not_compute_on_a_card_beside_it() -> None:
     assert found.expected == f"only this rig on card 0 at {FIRST}"
 
 
-def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
+def test_an_instance_of_ours_on_a_lent_card_is_reported() -> None:
     apps, processes = (App(493, FIRST, 1542), App(493, SECOND, 900)), {493: CardHolder("llama-server", GROUP)}
     assert (
         find_holder_differences(RIG.cards, RIG.reserved_gpus, RIG.instances, FACTS, (ONE, TWO), apps, processes) == []
@@ -191,23 +191,23 @@ HELD = [
 
 
 @pytest.mark.parametrize(("lines", "expected"), [one[1:] for one in HELD], ids=[one[0] for one in HELD])
-def test_who_uses_lent_cards_alone_is_told_from_who_does_not(
+def test_processes_on_only_reserved_cards_are_distinguished_from_others(
     lines: list[tuple[str, ...]], expected: ForeignProcesses
 ) -> None:
     assert parse_holders(channel_lines(*BUS, *(("holder", *line) for line in lines)), (0, 2)) == expected
 
 
-def test_where_the_driver_has_no_number_for_a_card_its_file_is_nobodys_lent_one() -> None:
+def test_a_card_without_a_number_is_not_reserved_by_its_file() -> None:
     assert parse_holders(channel_lines(*BUS[2:], ("holder", "7", "a", "/", "/dev/nvidia0")), (0,)).borrowers == ()
 
 
 @pytest.mark.parametrize("row", [card_record("x"), ("card", "0000:01:00.0"), ("holder", "7", "a", "/", "nvidia0")])
-def test_what_no_host_can_tell_is_refused(row: tuple[str, ...]) -> None:
+def test_impossible_output_of_a_host_is_refused(row: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse_holders(channel_lines(row), (0,))
 
 
-def test_what_is_lent_is_said_with_what_is_declared_for_it_all_the_same() -> None:
+def test_reserved_cards_are_reported_with_their_declarations() -> None:
     assert describe_borrowers(RIG.reserved_gpus, RIG.driver, ()) == []
     assert describe_borrowers(LENT.reserved_gpus, LENT.driver, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
     box_rig = replace(MANAGED, reserved_gpus=(0, 1))
@@ -246,7 +246,7 @@ def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> 
     )
 
 
-def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_names_users_of_reserved_cards_and_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lending(PlanBox):
         def read_card_holders(self) -> ForeignProcesses:
             return ForeignProcesses(borrowers=("pid 7 (train) uses card 0, which is reserved",))

@@ -115,12 +115,12 @@ def test_a_projector_without_any_address_is_refused(box: OperatorFolder) -> None
     assert "box.mirrors: eye" in line
 
 
-def test_a_missing_engine_and_a_missing_model_are_told_together(box: OperatorFolder) -> None:
+def test_a_missing_engine_and_a_missing_model_are_reported_together(box: OperatorFolder) -> None:
     box.write("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "x"').replace('"small"', '"y"'))
     assert len(box.refusal_lines(instances=chat_instances())) == 2
 
 
-def test_mistakes_in_catalogue_and_lock_are_told_together(box: OperatorFolder) -> None:
+def test_mistakes_in_catalogue_and_lock_are_reported_together(box: OperatorFolder) -> None:
     catalog = box.write("catalog/box.toml", CATALOG.replace("pci_ids", "pci_idz"))
     lock = box.write("locks/box.lock.toml", LOCK.replace("schema = 1", "schema = 7"))
     lines = box.refusal_lines()

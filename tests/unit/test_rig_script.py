@@ -61,7 +61,7 @@ esac
 
 
 class ProjectClone:
-    """A clone of the project that nobody ran anything in, on a machine of which a stand-in is the Python."""
+    """A clone of the project before its first run, on a machine of which a stand-in is the Python."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.log, self.programs = folder / "clone", folder / "log", folder / "bin"
@@ -82,7 +82,7 @@ class ProjectClone:
         return compiled.exists() and "compileall" in compiled.read_text()
 
     def run(self, *words: str, **variables: str) -> list[str]:
-        """What was done to the environment for the sake of a command line, which then came through as it was."""
+        """The actions on the environment for the sake of a command line, which then came through as it was."""
         self.log.write_text("")
         environment = {"PATH": f"{self.programs}:{os.environ['PATH']}", "LOG": str(self.log)} | variables
         done = subprocess.run(
@@ -132,7 +132,7 @@ def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tm
     assert clone.run("lab", "list") == [LAB]
 
 
-def test_what_came_or_went_in_the_tree_is_compiled_once_for_those_whose_python_may_keep_nothing(tmp_path: Path) -> None:
+def test_changed_modules_are_compiled_once_for_pythons_without_a_cache(tmp_path: Path) -> None:
     clone = ProjectClone(tmp_path)
     folder = clone.root / "rigwright/serving"
     (folder / "__pycache__").mkdir(parents=True)

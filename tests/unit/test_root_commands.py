@@ -21,7 +21,7 @@ from tests.unit.ssh_host import ShellHost
 from tests.unit.ssh_server import run_sshd
 
 REFUSED = "sudo: a password is required"
-# as pyinfra does when its own command line is imported, whoever has imported what before
+# as pyinfra does when its own command line is imported, after any other imports
 LATE = """
 from roles import root_shell
 import pyinfra_cli.main
@@ -30,7 +30,7 @@ print(*root_shell.run_command(ShellHost(), "echo done", limit=300).lines)
 """
 
 
-def test_both_outputs_and_the_status_come_back_however_much_is_said() -> None:
+def test_both_outputs_and_the_status_come_back_at_any_length() -> None:
     answer = root_shell.run_command(ShellHost(), "cat; head -c 3000000 /dev/zero >&2; echo bye >&2; exit 7", "a\nb c\n")
     assert (answer.status, answer.lines, answer.complaint) == (7, ["a", "b c"], f"{chr(0) * 3000000}bye")
 
@@ -44,14 +44,14 @@ def test_a_command_that_reads_nothing_of_what_it_is_given_still_answers() -> Non
     assert root_shell.run_command(ShellHost(), "exec <&-; echo done").lines == ["done"]
 
 
-def test_a_command_is_told_the_rest_by_the_first_line_that_it_prints() -> None:
+def test_a_command_gets_the_rest_after_its_first_line() -> None:
     answer = root_shell.run_command(
         ShellHost(), "read one; echo $one!; cat", "a\n", rest=lambda line: f"{line.decode()}?\n"
     )
     assert answer.lines == ["a!?"]
 
 
-def test_what_a_login_prints_is_not_what_leads_to_the_rest() -> None:
+def test_output_of_a_login_does_not_lead_to_the_rest() -> None:
     command = "echo welcome; printf 'last login: '; read one; echo $one!; cat"
     answer = root_shell.run_command(
         ShellHost(), command, "a\n", rest=lambda line: f"{line.decode()}?\n" if b"a!" in line else None
@@ -74,7 +74,7 @@ def test_lines_are_heard_before_a_command_ends() -> None:
     assert answer.lines == ["a", "b", "c", "last"]
 
 
-def test_who_cannot_tell_the_rest_says_so_and_the_command_ends() -> None:
+def test_a_lost_rest_is_reported_and_the_command_ends() -> None:
     def rest(line: bytes) -> str:
         raise ValueError(line.decode())
 
@@ -82,7 +82,7 @@ def test_who_cannot_tell_the_rest_says_so_and_the_command_ends() -> None:
         root_shell.run_command(ShellHost(), "echo one; cat", rest=rest)
 
 
-def test_a_command_that_ends_before_its_first_line_is_told_nothing_more(
+def test_a_command_that_ends_before_its_first_line_gets_nothing_more(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert root_shell.run_command(ShellHost(), "printf half; exit 3", rest=lambda line: 1 / 0).status == 3  # type: ignore[return-value]
@@ -132,9 +132,7 @@ def test_a_host_that_sends_a_byte_at_a_time_is_given_up_within_its_limit(dribbli
     )
 
 
-def test_what_a_deploy_was_doing_is_said_of_a_host_that_is_too_slow(
-    dribbling: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_step_of_a_deploy_is_reported_of_a_slow_host(dribbling: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconnecting_shell, "SILENCE", 0.5)
     monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
     began = time.monotonic()

@@ -46,16 +46,16 @@ def _of_python(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", SHELL, ids=lambda one: str(one.relative_to(ROOT / "templates")))
-def test_what_a_script_starts_is_listed(path: Path) -> None:
+def test_programs_of_scripts_are_listed(path: Path) -> None:
     assert {_name(one) for one in parse_started(path.read_text()) - DEFINED} - LISTED == set()
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda one: str(one.relative_to(ROOT / "templates")))
-def test_what_a_unit_starts_is_listed(path: Path) -> None:
+def test_programs_of_units_are_listed(path: Path) -> None:
     assert {_name(one) for one in EXEC.findall(path.read_text())} - LISTED == set()
 
 
-def test_what_roles_and_programs_on_hosts_start_is_listed() -> None:
+def test_programs_of_roles_and_host_programs_are_listed() -> None:
     found = {_name(one): path.name for path in SOURCES for one in _of_python(path)}
     assert {name: path for name, path in found.items() if name not in LISTED} == {}
 
@@ -87,5 +87,5 @@ def test_no_group_that_is_not_listed_is_installed_for_root() -> None:
         ("/usr/bin/evil x; echo evil 'evil; evil'", {"/usr/bin/evil"}),
     ],
 )
-def test_what_a_text_starts_is_read_off_it(text: str, programs: set[str]) -> None:
+def test_programs_that_a_text_starts_are_read_off_it(text: str, programs: set[str]) -> None:
     assert parse_started(text) == programs

@@ -1,4 +1,4 @@
-"""What `pyinfra --data` may say: typed like the inventory's keys, and refused as they are, all mistakes at once."""
+"""The options of `pyinfra --data`: typed like the inventory's keys, and refused as they are, all mistakes at once."""
 
 import subprocess
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def parse_data(words: str) -> dict[str, object]:
         ("ssh_hostname=192.0.2.7 ssh_strict_host_key_checking=no", RunOptions()),
     ],
 )
-def test_what_is_asked_for(words: str, expected: RunOptions) -> None:
+def test_questions_of_the_script(words: str, expected: RunOptions) -> None:
     assert parse_run_options(parse_data(words)) == expected
 
 
@@ -66,7 +66,7 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
     ("words", "said"),
     [
         ("reboot=no", ["reboot: 'no' is refused: must be true or false"]),
-        # what does not go together is said once each of them can be meant
+        # options that do not go together are reported once each of them can be meant
         ("reboot=no to=3", ["reboot: 'no' is refused: must be true or false"]),
         ("reboot=deploi", ["reboot: 'deploi' is refused: must be true or false"]),
         ("reboot=yes", ["reboot: 'yes' is refused: must be true or false"]),
@@ -150,7 +150,7 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ),
     ],
 )
-def test_what_is_refused(words: str, said: list[str]) -> None:
+def test_refusals(words: str, said: list[str]) -> None:
     with pytest.raises(Invalid) as refused:
         parse_run_options(parse_data(words))
     lines = str(refused.value).splitlines()

@@ -16,7 +16,7 @@ from cli.tables import style_text
 from tests.unit.example_counts import example_count
 
 ESC = "\x1b"
-# What terminals do as they are told by: colours that hide, titles, cursors, answers as if typed, 8-bit controls.
+# Sequences that terminals obey: colours that hide, titles, cursors, answers as if typed, 8-bit controls.
 ATTACKS = (
     *(
         f"{ESC}[2J",
@@ -82,8 +82,8 @@ def test_joiners_are_spelt_in_a_name_and_join_letters_in_what_a_model_says(
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
-def test_what_a_model_says_writes_nowhere_else_on_the_terminal(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
-    # red text is none of a model's, either
+def test_an_answer_writes_nowhere_else_on_the_terminal(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # red text may not come from a model, either
     safe_output.print_model_text(f"{ESC}[31m{attack}")
     assert {*capsys.readouterr().out} <= LETTERS
 
@@ -135,7 +135,7 @@ raise ValueError("\\x1b[2J \\ud800")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
-def test_what_libraries_say_and_tracebacks_go_through(encoding: str) -> None:
+def test_messages_of_libraries_and_tracebacks_go_through(encoding: str) -> None:
     given = {"PYTHONIOENCODING": encoding, "PATH": "/usr/bin"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, env=given, cwd=Path(__file__).parents[2]
@@ -146,7 +146,7 @@ def test_what_libraries_say_and_tracebacks_go_through(encoding: str) -> None:
     assert found.count("\\u001b") == 6
 
 
-def test_what_draws_has_the_stream_below_and_a_style_is_seen() -> None:
+def test_drawing_programs_have_the_stream_below_and_styles_are_seen() -> None:
     below = io.StringIO()
     gated = safe_output.EscapingStream(below)
     gated.write(style_text("x", fg="red") + f"{ESC}[2K")

@@ -1,4 +1,4 @@
-"""Files of weights: a header that does not fit its file, and an index that is none."""
+"""Files of weights: a header that does not fit its file, and an invalid index."""
 
 import json
 
@@ -46,7 +46,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a list": (headed([ONE]), HEADLESS),
     "too deep": (headed(b"[" * 100_000), HEADLESS),
     "an infinite number": (headed(b'{"a": ' + b"1" * 5000 + b"}"), HEADLESS),
-    "a tensor that is none": (headed({"a": 8}), NOWHERE),
+    "a tensor that is invalid": (headed({"a": 8}), NOWHERE),
     "a tensor that is nowhere": (headed({"a": {"shape": [4]}}), NOWHERE),
     "one offset": (headed({"a": {"data_offsets": [8]}}), NOWHERE),
     "offsets of text": (headed({"a": {"data_offsets": ["0", "8"]}}), NOWHERE),
@@ -76,6 +76,6 @@ def test_the_files_that_an_index_names() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"\xff", b"{}", b'{"weight_map": []}', b'{"weight_map": {"a": 1}}', b"[" * 100_000]
 )
-def test_what_is_no_index_is_refused(content: bytes) -> None:
+def test_an_invalid_index_is_refused(content: bytes) -> None:
     with pytest.raises(BrokenSafetensors, match="is not a weights index"):
         parse_shards(content)

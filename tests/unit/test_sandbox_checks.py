@@ -1,4 +1,4 @@
-"""What the checks of a sandbox ask it: as its unit and drop-ins leave it, and nothing that changes anything."""
+"""The questions of the checks to a sandbox: as its unit and drop-ins leave it, and nothing that changes anything."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_a_units_settings_are_those_of_its_sandbox_alone() -> None:
     ]
 
 
-def test_what_a_drop_in_takes_back_is_not_forbidden() -> None:
+def test_a_restriction_that_a_drop_in_takes_back_does_not_hold() -> None:
     found = _settings(CAT + DROP_IN)
     assert [one for one in found if one.startswith(("RestrictAddress", "SystemCall"))] == []
     assert [one for one in found if one.startswith(("Private", "Capability"))] == [
@@ -81,7 +81,7 @@ def test_no_device_is_opened_to_which_that_does_something(path: str) -> None:
     assert not TRIED.fullmatch(path)
 
 
-def test_what_is_asked_reaches_the_program_as_it_is() -> None:
+def test_questions_reach_the_program_unchanged() -> None:
     asked: dict[str, object] = {"sockets": ["/run/$HOME `id` 'x' \"y\"\n%n"]}
     asked["sockets"] = [f"/run/{number}/{'x' * 100}" for number in range(5000)]
     words = _inside("tried-here", ["User=nobody"])
@@ -121,7 +121,7 @@ def test_the_program_says_what_came_through_and_changes_nothing(tmp_path: Any) -
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_in_the_hosts_network_a_loopback_interface_is_nobodys_own(shared: bool) -> None:
+def test_in_the_hosts_network_a_loopback_interface_is_shared(shared: bool) -> None:
     here = str(Path("/proc/self/ns/net").readlink())
     allowed = ["AF_INET", "AF_NETLINK"]
     found = network_escapes([("127.0.0.1", 0)], [], allowed, here if shared else "net:[0]")
@@ -164,7 +164,7 @@ def test_a_ring_that_is_refused_or_knows_no_sockets_opens_none(
     assert escape.io_uring_sockets([2]) == ([] if setup < 0 else ["can use io_uring"])
 
 
-def test_nobody_is_stopped_by_being_traced() -> None:
+def test_a_traced_process_is_not_stopped() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         done = subprocess.run(
             [sys.executable, "-c", f"import checks.escape as e; e.reachable_processes([{child.pid}])"], check=True
@@ -175,7 +175,7 @@ def test_nobody_is_stopped_by_being_traced() -> None:
         child.kill()
 
 
-def test_what_is_refused_did_not_come_through() -> None:
+def test_refused_attempts_did_not_succeed() -> None:
     assert not is_permitted(open_device, "/dev/none")
     assert not is_permitted(write_and_remove, "/proc")
     assert reachable_processes([]) == file_escapes([], [], []) == []

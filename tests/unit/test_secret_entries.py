@@ -63,7 +63,7 @@ def test_each_member_of_an_archive_is_read(host: Path, pack: Callable[[bytes], b
     assert copies(host) == ["/var/log/app.log.1"]
 
 
-def test_what_archives_come_to_counts_for_all_bytes(host: Path) -> None:
+def test_unpacked_archives_count_for_all_bytes(host: Path) -> None:
     for number in range(20):
         write(host, f"var/tmp/{number}.bz2", bz2.compress(bytes(16 << 20)))
     made = 0
@@ -126,7 +126,7 @@ def test_a_clean_file_is_not_read_again_until_it_changes(host: Path) -> None:
     assert copies(host) == ["/srv/note"]
 
 
-def test_what_a_run_reads_is_bounded(host: Path) -> None:
+def test_input_of_a_run_is_bounded(host: Path) -> None:
     for number in range(9):
         os.utime(write(host, f"srv/{number}", b"x" * 4096 + KEY), (number, number))
     with patch.object(secret_entries, "LIMITS", {False: (8192, 8192, 3 * 4116)}):

@@ -1,4 +1,4 @@
-"""How keys and certificates reach a gateway's programs: brought whole, and given by root, who writes that down."""
+"""How keys and certificates reach a gateway's programs: brought whole, and given by root, with a record."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
     lying = host.credentials / "gateway-keys.json"
     assert (lying.read_text(), mode(lying), host.reloaded_units, quiet) == (KEYS, "600", [], [])
     assert host.carry_out(secrets.install_client_keys, file=str(file)) == []
-    # others who may read them are kept from it
+    # other readers are kept from it
     lying.chmod(0o644)
     assert host.carry_out(secrets.install_client_keys, file=str(file))
     assert mode(lying) == "600"
@@ -102,7 +102,7 @@ def test_one_that_is_starting_is_waited_for(host: GatewayFolderHost) -> None:
     assert host.reloaded_units == [ROUTER_UNIT]
 
 
-def test_one_that_does_not_take_them_is_said(host: GatewayFolderHost) -> None:
+def test_one_that_does_not_take_them_is_reported(host: GatewayFolderHost) -> None:
     host.set_unit_state(ROUTER, "active")
     host.systemctl.with_name(f"systemctl.reload.{ROUTER_UNIT}").write_text("true\n")
     done = host.run_script(secrets_distribution.render_keys_reload(keyring.keys_digest(KEYS)))
@@ -114,9 +114,7 @@ FULL = "ulimit -f 0\ntrap '' XFSZ\n"
 
 
 @pytest.mark.parametrize(("before", "sent", "said"), [("", KEYS[:-20], "was cut off"), (FULL, KEYS, "")])
-def test_what_does_not_arrive_whole_never_takes_its_place(
-    host: GatewayFolderHost, before: str, sent: str, said: str
-) -> None:
+def test_an_incomplete_file_never_takes_its_place(host: GatewayFolderHost, before: str, sent: str, said: str) -> None:
     lying = host.credentials / "gateway-keys.json"
     lying.write_text("before")
     script = secrets_distribution.render_secret_install(str(lying), keyring.keys_digest(KEYS))
@@ -125,7 +123,7 @@ def test_what_does_not_arrive_whole_never_takes_its_place(
     assert said in done.stderr
 
 
-def test_without_the_file_of_keys_nobody_loses_his(
+def test_without_the_file_of_keys_no_client_loses_its_key(
     host: GatewayFolderHost, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.run_operations(secrets, monkeypatch)
@@ -140,7 +138,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     done = host.run_script(command.get_raw_value())
     assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
     file.unlink()
-    # what it was not given is somebody else's, and goes
+    # a file that it was not given is foreign, and goes
     lying = host.credentials / "gateway-keys.json"
     lying.write_text(before_versions(RING.with_key("eve", ClientKey(sha256="e" * 64, made="2026-11-22"))))
     host.carry_out(secrets.install_client_keys, file=str(file))
@@ -164,9 +162,9 @@ def test_without_the_file_of_keys_nobody_loses_his(
     assert host.carry_out(secrets.install_client_keys, file=str(file)) == []
 
 
-def test_the_process_is_told_after_its_keys_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
+def test_the_process_learns_of_keys_after_they_are_there(host: GatewayFolderHost, tmp_path: Path) -> None:
     program = 'trap \'cat "$1" > "$2"; exit\' HUP; echo; while :; do sleep 0.05; done'
-    # what runs the tests may ignore it, and a shell cannot trap what was ignored before
+    # the process that runs the tests may ignore it, and a shell cannot trap a signal that was ignored before
     places = [str(host.run / ROUTER / "keys.json"), str(tmp_path / "heard")]
     words = ["env", "--default-signal=HUP", "sh", "-c", program, "router", *places]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
@@ -273,7 +271,7 @@ def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayFold
         f"{SECRET}$(id)\n".encode(),
     ],
 )
-def test_what_is_no_key_is_given_to_nobody(host: GatewayFolderHost, content: bytes) -> None:
+def test_an_invalid_key_is_not_given(host: GatewayFolderHost, content: bytes) -> None:
     host.install_generation({"chat": "chat.api-key"})
     engine_key(host)
     host.run_program("prepare")
@@ -294,7 +292,7 @@ def test_what_is_no_key_is_given_to_nobody(host: GatewayFolderHost, content: byt
     ],
     ids=["gone", "cut off", "without its first line", "empty"],
 )
-def test_half_a_pair_is_given_to_nobody(host: GatewayFolderHost, spoil: Callable[[Path], object], said: str) -> None:
+def test_half_a_pair_is_not_given(host: GatewayFolderHost, spoil: Callable[[Path], object], said: str) -> None:
     path = host.credentials / "gateway-lan.pem"
     path.write_text(pair_of(host).text)
     host.install_generation({}, ("lan",))

@@ -232,7 +232,7 @@ def test_while_the_deploy_lock_is_held_the_last_result_stays(host: DeployedFolde
     assert [one.outcome for one in host.history] == ["failing", "skipped"]
     assert host.history[-1].reason == "deploy of rig.py holds the deploy lock since noon (ana@desk)"
     host.shown.clear()
-    # a lock that no process holds any more is none
+    # a lock that no process holds any more does not count
     assert host.failing() == set()
 
 
@@ -277,7 +277,7 @@ def test_a_transaction_of_packages_is_waited_for(host: DeployedFolder) -> None:
     assert host.state["outcome"] == "ok"
 
 
-def test_what_cannot_be_decided_does_not_hold(host: DeployedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecidable_predicate_does_not_hold(host: DeployedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def show(names: Sequence[str]) -> dict[str, dict[str, str]]:
         raise observed_host.Unreadable("systemctl does not answer")
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_decided_does_not_hold(host: DeployedFolder, monkeypatch:
 
 
 @pytest.mark.parametrize("left", ["", "{", '{"failing": 3', "[]", "null"])
-def test_what_a_full_disk_has_cut_off_spoils_no_run(host: DeployedFolder, left: str) -> None:
+def test_a_file_cut_off_by_a_full_disk_spoils_no_run(host: DeployedFolder, left: str) -> None:
     for name in ("state.json", "cache.json"):
         host.write(f"{STATE}/{name}", left)
     assert host.failing() == set()
@@ -351,7 +351,7 @@ def test_a_probe_tells_what_a_deploy_has_left(host: DeployedFolder, active: bool
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": "x"}', '{"run": 1, "failing": [{}], "outcome": "ok"}'])
-def test_a_survey_says_that_a_result_is_none(host: DeployedFolder, text: str) -> None:
+def test_a_survey_marks_a_missing_result(host: DeployedFolder, text: str) -> None:
     host.run()
     path = host.root / STATE / "state.json"
     asked = {

@@ -95,7 +95,7 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
         (HELP, {"thinking": "off"}, [*CLOSED, "--reasoning", "off"]),
         (OLD, {"thinking": "auto"}, ["--reasoning", "auto"]),
         (HELP, {"memory_lock": True, "thinking": "on"}, ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"]),
-        # what a variant says of it is all that is said
+        # a variant's own value is the only one
         (HELP, {"flags": {"cors-origins": "*"}}, [*FIXED, "--cors-origins", "*"]),
         (HELP, {"flags": {"cors-credentials": True}}, [*FIXED, "--cors-credentials"]),
     ],
@@ -175,20 +175,20 @@ def test_the_unit_has_no_network_and_no_port_but_a_socket_in_a_folder_of_its_own
     assert values(text, "RestrictAddressFamilies") == ["AF_UNIX"]
     (folder,) = values(text, "RuntimeDirectory")
     assert f"/run/{folder}/api.sock" == one.socket == SOCKET
-    # nobody but the user, the group and root comes to the socket, which they may write to
+    # only the user, the group and root come to the socket, which they may write to
     assert (values(text, "RuntimeDirectoryMode"), values(text, "UMask")) == (["0700"], ["0007"])
     assert str(one.port) not in text
 
 
 @pytest.mark.parametrize("one", [sample_instance(), two_cards()], ids=["cpu", "cards"])
-def test_what_it_writes_fills_nothing_that_is_the_hosts(one: Instance) -> None:
+def test_its_files_fill_no_disk_of_the_host(one: Instance) -> None:
     text = unit(one).text
     (freed, before), (after,) = values(text, "ExecStartPre"), values(text, "ExecStopPost")
     # systemd refuses to read its units anew, and to run a job, where /run is full
     assert freed.split()[-1] == before.split()[-1] == after.split()[-1] == "/run/rigwright/instances/chat"
     (options,) = re.findall(r" mount -t tmpfs -o ([^ ]+) ", before)
     assert {"size", "nr_inodes"} < dict(one.partition("=")[::2] for one in options.split(",")).keys()
-    # what was started from an earlier unit has none to give back
+    # a process that was started from an earlier unit has none to give back
     assert after.startswith("-+")
     # PrivateTmp= is a folder of the host's own file systems
     assert values(text, "PrivateTmp") == []
@@ -274,7 +274,7 @@ def test_every_change_of_an_instance_is_another_unit() -> None:
     assert len(set(digests.values())) == len(digests), digests
 
 
-def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
+def test_others_keys_leave_an_instances_unit_as_it_is() -> None:
     one = sample_instance()
     same = [
         sample_rig(one, name="other"),
@@ -300,7 +300,7 @@ def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
     ],
     ids=["text", "environment", "weights"],
 )
-def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(other: Instance) -> None:
+def test_the_target_of_a_process_changes_with_unit_file_and_environment_file(other: Instance) -> None:
     before, after = unit(sample_instance()).unit_state, unit(other).unit_state
     assert before == unit(sample_instance()).unit_state
     assert (before.unit, after.unit) == ("rigwright-chat.service",) * 2

@@ -1,7 +1,7 @@
-"""What llama.cpp's instances are started from: its bytes change on purpose, or not at all.
+"""The files that llama.cpp's instances are started from: their bytes change on purpose, or not at all.
 
-One more restarts every instance of every box with the next deploy. Who means that writes these files anew, and says in
-the changelog that it does.
+One more restarts every instance of every box with the next deploy. A developer with that intent writes these files
+anew, and adds a line to the changelog.
 """
 
 from collections.abc import Callable

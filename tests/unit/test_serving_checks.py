@@ -42,7 +42,7 @@ def at() -> Iterator[Path]:
 
 @pytest.fixture
 def server(at: Path) -> Iterator[LoopbackFileServer]:
-    """Who listens there."""
+    """The listener there."""
     with run_file_server(at) as found:
         at.chmod(0o777)
         yield found
@@ -52,7 +52,7 @@ SECTION: Section[RequestAnswers] = Section("requests", RequestAnswers, lambda sc
 
 
 def survey_answers(*asks: SurveyRequest, within: float = 20.0) -> dict[str, SurveyAnswer]:
-    """What the survey's program is answered."""
+    """The answers to the survey's program."""
     question = {"asks": [asdict(one) for one in asks], "parts": [], "within": within}
     return SurveyAnswers(collect_answers({"requests": (20.0, question)})).read(SECTION).answers
 
@@ -75,13 +75,15 @@ def test_the_key_goes_with_the_request_and_the_answer_comes_back(
 
 
 @pytest.mark.parametrize("key", ["", "one\ntwo\n", "one\r\nX-Header: two\n", "k\u00e9y\n"])
-def test_what_is_not_one_key_is_never_sent(server: LoopbackFileServer, at: Path, tmp_path: Path, key: str) -> None:
+def test_text_of_more_than_one_key_is_never_sent(
+    server: LoopbackFileServer, at: Path, tmp_path: Path, key: str
+) -> None:
     server.serve(COMPLETIONS, complete_file(b"{}"))
     assert "has not one key in it" in ready(at, tmp_path, key).error
     assert not server.asked
 
 
-def test_no_key_is_shown_to_who_listens_in_systemds_stead(tmp_path: Path) -> None:
+def test_no_key_is_shown_to_a_listener_in_systemds_stead(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("key\n")
     with socket.create_server(("127.0.0.1", 0)) as thief:
         at = f"127.0.0.1:{thief.getsockname()[1]}"
@@ -104,7 +106,7 @@ def test_an_answer_without_end_is_read_so_far(server: LoopbackFileServer, at: Pa
     assert len(ready(at, tmp_path).body) == ANSWER
 
 
-def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(
+def test_it_is_asked_by_user_nobody_wherever_its_sockets_name_may_lead(
     server: LoopbackFileServer, at: Path, tmp_path: Path
 ) -> None:
     found = []
@@ -119,7 +121,7 @@ def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(
 
 
 def raw(*answers: bytes, **more: object) -> SurveyAnswer:
-    """What becomes of an answer as it came; of several, each to one request after another."""
+    """The handling of an answer as it came; of several, each to one request after another."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def give() -> None:
@@ -152,17 +154,17 @@ def test_pieces_are_put_together() -> None:
         (b"HTTP/1.1 200 " + b"x" * 100_000, "an answer that breaks off"),
     ],
 )
-def test_what_is_no_answer_is_none(said: bytes, error: str) -> None:
+def test_an_invalid_answer_is_none(said: bytes, error: str) -> None:
     found = raw(said)
     assert (found.status, found.error) == (0, error)
 
 
-def test_who_is_busy_is_asked_again() -> None:
+def test_a_busy_server_is_asked_again() -> None:
     busy, done = b"HTTP/1.1 429 Later\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     assert raw(busy, busy, done, again=(429,)).status == 200
 
 
-def test_who_listens_nowhere_says_so() -> None:
+def test_a_box_without_listeners_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert survey_answers(SurveyRequest("it", f"127.0.0.1:{port}", "/"))["it"].error == "Connection refused"
@@ -189,7 +191,7 @@ def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(
     assert time.monotonic() - began < 15
 
 
-def test_of_a_share_that_answers_nobody_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_share_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer is waited for: with all of them a check would take minutes."""
     monkeypatch.setattr(requests, "GIVEN", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
@@ -202,6 +204,6 @@ def test_of_a_share_that_answers_nobody_no_more_is_asked(monkeypatch: pytest.Mon
     assert said["no answer in time"] <= requests.LANES + sum(not one.lane for one in asks)
 
 
-def test_who_is_busy_longer_than_one_answer_takes_is_asked_again() -> None:
+def test_a_server_busy_for_longer_than_one_answer_is_asked_again() -> None:
     busy, done = b"HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     assert raw(busy, busy, done, again=(503,), single=0.2).status == 200

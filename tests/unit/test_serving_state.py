@@ -1,4 +1,4 @@
-"""What the state script tells becomes values; what is not of its type is refused, whoever has written it."""
+"""The state script's output becomes values; a text that is not of its type is refused, from every author."""
 
 import json
 from typing import Any
@@ -70,7 +70,7 @@ def other_manifest_generation(*, manifest: str, started: tuple[Record, ...] = ()
     return only
 
 
-def test_what_the_script_tells_becomes_what_a_host_serves() -> None:
+def test_output_of_the_script_becomes_the_serving_state() -> None:
     assert parse(OUTPUT) == ObservedServing(
         generations=(
             ObservedGeneration(2, A, B, "2026-11-02T12:00:00Z", False),
@@ -229,13 +229,13 @@ EDITED: list[tuple[Record, int, list[str], str]] = [
 
 
 @pytest.mark.parametrize(("record", "at", "values", "name"), EDITED)
-def test_what_was_edited_in_a_generation_stops_no_look(record: Record, at: int, values: list[str], name: str) -> None:
+def test_edits_in_a_generation_stop_no_look(record: Record, at: int, values: list[str], name: str) -> None:
     for value in values:
         told = parse(changed(record[0], (*record[:at], value, *record[at + 1 :])))
         assert [getattr(kept, name) for kept in told.generations if kept.number == 10] == [""]
 
 
-def test_a_reference_and_a_file_that_are_none_are_left_out() -> None:
+def test_an_invalid_reference_and_an_invalid_file_are_left_out() -> None:
     references = [("reference", "10", path) for path in (ENGINE, "", "opt", "/opt\n/etc")]
     (_, kept) = parse(changed("reference", *references)).generations
     assert kept.references == {ENGINE}
@@ -246,7 +246,7 @@ def test_a_reference_and_a_file_that_are_none_are_left_out() -> None:
 @pytest.mark.parametrize(
     "name", ["/etc/passwd", "-rf", "x.service", "rigwright-x.service\n", "rigwright-$(id).service"]
 )
-def test_units_of_names_that_we_never_give_are_somebody_elses(name: str) -> None:
+def test_units_with_unknown_names_are_foreign(name: str) -> None:
     found = parse(encode_records(*RECORDS, ("link", name, ""), (PROCESS[0], name, *PROCESS[2:]), (END,)))
     assert found == parse(encode_records(*RECORDS, (END,)))
 
@@ -287,7 +287,7 @@ def test_too_few_and_too_many_values_are_refused(record: Record) -> None:
             parse(encode_records(*RECORDS, other, (END,)))
 
 
-def test_what_listens_under_a_mask_is_what_listened_before_it() -> None:
+def test_a_listener_under_a_mask_is_the_earlier_one() -> None:
     """Else a port that is held as it should be would be waited for, in vain."""
     links = [record for record in RECORDS if record[0] == "link" and record[1] != HOLDER]
     unlinked = changed("link", *links)

@@ -1,4 +1,4 @@
-"""What an inventory may say of weights that are shared."""
+"""An inventory's keys of shared weights."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_weights_are_shared_on_one_address(box: OperatorFolder, address: str) ->
         ("office", "a network, such as 10.0.0.0/24"),
     ],
 )
-def test_who_may_fetch_is_told_by_networks(box: OperatorFolder, allow: str, rule: str) -> None:
+def test_networks_decide_the_clients_that_may_fetch(box: OperatorFolder, allow: str, rule: str) -> None:
     (line,) = box.refusal_lines(share={"address": "192.0.2.7", "allow": [allow]})
     assert line == f"{box.inventory}: box.share.allow[0]: '{allow}' is refused: must be {rule}"
 

@@ -1,4 +1,4 @@
-"""Sharing weights: who may fetch what, as nginx and systemd are told, and what is left to do on a host."""
+"""Sharing weights: the allowed clients, as nginx and systemd have them, and the remaining steps on a host."""
 
 import hashlib
 import re
@@ -40,7 +40,7 @@ RIG = sample_rig()
 
 
 def values(text: str, key: str) -> list[str]:
-    """What a directive of nginx's, or a key of a unit, is set to, in order."""
+    """The values of a directive of nginx's, or a key of a unit, in order."""
     lines = [line.strip() for line in text.splitlines()]
     return [line[len(key) :].lstrip(" =").rstrip(";") for line in lines if line.startswith((f"{key} ", f"{key}="))]
 
@@ -70,7 +70,7 @@ def test_only_declared_networks_and_the_box_itself_get_in_and_at_one_address(
     assert values(service, "RestrictAddressFamilies") == [family]
 
 
-def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> None:
+def test_it_gives_the_folder_of_models_and_writes_only_there_if_asked() -> None:
     made = sample_rig(roots=Roots(models="/data/models", config="/etc/box"))
     nginx, service = render_share_config(made.roots, SHARE), render_share_unit(made.roots, SHARE)
     assert values(nginx, "root") == ["/data/models"]
@@ -91,7 +91,7 @@ def test_its_files_are_not_taken_for_an_instances() -> None:
     ] == [OWNED] * 2
 
 
-def test_what_it_was_started_from_changes_with_each_text() -> None:
+def test_its_start_digest_changes_with_each_text() -> None:
     texts = render_share_unit(RIG.roots, SHARE) + render_share_config(RIG.roots, SHARE)
     assert share_digest(RIG.roots, SHARE) == hashlib.sha256(texts.encode()).hexdigest()
     others = [SIXTH, SHARE.model_copy(update={"allow": ("10.0.0.0/25",)}), SHARE.model_copy(update={"port": 8091})]
@@ -170,7 +170,7 @@ def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
         process.kill()
 
 
-def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path: Path) -> None:
+def test_nginx_itself_tries_settings_as_user_nobody_before_they_count(tmp_path: Path) -> None:
     words = PROOF.replace("/usr/sbin/nginx", str(tmp_path / "nginx"))
     for name, body in {"chown": ":", "setpriv": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"'}.items():
         write_stand_in(tmp_path / "bin", name, body)
@@ -186,13 +186,13 @@ def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path
         assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_who_shares_needs_nginx_and_nobody_else_does() -> None:
+def test_only_a_sharing_rig_needs_nginx() -> None:
     sharing = sample_rig(share=SHARE)
     assert set(host_facts.required_packages(sharing)) - set(host_facts.required_packages(RIG)) == {"nginx"}
     assert host_facts.probe_values(sharing)["packages"] == list(host_facts.required_packages(sharing))
 
 
-def test_what_is_let_go_is_what_was_made() -> None:
+def test_released_files_are_those_that_were_made() -> None:
     script = render("sharing/release.sh.j2", **share_release_values(RIG.roots))
     assert config_path(RIG.roots) in script
     assert "systemctl stop rigwright_share.service" in script

@@ -1,4 +1,4 @@
-"""Sharing weights: what stands in its way, and what a plan says of it."""
+"""Sharing weights: its obstacles, and its words in a plan."""
 
 from dataclasses import replace
 from types import MappingProxyType

@@ -23,7 +23,7 @@ SETTLED = ServiceState("active", "enabled", share_digest(RIG.roots, SHARE))
 
 
 def run_share_operation(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:
-    """Have facts of a host that is not there; what is said where nothing is to be done."""
+    """Have facts of a host that is not there; the output where nothing is to be done."""
     quiet: list[str] = []
     there = SimpleNamespace(get_fact=lambda *_, **__: fact, noop=quiet.append)
     monkeypatch.setattr(module, "host", there)
@@ -55,7 +55,7 @@ def test_nginx_is_started_where_it_does_not_run_as_it_should(
 
 
 @pytest.mark.parametrize("found", [SETTLED, None], ids=["shared", "never shared"])
-def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: ServiceState | None) -> None:
+def test_undeclared_packages_are_released(monkeypatch: pytest.MonkeyPatch, found: ServiceState | None) -> None:
     quiet = run_share_operation(monkeypatch, units, found)
     made = steps(units.remove_share, roots=sample_rig().roots)
     assert (len(made), len(quiet)) == ((1, 0) if found else (0, 1))

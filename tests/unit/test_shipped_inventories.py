@@ -25,7 +25,7 @@ from tests.unit.shipped_inventories import load_rigs
 
 # Of a machine or a throwaway host that has to be there first
 MADE_FOR_ONE = {"demo", "metal"}
-# Each is refused until its operator has locked its weights; what rig5090solo serves has a file of its own
+# Each is refused until its operator has locked its weights; rig5090solo's models have a file of their own
 SHIPPED = ("rig2080ti", "rig3090", "rig5090", "rig5090solo", "rig5090two")
 # Of their boxes one of each kind
 FLEET = "fleet"
@@ -70,7 +70,7 @@ def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
 
 
 def load_inventory(name: str) -> dict[str, dict[str, Any]]:
-    """What an inventory says of its rigs, by name, without their locks: each can be made."""
+    """An inventory's rigs, by name, without their locks: each can be made."""
     with load_for("lock"):
         group: Any = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))["rigs"]
         assert all(load_rig(data["rig"]).instances for _, data in group)
@@ -127,7 +127,7 @@ def test_there_is_a_driver_for_it_and_its_settings(name: str, system: str) -> No
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("system", ["debian-12", "debian-13"])
-def test_on_debian_its_operator_is_told_to_lock_a_driver_and_nothing_else(name: str, system: str) -> None:
+def test_on_debian_the_message_suggests_only_to_lock_a_driver(name: str, system: str) -> None:
     one = ALL[name]
     (reason,) = refusal_reasons(one, driverless_host(system, *(card.pci_ids[0] for card in one.cards)))
     assert reason.startswith(f"no driver is locked for {system}")

@@ -46,7 +46,7 @@ class ShippedInventoryFolder:
 
     @cache  # noqa: B019 (one a shipped inventory)
     def switches(self) -> tuple[tuple[str, dict[str, Any], Rig, VariantSwitch, str], ...]:
-        """What `--list` shows: every switch, and why it is refused."""
+        """The output of `--list`: every switch, and why it is refused."""
         return tuple(self._switches())
 
     def _switches(self) -> Iterator[tuple[str, dict[str, Any], Rig, VariantSwitch, str]]:

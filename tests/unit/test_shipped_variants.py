@@ -1,6 +1,6 @@
 """Every variant that is shipped: it can be declared on each of its cards, and says what is known of it and what for.
 
-What an inventory declares is judged whole: each option by what the pinned engine takes, with model and card.
+An inventory's declaration is judged whole: each option by the pinned engine's own rules, with model and card.
 """
 
 from pathlib import Path
@@ -56,11 +56,11 @@ def test_it_says_what_is_known_of_it_and_what_it_is_for(name: str) -> None:
     one = CATALOG.variants[name]
     assert one.evidence is not None
     assert one.purpose is not None
-    # nothing that is shipped was looked at by nobody
+    # every shipped variant was looked at
     assert not isinstance(one.evidence, ParsedEvidence)
 
 
-def test_what_was_booted_is_what_evidence_has_seen() -> None:
+def test_evidence_of_a_boot_names_the_booted_variant() -> None:
     seen = (ROOT / "docs" / "reference" / "evidence.md").read_text()
     booted = {name: one.evidence for name, one in CATALOG.variants.items() if isinstance(one.evidence, BootedEvidence)}
     assert booted.keys() == MADE_THERE
@@ -94,7 +94,7 @@ def test_a_blocked_one_says_what_there_is_instead(name: str) -> None:
     assert name not in CATALOG.variants
 
 
-def test_what_guesses_ahead_has_no_prefix_cache_without_the_patch() -> None:
+def test_speculative_decoding_has_no_prefix_cache_without_the_patch() -> None:
     """github.com/vllm-project/vllm/issues/43559."""
     guessing = {
         name: one for name, one in CATALOG.variants.items() if getattr(one, "speculative_config", None) is not None

@@ -1,4 +1,4 @@
-"""What `rigwright test` runs: every test has its place, and `all` leaves none out."""
+"""The stages of `rigwright test`: every test has its place, and `all` leaves none out."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from cli.test import EVERY, PROOFS, STAGES, select_stages, stage_commands, stage
 from cli.test_durations import ALL_SUFFIX, BUDGETS, DurationRecord, is_test, process_count
 from rigwright.project_root import ROOT
 
-# what several pytests would run, by one of them
+# the tests of several pytests, by one of them
 PROGRAM = """
 import json, sys, pytest
 class Seen:
@@ -30,13 +30,13 @@ print(json.dumps(found), file=sys.stderr)
 
 @dataclass(frozen=True)
 class CollectedStage:
-    """What there is of a stage."""
+    """The contents of a stage."""
 
     recorded: dict[str, bool]
     """Test or fixture, as it is recorded -> whether it runs in `all` alone."""
     every: dict[str, bool]
     whole: list[list[str]]
-    """What each process of `all` runs."""
+    """The tests of each process of `all`."""
     quick: list[list[str]]
 
 
@@ -80,8 +80,8 @@ def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: st
     assert sorted(name for part in there.quick for name in part) == quick
 
 
-def test_what_there_is_now_keeps_within_the_budgets() -> None:
-    """Files that grew, or that nobody has recorded yet, are named where it does not."""
+def test_present_durations_keep_within_the_budgets() -> None:
+    """Files that grew, or that have no record yet, are named where it does not."""
     record = DurationRecord.load()
     files = {str(path.relative_to(ROOT)): False for path in (ROOT / "tests/unit").glob("test_*.py")}
     there: dict[str, dict[str, bool]] = {"unit": {name: False for name in files if name not in record.programs}}
@@ -91,7 +91,7 @@ def test_what_there_is_now_keeps_within_the_budgets() -> None:
             for name, took in record.stages[stage].items()
             if not is_test(name) or name.removesuffix(ALL_SUFFIX) in files
         )
-    # what `all` alone runs counts once `test all --record` has seen it
+    # tests of only `all` count once `test all --record` has seen them
     hosts = {n: only for n, only in collected("hosts").recorded.items() if not only or n in record.stages["hosts"]}
     now = (
         record.restricted_to("hosts", hosts)
@@ -127,7 +127,7 @@ def test_every_file_of_tests_is_in_a_stage_or_a_proof() -> None:
         (("dkms",), ["dkms"], False),
     ],
 )
-def test_what_is_asked_for_is_run(asked: tuple[str, ...], stages: list[str], whole: bool) -> None:
+def test_requested_stages_run(asked: tuple[str, ...], stages: list[str], whole: bool) -> None:
     found, all_of_it = select_stages(asked)
     assert (all_of_it, [name for name in found if name in stages]) == (whole, stages)
     assert not set(found) & set(PROOFS) - set(asked)

@@ -90,7 +90,7 @@ def test_whether_there_is_room_for_both(one: Instance, room: FreeMemory, why: st
     assert bool(why) == bool(said)
 
 
-def test_without_a_gateway_nobody_moves_clients() -> None:
+def test_without_a_gateway_clients_are_not_moved() -> None:
     assert "no gateway" in describe_standby_refusal(
         box(sized_instance(), gateway=None), sized_instance(), FreeMemory(99 * ONE), renamed=False
     )
@@ -120,11 +120,11 @@ def test_it_is_the_same_but_for_its_name_its_socket_and_where_it_reads() -> None
     assert (twin.unit, twin.unit_file) == ("rigwright_beside-chat.service", f"/run/systemd/system/{twin.unit}")
     assert f"BindsTo={job}\nAfter={job}\n" in twin.text
     back = twin.text.replace(
-        f"# whoever moves clients to it and away again must be there\nBindsTo={job}\nAfter={job}\n", ""
+        f"# the job that moves clients to it and back must be there\nBindsTo={job}\nAfter={job}\n", ""
     )
     leaves = [line for line in back.splitlines(keepends=True) if line.endswith("/chat/leave\n")]
     assert len(leaves) == 1
-    # its link first, then those who are answered
+    # its link first, then the clients that are still answered
     before, _, _ = back.partition(leaves[0])
     assert "ExecStop=-+" in before
     back = re.sub(r"# it can be stopped [^\n]*\n" + re.escape(leaves[0]), "", back)
@@ -145,7 +145,7 @@ esac
 """
 
 
-def test_what_room_there_is_comes_from_the_kernel_and_the_cards(tmp_path: Path) -> None:
+def test_free_memory_comes_from_the_kernel_and_the_cards(tmp_path: Path) -> None:
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal:  99 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n")
     (tmp_path / "proc/7/cgroup").write_text(f"0::/rigwright.slice/rigwright-chat.slice/{CHAT}\n")
@@ -248,7 +248,7 @@ def test_where_the_one_that_stays_does_not_answer_it_serves_until_the_old_one_is
     assert host.current == "generations/1"
 
 
-def test_what_one_that_was_cut_off_has_left_is_gone(host: HostFolder) -> None:
+def test_remains_of_an_unfinished_one_are_gone(host: HostFolder) -> None:
     left = host.root / "volatile/rigwright_beside/other"
     left.mkdir(parents=True)
     unit_ = host.root / "volatile/systemd/system/rigwright_beside-other.service"

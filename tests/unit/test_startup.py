@@ -1,4 +1,4 @@
-"""What has verbs begin sooner changes nothing of what they do."""
+"""The code that has verbs begin sooner changes nothing of their work."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ def python(script: str) -> str:
     return done.stdout
 
 
-def test_what_a_match_exec_needs_is_imported_where_there_is_one(tmp_path: Path) -> None:
+def test_imports_for_a_match_exec_happen_only_with_one(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text('Match exec "true"\n  User somebody\n')
     said = python(
@@ -71,7 +71,7 @@ def test_installed_packages_are_looked_through_once_and_tell_what_they_always_do
     assert said.splitlines() == ["False", "1 SSHConnector", "True 0"]
 
 
-def test_installed_packages_are_found_by_whoever_imports_what_finds_them_by_its_whole_name() -> None:
+def test_installed_packages_are_found_by_importers_of_the_full_name() -> None:
     said = python(
         "from cli import import_speedups\n"
         "import_speedups.speed_up_imports()\n"
@@ -161,7 +161,7 @@ def test_dataclasses_whose_methods_are_compiled_when_they_are_called_are_what_th
     )
 
 
-def test_a_dataclass_that_nobody_makes_is_not_compiled() -> None:
+def test_an_unused_dataclass_is_not_compiled() -> None:
     said = python(
         "import dataclasses\n"
         "from cli import import_speedups\n"

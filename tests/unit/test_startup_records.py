@@ -1,4 +1,4 @@
-"""What instances were started from, and their keys, as the survey tells it."""
+"""The files that instances were started from, and their keys, in the survey."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.unit.test_process_checks import CHAT, RIG, WANTED
 
 
 def started(**changed: object) -> SurveyAnswers:
-    """What root has noted of a start, with some of it changed."""
+    """Root's record of a start, with some of it changed."""
     digests = {unit_state.unit: [unit_state.started_from] for unit_state in WANTED.generation.unit_states}
     key = InstanceKeyFile("600", 0, True, [])
     found = {unit: StartRecord(lines, [], [], [], key) for unit, lines in digests.items()}
@@ -34,7 +34,7 @@ ONE = RIG.instances[0]
         {"key": InstanceKeyFile("600", 0, False, [])},
     ],
 )
-def test_a_start_from_something_else_is_told(changed: dict[str, object]) -> None:
+def test_a_start_from_something_else_is_reported(changed: dict[str, object]) -> None:
     test_serving.test_process_is_current(started(), WANTED.generation, ONE)
     with pytest.raises(Drift):
         test_serving.test_process_is_current(started(**changed), WANTED.generation, ONE)
@@ -49,7 +49,7 @@ def test_a_start_from_something_else_is_told(changed: dict[str, object]) -> None
         InstanceKeyFile("600", 0, True, ["/proc/7/environ"]),
     ],
 )
-def test_a_key_that_others_may_read_is_told(key: InstanceKeyFile) -> None:
+def test_a_key_that_others_may_read_is_reported(key: InstanceKeyFile) -> None:
     test_serving.test_key_is_secret(started(), ONE)
     with pytest.raises(Drift):
         test_serving.test_key_is_secret(started(key=key), ONE)

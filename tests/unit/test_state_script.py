@@ -96,7 +96,7 @@ def test_on_a_blank_host_nothing_is_found(host: HostFolder) -> None:
     assert host.read_state() == serving_state.ObservedServing()
 
 
-def test_links_and_files_of_ours_are_told_from_what_is_not(host: HostFolder) -> None:
+def test_links_and_files_of_ours_are_distinguished_from_what_is_not(host: HostFolder) -> None:
     ours = f"{host.config}/current/units/{CHAT}"
     (host.units / CHAT).symlink_to(ours)
     (host.units / "rigwright-old.service").write_text(OWNED_HEADER + "\n[Unit]\n")
@@ -124,7 +124,7 @@ def test_engines_tools_and_keys_that_are_whole_are_found(host: HostFolder) -> No
     assert host.read_state().folders == {str(path) for path in whole}
 
 
-def test_what_a_job_had_begun_is_found_and_what_somebody_has_put_beside_it_is_not(host: HostFolder) -> None:
+def test_unfinished_work_of_a_job_is_found_and_foreign_files_are_not(host: HostFolder) -> None:
     ours = [host.software / "engines/ours", host.software / "engines/.making-ours", host.config / "build/ours"]
     for path in (*ours, host.software / "engines/somebodys", host.software / "engines/.making-somebodys"):
         path.mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_what_a_job_had_begun_is_found_and_what_somebody_has_put_beside_it_is_no
     assert host.read_state().folders == {str(path) for path in ours}
 
 
-def test_what_systemd_knows_is_read(host: HostFolder) -> None:
+def test_systemds_facts_are_read(host: HostFolder) -> None:
     (host.config / "current").symlink_to("generations/4")
     (host.config / "activating").write_text("3 4\n")
     host.set_answers(description="All instances of this rig, generation abc\n", reload="no\n\nyes\n")
@@ -211,7 +211,7 @@ LATER: dict[str, tuple[Callable[[HostFolder], object], dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("what", LATER)
-def test_what_has_changed_since_a_process_was_started_is_seen(host: HostFolder, what: str) -> None:
+def test_changes_since_the_start_of_a_process_are_seen(host: HostFolder, what: str) -> None:
     unit_state = serve(host)
     before = host.read_state().processes[CHAT]
     change, told = LATER[what]
@@ -225,7 +225,7 @@ def test_what_has_changed_since_a_process_was_started_is_seen(host: HostFolder, 
     assert not found.is_running_from(unit_state)
 
 
-def test_what_a_running_process_says_of_itself_is_not_asked(host: HostFolder) -> None:
+def test_a_running_process_is_not_asked_about_itself(host: HostFolder) -> None:
     """Its arguments and its environment are its own to write."""
     unit_state = serve(host)
     command = ["sh", "-c", "read -r _", "llama-server", "--port", "1"]
@@ -264,7 +264,7 @@ def test_an_instance_may_have_any_name_in_a_manifest_of_before_units_were_in_it(
     assert host.read_state().generations[0].unit_states == aim.unit_states
 
 
-def test_what_a_process_was_started_from_is_the_sum_of_its_two_files(host: HostFolder) -> None:
+def test_the_start_digest_of_a_process_is_the_sum_of_its_two_files(host: HostFolder) -> None:
     folder = host.write_generation(1, target_generation())
     texts = (folder / "units" / CHAT).read_bytes() + (folder / "env/chat").read_bytes()
     (unit_state,) = [unit_state for unit_state in host.generation_goal(1).unit_states if unit_state.unit == CHAT]

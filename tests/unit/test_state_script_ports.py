@@ -38,7 +38,7 @@ def carry(host: HostFolder) -> UnitState:
     return unit_state
 
 
-def test_what_carries_a_port_has_neither_key_nor_weights_that_could_be_others(host: HostFolder) -> None:
+def test_a_ports_service_has_neither_key_nor_weights_that_could_change(host: HostFolder) -> None:
     unit_state = carry(host)
     found = host.read_state()
     assert found.processes == {

@@ -1,4 +1,4 @@
-"""The wait between a stop and the next start, over stand-ins: what is left of a unit, and what only looks so."""
+"""The wait between a stop and the next start, over stand-ins: real and apparent remains of a unit."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ START = f"restart --no-block {CHAT}"
 
 @pytest.fixture
 def host(tmp_path: Path) -> HostFolder:
-    """A host that serves generation 1, with nobody on its ports and no process that anybody knows of."""
+    """A host that serves generation 1, with free ports and no other process."""
     made = HostFolder(tmp_path)
     made.write_generation(1, target_generation(two_instance_rig(sample_instance("chat"))))
     made.write_generation(
@@ -71,7 +71,7 @@ def test_a_process_that_does_not_end_stops_an_activation(host: HostFolder, group
     ],
     ids=["a user's own", "a container's", "another's"],
 )
-def test_whoever_gives_a_unit_of_his_own_that_name_holds_nothing_up(host: HostFolder, group: str) -> None:
+def test_a_foreign_unit_of_that_name_holds_nothing_up(host: HostFolder, group: str) -> None:
     process(host, group)
     status, said = run(host)
     assert (status, "do not end" in said) == (0, False), said
@@ -86,14 +86,14 @@ def test_a_listener_that_is_left_stops_an_activation(host: HostFolder, address: 
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2", "10.0.0.5", "[::1]", "[::]", "[fe80::1]%eth0"])
-def test_a_listener_on_another_address_is_in_nobodys_way(host: HostFolder, address: str) -> None:
+def test_a_listener_on_another_address_is_no_conflict(host: HostFolder, address: str) -> None:
     listens(host, address)
     status, said = run(host)
     assert (status, "still taken" in said) == (0, False), said
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["the current one", "another one"])
-def test_what_was_stopped_for_nothing_is_started_again(host: HostFolder, number: int) -> None:
+def test_needlessly_stopped_services_are_started_again(host: HostFolder, number: int) -> None:
     listens(host, "127.0.0.1")
     status, said = run(host, number)
     assert status == 1

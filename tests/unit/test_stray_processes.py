@@ -39,7 +39,7 @@ def find_stray(server: Path) -> list[str]:
     return [str(one["pid"]) for one in others.find_intruders(set()) if str(one["what"]).startswith("runs from")]
 
 
-def test_a_server_that_nobody_looks_after_is_found(server: Path) -> None:
+def test_an_unmanaged_server_is_found(server: Path) -> None:
     with running(server) as direct, running("sh", server) as by_a_shell:
         assert sorted(find_stray(server)) == sorted([direct, by_a_shell])
 
@@ -70,7 +70,7 @@ def test_a_module_that_an_environments_python_runs_is_found(server: Path, python
         assert sorted(find_stray(server)) == sorted([by_path, by_link, by_library])
 
 
-def test_who_only_reads_a_file_there_is_none(server: Path) -> None:
+def test_a_process_that_only_reads_a_file_there_is_not_counted(server: Path) -> None:
     marker = server.parents[1] / "build.json"
     marker.write_text("{}\n")
     with running("tail", "-f", marker):

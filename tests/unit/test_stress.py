@@ -1,4 +1,4 @@
-"""What instances have to bear: each probe on a scripted model, and red on one that misbehaves."""
+"""Stress tests of instances: each probe on a scripted model, and red on one that misbehaves."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -158,7 +158,7 @@ def test_all_probes_are_borne_with_their_figures(stressing: Stressing) -> None:
     assert all(one.first_s is not None for one in found.values())
 
 
-def test_what_is_in_a_tools_answer_is_asked_as_such(stressing: Stressing) -> None:
+def test_a_word_in_a_tools_answer_is_asked_as_such(stressing: Stressing) -> None:
     model = ScriptedModel()
     stressing(model)
     returned = [asked for asked in model.asked if asked["messages"][-1]["role"] == "tool"]
@@ -175,7 +175,7 @@ def test_what_is_in_a_tools_answer_is_asked_as_such(stressing: Stressing) -> Non
         ("error with 200", {"needle-3068", "tools", "coding", "reasoning", "conversation"}),
     ],
 )
-def test_what_misbehaves_is_red(stressing: Stressing, fault: Fault, names: set[str]) -> None:
+def test_misbehaviour_is_red(stressing: Stressing, fault: Fault, names: set[str]) -> None:
     found, _ = stressing(ScriptedModel(fault), context=4096)
     assert names <= red(found)
     assert found["tool-return"].verdict == "n/a"
@@ -194,7 +194,7 @@ def test_an_image_is_not_asked_of_others(stressing: Stressing) -> None:
     assert (found["image"].verdict, found["image"].detail) == ("n/a", "not declared")
 
 
-def test_who_does_not_find_the_word_has_served_it(stressing: Stressing) -> None:
+def test_a_missed_word_still_counts_as_served(stressing: Stressing) -> None:
     found, _ = stressing(ScriptedModel("no needle"), context=4096)
     assert found["needle-3068"].verdict == "ok"
     assert "did not find the word" in found["needle-3068"].detail

@@ -1,4 +1,4 @@
-"""What a survey suggests: names for cards, a root with room, a free port, variants that fit."""
+"""Suggestions of a survey: names for cards, a root with room, a free port, variants that fit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -147,7 +147,7 @@ def test_weights_go_to_a_big_data_disk(disks: tuple[ObservedDisk, ...], root: st
     assert suggest_models_root(replace(BARE, disks=disks)) == root
 
 
-def test_a_port_is_one_that_nobody_but_a_rig_has() -> None:
+def test_a_port_belongs_to_one_rig() -> None:
     listeners = (
         ListeningSocket(8020, "python3", ""),
         ListeningSocket(8021, "x", "x.service"),
@@ -195,7 +195,7 @@ def test_a_variant_is_offered_where_it_can_be_declared(
         (None, (), None),
         (None, (1, 3), [1, 3]),
         ("llamacpp/two", (1,), [1]),
-        # what the instance gets although somebody has it is not reserved
+        # a card that the instance gets in spite of its user is not reserved
         ("llamacpp/two", (0, 1, 3), [3]),
         # the catalogue lacks the card
         (None, (4,), None),
@@ -226,9 +226,7 @@ def test_a_shipped_variant_is_offered_before_its_weights_are_locked(tmp_path: Pa
     assert (found.refusal, found.unlocked) == ("", True)
 
 
-def test_what_is_locked_and_goes_wrong_is_not_taken_for_what_is_not_locked(
-    catalog: Catalog, lock: Lock, place: OperatorFolder
-) -> None:
+def test_a_failing_locked_input_does_not_count_as_unlocked(catalog: Catalog, lock: Lock, place: OperatorFolder) -> None:
     changes = {"cache_type_v": "q8_0", "flash_attention": "off"}
     wrong = {"llamacpp/one": catalog.variants["llamacpp/one"].model_copy(update=changes)}
     told = catalog.model_copy(update={"variants": {**catalog.variants, **wrong}})
@@ -240,7 +238,7 @@ def test_what_is_locked_and_goes_wrong_is_not_taken_for_what_is_not_locked(
     ("driver", "variant", "declared"),
     [("", "llamacpp/one", {"managed": True}), ("580.95.05", "llamacpp/one", None), ("", "llamacpp/cpu", None)],
 )
-def test_who_has_no_driver_gets_one(
+def test_a_host_without_a_driver_gets_one(
     catalog: Catalog, driver: str, variant: str, declared: dict[str, object] | None
 ) -> None:
     survey = replace(BARE, cards=cards(CARD), driver=driver)

@@ -58,7 +58,7 @@ sys.stdin.read()
     with subprocess.Popen(command, cwd=tmp_path, stdin=-1, stdout=-1) as step:
         assert step.stdout and step.stdout.readline() == b"ready\n"
         monkeypatch.setattr(job_step_limits, "unit_processes", lambda unit: [str(step.pid)])
-        mapped = 1024 if os.geteuid() == 0 else 0  # of another user's maps root alone is told
+        mapped = 1024 if os.geteuid() == 0 else 0  # only root sees another user's maps
         until = time.monotonic() + 60
         assert job_step_limits.unlinked_kib([str(step.pid)], [str(tmp_path)], until) == 1024 + mapped
         assert job_step_limits.unlinked_kib([str(step.pid)], ["/proc"], until) == 0

@@ -1,4 +1,4 @@
-"""What the survey tells becomes a typed value; the survey itself runs on any Linux, as root or not."""
+"""The survey's output becomes a typed value; the survey itself runs on any Linux, as root or not."""
 
 import os
 from dataclasses import replace
@@ -150,12 +150,12 @@ def test_a_box_that_serves_already() -> None:
         (["record\t[1]"], {"record": ""}),
     ],
 )
-def test_what_is_odd_or_missing_is_read_as_far_as_it_goes(lines: list[str], changes: dict[str, object]) -> None:
+def test_odd_or_missing_lines_are_read_as_far_as_possible(lines: list[str], changes: dict[str, object]) -> None:
     assert parse_survey(["Welcome to h1!", *channel_lines_of(records([*SYSTEM, *lines]))]) == replace(BARE, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", range(len(SYSTEM)))
-def test_what_is_missing_is_said(number: int) -> None:
+def test_missing_answers_are_reported(number: int) -> None:
     with pytest.raises(ValueError, match=f"'{SYSTEM[number].partition(chr(9))[0]}' no times"):
         parse_survey(channel_lines_of(records(SYSTEM[:number] + SYSTEM[number + 1 :])))
 
@@ -175,7 +175,7 @@ def test_what_is_missing_is_said(number: int) -> None:
         *("container\tx\tdocker\ta\tb", "unit\ta b\tactive\t/x", "driver\tx", "colour\tred"),
     ],
 )
-def test_what_is_malformed_is_no_survey(line: str) -> None:
+def test_malformed_text_is_no_survey(line: str) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         parse_survey(
             channel_lines_of(records([*(one for one in SYSTEM if one.split("\t")[0] != line.split("\t")[0]), line]))
@@ -241,7 +241,7 @@ def test_a_warning_or_a_lost_card_hides_no_other_card(tmp_path: Path, status: in
     assert (report.all("gpu"), report.all("smi_failed")) == ([row], [])
 
 
-def test_a_mount_with_an_odd_name_is_none_to_suggest() -> None:
+def test_a_mount_with_an_odd_name_is_not_suggested() -> None:
     rows = [("disk", "/dev/sdb1", "ext4", "rw", "9", "8", f"/data{odd}") for odd in ("", "\nuid\t7", "\x1b[2J", " b")]
     found = parse_survey(channel_lines_of([*records(SYSTEM), *rows]))
     assert [disk.mount for disk in found.disks] == ["/data"]

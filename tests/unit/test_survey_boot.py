@@ -1,4 +1,4 @@
-"""What the survey's module of the next boot finds in a folder that stands in for a host."""
+"""The findings of the survey's module of the next boot in a folder that stands in for a host."""
 
 import gzip
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def test_each_plain_archive_is_read_whatever_lies_between(write: WriteFile, gap:
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-200], lambda data: data[:560], lambda _: b"nonsense", lambda _: b"\x1f\x8bx"]
 )
-def test_one_that_is_cut_off_is_said(write: WriteFile, spoil: Callable[[bytes], bytes]) -> None:
+def test_one_that_is_cut_off_is_reported(write: WriteFile, spoil: Callable[[bytes], bytes]) -> None:
     write("boot/initrd.img-6.1", spoil(packed(init="x" * 5000)))
     found = boot.initrd("6.1")
     assert found["there"]

@@ -1,4 +1,4 @@
-"""What the survey's modules of kernel, boot, packages and settings find in a folder that stands in for a host."""
+"""The findings of the survey's modules of kernel, boot, packages and settings in a folder that stands in for a host."""
 
 import hashlib
 import os
@@ -54,7 +54,7 @@ _wrong = package_file_changes.wrong
 
 
 @pytest.mark.usefixtures("nvidia")
-def test_what_packages_brought_differs_in_nothing(root: Path) -> None:
+def test_packaged_files_have_no_difference(root: Path) -> None:
     assert findings() == set()
     assert findings(deep=True) == set()
     # a link of a backup's, the same mode once more and another time are no other content
@@ -65,7 +65,7 @@ def test_what_packages_brought_differs_in_nothing(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("nvidia")
-def test_what_has_become_of_packages_files_is_said(root: Path, write: WriteFile) -> None:
+def test_changes_of_packages_files_are_reported(root: Path, write: WriteFile) -> None:
     (root / "usr/bin/nvidia-smi").write_text("other")
     (root / "usr/lib/libcuda.so.1").unlink()
     (root / "usr/lib/libcuda.so.1").symlink_to("/opt/libcuda.so.1")
@@ -76,7 +76,7 @@ def test_what_has_become_of_packages_files_is_said(root: Path, write: WriteFile)
         ("/usr/bin/nvidia-smi", "has another content"),
         ("/usr/lib/libcuda.so.1", "is a link to /opt/libcuda.so.1"),
         ("/usr/src/nvidia-1/dkms.conf", "is missing"),
-        ("/usr/bin/bash", "runs as its owner, whoever starts it"),
+        ("/usr/bin/bash", "runs as its owner for every user"),
     }
 
 
@@ -98,7 +98,7 @@ def test_a_change_that_keeps_size_and_time_is_seen(root: Path) -> None:
         (0o644, "cannot be run"),
     ],
 )
-def test_modes_that_are_in_the_way_or_too_wide_are_said(write: WriteFile, mode: int, said: str) -> None:
+def test_modes_that_are_in_the_way_or_too_wide_are_reported(write: WriteFile, mode: int, said: str) -> None:
     seen = write("usr/bin/nvidia-smi", "", mode).stat()
     made = os.stat_result((seen.st_mode, *seen[1:4], 0, 0, *seen[6:10]))
     assert package_file_changes.wrong("/usr/bin/nvidia-smi", made, strict=True).startswith(said)
@@ -127,7 +127,7 @@ libc6:
 TARGETS = "http://a.example/ubuntu/ Ubuntu\nhttp://b.example/ubuntu/ Ubuntu\n"
 
 
-def test_what_apt_would_install_is_read_of_its_own_table(root: Path) -> None:
+def test_apts_candidates_are_read_from_its_own_table(root: Path) -> None:
     write_stand_in(root / "bin", "apt-cache", f"cat <<'END'\n{POLICY}END")
     write_stand_in(root / "bin", "apt-get", f"cat <<'END'\n{TARGETS}END")
     assert packages.policy(["linux-image-generic", "libc6"]) == {

@@ -1,4 +1,4 @@
-"""What an overlay stands on, told by the inode numbers of what it shows."""
+"""The lower folders of an overlay, found by the inode numbers in it."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ def overlay(tmp_path: Path) -> OverlayFolder:
     return OverlayFolder(tmp_path)
 
 
-def test_layers_that_are_shown_are_told_in_their_order(overlay: OverlayFolder) -> None:
+def test_layers_that_are_shown_are_reported_in_their_order(overlay: OverlayFolder) -> None:
     assert overlay.shown_path() == overlay.layers
 
 
@@ -64,7 +64,7 @@ def test_a_layer_that_is_gone_from_it_is_seen(overlay: OverlayFolder) -> None:
     assert overlay.shown_path()[2].startswith("something else than ")
 
 
-def test_what_something_else_is_mounted_over_settles_nothing(overlay: OverlayFolder) -> None:
+def test_files_below_another_mount_decide_nothing(overlay: OverlayFolder) -> None:
     (overlay.top / "usr/b").unlink()
     assert overlay.shown_path("/usr") == overlay.layers
     assert overlay.shown_path("/usr/b") == overlay.layers
@@ -72,7 +72,7 @@ def test_what_something_else_is_mounted_over_settles_nothing(overlay: OverlayFol
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="such an attribute is root's to set")
-def test_what_an_upper_folder_takes_away_settles_nothing(overlay: OverlayFolder) -> None:
+def test_files_hidden_by_an_upper_folder_decide_nothing(overlay: OverlayFolder) -> None:
     (overlay.folder / "upper/usr").mkdir()
     os.setxattr(overlay.folder / "upper/usr", "trusted.overlay.opaque", b"y")
     (overlay.top / "usr/b").unlink()

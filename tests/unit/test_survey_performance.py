@@ -1,4 +1,4 @@
-"""What has the survey take less of a host's processors, and changes nothing of what it finds."""
+"""Measures by which the survey takes less of a host's processors, and finds the same."""
 
 import hashlib
 import os
@@ -49,7 +49,7 @@ def status(write: WriteFile, *names: str) -> Path:
     )
 
 
-def test_what_dpkg_said_before_is_asked_again_where_it_has_changed(write: WriteFile) -> None:
+def test_changed_dpkg_records_are_read_again(write: WriteFile) -> None:
     status(write, "a")
     write("var/lib/dpkg/info/a.list", "/usr/bin/a\n")
     dpkg.known()
@@ -77,7 +77,7 @@ def test_a_host_without_dpkgs_lists_is_looked_at_all_the_same() -> None:
     dpkg.known()
 
 
-# by itself, as on a host: what a test's own process opens anew in each that it forks is not looked at
+# by itself, as on a host: files that a test's own process opens anew in each that it forks are not looked at
 LOOKS = """
 import os, sys
 from checks.survey.host import fs_responsiveness
@@ -92,8 +92,8 @@ print(fs_responsiveness.silent(sys.argv[1:]))
 """
 
 
-def test_who_looks_into_a_folder_keeps_nothing_open(tmp_path: Path) -> None:
-    """Who waits for the end of a section's answer would wait for a look that never ends."""
+def test_a_reader_of_a_folder_keeps_nothing_open(tmp_path: Path) -> None:
+    """A reader that waits for the end of a section's answer would wait for a look that never ends."""
     done = subprocess.run([sys.executable, "-c", LOOKS, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     # where it tells that it has looked, and what this look itself has open

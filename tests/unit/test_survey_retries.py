@@ -1,4 +1,4 @@
-"""How long the survey asks a model again that the gateway has nobody for."""
+"""How long the survey repeats a request for a model without a ready instance."""
 
 import os
 import subprocess

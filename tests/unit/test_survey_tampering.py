@@ -1,4 +1,4 @@
-"""What a host's users, services and files say to fool the survey, or to keep it from saying anything."""
+"""Texts of a host's users, services and files that would fool the survey, or silence it."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def test_a_line_ends_where_programs_end_it() -> None:
     assert common.lines("") == []
 
 
-def test_what_is_too_long_to_be_read_is_no_absence_of_it(tmp_path: Path) -> None:
+def test_an_oversized_file_does_not_count_as_absent(tmp_path: Path) -> None:
     path = tmp_path / "sudoers"
     path.write_text("#" * 100 + "\nALL ALL=(ALL) ALL\n")
     with pytest.raises(RuntimeError, match="sudoers is longer than 100 bytes"):
@@ -30,7 +30,7 @@ def test_what_is_too_long_to_be_read_is_no_absence_of_it(tmp_path: Path) -> None
     assert common.begin(tmp_path / "none") == ""
 
 
-def test_what_cannot_be_read_of_a_bad_disk_is_no_absence_of_it(tmp_path: Path) -> None:
+def test_a_read_error_of_a_disk_does_not_count_as_absence(tmp_path: Path) -> None:
     with patch.object(common, "_bytes", side_effect=OSError(5, "Input/output error")):
         with pytest.raises(RuntimeError, match="Input/output error"):
             common.read(tmp_path / "a")
@@ -48,7 +48,7 @@ print(asking.answers())
 
 
 @ROOT
-def test_who_asks_other_listeners_and_is_ended_has_heard_nothing() -> None:
+def test_an_ended_prober_has_heard_nothing() -> None:
     # in a process of its own: it forks
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=30)
     assert "RuntimeError: the process that asks other listeners has died" in done.stderr
@@ -65,7 +65,7 @@ def test_a_link_local_address_is_one_of_its_interface(monkeypatch: pytest.Monkey
     ) == (2, 0, 0, 0)
 
 
-def test_what_is_mounted_in_a_services_own_view_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounts_in_a_services_own_view_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     views = {
         1: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n",
         7: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n"
@@ -121,22 +121,22 @@ def test_a_users_slice_is_not_ours_whatever_it_is_called(group: str, ours: bool)
         ("systemctl stop rigwright.target", "systemctl stop rigwright.target"),
     ],
 )
-def test_no_secret_of_somebodys_line_is_told(line: str, shown: str) -> None:
+def test_no_secret_of_a_foreign_line_is_reported(line: str, shown: str) -> None:
     assert common.masked(line) == shown
 
 
-def test_what_is_harmless_hides_nothing_by_its_number() -> None:
+def test_many_harmless_entries_hide_no_others() -> None:
     assert units.few(["x"] * units.MANY)
     with pytest.raises(RuntimeError, match="more than"):
         units.few(["x"] * (units.MANY + 1))
 
 
-def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:
+def test_a_secret_that_goes_while_it_is_looked_at_does_not_count(tmp_path: Path) -> None:
     with patch("os.walk", return_value=[(str(tmp_path), [], ["gone.key"])]):
         assert frontend_services.loose(str(tmp_path)) == []
 
 
-def test_a_log_that_others_read_or_write_is_told(tmp_path: Path) -> None:
+def test_a_log_that_others_read_or_write_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     log.touch()
     log.chmod(0o640)

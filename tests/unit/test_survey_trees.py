@@ -1,4 +1,4 @@
-"""What the survey sees of trees, of what leads to them and of generations, on folders made for it."""
+"""The survey's view of trees, of the links that lead to them and of generations, on folders made for it."""
 
 import os
 import shutil
@@ -67,7 +67,7 @@ def changes(host: TreesHost, deep: bool = False) -> list[TreeChange]:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_what_a_deploy_has_recorded_is_as_it_was(host: TreesHost, deep: bool) -> None:
+def test_a_recorded_tree_is_unchanged(host: TreesHost, deep: bool) -> None:
     found = survey_trees(host, deep)
     assert [(tree.there, tree.unrecorded, tree.changes, tree.count) for tree in found.trees] == [(True, "", [], 0)] * 5
     assert found.tree(str(host.engine_tree)).marker == '{"inputs": {}}\n'
@@ -119,7 +119,7 @@ LOOSE: dict[str, Callable[[TreesHost], object]] = {
 
 
 @pytest.mark.parametrize("what", LOOSE)
-def test_whoever_may_do_more_is_seen(host: TreesHost, what: str) -> None:
+def test_further_rights_are_seen(host: TreesHost, what: str) -> None:
     LOOSE[what](host)
     (found,) = changes(host)
     assert (found.what, "with mode 755" in found.expected, "777" in found.found or "757" in found.found) == (
@@ -130,13 +130,13 @@ def test_whoever_may_do_more_is_seen(host: TreesHost, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["libggml-cuda.so", ".hidden", ODD])
-def test_what_was_added_is_seen_whatever_it_is_called(host: TreesHost, name: str) -> None:
+def test_added_files_are_seen_with_any_name(host: TreesHost, name: str) -> None:
     (host.engine_tree / "bin" / name).touch()
     (found,) = changes(host)
     assert (found.what, found.path.startswith("bin/")) == ("added", True)
 
 
-def test_the_first_of_many_are_told_and_all_are_counted(host: TreesHost) -> None:
+def test_the_first_of_many_are_reported_and_all_are_counted(host: TreesHost) -> None:
     for number in range(100):
         (host.engine_tree / f"more{number}").touch()
     (host.engine_tree / "bin/server").write_text("x")
@@ -144,7 +144,7 @@ def test_the_first_of_many_are_told_and_all_are_counted(host: TreesHost) -> None
     assert (tree.count, len(tree.changes), {one.what for one in tree.changes}) == (101, 9, {"added", "other"})
 
 
-def test_a_link_in_the_place_of_a_tree_is_none(host: TreesHost) -> None:
+def test_a_link_in_the_place_of_a_tree_does_not_count(host: TreesHost) -> None:
     host.engine_tree.rename(host.root / "away")
     host.engine_tree.symlink_to(host.root / "away")
     found = survey_trees(host)
@@ -163,7 +163,7 @@ def test_a_link_in_the_place_of_a_tree_is_none(host: TreesHost) -> None:
         ),
     ],
 )
-def test_without_a_record_of_roots_nobody_knows(
+def test_without_a_record_of_roots_the_state_is_unknown(
     host: TreesHost, forge: Callable[[TreesHost], object], said: str
 ) -> None:
     forge(host)
@@ -171,7 +171,7 @@ def test_without_a_record_of_roots_nobody_knows(
     assert tree.unrecorded.startswith(said)
 
 
-def test_a_record_that_is_none_is_no_answer(host: TreesHost) -> None:
+def test_a_record_that_is_invalid_is_no_answer(host: TreesHost) -> None:
     host.record_path(host.engine_tree).write_text("[]")
     digest = trees.hashed(str(host.record_path(host.engine_tree)))
     host.ledger.write_text(f"record {host.record_path(host.engine_tree).name} {digest}\n")
@@ -179,7 +179,7 @@ def test_a_record_that_is_none_is_no_answer(host: TreesHost) -> None:
         survey_trees(host)
 
 
-def test_what_lies_beside_is_named(host: TreesHost) -> None:
+def test_neighbours_are_named(host: TreesHost) -> None:
     (host.root / "opt/helper").touch()
     (host.root / "opt/tools-2").symlink_to("/root")
     (host.root / "opt/engines/other").mkdir()
@@ -253,7 +253,7 @@ def test_programs_are_run_to_a_bounded_end(tmp_path: Path) -> None:
     assert len(found["floods"].text) < 70_000
 
 
-def test_what_python_runs_first_is_a_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_modules_of_python_are_a_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library, site = tmp_path / "usr/lib/python3.13", tmp_path / "usr/local/lib/python3.13/dist-packages"
     for folder in (library / "__pycache__", site, tmp_path / "var/lib/dpkg/info"):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What lines of engines' logs betray, replayed as engines and those who run them have shown them."""
+"""Signs in lines of engines' logs, replayed as engines and their operators have shown them."""
 
 import re
 
@@ -96,7 +96,7 @@ def test_a_line_of_a_healthy_engine_betrays_nothing(kind: str, line: str) -> Non
     assert find_cause(kinds()[kind].causes, line) is None
 
 
-def test_what_is_harmless_is_no_reason_for_a_start_that_failed() -> None:
+def test_a_harmless_line_is_no_cause_of_a_failed_start() -> None:
     for kind in kinds().values():
         assert {one.id for one in select_faults(kind.causes)} == {
             one.id for one in kind.causes if not (one.harmless or one.context)

@@ -1,4 +1,4 @@
-"""Words for systemd: what it makes of them again is what was declared."""
+"""Words for systemd: its reading of them is the declaration."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def words_of(line: str) -> list[tuple[str, bool]]:
 
 
 def arguments(line: str, variables: dict[str, str]) -> list[str]:
-    """What a process gets of an ExecStart= line: specifiers first, then words, then variables."""
+    """The arguments of an ExecStart= line's process: specifiers first, then words, then variables."""
     assert not line.lstrip().startswith(("@", "-", ":", "+", "!", "|")), "a prefix of the program"
     specified = re.sub(r"%(.)", lambda found: {"%": "%", "n": "SPECIFIER"}[found[1]], line)
     made = []
@@ -72,7 +72,7 @@ def arguments(line: str, variables: dict[str, str]) -> list[str]:
 
 
 def variables_of(text: str) -> dict[str, str]:
-    """What systemd reads in an EnvironmentFile (load_env_file(): the shell's rules, without any expansion)."""
+    """systemd's reading of an EnvironmentFile (load_env_file(): the shell's rules, without any expansion)."""
     found, at = {}, 0
     while at < len(text):
         name, _, _ = text[at:].partition("=")
@@ -155,7 +155,7 @@ def test_an_ordinary_word_is_written_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", ExpandedWord("a\0")])
-def test_what_no_process_can_be_given_is_refused(text: str) -> None:
+def test_text_that_no_process_can_get_is_refused(text: str) -> None:
     for write in (quote_word, lambda value: render_environment_file({"A": value})):
         with pytest.raises(ValueError, match="NUL"):
             write(text)

@@ -1,4 +1,4 @@
-"""Properties of units over systemd's own socket: what is sent, what comes, and what is refused."""
+"""Properties of units over systemd's own socket: requests, answers, and refusals."""
 
 import socket
 import struct
@@ -58,7 +58,7 @@ def sent_calls(data: bytes) -> list[tuple[str, str, str]]:
 def systemd(
     folder: Path, answer: Callable[[int, tuple[str, str, str]], bytes], login: bytes = b"OK x\r\n"
 ) -> Iterator[list[bytes]]:
-    """Who listens in systemd's place, and answers each call; what it was sent."""
+    """A listener in systemd's place, which answers each call; the calls that it got."""
     heard: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "private"))
@@ -124,7 +124,7 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
     assert sent_calls(heard[1]) == [(path, kinds[name], name) for name in values]
 
 
-def test_what_a_unit_does_not_have_is_left_out_and_signals_are_none_of_ours(at: Path) -> None:
+def test_missing_properties_are_left_out_and_signals_are_foreign(at: Path) -> None:
     def answer(number: int, call: tuple[str, str, str]) -> bytes:
         if call[2] == "MainPID":
             return message(FAILED, number, text("no such property"))
@@ -139,7 +139,7 @@ def test_a_second_name_of_another_unit_has_nothing(at: Path) -> None:
         assert systemd_properties.properties(["a.service"], "Id") == {}
 
 
-def test_nobody_is_asked_for_nothing(at: Path) -> None:
+def test_no_server_is_asked_without_need(at: Path) -> None:
     assert systemd_properties.properties([], "Id") == {}
 
 
@@ -153,7 +153,7 @@ def test_nobody_is_asked_for_nothing(at: Path) -> None:
         (b"OK x\r\n", message(RETURN, 1, b"\1s\0"), "buffer"),
     ],
 )
-def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes, said: str) -> None:
+def test_an_invalid_answer_is_refused(at: Path, login: bytes, answer: bytes, said: str) -> None:
     with (
         systemd(at, lambda number, call: answer, login),
         pytest.raises((RuntimeError, ValueError, struct.error), match=said),
@@ -161,6 +161,6 @@ def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes, sai
         systemd_properties.properties(["a.service"], "Id")
 
 
-def test_nobody_there_is_no_answer(at: Path) -> None:
+def test_without_a_listener_there_is_no_answer(at: Path) -> None:
     with pytest.raises(RuntimeError, match="private: No such file"):
         systemd_properties.properties(["a.service"], "Id")

@@ -76,7 +76,7 @@ def test_a_terminal_of_eighty_columns_has_what_fits_it(length: int, said: str) -
     assert "empty" not in plain
 
 
-def test_no_colour_is_none_on_a_terminal_either() -> None:
+def test_no_colour_holds_on_a_terminal_too() -> None:
     _, written = run_on_terminal(["env", "NO_COLOR=1", sys.executable, "-c", PROGRAM.format(3)], os.environ)
     assert "\x1b" not in written
 

@@ -1,4 +1,4 @@
-"""What served before us: how it is named, what cannot be taken over, and the scripts that stop it and bring it back."""
+"""Earlier services: their names, their limits, and the scripts that stop them and bring them back."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_name_is_taken_whole(text: str, name: ExistingService) -> None:
         *("rigwright-chat.service", "rigwright_gateway.service", "rw-job-activate.service", "podman:rigwright-chat"),
     ],
 )
-def test_what_is_no_name_or_one_of_ours_is_refused(text: object) -> None:
+def test_an_invalid_name_or_one_of_ours_is_refused(text: object) -> None:
     assert parse_existing_service(text) is None
 
 
@@ -88,7 +88,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("found", "said"), REFUSED.values(), ids=list(REFUSED))
-def test_what_could_not_come_back_as_it_was_is_left_alone(found: ExistingServiceFacts, said: str) -> None:
+def test_a_service_that_could_not_come_back_is_left_alone(found: ExistingServiceFacts, said: str) -> None:
     box_rig = rig()
     (reason,) = find_takeover_refusals(box_rig.instances, box_rig.gateway, "chat", found)
     assert said in reason
@@ -99,11 +99,11 @@ def test_what_could_not_come_back_as_it_was_is_left_alone(found: ExistingService
     [
         *(UNIT, BOX, replace(BOX, fixed=True, containers=(replace(ONE, restart="no"),))),
         replace(UNIT, ports=frozenset(), client="docker"),
-        # what an earlier run has stopped, this one goes on with
+        # this run goes on with services that an earlier one has stopped
         replace(UNIT, recorded=True, unit=("vllm.service", "loaded", "inactive", "disabled"), ports=frozenset()),
     ],
 )
-def test_what_is_in_the_way_is_taken(found: ExistingServiceFacts) -> None:
+def test_a_conflicting_service_is_taken_over(found: ExistingServiceFacts) -> None:
     box_rig = rig()
     assert find_takeover_refusals(box_rig.instances, box_rig.gateway, "chat", found) == []
 
@@ -120,7 +120,7 @@ def test_only_its_own_ports_count_as_free() -> None:
     assert [one.port for one in without_ports_of(sample_facts(listeners=others), UNIT).listeners] == [8021]
 
 
-def test_what_becomes_of_it_is_said_with_the_time_and_the_reason() -> None:
+def test_its_takeover_is_reported_with_the_time_and_the_reason() -> None:
     made = rig()
     said = list(describe_takeover(made.gateway, made.instances[0], UNIT, 12.4))
     assert said[0].startswith("vllm.service uses port 8020: it stops, and chat replaces it")
@@ -132,7 +132,7 @@ def test_what_becomes_of_it_is_said_with_the_time_and_the_reason() -> None:
 TOLD = (("named", "vllm.service"), ("recorded", "no"), ("unit", *LOADED), ("port", "8020"))
 
 
-def test_what_a_host_tells_is_typed() -> None:
+def test_output_of_a_host_is_typed() -> None:
     assert parse_existing_facts(channel_lines(*TOLD)) == UNIT
     row = ("container", "docker", ID, "vllm", "running", "always", "no", "")
     assert parse_existing_facts(channel_lines(("named", "vllm"), ("recorded", "no"), row, ("port", "8020"))) == BOX
@@ -153,7 +153,7 @@ def test_a_host_that_tells_something_else_is_not_believed(odd: tuple[str, ...]) 
         parse_existing_facts(channel_lines(*TOLD[:2], odd))
 
 
-def test_what_was_taken_over_is_told_with_what_brings_it_back() -> None:
+def test_takeovers_are_reported_with_the_command_that_undoes_them() -> None:
     row = ("record", "vllm.service", "systemctl enable --now vllm.service")
     assert parse_takeover_records(channel_lines(row)) == [
         "vllm.service was taken over: `systemctl enable --now vllm.service` restores it"

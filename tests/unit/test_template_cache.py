@@ -20,7 +20,7 @@ class TemplateFolder:
         self.compiled = 0
 
     def render(self, shown: str = "a") -> str:
-        """What a process that begins now makes of the template."""
+        """A new process's rendering of the template."""
         house = self
 
         class Counting(Environment):

@@ -15,7 +15,7 @@ from rigwright.validated_types import PLAIN
 from tests.unit.example_counts import example_count
 from tests.unit.test_text_types import VALID
 
-# What a type of a text takes, beside what test_types has: each takes one of these.
+# Texts of a type, in addition to those of test_types: each takes one of these.
 SEEDS = (
     *("10.0.0.5", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "10.0.0.0/24", "fe80::/64", "fe80::%eth0/64", "0.0.0.0"),
     *("box.lan", ".lan", "user@box:22", "http://h", "https://chat.example.org", "chrome-extension://abc"),

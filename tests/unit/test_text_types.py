@@ -138,7 +138,7 @@ REFUSED = {
     "SysctlName": ["", "vm", "vm.", ".vm.x", "dev.cdrom", "vm/swappiness", "vm..x", "vm.Swap", "vm" + ".x" * 7],
 }
 
-# What a shell, systemd, a terminal or a file system reads as more than a letter
+# Characters that a shell, systemd, a terminal or a file system reads as more than a letter
 HOSTILE = [*"\n\r\0\t '\"\\&|<>*?#!;`$%~{}()", "$(id)", "$HOME", "%n", "{{ x }}", "\x1b[31m", "\x7f"]
 HOSTILE += ["\u2028", "\x85", "\u202e", "\ud800", "\U0001f4a3", "é", "\uff0f"]
 # types whose text is printed bare into units and paths, and the characters that mean nothing there
@@ -166,12 +166,12 @@ def takes(name: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in VALID.items() for value in values])
-def test_what_names_and_paths_look_like_is_taken_as_it_is(name: str, value: str) -> None:
+def test_valid_names_and_paths_are_taken_as_they_are(name: str, value: str) -> None:
     assert adapter(name).validate_python(value) == value
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
-def test_what_is_no_name_of_its_kind_is_refused(name: str, value: str) -> None:
+def test_an_invalid_name_of_its_kind_is_refused(name: str, value: str) -> None:
     assert not takes(name, value)
 
 
@@ -209,7 +209,7 @@ def test_no_character_that_is_taken_means_anything_to_a_shell_or_to_systemd(name
 
 @pytest.mark.parametrize("name", sorted(VALID))
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, [], {}, ["a"], object()], ids=repr)
-def test_what_is_no_text_is_refused(name: str, value: object) -> None:
+def test_other_values_than_text_are_refused(name: str, value: object) -> None:
     assert not takes(name, value) or (name == "FlagValue" and value in (5, 1.5, True, [], {}, ["a"]))
 
 
@@ -227,7 +227,7 @@ def test_an_options_value_is_a_table_as_json() -> None:
 
 
 def test_an_options_value_is_one_line_that_says_what_it_is() -> None:
-    """What turns writing around, or ends a line for some readers, is not seen in a diff."""
+    """Characters that turn writing around, or end a line for some readers, are invisible in a diff."""
     unseen = ["\u2028", "\x85", "\u202e", "\ud800", "\u200b", "\xa0", "\x9b"]
     assert [text for bad in unseen for text in (bad, f"a{bad}b") if takes("FlagValue", text)] == []
     assert not takes("FlagValue", {"a": dt.date(2026, 11, 22)})
@@ -235,7 +235,7 @@ def test_an_options_value_is_one_line_that_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", [False, float("nan"), float("inf"), float("-inf")], ids=repr)
-def test_what_no_option_takes_is_refused(value: object) -> None:
+def test_values_that_no_option_takes_are_refused(value: object) -> None:
     assert not takes("FlagValue", value)
 
 
@@ -265,7 +265,7 @@ def test_a_link_has_lanes_by_powers_of_two(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 3, 12, 32, -8, "8", 8.0, True, None], ids=repr)
-def test_what_no_link_has_is_refused(value: object) -> None:
+def test_an_invalid_link_is_refused(value: object) -> None:
     assert not takes("Lanes", value)
 
 

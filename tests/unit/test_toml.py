@@ -1,4 +1,4 @@
-"""TOML files: what is no TOML, or not what is wanted, is refused with its name."""
+"""TOML files: an invalid or unfit one is refused with its name."""
 
 import os
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_file_becomes_a_value(tmp_path: Path) -> None:
         (b"number = 3\nnumbr = 3\n", 'numbr: unknown key; did you mean "number"?'),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_file_and_key(tmp_path: Path, content: bytes, place: str) -> None:
+def test_an_unreadable_file_is_refused_with_file_and_key(tmp_path: Path, content: bytes, place: str) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(content)
     with pytest.raises(Invalid) as caught:
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_refused_with_file_and_key(tmp_path: Path, conten
         ),
     ],
 )
-def test_a_mistake_is_said_in_tomls_words(tmp_path: Path, content: str, said: str) -> None:
+def test_a_mistake_is_reported_in_tomls_words(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "x.toml"
     path.write_text(content)
     with pytest.raises(Invalid) as caught:
@@ -143,7 +143,7 @@ def test_locks_as_they_are_written_are_read_without_a_general_reader_and_the_sam
         ("[[artefact]]", "[[artefact.more]]"),
     ],
 )
-def test_what_is_more_than_that_is_left_to_one(before: str, after: str) -> None:
+def test_other_text_is_left_to_the_full_parser(before: str, after: str) -> None:
     assert before in WRITTEN
     assert parse_lock_text(WRITTEN.replace(before, after, 1)) is None
 

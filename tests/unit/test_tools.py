@@ -81,7 +81,7 @@ def test_the_marker_lies_in_the_folder_below_the_rigs_software() -> None:
     assert made.marker.startswith(made.folder + "/")
 
 
-def test_what_we_ship_is_locked_by_version_and_hash() -> None:
+def test_shipped_tools_are_locked_by_version_and_hash() -> None:
     shipped = (
         fetch_job_spec.render_requirements(Lock.load([ROOT / "locks"]).groups["tools"])
         .replace("\\\n", " ")

@@ -1,4 +1,4 @@
-"""What checks of trees say of a survey: each is red for its own cause, and green beside the others."""
+"""Checks of trees on a survey: each is red for its own cause, and green next to the others."""
 
 import inspect
 import json
@@ -124,7 +124,7 @@ def way(found: Answers, root: str) -> dict[str, Any]:
 
 
 def reds(found: Answers) -> dict[str, Drift]:
-    """What is red, by its id."""
+    """The red ones, by id."""
     survey = SurveyAnswers({name: {"told": told} for name, told in found.items()})
     given: dict[str, Any] = {"survey": survey, "rig": RIG, "desired": DESIRED, "target_generation": DESIRED.generation}
     given |= {"installation": MADE, "record_property": lambda *_: None, "pytestconfig": PytestOptions()}
@@ -175,7 +175,7 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "an engine without a record": (lambda a: tree_row(a, ENGINE).update(unrecorded="no record of it"), {"L02"}),
     "no engine": (lambda a: tree_row(a, ENGINE).update(there=False, marker=""), {"L01", "L02"}),
     "an engine of other options": (lambda a: tree_row(a, ENGINE).update(marker='{"inputs": {"x": 1}}'), {"L01"}),
-    "a marker that is none": (lambda a: tree_row(a, ENGINE).update(marker="[" * 9000), {"L01"}),
+    "a marker that is invalid": (lambda a: tree_row(a, ENGINE).update(marker="[" * 9000), {"L01"}),
     "an engine that does not start": (
         lambda a: a["programs"].update({f"version of {MADE.name}": {"status": 127, "text": "version: 1 (0123456)"}}),
         {"L03"},
@@ -263,20 +263,20 @@ GREEN: dict[str, Callable[[Answers], object]] = {
 
 
 @pytest.mark.parametrize("what", GREEN)
-def test_what_is_its_operators_is_green(what: str) -> None:
+def test_the_operators_own_files_are_green(what: str) -> None:
     found = answers()
     GREEN[what](found)
     assert reds(found) == {}
 
 
 @pytest.mark.parametrize("section", ["trees", "path_permissions", "generations", "programs"])
-def test_what_has_no_answer_is_red(section: str) -> None:
+def test_a_section_without_an_answer_is_red(section: str) -> None:
     found = answers()
     del found[section]
     assert reds(found)
 
 
-def test_when_it_was_changed_is_said() -> None:
+def test_when_it_was_changed_is_reported() -> None:
     found = answers()
     tree_row(found, ENGINE).update(change("other"))
     assert "since 2026-11-23 03:10 UTC" in str(reds(found)["L02"])

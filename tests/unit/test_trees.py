@@ -1,4 +1,4 @@
-"""What a deploy records of each tree, and what it does where one is not as it was recorded."""
+"""A deploy's record of each tree, and its actions where one differs from that."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def test_a_host_without_records_gets_them_once(tmp_path: Path, monkeypatch: pyte
     assert host.ledger.read_text() == before
 
 
-def test_what_is_as_it_was_at_a_glance_is_not_walked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_with_an_unchanged_glance_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = make_trees_host(tmp_path / "host", monkeypatch)
     monkeypatch.setattr(reconcile, "MANY", 4)
     assert host.run_settle() == 0
@@ -51,10 +51,10 @@ def test_what_is_as_it_was_at_a_glance_is_not_walked_through(tmp_path: Path, mon
         lambda tree, *_: pytest.fail(f"walked {tree}") if tree == host.engine_tree else [],
     )
     assert host.pending_trees() == []
-    # what root writes there afterwards is no part of what is run
+    # files that root writes there afterwards are no part of the programs
     (host.engine_tree / "tree").write_text("proven\n")
     assert host.pending_trees() == []
-    # of one in which something has come and gone nobody knows at a glance
+    # one that something has come into and gone from has an unknown state at a glance
     (host.engine_tree / "bin/new").touch()
     (host.engine_tree / "bin/new").unlink()
     with pytest.raises(pytest.fail.Exception, match="walked"):
@@ -157,7 +157,7 @@ UNPROVEN: dict[str, Callable[[TreesHost], object]] = {
 
 
 @pytest.mark.parametrize("what", UNPROVEN)
-def test_what_its_own_list_does_not_prove_gets_no_record(
+def test_files_that_its_own_list_does_not_prove_get_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     host = make_trees_host(tmp_path / "host", monkeypatch)
@@ -272,13 +272,13 @@ def test_a_generation_that_no_deploy_has_written_goes(host: TreesHost) -> None:
     assert not host.current_generation.with_name("9").exists()
 
 
-def test_what_serves_once_changes_nothing(host: TreesHost) -> None:
+def test_a_temporary_switch_changes_no_record(host: TreesHost) -> None:
     (host.current_generation / "proven").unlink()
     assert host.pending_trees() == []
 
 
 @pytest.mark.parametrize("forged", ["record", "ledger"])
-def test_a_record_that_the_ledger_does_not_know_is_none(host: TreesHost, forged: str) -> None:
+def test_a_record_that_the_ledger_does_not_know_does_not_count(host: TreesHost, forged: str) -> None:
     record = host.record_path(host.engine_tree)
     if forged == "record":
         (host.engine_tree / "bin/liba.so.1").chmod(0o755)
@@ -297,7 +297,7 @@ def test_records_of_what_is_gone_go(host: TreesHost) -> None:
     assert host.pending_trees() == []
 
 
-def test_what_is_there_is_told_and_what_is_missing_is_known(host: TreesHost) -> None:
+def test_present_trees_are_reported_and_missing_ones_are_known(host: TreesHost) -> None:
     words = host.run("tree_records", "there").stdout.split("\0")
     there = {words[at + 1]: words[at + 2] for at, word in enumerate(words) if word == "there"}
     assert there[str(host.engine_tree)] == ""
@@ -310,7 +310,7 @@ def test_what_is_there_is_told_and_what_is_missing_is_known(host: TreesHost) -> 
 
 
 def _write_digest(host: TreesHost, lie: str = "") -> Path:
-    """What the job that has made the engine leaves, with a digest of its own choice where it lies."""
+    """The output of the job that has made the engine, with a digest of its own choice where it lies."""
     rows = []
     for path in sorted((host.engine_tree / "bin").iterdir()):
         if not path.is_symlink():
@@ -324,7 +324,7 @@ def _write_digest(host: TreesHost, lie: str = "") -> Path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="what root has written is believed, and nobody else's")
-def test_what_the_job_has_hashed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_hashed_by_the_job_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = make_trees_host(tmp_path / "host", monkeypatch)
     for path in host.engine_tree.rglob("*"):
         if not path.is_symlink():
@@ -346,7 +346,7 @@ def test_what_the_job_has_hashed_is_not_read_again(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="what root has written is believed, and nobody else's")
 @pytest.mark.parametrize("what", ["bytes", "somebody's", "anybody may write it", "a link", "cut", "a lie"])
-def test_a_file_that_has_changed_since_is_read_and_words_of_others_are_none(
+def test_a_changed_file_is_read_and_words_of_others_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     host = make_trees_host(tmp_path / "host", monkeypatch)

@@ -42,7 +42,7 @@ def test_a_folder_with_more_than_one_pass_may_have_is_divided() -> None:
 
 
 @pytest.mark.parametrize("name", ["a*", "b?", "c[d]", "e\\f", "g h", "i\n", "\udcff", "\u2028"])
-def test_a_folder_that_a_pattern_would_not_name_is_nobodys_share(name: str) -> None:
+def test_a_folder_that_no_pattern_names_is_not_shared(name: str) -> None:
     assert split_into_passes([*names("top", 400), *names(f"{name}x", 100), *names("other", 100)]) == [["other"]]
 
 
@@ -97,7 +97,7 @@ def test_each_change_is_seen_whatever_pass_it_is_in(tree: Path, what: str, where
     assert fingerprint_tree(tree, (), shared) != before
 
 
-def test_what_find_complains_of_is_no_glance(tree: Path) -> None:
+def test_an_error_of_find_gives_no_glance(tree: Path) -> None:
     assert fingerprint_tree(tree, (), [["top/a"]])
     assert fingerprint_tree(tree, (), [["top/none"]]) == ""
     assert fingerprint_tree(tree / "none") == ""

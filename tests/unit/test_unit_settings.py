@@ -1,4 +1,4 @@
-"""What systemd makes of a unit's text: seen of versions 252 and 257."""
+"""systemd's reading of a unit's text: seen of versions 252 and 257."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Units that are no instances: what is done about them, as they are found."""
+"""Units that are no instances: the actions on them, as they are found."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ def test_only_the_units_that_are_there_are_stopped(monkeypatch: pytest.MonkeyPat
     assert steps(monkeypatch, units.remove_units, {}, UnitStatus(), paths=[TIMER, SERVICE]) == []
 
 
-def test_what_is_no_unit_is_removed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_objects_than_units_are_only_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd's stamp of a persistent timer is called as a unit would be."""
     stamp = "/var/lib/systemd/timers/stamp-x.timer"
     entries = {TIMER: TEXTS[0].expected_entry, stamp: PathEntry("file")}

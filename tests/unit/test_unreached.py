@@ -46,7 +46,7 @@ REFUSED = "Connection refused (port 1 of 127.0.0.9)"
 
 
 def raised(message: str, cause: BaseException) -> ConnectError:
-    """What pyinfra raises for what paramiko does."""
+    """pyinfra's error for paramiko's."""
     try:
         try:
             raise cause
@@ -177,7 +177,7 @@ def test_a_terminal_has_it_in_lines_that_fit(box: OperatorFolder, tmp_path: Path
 
 
 @pytest.mark.parametrize("verb", ["plan", "show models", "show generations"])
-def test_programs_are_told_of_it_too(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+def test_programs_learn_of_it_too(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr(connections, "connect_targets", lambda _, targets: dict.fromkeys(targets, REFUSED))
     done = CliRunner().invoke(main, [*verb.split(), str(write_inventory(box, 1)), "--json"])
     assert done.exit_code == 3, done.output

@@ -1,4 +1,4 @@
-"""Users of instances: what they are called, and how a deploy has them there."""
+"""Users of instances: their names, and how a deploy has them there."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -70,7 +70,7 @@ def test_any_instances_have_different_users_that_useradd_takes(names: list[str],
 
 
 def commands(monkeypatch: pytest.MonkeyPatch, lines: list[str], names: list[str]) -> list[str]:
-    """What is done for these users on a host with these lines of passwd."""
+    """The commands for these users on a host with these lines of passwd."""
     found = users.PasswdFact().read(
         channel_lines_of([("passwd", line) if ":" in line else (*line.split(),) for line in lines])
     )
@@ -118,7 +118,7 @@ def test_it_is_written_down_as_ours_before_it_is_made(monkeypatch: pytest.Monkey
     assert commands(monkeypatch, [], []) == []
 
 
-def test_what_passwd_tells_is_read_by_user() -> None:
+def test_rows_of_passwd_are_read_by_user() -> None:
     look = users.PasswdFact()
     assert look.read(channel_lines_of([("passwd", RIGHT), ("passwd", "")])) == {
         "svc-a": users.LoginAccount("/nonexistent", "/usr/sbin/nologin")
@@ -127,7 +127,7 @@ def test_what_passwd_tells_is_read_by_user() -> None:
         look.read(channel_lines_of([("passwd", f"{RIGHT}\nroot:x:0:0::/:/bin/sh")]))
 
 
-def test_a_user_that_nobody_needs_is_removed_and_not_ours_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unneeded_user_is_removed_and_no_longer_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generations, "read_serving_state", lambda rig: None)
     monkeypatch.setattr(generations, "find_surplus", lambda *_: Surplus((), (), ("svc-a", "svc-b")))
     made = sample_rig(sample_instance())

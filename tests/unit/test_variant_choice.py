@@ -77,7 +77,7 @@ def test_need_and_workload_are_both_met() -> None:
     assert "llamacpp/default" not in found
 
 
-def test_what_takes_more_cards_than_there_are_or_others_is_no_answer() -> None:
+def test_variants_for_more_or_other_cards_are_no_answer() -> None:
     assert "vllm/dual" not in choose_variants(CATALOG, VariantQuery(cards=ONE))
     assert "vllm/dual" not in choose_variants(CATALOG, VariantQuery(cards=cards(2, "rtx-5090")))
     assert "vllm/dual" not in choose_variants(CATALOG, VariantQuery(cards=(*ONE, *cards(1, "rtx-5090"))))
@@ -127,7 +127,7 @@ def test_the_list_names_what_is_blocked() -> None:
     assert all(name in done.stdout for name in CATALOG.variants)
 
 
-def test_programs_are_told_all_of_it() -> None:
+def test_programs_get_all_of_it() -> None:
     told: Any = json.loads(run("--json").stdout)
     by_name = {row["variant"]: row for row in told["variants"]}
     assert by_name.keys() == CATALOG.variants.keys() - UNADDRESSED
@@ -166,7 +166,7 @@ def test_weights_need_not_be_locked() -> None:
         ((ROOT / "inventory" / "rig3090.py", "--cards", "1"), "--cards and --card conflict with INVENTORY"),
     ],
 )
-def test_what_cannot_be_asked_is_said(words: tuple[str | Path, ...], said: str) -> None:
+def test_an_impossible_request_is_reported(words: tuple[str | Path, ...], said: str) -> None:
     done = run(*words)
     assert done.exit_code != 0
     assert said in done.output

@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "said"), REFUSED.values(), ids=list(REFUSED))
-def test_what_is_not_plain_is_refused_with_its_line(text: str, said: str) -> None:
+def test_computed_values_are_refused_with_their_line(text: str, said: str) -> None:
     with pytest.raises(Invalid) as refused:
         changed(HEAD + text)
     assert str(refused.value).startswith("rig.py: box.instances.chat.variant: ")

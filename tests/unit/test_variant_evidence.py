@@ -1,4 +1,4 @@
-"""What is known of a variant: declared by kinds, judged while the catalogue loads, and told by plan and deploy."""
+"""The evidence of a variant: declared by kinds, judged while the catalogue loads, and reported by plan and deploy."""
 
 import json
 from pathlib import Path
@@ -43,21 +43,21 @@ def test_a_plan_and_a_deploy_say_it(given: dict[str, object], said: str) -> None
     assert find_warnings(one, sample_facts()) == []
 
 
-def test_booted_on_another_card_is_said_as_that() -> None:
+def test_booted_on_another_card_is_reported_as_that() -> None:
     given = BOOTED | {"card": "NVIDIA H100 80GB HBM3"}
     box_rig = sample_rig(sample_instance(cards=(0,), evidence=given), cards=(C3090,))
     (line,) = describe_variant_evidence(box_rig.cards, box_rig.instances)
     assert line.endswith("driver 580.95.05, 2026-11-20; here it gets NVIDIA GeForce RTX 3090")
 
 
-def test_what_was_only_parsed_is_warned_of() -> None:
+def test_variants_that_were_only_parsed_have_a_warning() -> None:
     one = sample_rig(sample_instance(evidence=PARSED))
     (warning,) = find_warnings(one, sample_facts())
     assert warning.startswith("chat: llamacpp/sample is parsed only: ")
     assert describe_variant_evidence(one.cards, one.instances) == []
 
 
-def test_nothing_is_said_of_an_operators_own_variant_that_tells_nothing() -> None:
+def test_an_operators_own_variant_without_evidence_has_no_line() -> None:
     one = sample_rig(sample_instance())
     assert (describe_variant_evidence(one.cards, one.instances), find_warnings(one, sample_facts())) == ([], [])
 
@@ -113,7 +113,7 @@ def test_a_blocked_variant_is_read(tmp_path: Path) -> None:
     assert catalog.blocked["sglang/default"].refusal == "is blocked: it is; instead: llamacpp/two"
 
 
-def test_an_inventory_that_names_a_blocked_one_is_told_why(box: OperatorFolder) -> None:
+def test_an_inventory_that_names_a_blocked_one_is_reported_why(box: OperatorFolder) -> None:
     blocked = '[blocked."sglang/default"]\nwhy = "it ends at its start"\nalternative = ["llamacpp/two"]\n'
     box.write("catalog/blocked.toml", blocked)
     (said,) = box.refusal_lines(instances={"chat": {"variant": "sglang/default", "port": 8020}})

@@ -35,7 +35,7 @@ CPU = {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 8021}
         (["--variant", "llamacpp/one"], "3\n", ONE),
     ],
 )
-def test_what_the_box_is_for_is_asked_as_variants_asks_or_an_option_or_nothing_yet(
+def test_the_purpose_of_the_box_is_a_question_or_an_option_or_open(
     init: Init, box: OperatorFolder, options: list[str], answer: str | None, instance: dict[str, object] | None
 ) -> None:
     done = init("root@box", *options, answer=answer)
@@ -48,7 +48,7 @@ def test_what_the_box_is_for_is_asked_as_variants_asks_or_an_option_or_nothing_y
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_what_answers_is_listed_with_its_reason_and_what_is_known_of_it(init: Init) -> None:
+def test_matching_variants_are_listed_with_reason_and_evidence(init: Init) -> None:
     shown = init("root@box", answer="2\n1\n2\n0\n").output
     assert "  4  the most that one card can do" in shown
     assert "How many of 2 free cards?" in shown
@@ -59,7 +59,7 @@ def test_what_answers_is_listed_with_its_reason_and_what_is_known_of_it(init: In
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: OperatorFolder) -> None:
+def test_unlocked_variants_are_offered_and_locked_next(init: Init, box: OperatorFolder) -> None:
     done = init("root@box", "--variant", "llamacpp/65k")
     assert done.exit_code == 0, done.output
     assert (
@@ -97,7 +97,7 @@ def test_options_that_do_not_go_together_are_refused_before_connecting(
         (["--need", "throughput", "--workload", "agents", "--cards", "1"], "for these cards: llamacpp/default"),
     ],
 )
-def test_a_need_that_nothing_answers_is_said_and_nothing_is_written(
+def test_a_need_that_nothing_answers_is_reported_and_nothing_is_written(
     init: Init, box: OperatorFolder, options: list[str], said: str
 ) -> None:
     done = init("root@box", *options)
@@ -190,7 +190,7 @@ def test_a_port_that_cannot_be_listened_on_is_refused(init: Init, options: list[
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_what_is_locked_already_is_not_locked_again(init: Init, ran: RecordedVerbs) -> None:
+def test_locked_inputs_are_not_locked_again(init: Init, ran: RecordedVerbs) -> None:
     assert init("root@box", "--variant", "llamacpp/one", "--serve").exit_code == 0
     assert ran.verbs == ["validate", "deploy", "check"]
 
@@ -206,7 +206,7 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
 
 
 @pytest.mark.usefixtures("surveyed_connections")
-def test_who_has_chosen_nothing_serves_nothing(init: Init, box: OperatorFolder, ran: RecordedVerbs) -> None:
+def test_without_a_choice_nothing_is_served(init: Init, box: OperatorFolder, ran: RecordedVerbs) -> None:
     done = init("root@box", "--serve", answer="0\n0\n2\n0\n")
     assert (done.exit_code, ran.verbs) == (1, [])
     assert "box.py is written without a variant to serve" in done.output

@@ -1,4 +1,4 @@
-"""What a verb imports before it does anything: most of the time that the quick ones take."""
+"""The imports of a verb before it does anything: most of the time that the quick ones take."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ except SystemExit as ended:
 found = sorted(set(sys.argv[1].split(",")) & set(sys.modules))
 sys.exit(f"imports {', '.join(found)}" if found else 0)
 """
-# what reaches hosts, and what runs checks
+# the modules that reach hosts, and those that run checks
 HEAVY = ("pyinfra", "pyinfra_cli", "gevent", "paramiko", "testinfra", "pytest", "requests", "huggingface_hub", "jinja2")
 
 

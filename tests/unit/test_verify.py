@@ -1,4 +1,4 @@
-"""What instances have to be able to do: each check green on a scripted model, and red on one that misbehaves."""
+"""Capabilities of instances: each check green on a scripted model, and red on one that misbehaves."""
 
 import time
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_a_working_instance_passes_all_that_it_declares_in_less_than_a_minute(ve
         ("garbage", {"completion"}, "an answer of another shape: 200: <html>"),
     ],
 )
-def test_what_misbehaves_is_said(verifying: Verifying, fault: Fault, names: set[str], words: str) -> None:
+def test_misbehaviour_is_reported(verifying: Verifying, fault: Fault, names: set[str], words: str) -> None:
     found = verifying(ScriptedModel(fault))
     assert names <= red(found)
     assert all(words in found[name].detail for name in names), found
@@ -84,7 +84,7 @@ def test_nothing_else_is_red_for_it(verifying: Verifying, fault: Fault, only: st
     assert red(verifying(ScriptedModel(fault))) == {only}
 
 
-def test_who_serves_something_else_is_asked_no_more(verifying: Verifying) -> None:
+def test_an_instance_of_another_model_is_asked_no_more(verifying: Verifying) -> None:
     model = ScriptedModel("other model")
     found = verifying(model)
     assert found["server"].detail == "it serves somebody-else, not scripted"
@@ -118,7 +118,7 @@ def test_skips_are_no_failures_and_prove_nothing(verdicts: str, passed: bool) ->
     assert is_passed(ProbeFinding("a", "a", one, "") for one in verdicts.split()) is passed  # type: ignore[arg-type]
 
 
-def test_what_is_not_declared_is_not_asked(verifying: Verifying) -> None:
+def test_undeclared_capabilities_are_not_asked(verifying: Verifying) -> None:
     model = ScriptedModel()
     plain = capable_instance(
         tool_call_parser=None, reasoning_parser=None, speculative_config=None, flags={"language-model-only": True}

@@ -1,4 +1,4 @@
-"""fs-verity: what can be seen on a kernel without it, and that it is asked as its documentation says."""
+"""fs-verity: the visible part on a kernel without it, and that it is asked as its documentation describes."""
 
 import errno
 import hashlib

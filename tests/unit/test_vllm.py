@@ -53,19 +53,19 @@ def text(instance: Instance, node: int | None = None) -> str:
     return build_unit(whole, instance, vllm_environment(whole), node).text
 
 
-def test_what_root_runs_for_it_is_no_program_of_its_environment() -> None:
-    """Whose folder is the first of its PATH, and may have a `mount`."""
+def test_programs_that_root_runs_for_it_are_not_of_its_environment() -> None:
+    """The environment's folder is the first of its PATH, and may have a `mount`."""
     whole = vllm_rig(vllm_instance())
     made = build_unit(whole, whole.instances[0], vllm_environment(whole))
     given = dict(line.split("=", 1) for line in made.environment.splitlines() if line)
     for line in re.findall(r"^Exec\w+=-?[+]/usr/bin/nsenter --mount=\S+ (.*)$", made.text, re.MULTILINE):
-        # what comes before the program, and one that says by what it would have been found
+        # the words before the program, and one that tells how it would have been found
         before = re.match(r"(/usr/bin/env |\S+=\S+ )*", line)[0].split()  # type: ignore[index] # matches nothing, too
         done = subprocess.run([*before, "/usr/bin/printenv", "PATH"], env=given, capture_output=True, text=True)
         assert done.stdout == "/usr/sbin:/usr/bin:/sbin:/bin\n", line
 
 
-# What the dynamic loader, the C library, shells, Python and curl read before a program has a say.
+# Variables that the dynamic loader, the C library, shells, Python and curl read before a program has a say.
 OBEYED = ("LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV", "ENV", "PYTHONPATH", "SSL_CERT_FILE")
 
 
@@ -81,7 +81,7 @@ def test_a_variable_of_any_name_is_the_processs_alone() -> None:
     begin = words[: len(OBEYED) + 1]
     assert begin == ["/usr/bin/env", *(f"{name}=/var/cache/x y.so" for name in sorted(OBEYED))]
     assert words[len(begin) :] == shlex.split(render_command_line(service(one).command))
-    # what a check compares the process with
+    # the values that a check compares the process with
     assert (
         instance_units.instance_variables(one, service(one)).items()
         >= dict.fromkeys(OBEYED, "/var/cache/x y.so").items()
@@ -218,7 +218,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> launcher.Door:
 def status(
     door: launcher.Door, path: str, *headers: tuple[bytes, bytes], method: str = "POST", kind: str = "http"
 ) -> Any:
-    """What a client is told first."""
+    """The first answer to a client."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -243,7 +243,7 @@ def test_every_path_asks_for_the_key(door: launcher.Door, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/metrics", "/version", "/ping"])
-def test_what_says_how_it_is_asks_for_none(door: launcher.Door, path: str) -> None:
+def test_health_paths_ask_for_no_key(door: launcher.Door, path: str) -> None:
     assert [status(door, path, method=method) for method in ("GET", "HEAD")] == [200, 200]
 
 
@@ -263,11 +263,11 @@ def test_a_browser_may_ask_which_origins_are_allowed(door: launcher.Door) -> Non
     assert status(door, "/v1/chat/completions", method="OPTIONS") == 200
 
 
-def test_an_empty_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_key_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("\n")
     monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
     with pytest.raises(SystemExit, match="contains no key"):
-        launcher.Door(None)  # type: ignore[arg-type] # nobody gets so far
+        launcher.Door(None)  # type: ignore[arg-type] # the code does not get so far
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -296,7 +296,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_vllm_would_not_start_with_is_refused(why: str) -> None:
+def test_settings_that_vllm_would_not_start_with_are_refused(why: str) -> None:
     changes, text = REFUSED[why]
     one = vllm_instance(**changes)
     (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))
@@ -311,7 +311,7 @@ def test_a_build_for_the_cpu_takes_no_cards() -> None:
     assert kind_of(one).refusals(one, Roots(), Path()) == []
 
 
-def test_a_version_that_nobody_has_looked_at_is_refused_with_what_would_help() -> None:
+def test_an_unknown_version_is_refused_with_a_remedy() -> None:
     one = vllm_instance(known=None)
     (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))
     assert "/home/ops/catalog/flags/vllm-0.21.0.json" in line
@@ -328,7 +328,7 @@ def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
     ]
 
 
-def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_told_beforehand() -> None:
+def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_reported_beforehand() -> None:
     big = sample_artefact(name="big", size=20 * 1024**3)
     one = vllm_instance(
         parts=(ModelPart("model", (*checkpoint_rows(), big, checkpoint_row("own.py"))),), trust_remote_code=True

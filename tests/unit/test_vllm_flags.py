@@ -1,4 +1,4 @@
-"""Flags and variables of vLLM: what the pinned version's own parser says of them."""
+"""Flags and variables of vLLM: the pinned version's own parser about them."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_snapshot_is_of_the_version_that_its_name_has(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "0.21.0", "options": [], "models": {}}'])
-def test_what_is_no_snapshot_is_one_problem(text: str, tmp_path: Path) -> None:
+def test_an_invalid_snapshot_is_one_problem(text: str, tmp_path: Path) -> None:
     (tmp_path / "vllm-0.21.0.json").write_text(text)
     with pytest.raises(Invalid, match=r"is not what `python -m lab\.vllm_snapshot` prints"):
         load_snapshot(tmp_path / "vllm-0.21.0.json")
@@ -83,7 +83,7 @@ def test_a_row_with_something_else_is_refused(change: str, value: object) -> Non
         ("reasoning-parser", "qwen3"),
     ],
 )
-def test_what_the_parser_takes_is_let_through(name: str, value: OptionSetting) -> None:
+def test_options_that_the_parser_takes_are_let_through(name: str, value: OptionSetting) -> None:
     assert validation_message(name, value) == ""
 
 
@@ -126,7 +126,9 @@ def test_what_the_parser_takes_is_let_through(name: str, value: OptionSetting) -
         ("log-level", "debug", "instead: the variable VLLM_LOGGING_LEVEL"),
     ],
 )
-def test_what_the_parser_refuses_or_would_mistake_is_refused(name: str, value: OptionSetting, text: str) -> None:
+def test_options_that_the_parser_refuses_or_would_mistake_are_refused(
+    name: str, value: OptionSetting, text: str
+) -> None:
     assert text in validation_message(name, value)
 
 
@@ -136,7 +138,7 @@ def test_each_version_has_its_own_options() -> None:
     assert "is not an option of vLLM 0.20.2" in find_option_problems(OLD, flags)["fingerprint-mode"]
 
 
-def test_an_option_is_said_once_and_not_by_flags_where_a_key_says_it() -> None:
+def test_an_option_of_a_key_is_refused_in_flags() -> None:
     found = find_option_problems(
         NEW, {"enforce-eager": True, "no-enforce-eager": True, "tensor-parallel-size": 2, "port": 80}, OWN
     )
@@ -149,7 +151,7 @@ OWN = MANAGED_FLAGS.keys() | {"tensor-parallel-size"}
 
 
 @pytest.mark.parametrize("snapshot", [NEW, OLD], ids=lambda one: one.version)
-def test_what_is_said_of_options_is_of_options_that_there_are(snapshot: VllmSnapshot) -> None:
+def test_facts_about_options_are_about_existing_ones(snapshot: VllmSnapshot) -> None:
     listed = {*MANAGED_FLAGS, *forbidden_keys.RESERVED, *forbidden_keys.TEXTS, *forbidden_keys.WORDS}
     new = {"fingerprint-value", *(name for name in listed if name.startswith("mm-encoder-fp8"))}
     assert {name for name in listed if not snapshot.find(name)} - new == set()

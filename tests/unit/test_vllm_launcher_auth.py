@@ -1,4 +1,4 @@
-"""The launcher's door in a real server: what is refused leaves the connection as it is."""
+"""The launcher's door in a real server: a refusal leaves the connection as it is."""
 
 import socket
 import time

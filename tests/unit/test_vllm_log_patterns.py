@@ -1,4 +1,4 @@
-"""What vLLM says of itself: lines as 0.21.0 wrote them on a processor and on an H100, and lines of a liar."""
+"""vLLM's own reports: lines as 0.21.0 wrote them on a processor and on an H100, and lines of a liar."""
 
 import shlex
 import subprocess
@@ -28,7 +28,7 @@ def test_a_start_is_read() -> None:
     "line",
     ["", "KV cache size: ,,, tokens", "GPU KV cache size: 1" + ",000" * 9 + " tokens", "Using x attention backend"],
 )
-def test_what_is_no_such_line_says_nothing(line: str) -> None:
+def test_other_lines_have_no_facts(line: str) -> None:
     assert parse_startup([line]) == StartupFacts()
 
 

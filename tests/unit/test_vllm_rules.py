@@ -1,4 +1,4 @@
-"""What vLLM's parser takes and its engine refuses: of models, cards and options together."""
+"""Command lines that vLLM's parser takes and its engine refuses: of models, cards and options together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,7 +81,7 @@ SPEC: dict[str, Any] = {"method": "mtp", "num_speculative_tokens": 3}
         ({"enable-auto-tool-choice": True, "tool-call-parser": "hermes"}, TinyCheckpoint(), "8.6", 1),
     ],
 )
-def test_what_would_serve_is_let_through(
+def test_settings_that_would_serve_are_let_through(
     options: dict[str, OptionSetting], model: TinyCheckpoint, card: str, cards: int
 ) -> None:
     assert rule_error(options, model, card, cards) == []
@@ -233,7 +233,7 @@ def test_what_would_serve_is_let_through(
         ),
     ],
 )
-def test_what_the_engine_would_end_with_is_refused(
+def test_settings_that_would_end_the_engine_are_refused(
     options: dict[str, OptionSetting], model: TinyCheckpoint, card: str, cards: int, text: str
 ) -> None:
     found = rule_error(options, model, card, cards)

@@ -139,7 +139,7 @@ HARMLESS: dict[str, Callable[[WeightCheckHost], object]] = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_is_harmless_is_no_reason_for_alarm(place: WeightCheckHost, what: str) -> None:
+def test_harmless_states_turn_nothing_red(place: WeightCheckHost, what: str) -> None:
     HARMLESS[what](place)
     assert place.red() == {}
 
@@ -260,7 +260,7 @@ DRIFTS: dict[str, tuple[Callable[[WeightCheckHost], object], set[str], str]] = {
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_what_drifts_is_seen(place: WeightCheckHost, drift: str) -> None:
+def test_drift_is_seen(place: WeightCheckHost, drift: str) -> None:
     change, expected, text = DRIFTS[drift]
     change(place)
     found = place.red()
@@ -298,7 +298,7 @@ def test_many_bytes_are_read_at_once(place: WeightCheckHost, monkeypatch: pytest
     assert place.red() == {}
 
 
-def test_a_disk_that_does_not_answer_is_said(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_answer_is_reported(place: WeightCheckHost, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(path: Path) -> None:
 
         signal.raise_signal(signal.SIGALRM)

@@ -1,4 +1,4 @@
-"""The look at a host's weights, on real folders: what is there, how it is known to be right, and who uses it."""
+"""The look at a host's weights, on real folders: the files, the proof that they are right, and their users."""
 
 import os
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_verified_file_is_known_and_one_that_was_touched_is_not(host: WeightHo
     assert not is_verified(host, file)
 
 
-def test_an_empty_record_is_none(host: WeightHost) -> None:
+def test_an_empty_record_does_not_count(host: WeightHost) -> None:
     file = host.add_fetched_file(HUB)
     (host.records / records.record_name(file)).write_text("")
     assert not is_verified(host, file)
@@ -64,7 +64,7 @@ def test_a_name_with_a_line_break_is_left_out(host: WeightHost) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\\nb", "a\\0b", "%s", "-n", "$(id)", "a;b", "\u00e9"])
-def test_a_name_is_told_as_it_is(host: WeightHost, name: str) -> None:
+def test_a_name_is_reported_as_it_is(host: WeightHost, name: str) -> None:
     file = host.add_fetched_file(f"org/name/{COMMIT}/{name}")
     assert is_verified(host, file)
 
@@ -89,7 +89,7 @@ def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
         encode_records(("now", "1")),
     ],
 )
-def test_what_is_no_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
+def test_an_invalid_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
     with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         weight_inventory.parse_weight_inventory(host.rig.roots, lines)
 
@@ -141,7 +141,7 @@ def test_a_mark_of_bytes_that_were_replaced_says_nothing_of_the_new_ones(host: W
     assert read_inventory(host)["own@1"].state_word == "verified"
 
 
-def test_what_was_only_begun_is_listed(host: WeightHost) -> None:
+def test_unfinished_fetches_are_listed(host: WeightHost) -> None:
     (host.root / "own/1").mkdir(parents=True)
     (host.root / "own/1/x.part").write_bytes(b"123")
     assert read_inventory(host)["own@1"].state_word == "not completely fetched"

@@ -1,4 +1,4 @@
-"""Locks of what looks after weights: nobody but root can hold them, and who has to wait is told for whom."""
+"""Locks of the programs for weights: only root can hold them, and a waiting process learns of the holder."""
 
 import fcntl
 import os
@@ -78,7 +78,7 @@ def test_a_link_in_a_locks_place_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "else").exists()
 
 
-def test_who_waits_is_told_for_whom_and_gives_up_in_the_end(tmp_path: Path) -> None:
+def test_a_waiting_run_learns_of_the_holder_and_gives_up_in_the_end(tmp_path: Path) -> None:
     told: list[str] = []
     with hold_elsewhere(tmp_path / "locks", "x") as process:
         began = time.monotonic()
@@ -117,7 +117,7 @@ def test_a_rehash_that_cannot_have_its_lock_has_failed(shelf: WeightShelf, capsy
     assert "root alone can open" in capsys.readouterr().out
 
 
-def test_what_anybody_can_lock_keeps_no_rehash_waiting(shelf: WeightShelf) -> None:
+def test_locks_of_local_users_delay_no_rehash(shelf: WeightShelf) -> None:
     one = shelf.add_file("x")
     with locked_by_anybody(shelf.root, *shelf.root.rglob("*"), shelf.records, *shelf.records.rglob("*")):
         assert shelf.run_rehash() == 0
@@ -125,7 +125,7 @@ def test_what_anybody_can_lock_keeps_no_rehash_waiting(shelf: WeightShelf) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
-def test_what_anybody_can_lock_keeps_no_fetch_waiting(tmp_path: Path) -> None:
+def test_locks_of_local_users_delay_no_fetch(tmp_path: Path) -> None:
     with make_weights_fixture(tmp_path) as host:
         url = host.server.serve("m", complete_file(CONTENT))
         host.root.mkdir()

@@ -25,7 +25,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives wha
 
 @pytest.fixture
 def inner() -> Iterator[LoopbackFileServer]:
-    """A service that only this host reaches, and that nobody has declared."""
+    """An undeclared service that only this host reaches."""
     with run_file_server() as made:
         made.serve("secret", complete_file(CONTENT))
         yield made
@@ -88,7 +88,7 @@ def test_which_addresses_the_whole_internet_shares(address: str, shared: bool) -
         "",
     ],
 )
-def test_what_can_be_read_in_two_ways_is_not_followed(url: str) -> None:
+def test_an_ambiguous_address_is_not_followed(url: str) -> None:
     with pytest.raises(UnsafeRedirect):
         redirect_options(url, "http://mirror.example/", frozenset())
 
@@ -163,10 +163,10 @@ def test_a_process_that_is_held_connects_to_nothing_else(inner: LoopbackFileServ
 
 
 @needs_root
-def test_curl_asks_nobody_for_the_address_again(
+def test_curl_does_not_look_up_the_address_again(
     host: WeightsFixture, inner: LoopbackFileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # a name that nobody knows but this lookup, which is asked once
+    # a name that only this lookup knows, which is asked once
     asked: list[Any] = []
     port = int(inner.url.rpartition(":")[2])
 
@@ -242,7 +242,7 @@ def test_the_words_of_a_redirect_are_no_bytes_of_the_file(host: WeightsFixture) 
 
 
 @needs_root
-def test_nobody_is_led_from_https_to_plain_http(tmp_path: Path, inner: LoopbackFileServer) -> None:
+def test_no_redirect_leads_from_https_to_plain_http(tmp_path: Path, inner: LoopbackFileServer) -> None:
     with make_weights_fixture(tmp_path, private=True) as host:
         host.redirects.append(inner.url)
         private = StandInMirror(

@@ -1,4 +1,4 @@
-"""Weights whose disk has lost bytes: what the deep re-hash has found has to be fetched anew by the next deploy."""
+"""Weights after data loss on their disk: the next deploy fetches the files anew that the deep re-hash has found."""
 
 import errno
 import os
@@ -66,7 +66,7 @@ def test_a_good_copy_in_memory_does_not_hide_what_was_found_on_the_disk(
     assert list((host.records / records.WRONG).iterdir()) == []
 
 
-def test_what_was_found_wrong_and_is_right_by_now_is_taken(host: WeightsFixture) -> None:
+def test_a_repaired_file_is_taken(host: WeightsFixture) -> None:
     records.withdraw_record(host.records, records.record_name(wanted_file()), "other bytes")
     assert again(host) == 0
     assert host.server.asked == []

@@ -29,7 +29,7 @@ def test_without_room_nothing_is_fetched(host: WeightsFixture) -> None:
     assert host.server.asked == []
 
 
-def test_what_is_there_already_needs_no_room(host: WeightsFixture) -> None:
+def test_present_files_need_no_space(host: WeightsFixture) -> None:
     host.settings["reserve"] = 1 << 60
     host.place_file(host.file_path(), CONTENT)
     other = wanted_file(WRONG, "a/b/other.gguf")
@@ -65,7 +65,7 @@ def fill(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("python", ["client", ""], ids=["client", "plain"])
-def test_a_disk_that_fills_up_on_the_way_is_said_once_and_the_next_run_goes_on(
+def test_a_disk_that_fills_up_on_the_way_is_reported_once_and_the_next_run_goes_on(
     small_disk: WeightsFixture, python: str
 ) -> None:
     host = small_disk
@@ -116,7 +116,7 @@ def test_sent_files_from_another_disk_are_copied(small_disk: WeightsFixture) -> 
 
 
 @pytest.mark.parametrize("content", [None, WRONG, CONTENT[:HALF]], ids=["nothing", "wrong", "half"])
-def test_what_was_not_sent_rightly_is_said(host: WeightsFixture, content: bytes | None) -> None:
+def test_damaged_sent_files_are_reported(host: WeightsFixture, content: bytes | None) -> None:
     sent = host.folder / "sent"
     sent.mkdir()
     if content is not None:

@@ -1,4 +1,4 @@
-"""Files that somebody else has put there: nobody may change them once they count as verified."""
+"""Files from other users: they cannot be changed once they count as verified."""
 
 import ctypes
 import errno
@@ -30,7 +30,7 @@ def put(host: WeightsFixture, sent: bool) -> Path:
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["placed", "sent"])
-def test_a_right_file_is_not_taken_while_somebody_has_it_open_to_write(host: WeightsFixture, sent: bool) -> None:
+def test_a_right_file_is_not_taken_while_a_process_has_it_open_to_write(host: WeightsFixture, sent: bool) -> None:
     with put(host, sent).open("r+b"):
         done = host.run_fetch({wanted_file(): []})
     assert done.returncode == 1
@@ -53,7 +53,7 @@ def test_of_one_that_is_mapped_somewhere_a_copy_is_taken(host: WeightsFixture, s
     assert host.is_fetched(wanted_file())
 
 
-def test_who_opens_it_meanwhile_is_noticed(tmp_path: Path) -> None:
+def test_a_process_that_opens_it_meanwhile_is_noticed(tmp_path: Path) -> None:
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     path = tmp_path / "x"
     path.write_bytes(CONTENT)
@@ -103,7 +103,7 @@ def test_where_that_cannot_be_told_a_copy_is_taken(
         writer.write(b"other bytes")
         writer.flush()
         assert host.is_fetched(wanted_file())
-    # what was placed is its owner's still
+    # placed files are their owner's still
     assert (f"file {host.file_path()}" in host.ledger.read_text().splitlines()) is sent
 
 
@@ -117,7 +117,7 @@ def test_a_copy_of_a_wrong_file_leaves_it_as_it_was(host: WeightsFixture) -> Non
 
 
 @pytest.mark.usefixtures("without_leases")
-def test_without_room_for_a_copy_it_is_said(
+def test_without_room_for_a_copy_it_is_reported(
     host: WeightsFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hold, "CLONE", 0)

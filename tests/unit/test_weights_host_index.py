@@ -88,7 +88,7 @@ def test_a_password_in_pips_configuration_goes_to_the_index_alone(
         ("""echo '["file:///x"]'""", "no http(s) address, but one of file"),
     ],
 )
-def test_a_host_that_does_not_say_its_index_is_said_to(host: WeightsFixture, python: str, why: str) -> None:
+def test_a_host_without_its_own_index_is_reported(host: WeightsFixture, python: str, why: str) -> None:
     made = python if python[:1] in ("", "/") else str(write_stand_in(host.folder / "bin", "python", python))
     host.settings["package_python"] = made
     done = host.run_fetch({wheel(): [of_index("")]})
@@ -110,7 +110,7 @@ def test_a_conda_package_is_had_below_its_channel(host: WeightsFixture, given: b
     assert host.is_fetched(one)
 
 
-def test_a_channel_that_py_rattler_does_not_know_is_said(host: WeightsFixture) -> None:
+def test_a_channel_that_py_rattler_does_not_know_is_reported(host: WeightsFixture) -> None:
     host.settings["package_python"] = str(write_stand_in(host.folder / "bin", "python", "echo '[]'"))
     done = host.run_fetch({wheel(): [{"kind": "channel", "channel": "forge", "file": "noarch/x.conda"}]})
     assert done.returncode == 1

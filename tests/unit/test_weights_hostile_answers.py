@@ -1,4 +1,5 @@
-"""Whatever a server answers: fetchers refuse in their own way, write nowhere else, ask nobody else, and keep bounds."""
+"""With every answer of a server, fetchers refuse in their own way, write nowhere else, ask no other server, and keep
+bounds."""
 
 import hashlib
 import time
@@ -38,7 +39,7 @@ CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(100))
 WANTED = LockedFile("a/b/small-q4.gguf", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 MOST = 1 << 16
 """Bytes of a document here, so that what has no bound is seen soon."""
-# of what a socket and two buffers may hold that nobody has taken
+# bytes that a socket and two buffers may hold without a reader
 ON_THE_WAY = 24 << 20
 PACE = TransferLimits(tries=2, pause=0.0, retry_after=0.0, connect=2, seconds=1, longest=1, stall=0.0, begin=0.0)
 hostile = settings(
@@ -63,7 +64,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec() -> FetchSpec:
-    """What indexes and registries are told of a run."""
+    """Indexes' and registries' settings of a run."""
     source = FileSource("index", file="a")
     return cast(
         "FetchSpec",
@@ -74,7 +75,7 @@ def spec() -> FetchSpec:
 
 
 def assert_contained(one: HostileServer, error: FetchRefused | None) -> None:
-    """Assert that nobody else was asked, and that a refusal can be printed."""
+    """Assert that no other server was asked, and that a refusal can be printed."""
     assert one.canaries == 0
     assert str(error or "").isprintable(), str(error)
 
@@ -131,7 +132,7 @@ def of_peer(one: HostileServer, part: Path) -> None:
 @pytest.mark.parametrize("ask", [of_index, of_registry, of_peer])
 @hostile
 @given(data=st.data())
-def test_whoever_is_asked_for_more_than_bytes_answers_or_is_refused(
+def test_a_request_for_more_than_bytes_is_answered_or_refused(
     hostile_server: HostileServer, tmp_path: Path, ask: Any, data: st.DataObject
 ) -> None:
     hostile_server.set_answers(data.draw(answer_strategy(CONTENT)))
@@ -148,7 +149,7 @@ def test_whoever_is_asked_for_more_than_bytes_answers_or_is_refused(
 
 
 @pytest.mark.parametrize("body", [b"\n\xc2\xb2 x", b"\n" + b"9" * 9000, b"\n404 x"])
-def test_what_is_cut_off_says_nothing_of_its_answer(hostile_server: HostileServer, body: bytes) -> None:
+def test_a_cut_off_answer_has_no_content(hostile_server: HostileServer, body: bytes) -> None:
     """The last line is then the server's, and not the one that curl writes."""
     hostile_server.set_answers(
         [HostileAnswer(f"HTTP/1.1 200 OK\r\nContent-Length: {1 << 20}\r\n\r\n", b"x" * (8000 - len(body)) + body, LONG)]
@@ -195,7 +196,7 @@ def test_no_wish_to_wait_is_beyond_its_bounds(when: str, pause: float, most: flo
 
 @hostile
 @given(status=st.integers(0, 999), code=st.sampled_from(HEADERS["X-Error-Code"]), message=st.text())
-def test_what_a_server_says_of_itself_is_one_line_that_can_be_printed(status: int, code: str, message: str) -> None:
+def test_a_servers_own_text_is_one_printable_line(status: int, code: str, message: str) -> None:
     said = describe_http_error(status, code, message, hub=True)
     assert said.isprintable()
     assert len(said) < 600

@@ -93,7 +93,7 @@ def test_a_size_that_is_not_the_locked_one_is_refused_although_the_hash_is_right
 
 AFTER = f"bytes={HALF}-"
 CUT, WHOLE = truncated_file(CONTENT, HALF), complete_file(CONTENT)
-# What lies there of an earlier run, the sources' answers, and the ranges that the last source is asked for.
+# Files of an earlier run, the sources' answers, and the ranges that the last source is asked for.
 FETCHED: dict[str, tuple[bytes | None, dict[str, list[AnswerHandler]], list[str | None]]] = {
     "cut off": (None, {"m": [CUT, WHOLE]}, [None, AFTER]),
     "a part of an earlier run": (CONTENT[:1000], {"m": [WHOLE]}, ["bytes=1000-"]),
@@ -106,7 +106,7 @@ FETCHED: dict[str, tuple[bytes | None, dict[str, list[AnswerHandler]], list[str 
 
 
 @pytest.mark.parametrize("what", FETCHED)
-def test_what_is_there_is_not_fetched_again(host: WeightsFixture, what: str) -> None:
+def test_present_files_are_not_fetched_again(host: WeightsFixture, what: str) -> None:
     part, sources, asked = FETCHED[what]
     if part is not None:
         host.place_file(host.part_path(), part)
@@ -145,7 +145,7 @@ def test_a_server_that_sends_nothing_more_is_given_up_and_what_came_is_kept(host
 
 
 @pytest.mark.parametrize("by", [1000, -1000])
-def test_a_length_that_is_a_lie_ends_well_once_the_truth_is_told(host: WeightsFixture, by: int) -> None:
+def test_a_wrong_length_ends_well_once_it_is_corrected(host: WeightsFixture, by: int) -> None:
     def lie(handler: FileServerHandler, start: int) -> None:
         handler.send_head(200, len(CONTENT) + by)
         handler.wfile.write(CONTENT)
@@ -178,7 +178,7 @@ def test_an_answer_that_passes_is_tried_again(host: WeightsFixture, code: int) -
     assert host.is_fetched(wanted_file())
 
 
-def test_without_any_source_that_has_it_each_one_s_reason_is_said(host: WeightsFixture) -> None:
+def test_without_any_source_that_has_it_each_one_s_reason_is_reported(host: WeightsFixture) -> None:
     done = host.fetch_file(host.server.serve("a", error_status(404)), host.server.serve("b", complete_file(WRONG)))
     assert done.returncode == 1
     (line,) = [
@@ -262,9 +262,7 @@ def test_a_file_without_bytes_is_brought_too(host: WeightsFixture) -> None:
     assert host.is_fetched(empty)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_said_at_once_with_what_to_do(
-    host: WeightsFixture, tmp_path: Path
-) -> None:
+def test_an_untrusted_certificate_is_reported_at_once_with_a_remedy(host: WeightsFixture, tmp_path: Path) -> None:
     _, server = make_certificate(tmp_path, "127.0.0.1")
     private = StandInMirror("127.0.0.1", lambda _: CONTENT, certificate=server)
     done = host.run_fetch({wanted_file(): host.url_sources(f"{private.url}/m")})

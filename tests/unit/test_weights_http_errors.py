@@ -1,4 +1,4 @@
-"""What a server's refusal means, and how a file is hashed behind its writer."""
+"""The meaning of a server's refusal, and how a file is hashed behind its writer."""
 
 import hashlib
 import time
@@ -32,7 +32,7 @@ assert len(CONTENT) > 3 * CHUNK
         (418, "", "answer 418", ""),
     ],
 )
-def test_what_a_hub_refuses_is_one_sentence(status: int, code: str, said: str, do: str) -> None:
+def test_a_refusal_of_a_hub_is_one_sentence(status: int, code: str, said: str, do: str) -> None:
     text = describe_http_error(status, code, "Because.\n", hub=True)
     assert text.startswith(said)
     assert do in text
@@ -40,7 +40,7 @@ def test_what_a_hub_refuses_is_one_sentence(status: int, code: str, said: str, d
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 418, 429, 500])
-def test_what_another_server_refuses_says_nothing_of_tokens(status: int) -> None:
+def test_a_refusal_of_another_server_does_not_mention_tokens(status: int) -> None:
     text = describe_http_error(status, "GatedRepo", "because")
     assert str(status) in text
     assert "token" not in text
@@ -49,7 +49,7 @@ def test_what_another_server_refuses_says_nothing_of_tokens(status: int) -> None
 @pytest.mark.parametrize(
     ("status", "soon"), [(401, False), (403, False), (404, False), (408, True), (429, True), (500, True), (503, True)]
 )
-def test_what_is_tried_again(status: int, soon: bool) -> None:
+def test_repeated_requests(status: int, soon: bool) -> None:
     assert is_transient(status) == soon
 
 
@@ -128,7 +128,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         digest_file(tmp_path / "y")
 
 
-def test_nobody_waits_for_a_hash_that_nobody_wants(tmp_path: Path) -> None:
+def test_no_thread_waits_for_an_unneeded_hash(tmp_path: Path) -> None:
     follower, _ = followed(tmp_path / "x")
     follower.abandon()
     follower.join(timeout=10)

@@ -56,7 +56,7 @@ def of_each_client(faults: list[tuple[Any, str, set[str]]]) -> list[Any]:
     ]
 
 
-def test_a_model_is_brought_and_the_next_run_asks_nobody(host: WeightsFixture) -> None:
+def test_a_model_is_brought_and_the_next_run_asks_no_server(host: WeightsFixture) -> None:
     wanted = host.commit_files(FILES)
     done = host.run_fetch(wanted)
     assert done.returncode == 0, done.stdout
@@ -129,7 +129,7 @@ def test_only_the_bad_file_is_not_named_and_only_it_is_fetched_again(
         ]
     ),
 )
-def test_what_passes_is_survived(host: WeightsFixture, faults: list[Fault], client: bool) -> None:
+def test_transient_faults_are_survived(host: WeightsFixture, faults: list[Fault], client: bool) -> None:
     host.python = client_python() if client else ""
     (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
     wanted[one] += host.url_sources(host.server.serve("m", complete_file(CONTENT)))

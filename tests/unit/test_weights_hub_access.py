@@ -1,4 +1,4 @@
-"""What a hub gives to whom: tokens of the program that brings weights, and what is said where one is missing."""
+"""The answers of a hub to each client: tokens of the program that brings weights, and the message for a missing one."""
 
 import os
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def test_a_refusal_is_one_sentence_with_what_to_do(
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
-def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: WeightsFixture, client: bool) -> None:
+def test_a_token_opens_the_hub_and_stays_secret(host: WeightsFixture, client: bool) -> None:
     host.python = client_python() if client else ""
     (one,) = wanted = host.commit_files({"x.gguf": CONTENT * 5}, gated=True, token="hf_verysecret")
     give_token(host, "hf_verysecret")
@@ -92,7 +92,7 @@ def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: WeightsFixture, clien
         arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
         assert any(b"rigwright_weights" in one for one in arguments)
         assert not any(b"verysecret" in one for one in arguments)
-        host.hub.clear_faults()  # what stalls is cut off
+        host.hub.clear_faults()  # a stalled answer is cut off
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert "verysecret" not in said
@@ -115,7 +115,7 @@ def test_a_hub_that_the_token_is_not_for_does_not_see_it(host: WeightsFixture, c
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
-def test_nobody_sees_it_over_plain_http(plain: WeightsFixture, client: bool) -> None:
+def test_it_is_not_sent_over_plain_http(plain: WeightsFixture, client: bool) -> None:
     plain.python, plain.token = client_python() if client else "", True
     give_token(plain, "hf_verysecret")
     plain.run_fetch(plain.commit_files({"x.gguf": CONTENT}, gated=True, token="hf_verysecret"))

@@ -61,7 +61,7 @@ def put(host: WeightsFixture, act: str) -> Path:
 
 
 @pytest.mark.parametrize("act", HOSTILE.values(), ids=HOSTILE)
-def test_what_a_hostile_client_leaves_is_not_kept_and_root_s_files_stay(host: WeightsFixture, act: str) -> None:
+def test_files_of_a_hostile_client_are_not_kept_and_root_s_files_stay(host: WeightsFixture, act: str) -> None:
     secret = put(host, act)
     (one,) = wanted = host.commit_files({"x.gguf": CONTENT})
     done = host.run_fetch(wanted)

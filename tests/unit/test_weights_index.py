@@ -127,7 +127,7 @@ def test_a_page_of_links_is_read_as_servers_write_it(host: WeightsFixture, text:
         (page("https://127.0.0.1\\@example.org/x"), "it leads to an invalid address"),
     ],
 )
-def test_what_is_no_page_is_refused_and_the_next_source_has_it(
+def test_an_invalid_page_is_refused_and_the_next_source_has_it(
     host: WeightsFixture, answer: AnswerHandler, why: str
 ) -> None:
     sources = index(host, answer)
@@ -152,7 +152,7 @@ def test_a_file_that_the_index_has_with_another_hash_is_not_fetched(host: Weight
 
 
 @pytest.mark.parametrize("said", ["x\n==> note: all is well", "0" * 63, 7, ["0" * 64], {}])
-def test_a_hash_that_is_none_is_as_if_nothing_was_said(host: WeightsFixture, said: Any) -> None:
+def test_an_invalid_hash_counts_as_missing(host: WeightsFixture, said: Any) -> None:
     rows = [{"filename": NAME, "url": f"../../{PLACE}", "hashes": {"sha256": said}}]
     done = host.run_fetch({wheel(): index(host, page(files=rows))})
     assert done.returncode == 0, done.stdout
@@ -184,7 +184,7 @@ def test_an_index_leads_into_no_network_that_is_not_declared(
         assert inner.asked == []
 
 
-def test_what_the_index_names_is_not_trusted_as_the_index_is(
+def test_addresses_in_the_index_are_not_trusted_as_the_index_is(
     host: WeightsFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[tuple[str, str, frozenset[str]]] = []

@@ -50,7 +50,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_what_was_fetched_before_a_kill_is_not_fetched_again(
+def test_files_fetched_before_a_kill_are_not_fetched_again(
     host: WeightsFixture, client: bool, how: signal.Signals
 ) -> None:
     host.python = client_python() if client else ""
@@ -64,7 +64,7 @@ def test_what_was_fetched_before_a_kill_is_not_fetched_again(
         assert below
         process.send_signal(how)
         process.wait(timeout=10)
-    # nobody goes on writing into what the next run reads
+    # no process goes on writing into what the next run reads
     wait_until(lambda: not any(alive(child) for child in below))
     had = host.part_path(one).stat().st_size
     assert not host.is_fetched(one)
@@ -103,7 +103,7 @@ def test_two_at_once_fetch_everything_once(host: WeightsFixture) -> None:
 def test_how_far_it_is_stands_beside_the_models_while_it_lasts(host: WeightsFixture) -> None:
     host.settings["parallel"] = 1
     wanted = host.commit_files({"x.gguf": LARGE, "y.gguf": LARGE[1:]})
-    for one, content in zip(wanted, (LARGE, LARGE[1:]), strict=True):  # which comes first is nobody's promise
+    for one, content in zip(wanted, (LARGE, LARGE[1:]), strict=True):  # the order is undefined
         host.hub.add_fault(StalledAnswer(STALLED), REPOSITORY, one.path.rpartition("/")[2], times=1)
         host.place_file(host.part_path(one), content[:1000])
     shown: list[dict[str, object]] = []

@@ -21,7 +21,7 @@ def good(host: WeightsFixture) -> str:
 
 
 def owned(host: WeightsFixture) -> list[str]:
-    """What the ledger has of the file once it is there."""
+    """The ledger's rows of the file once it is there."""
     return [f"file {host.file_path()}.part", f"file {host.file_path()}"]
 
 
@@ -75,7 +75,7 @@ def test_a_right_file_that_was_there_is_adopted_without_a_request(host: WeightsF
 
 
 @pytest.mark.parametrize("content", [WRONG, b"old", b""], ids=["same size", "other size", "empty"])
-def test_somebody_else_s_wrong_file_is_put_aside_and_kept(host: WeightsFixture, content: bytes) -> None:
+def test_a_foreign_wrong_file_is_put_aside_and_kept(host: WeightsFixture, content: bytes) -> None:
     host.place_file(host.file_path(), content)
     host.place_file(host.file_path().with_name("small-q4.gguf.wrong"), b"an earlier one")
     done = host.fetch_file(good(host))
@@ -186,7 +186,7 @@ def test_other_paths_are_taken(path: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1000, len(CONTENT)], ids=["begun", "half", "made at its full length"])
-def test_a_file_that_somebody_is_still_copying_is_left_alone(host: WeightsFixture, size: int) -> None:
+def test_a_file_that_is_still_being_copied_is_left_alone(host: WeightsFixture, size: int) -> None:
     with host.place_file(host.file_path(), b"").open("wb") as copy:
         copy.truncate(size)
         done = host.fetch_file(good(host))

@@ -44,7 +44,7 @@ def dropped(host: WeightsFixture, *files: LockedFile, program: str = "") -> subp
 
 
 def traces(host: WeightsFixture) -> list[str]:
-    """What is there of packages: files, folders, records and lines of the ledger."""
+    """The traces of packages: files, folders, records and lines of the ledger."""
     found = [str(path.relative_to(host.folder)) for top in (host.root, host.records) for path in top.rglob("*")]
     lines = [line for line in host.ledger.read_text().splitlines() if str(host.root / "_packages") in line]
     return sorted({*found, *lines} - {"weights/deep", "weights/wrong", "weights/verity"})
@@ -68,13 +68,13 @@ def test_nothing_is_left_of_packages_but_what_is_others(host: WeightsFixture) ->
     assert host.ledger.stat().st_ino == before.st_ino
 
 
-def test_what_somebody_has_placed_there_stays(host: WeightsFixture) -> None:
+def test_foreign_files_stay(host: WeightsFixture) -> None:
     one = package(1)
     host.place_file(host.file_path(one), CONTENT[1:])
     assert host.run_fetch({one: []}).returncode == 0
     done = dropped(host, one)
     assert done.returncode == 0, done.stdout
-    assert "stays, for it was placed there by somebody" in done.stdout
+    assert "stays, for another user placed it there" in done.stdout
     assert host.is_fetched(one)
 
 
@@ -98,7 +98,7 @@ sys.exit(drop.main())
 """
     cut = dropped(host, *files, program=program)
     assert cut.returncode in (0, -9), cut.stderr
-    # what has its name has it rightly all the time
+    # a file of its name has it rightly all the time
     for one in files:
         assert not host.file_path(one).exists() or host.file_path(one).read_bytes() == CONTENT[int(one.path[-5]) :]
     assert dropped(host, *files).returncode == 0
@@ -144,7 +144,7 @@ def test_a_place_that_leads_elsewhere_is_refused(host: WeightsFixture) -> None:
         drop.drop_files(load_spec(host.folder / "spec.json"))
 
 
-def test_what_no_lock_has_any_more_goes_by_its_place_alone(host: WeightsFixture) -> None:
+def test_files_without_a_lock_go_only_by_their_place(host: WeightsFixture) -> None:
     one, other = fetched(host, 1, 2)
     done = dropped(host, LockedFile(one.path, "", 0))
     assert done.returncode == 0, done.stdout

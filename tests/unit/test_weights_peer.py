@@ -163,7 +163,7 @@ def test_a_peer_s_clock_does_not_matter(host: WeightsFixture) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"files": 3}', b'{"files": [3, {}]}', b'{"files": [{"behind": 3}]}', b"\xff"], ids=repr
 )
-def test_a_progress_file_that_makes_no_sense_is_none(host: WeightsFixture, body: bytes) -> None:
+def test_a_progress_file_that_makes_no_sense_does_not_count(host: WeightsFixture, body: bytes) -> None:
     host.server.serve(PROGRESS, complete_file(body))
     done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert done.returncode == 0, done.stdout
@@ -205,7 +205,7 @@ def test_hosts_that_wait_for_each_other_draw_the_file_once(host: WeightsFixture,
     said = [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0], said
     assert all(each.is_fetched(one) for each in hosts)
-    # in a ring one that starts late is not waited for: what counts is that not all wait for ever, nor all fetch
+    # in a ring one that starts late is not waited for: the point is that not all wait for ever, nor all fetch
     assert host.hub.sent_bytes < 4 * len(content) if ring else host.hub.sent_bytes == len(content)
 
 
@@ -235,7 +235,7 @@ def test_a_peer_that_never_begins_is_not_waited_for_again(host: WeightsFixture) 
 
 
 def test_a_progress_file_without_end_is_not_read_to_its_end(host: WeightsFixture) -> None:
-    """What is kept of it would be as much memory as comes in within five seconds."""
+    """The kept part of it would be as much memory as comes in within five seconds."""
     sent = 0
 
     def endless(handler: FileServerHandler, start: int) -> None:

@@ -1,4 +1,4 @@
-"""Records of verified files: what they see, and that a crash never leaves a wrong one."""
+"""Records of verified files: the changes that they see, and that a crash never leaves a wrong one."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_was_touched_is_not_verified_any_more(folder: Path, root: Path, change: str) -> None:
+def test_touched_files_are_no_longer_verified(folder: Path, root: Path, change: str) -> None:
     file = write_record(root)
     records.write_record(folder, root, file)
     assert records.is_record_valid(folder, root, file)
@@ -115,7 +115,7 @@ def test_a_record_is_a_line_of_stat_and_the_path(folder: Path, root: Path) -> No
     assert (folder / "deep" / record.name).is_file()
 
 
-def test_a_half_written_record_is_none_and_does_not_stay_in_the_way(folder: Path, root: Path) -> None:
+def test_a_half_written_record_does_not_count_and_does_not_stay(folder: Path, root: Path) -> None:
     file = write_record(root)
     folder.mkdir()
     (folder / f"{records.record_name(file)}.new").write_text("7 17")
@@ -156,7 +156,7 @@ def test_a_record_that_is_withdrawn_holds_no_more(folder: Path, root: Path) -> N
         assert (folder / "wrong" / records.record_name(file)).read_text() == f"{found}\n"
 
 
-def test_what_is_no_record_is_not_listed(folder: Path, root: Path) -> None:
+def test_invalid_records_are_not_listed(folder: Path, root: Path) -> None:
     file = write_record(root)
     records.write_record(folder, root, file)
     (folder / "notes-of-mine").write_text("1 2 3 4 /x")

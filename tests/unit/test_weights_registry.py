@@ -1,4 +1,5 @@
-"""Bringing blobs of images from registries: who is asked for a token, who gets it, and what becomes of a wrong blob."""
+"""Bringing blobs of images from registries: which server is asked for a token, which one gets it, and what becomes of a
+wrong blob."""
 
 import base64
 import os
@@ -65,13 +66,13 @@ def test_a_token_that_ends_before_a_blob_does_is_asked_for_anew(host: WeightsFix
     ("challenge", "text"),
     [
         ("Basic realm=x", "asks for user and password: name a file with them among the registries"),
-        ("Negotiate", "asks for what nobody here can show"),
+        ("Negotiate", "asks for credentials of an unknown kind"),
         ('Bearer realm="ftp://example.org/token"', "it leads to an invalid address"),
         ('Bearer realm="http://10.255.0.1/token"', "an address that is not public"),
-        ('Bearer service="x"', "asks for what nobody here can show"),
+        ('Bearer service="x"', "asks for credentials of an unknown kind"),
     ],
 )
-def test_a_registry_that_lets_nobody_in_is_told(host: WeightsFixture, challenge: str, text: str) -> None:
+def test_a_registry_that_refuses_all_clients_is_reported(host: WeightsFixture, challenge: str, text: str) -> None:
     LoopbackRegistry(host.server).push_image(IMAGE, "v1")
     host.server.serve("v2/", lambda handler, start: handler.send_head(401, 0, ("WWW-Authenticate", challenge)))
     done = host.run_fetch(wanted_blobs(host))
@@ -80,7 +81,7 @@ def test_a_registry_that_lets_nobody_in_is_told(host: WeightsFixture, challenge:
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"token": 5}', b'{"token": "a\\nb"}', b"[" * 100_000])
-def test_a_token_server_that_gives_none_is_told(host: WeightsFixture, answer: bytes) -> None:
+def test_a_token_server_that_gives_none_is_reported(host: WeightsFixture, answer: bytes) -> None:
     registry = LoopbackRegistry(host.server, guarded=True)
     registry.push_image(IMAGE, "v1")
     place = next(path for path in host.server.answers if path.startswith("token"))

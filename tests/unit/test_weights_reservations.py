@@ -1,4 +1,4 @@
-"""What is written down before the first byte of any file is there: all at once, for a disk takes its time to answer."""
+"""The records before the first byte of any file is there: all at once, for a disk takes its time to answer."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The role weights: what its jobs are given."""
+"""The role weights: the inputs of its jobs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The wheel: what it has, that a commit gives one, and that its command does what a clone's does."""
+"""The wheel: its contents, that a commit gives one, and that its command does the same as a clone's."""
 
 import base64
 import csv
@@ -175,7 +175,9 @@ def test_a_shipped_inventory_is_named_as_it_was_typed(installed: InstalledComman
         ("test inventory/nosuch.py", 'there is no stage "inventory/nosuch.py"'),
     ],
 )
-def test_what_needs_a_clone_is_refused_with_the_reason(installed: InstalledCommand, words: str, text: str) -> None:
+def test_verbs_that_need_a_clone_are_refused_with_the_reason(
+    installed: InstalledCommand, words: str, text: str
+) -> None:
     status, _, said = installed.run(*words.split())
     assert status == 2
     assert text in said

@@ -33,7 +33,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a program behind a slash": (
         {"files": {"tool-1.0.dist-info/entry_points.txt": "[console_scripts]\na/python = tool:main\n"}},
-        "has a name that is none",
+        "has a name that is invalid",
     ),
     "a compiled module of another one": (
         {"files": {"part/__pycache__/__init__.cpython-311.pyc": "x"}},
@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """What of a new virtual environment counts."""
+    """The counted part of a new virtual environment."""
     for path in ("lib/python3.11/site-packages/pip/__init__.py", "bin/pip3", "bin/python3"):
         (tmp_path / "venv" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "venv" / path).touch()
@@ -94,7 +94,7 @@ def test_a_wheel_that_nothing_requires_is_refused(folder: Path, venv: Path) -> N
         (["?"], ""),
     ],
 )
-def test_what_is_needed_is_what_wheels_themselves_require(requirements: list[str], needed: str) -> None:
+def test_wheels_themselves_decide_the_requirements(requirements: list[str], needed: str) -> None:
     has: Mapping[str, list[str]] = {
         "a": ["B>1", 'c (>=1) ; extra == "x"', "d; os_name == 'posix' and extra == 'x-y'", "a[x,x_y]; extra=='every'"],
         "b": ["a"],

@@ -104,7 +104,7 @@ def test_an_index_does_not_send_a_host_to_itself(
 
 
 @pytest.mark.parametrize("status", [0, 1, 7])
-def test_what_pip_ends_with_is_what_the_job_ends_with(tmp_path: Path, index: LoopbackPackageIndex, status: int) -> None:
+def test_the_job_ends_with_the_status_of_pip(tmp_path: Path, index: LoopbackPackageIndex, status: int) -> None:
     done = install(
         tmp_path,
         rig_with_mirrors(index.url),

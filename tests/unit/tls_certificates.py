@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.hosts.download_servers import make_certificate
 
-# what curl, the hub's client, requests and pip read, as templates/jobs/network.sh.j2 sets it
+# the variables that curl, the hub's client, requests and pip read, as templates/jobs/network.sh.j2 sets them
 VARIABLES = ("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 
 

@@ -52,7 +52,7 @@ class TreesHost:
 
     @property
     def ledger(self) -> Path:
-        """What knows the records."""
+        """The ledger that knows the records."""
         return self.root / "var/owned"
 
     def record_path(self, tree: Path) -> Path:
@@ -60,7 +60,7 @@ class TreesHost:
         return TreesOnHost(self.asked).record_path(tree)
 
     def pending_trees(self) -> list[tuple[str, str]]:
-        """What is to be done, and to which tree."""
+        """The pending work, and its trees."""
         return [(what, Path(tree).name) for what, tree, _ in find_pending(TreesOnHost(self.asked))]
 
     def run_settle(self) -> int:
@@ -88,7 +88,7 @@ def write_generation(folder: Path, text: str) -> str:
 
 
 def generation_seal(folder: Path) -> str:
-    """What a generation would be sealed with as it is."""
+    """The seal of a generation as it is."""
     from roles.trees.host.tree_entry import content_digest, kind_letter, stat_fields, walk_tree
 
     found = {
@@ -99,7 +99,7 @@ def generation_seal(folder: Path) -> str:
 
 
 def make_trees_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
-    """Make one. Only root gives files away: who makes this has them."""
+    """Make one. Only root gives files away: the caller has them."""
     if os.geteuid():
         monkeypatch.setattr(os, "chown", lambda *_, **__: None)
     made = TreesHost(root, {})

@@ -57,5 +57,5 @@ def vllm_rig(*instances: Instance, capability: str = "8.6", cards: int = 4, **ch
 
 
 def vllm_environment(rig_: Rig) -> Environment:
-    """What they run in."""
+    """Their environment."""
     return env_installation(rig_, ENV)

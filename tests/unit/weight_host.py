@@ -122,6 +122,6 @@ class FolderBox(ConnectedHost):
     """A box whose scripts run in a folder."""
 
     def _run(self, script: str, stdin: str = "") -> root_shell.RootCommandResult:
-        # what a shell is to read is a script too
+        # a text for a shell is a script too
         done = self.target.run_script(stdin or script)
         return root_shell.RootCommandResult(done.returncode, done.stdout.encode(), done.stderr.encode())

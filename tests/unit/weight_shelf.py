@@ -38,7 +38,7 @@ class WeightShelf:
         return records.is_record_valid(self.records, self.root, file)
 
     def corrupt_file(self, file: LockedFile, content: bytes) -> None:
-        """Other bytes that nobody has written: the record knows nothing of them."""
+        """Other bytes without a writer: the record knows nothing of them."""
         path = self.root / file.path
         path.write_bytes(content)
         (self.records / records.record_name(file)).write_text(f"{records.file_state(path)} {path}\n")

@@ -168,7 +168,7 @@ class WeightsFixture:
         return self.run_fetch({wanted_file(): self.url_sources(*urls)})
 
     def commit_files(self, files: Mapping[str, bytes], **how: Any) -> dict[LockedFile, list[Source]]:
-        """Put files on the hub; what is wanted of it, by name as on a host."""
+        """Put files on the hub; the wanted part, by name as on a host."""
         commit = self.hub.add_commit(REPOSITORY, files, **how)
         return {
             wanted_file(content, f"{REPOSITORY}/{commit}/{path}"): [self.hub_source(commit, path)]
@@ -188,7 +188,7 @@ class WeightsFixture:
         return records.is_record_valid(self.records, self.root, one)
 
     def leftover_paths(self) -> list[str]:
-        """What lies below the root and is neither a named file nor a folder on the way to one."""
+        """Objects below the root that are neither a named file nor a folder on the way to one."""
         hidden = self.root.rglob(".*")
         return sorted(path.name for path in (*hidden, *self.root.rglob("*.part")))
 

@@ -37,7 +37,7 @@ def make_environment(folder: Path, group: str, interpreter: conda_python.Interpr
     Args:
         folder: Of `environments`.
         group: Of wheels, in the shipped locks.
-        interpreter: What they are for.
+        interpreter: Their Python.
     """
     rows = [row for row in Lock.load([ROOT / "locks"]).groups[group] if is_for_interpreter(row, interpreter)]
     found = [CachedWheel(row.name, row.version, row.file, row.sha256, row.size) for row in rows]
@@ -61,7 +61,7 @@ def start_program(python: Path, module: str) -> subprocess.Popen[str]:
 
 
 def program_output(program: subprocess.Popen[str], given: object = None) -> str:
-    """What a program that was started prints, given some JSON."""
+    """The output of a started program, given some JSON."""
     printed, _ = program.communicate("" if given is None else json.dumps(given))
     assert program.returncode == 0, f"it ended with {program.returncode}"
     return printed

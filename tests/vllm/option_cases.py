@@ -90,13 +90,13 @@ CAPABILITIES = ("7.5", "8.6", "12.0")
 # ... others do not differ by cards
 ON_ALL = ("qwen3", "awq", "fp8", "gemma3")
 
-# What is refused of what the engine lets through: the beginning of the text -> why
+# Refusals of command lines that the engine lets through: the beginning of the text -> why
 STRICTER = {
     "4 KV heads cannot be": "it ends later, while the model is made: QKVParallelLinear",
     "load-format does not know": "it ends later, while weights are looked for",
     "mamba-block-size needs": "it ends there where the model has such layers, and has no use for it elsewhere",
 }
-# What is let through of what the engine refuses: a part of its text -> why
+# Command lines that are let through and that the engine refuses: a part of its text -> why
 LOOSER = {"TurboQuant KV cache is not supported for hybrid": "0.20.2 alone, of models with several kinds of layers"}
 
 

@@ -1,4 +1,4 @@
-"""What a throwaway host takes of this machine while something is done to it: disk and memory, at their highest."""
+"""The use of this machine by a throwaway host while something is done to it: disk and memory, at their highest."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ class ResourcePeak:
     """The highest that was seen."""
 
     disk_bytes: int = 0
-    """More than at the beginning, on the disk that the host's files lie on. Others who write there are counted, too."""
+    """More than at the beginning, on the disk that the host's files lie on. Other writers there are counted, too."""
     memory_bytes: int = 0
     """Of its processes' own (RssAnon and RssShmem, proc_pid_status(5)); not what the kernel keeps of files."""
 

@@ -53,7 +53,7 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class SampleCheckpoint:
-    """What rules.py asks of a checkpoint."""
+    """The facts that rules.py asks of a checkpoint."""
 
     config: Mapping[str, Any]
     architectures: tuple[str, ...] = field(init=False)

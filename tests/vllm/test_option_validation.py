@@ -1,4 +1,4 @@
-"""What is said of vLLM's command lines before any host is touched is what vLLM itself says: `./rig test vllm`.
+"""Messages about vLLM's command lines before any host is touched agree with vLLM itself: `./rig test vllm`.
 
 In an environment of each locked version, its own parser and its own engine judge thousands of command lines; so do
 judge.py and rules.py, by the shipped snapshot. Where verdicts differ, a reason is listed here.
@@ -23,7 +23,7 @@ from tests.vllm.option_cases import LOOSER, STRICTER, option_cases
 from tests.vllm.sample_configs import CONFIGS, SampleCheckpoint, write_configs
 
 VERSIONS = ("0.21.0", "0.20.2")
-# What is refused of what the parser takes: what is said of it -> why
+# Refusals of command lines that the parser takes: the message -> why
 NAMES = "is read as another option, or found out only by who knows the parser"
 REGISTERED = "the parser takes any text; it is looked up later, and ends the server then"
 TYPED = "pydantic makes a number or a switch of it; a catalogue has types"

@@ -36,7 +36,7 @@ def test_it_takes_every_patch_that_is_for_its_version(patch: Patch, group: str) 
 
 @pytest.mark.parametrize("version", ["0.20.2", "0.21.0"])
 def test_a_hit_is_as_long_in_each_kind_of_layer(version: str, installed: Callable[[str], Path]) -> None:
-    """`mamba-prefix-cache-mtp`: of what is told to need no computing attention lacks a block without it."""
+    """`mamba-prefix-cache-mtp`: without it, attention lacks a block of the tokens that vLLM reports as cached."""
     python = installed(version)
     (patch,) = (one for one in PATCHES if one.name == "mamba-prefix-cache-mtp")
     (site,) = python.parent.parent.glob("lib/python3.*/site-packages")

@@ -41,7 +41,7 @@ def lab() -> Iterator[ThrowawayLab]:
 
 
 def entered(inventory: Path, *words: str) -> str:
-    """What a command in the environment prints, as an operator runs it."""
+    """The output of a command in the environment, as an operator runs it."""
     done = subprocess.run(
         [sys.executable, "-m", "cli", "ssh", "--in", ENVIRONMENT.name, str(inventory), *words],
         capture_output=True,
@@ -52,7 +52,7 @@ def entered(inventory: Path, *words: str) -> str:
 
 
 def uv(host: LabHost, *words: str) -> str:
-    """What the host's own uv says of the environment."""
+    """The host's own uv about the environment."""
     prefix = host.run("ls -d /opt/rigwright/engines/vllm-*/env").strip()
     return host.run(f"/opt/rigwright/installers-*/bin/uv pip {' '.join(words)} --python {prefix}/bin/python 2>&1")
 

@@ -10,7 +10,7 @@ from checks.survey.host.entry_collection import EntryCollection
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
-    """Store it; what has changed since it was shown is not accepted.
+    """Store it; entries that have changed since they were shown are not accepted.
 
     Args:
         asked: As `EntryCollection` has it; `serial` and `digest` of the record; `entries`, each with class, key, value.

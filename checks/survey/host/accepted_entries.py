@@ -24,7 +24,7 @@ LONGEST_LINE = 160  # characters of one
 
 
 class AcceptedEntries:
-    """What the operator has accepted last."""
+    """The operator's last acceptance."""
 
     def __init__(self, folder: str, classes: list[dict[str, Any]]) -> None:
         """Read the record.

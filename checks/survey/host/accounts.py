@@ -65,7 +65,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
 
 
 def _password(given: str, shadow: str) -> str:
-    """What a login asks for, of passwd's own field and shadow's: `none`, `empty` or `set`. Never the hash."""
+    """The password of a login, of passwd's own field and shadow's: `none`, `empty` or `set`. Never the hash."""
     field = shadow if given == "x" else given
     if not field:
         return "empty"
@@ -73,7 +73,7 @@ def _password(given: str, shadow: str) -> str:
 
 
 def _group_password(row: list[str]) -> str:
-    # without one nobody but members gets in (gshadow(5))
+    # without one only members get in (gshadow(5))
     return _password("x", row[1] or "!") if len(row) > 1 else "none"
 
 

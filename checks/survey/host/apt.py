@@ -1,4 +1,4 @@
-"""What a host's apt reads packages from, read without it; whether it can read one file of that; and what it offers."""
+"""The package sources of a host's apt, read without it; whether it can read one file of those; and its offers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Policy(NamedTuple):
     installed: str
     """Its version; empty without one."""
     candidate: str
-    """What apt would install; empty for nothing."""
+    """The version that apt would install; empty for nothing."""
     offers: list[AptVersion]
     """The newest first."""
 
@@ -67,10 +67,10 @@ def read_policies(names: Sequence[str]) -> dict[str, Policy]:
 
 
 def parse_policies(text: str, names: Sequence[str]) -> dict[str, Policy]:
-    """The same of what `apt-cache policy` has printed; what is no line of its own counts for nothing.
+    """The same from the output of `apt-cache policy`; other lines are ignored.
 
     Raises:
-        RuntimeError: a line of one is lost: what follows would be another package's.
+        RuntimeError: a line of one is lost: the next ones would be another package's.
     """
     found: dict[str, Policy] = {}
     fields: dict[str, str] = {}
@@ -111,7 +111,7 @@ def sources() -> list[str]:
 
 
 def release() -> dict[str, str]:
-    """What the distribution calls itself."""
+    """The distribution's own name."""
     rows = (line.partition("=") for line in common.lines(common.read(f"{ROOT}/etc/os-release") or ""))
     values = {key: value.strip("\"'") for key, _, value in rows}
     return {

@@ -32,7 +32,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
 
 def _held(locks: Path) -> Iterator[dict[str, object]]:
-    """Who holds the locks that lie in a folder."""
+    """The holders of the locks that lie in a folder."""
     names = {}
     for path in common.list_folder(locks):
         with suppress(OSError):
@@ -75,7 +75,7 @@ def _journal() -> dict[str, object]:
                 continue
             runs = True
             for one in common.list_folder(folder / "fd"):
-                with suppress(OSError):  # of whom it hears it opens files for a moment
+                with suppress(OSError):  # it opens the files of each process that it learns of for a moment
                     opened.append(str(one.readlink()))
     files = [path for path in opened if path.startswith(("/var/log/journal/", "/run/log/journal/"))]
     units = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
@@ -90,8 +90,8 @@ def _journal() -> dict[str, object]:
 
 
 def _settings(name: str, section: str) -> dict[str, str]:
-    """What files of settings of a daemon of systemd's come to: the main one, then others by name, of which one in /etc
-    hides others of its name (systemd-system.conf(5)).
+    """The effective settings of a daemon of systemd's from its files: the main one, then others by name, of which one
+    in /etc hides others of its name (systemd-system.conf(5)).
     """
     folders = [ETC / "systemd", RUN / "systemd", USR / "local/lib/systemd", USR / "lib/systemd"]
     main = next((one for folder in folders if (one := folder / name).is_file()), None)
@@ -115,7 +115,7 @@ def _settings(name: str, section: str) -> dict[str, str]:
 
 
 def _read_audit() -> str:
-    """What dpkg knows to be unfinished.
+    """The packages that dpkg knows to be unfinished.
 
     Raises:
         RuntimeError: it does not say.

@@ -1,4 +1,4 @@
-"""What the next boot uses: the contents of initramfs images, the boot loader, and disks of fstab."""
+"""The inputs of the next boot: the contents of initramfs images, the boot loader, and disks of fstab."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def needs_content(name: str) -> bool:
 
 
 def expanded(words: tuple[str, ...], data: bytes) -> bytes:
-    """What a compressor's output was made of.
+    """The input of a compressor.
 
     Raises:
         ValueError: it is not a whole output.
@@ -73,7 +73,7 @@ def as_on_disk(name: str, inside: bytes) -> str:
 
 
 def initrd(release: str) -> dict[str, object]:
-    """A kernel's initial file system: what it lacks of modprobe's files, and what differs from the disk's."""
+    """A kernel's initial file system: the files of modprobe that it lacks, and those that differ from the disk's."""
     path = f"{ROOT}/boot/initrd.img-{release}"
     found: dict[str, object] = {"release": release, "there": os.path.isfile(path), "problem": ""}
     differs: list[list[str]] = []
@@ -94,7 +94,7 @@ def initrd(release: str) -> dict[str, object]:
 
 
 def grub() -> dict[str, object] | None:
-    """What GRUB starts next: the kernel and its command line; None where there is no GRUB."""
+    """GRUB's next entry: the kernel and its command line; None where there is no GRUB."""
     text = next((said for path in GRUB if (said := common.read(f"{ROOT}{path}", most=16 << 20))), None)
     if text is None:
         return None

@@ -17,7 +17,7 @@ PROPERTIES = (
 
 
 def sshd() -> list[str]:
-    """Why sshd would not start again: what it cannot read of its settings."""
+    """Why sshd would not start again: the settings that it cannot read."""
     status, _, said = common.ended("sshd", "-t", limit=10)
     lines = [line.strip() for line in common.lines(said) if line.strip()]
     known = [line for line in lines if re.search(r"line [0-9]+|Bad configuration|no hostkeys", line)]
@@ -27,7 +27,7 @@ def sshd() -> list[str]:
 
 
 def program(asked: dict[str, list[str]]) -> list[dict[str, object]]:
-    """What lies in folders that are ours alone."""
+    """The contents of folders that only Rigwright writes."""
     found: list[dict[str, object]] = []
     for top in asked["folders"]:
         for folder, names, files in os.walk(f"{ROOT}{top}"):
@@ -38,7 +38,7 @@ def program(asked: dict[str, list[str]]) -> list[dict[str, object]]:
 
 
 def described(path: str, seen: os.stat_result) -> dict[str, object]:
-    """What lies at a path."""
+    """The object at a path."""
     kind = "file" if stat.S_ISREG(seen.st_mode) else "other"
     kind = f"a link to {os.readlink(path)}" if stat.S_ISLNK(seen.st_mode) else kind
     digest = ""
@@ -55,7 +55,7 @@ def described(path: str, seen: os.stat_result) -> dict[str, object]:
 
 
 def lying(paths: list[str]) -> list[dict[str, object]]:
-    """What lies at each of these paths; without those where nothing does."""
+    """The objects at these paths, where they exist."""
     there = {path: f"{ROOT}{path}" for path in paths if os.path.lexists(f"{ROOT}{path}")}
     return [{"path": path, **described(place, os.lstat(place))} for path, place in there.items()]
 

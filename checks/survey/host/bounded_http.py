@@ -1,4 +1,4 @@
-"""Asking by HTTP, of whoever it is: what comes is bounded, and never run or trusted."""
+"""HTTP requests to any server: the answer is bounded, and never run or trusted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoUsableAnswer(Exception):
 
 
 class BoundedStream:
-    """What comes over a connection, for as long as it is waited for."""
+    """The data of a connection, for as long as it is waited for."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self.connection, self.until, self.kept = connection, until, b""
@@ -56,7 +56,7 @@ class BoundedStream:
 
 
 def body(stream: BoundedStream, headers: dict[str, str], most: int) -> bytes:
-    """What comes after the headers, at most so many bytes of it."""
+    """The body after the headers, at most so many bytes of it."""
     if headers.get("transfer-encoding", "").lower() != "chunked":
         length = headers.get("content-length", "")
         return stream.take(min(most, int(length)) if length.isdecimal() and len(length) < 19 else most)
@@ -98,7 +98,7 @@ def opened(ask: dict[str, Any], until: float) -> tuple[socket.socket, str]:
 
 
 def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
-    """What one request is answered."""
+    """The answer to one request."""
     until = time.monotonic() + ask["limit"]
     found: dict[str, object] = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": "", "error": ""}
     try:
@@ -110,7 +110,7 @@ def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
             sent = ask["body"].encode()
             if sent:
                 lines += ["Content-Type: application/json", f"Content-Length: {len(sent)}"]
-            with contextlib.suppress(ConnectionError):  # who refuses may do so before all is sent
+            with contextlib.suppress(ConnectionError):  # a server that refuses may do so before all is sent
                 connection.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode() + sent)
             stream = BoundedStream(connection, until)
             status = None
@@ -139,7 +139,7 @@ def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
 
 
 def apart(group: int, work: Callable[[int], None]) -> tuple[int, int]:
-    """Begin some work in a process that is nobody's, with one group; returns it and where its answer comes from.
+    """Begin some work in a process of user `nobody`, with one group; returns it and where its answer comes from.
 
     Args:
         group: The group's id.

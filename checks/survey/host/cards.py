@@ -1,4 +1,4 @@
-"""What nvidia-smi reports of the cards, all asked at once, and what the kernel's log says about them."""
+"""nvidia-smi's reports of the cards, all asked at once, and the kernel log's messages about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tool(name: str) -> str:
 
 
 def answer(words: list[str], limit: float) -> dict[str, object]:
-    """What nvidia-smi ends with and prints; timeout's own status where it hangs."""
+    """The end and the output of nvidia-smi; timeout's own status where it hangs."""
     try:
         status, out, err = common.ended(tool("nvidia-smi"), *words, limit=limit)
     except subprocess.TimeoutExpired:
@@ -45,7 +45,7 @@ def holders(text: str) -> list[dict[str, object]]:
 
 
 def moment(asked: dict[str, list[str]], limit: float) -> dict[str, object]:
-    """Cards, then who computes on them: what is loaded between the two looks is then no surplus."""
+    """Cards, then the processes that compute on them: a process that loads between the two looks is then no surplus."""
     seen = answer(asked["gpus"], limit)
     apps = answer(asked["apps"], limit)
     return {"gpus": seen, "apps": apps, "processes": holders(str(apps["out"]))}
@@ -72,7 +72,7 @@ def log(pattern: str) -> dict[str, object]:
             message = json.loads(line).get("MESSAGE")
         except (json.JSONDecodeError, AttributeError, RecursionError):
             continue
-        # what is no text comes as numbers
+        # other values than text come as numbers
         if isinstance(message, list):
             message = bytes(one for one in message if isinstance(one, int) and 0 <= one < 256).decode(errors="replace")
         if isinstance(message, str):
@@ -101,7 +101,7 @@ def blind(status: int, some: bool, complaint: str) -> str:
 
 
 def storage() -> str:
-    """What journald is told to do with what it gets (journald.conf(5))."""
+    """journald's settings for its messages (journald.conf(5))."""
     names: dict[str, str] = {}
     for part in ("/usr/lib", "/usr/local/lib", "/run", "/etc"):
         names |= {os.path.basename(path): path for path in glob.glob(f"{ROOT}{part}/systemd/journald.conf.d/*.conf")}
@@ -116,7 +116,7 @@ def storage() -> str:
 
 
 def ring(pattern: str, known: list[str]) -> list[str]:
-    """What the kernel itself still has of it and the journal has not."""
+    """The messages that the kernel itself still has of it and the journal has not."""
     try:
         opened = os.open(f"{ROOT}/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

@@ -19,12 +19,12 @@ IFA_ADDRESS, IFA_LOCAL = 1, 2
 GETQDISC, TCA_KIND = 38, 1
 LOSING = ("netem", "plug", "blackhole")
 MOST = 16 << 20  # bytes of an answer
-# What it says of a route that says no
+# The answer for a route that refuses
 REFUSED = {errno.EINVAL: "a blackhole", errno.EACCES: "prohibited", errno.EHOSTUNREACH: "unreachable"}
 
 
 def dump_netlink(protocol: int, kind: int, content: bytes) -> Iterator[bytes]:
-    """What the kernel has of something."""
+    """The kernel's objects of a kind."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as asking:
         asking.settimeout(5)
         asking.send(struct.pack("=IHHII", 16 + len(content), kind, network_sockets.DUMP, 1, 0) + content)

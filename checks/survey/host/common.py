@@ -1,4 +1,4 @@
-"""What all sections of the survey share."""
+"""Common parts of all sections of the survey."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTED = re.compile(r"([0-9]+) libs? found in cache\b")
 CACHED = re.compile(r"\t(\S+) \(([^()]*)\) => (/.*)")
 MOST = 8 << 20  # bytes of a file for people or systemd; none of them is as long
 BEGIN = 1 << 20  # bytes that are read of what anybody may have made as long as he likes
-# What lies there and cannot be read; a device's own attributes say so, too, where they have no value
+# An object that cannot be read; a device's own attributes fail so, too, where they have no value
 BROKEN = (errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOMEM)
 SECRET = re.compile(
     r"((?<![Nn][Oo])(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|authorization|bearer|credentials?)(?:[\"']?\s*[:=]\s*|\s+)[\"']?"
@@ -42,25 +42,25 @@ MASKS = (
     ),
     (re.compile(r"(://)[^/\s@]+@"), r"\1...@"),
     (re.compile(r"((?:^|\s)(?:-u|--user|--proxy-user)(?:\s+|=)[\"']?)[^\s:]+:\S+"), r"\1..."),
-    # what looks as if it was made by chance
+    # text that looks as if it was made by chance
     (re.compile(r"(?<![A-Za-z0-9+])(?=[A-Za-z+]*[0-9])(?=[0-9+]*[A-Za-z])[A-Za-z0-9+]{20,}"), "..."),
 )
 # _IOR('f', 1, long), FS_IMMUTABLE_FL and FS_APPEND_FL (linux/fs.h)
 GETFLAGS, STUCK = 0x80086601, 0x30
 KERNELS = ("/proc/", "/sys/")
 PIECE = 1 << 20  # bytes
-WILD = re.compile(r"[*?\[]")  # what makes a pattern of a word (fnmatch(3))
+WILD = re.compile(r"[*?\[]")  # the characters that make a pattern of a word (fnmatch(3))
 
 
 def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False, end: str = "\n") -> str:
-    """What a program prints on standard output, up to its end: no value in it is a part of another one.
+    """A program's standard output, up to its end: no value in it is a part of another one.
 
     Args:
         words: Its name and arguments.
         limit: Seconds that it may take.
-        stdin: What it reads.
+        stdin: Its input.
         status: Whether it may fail.
-        end: What each line of it ends with.
+        end: The end of each line of it.
 
     Raises:
         RuntimeError: it fails, or its output is cut off.
@@ -75,7 +75,7 @@ def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False,
 
 
 def require_whole(program: str, text: str, end: str = "\n") -> str:
-    """What a program has printed, where it ends as each line does; as of a terminal's lines, too.
+    """A program's output, where it ends as each line does; as of a terminal's lines, too.
 
     Raises:
         RuntimeError: it is cut off, or no text.
@@ -110,7 +110,7 @@ def read_libraries(root: str) -> list[tuple[str, str, str]]:
 
 
 def ended(*words: str, limit: float = 40.0) -> tuple[int, str, str]:
-    """What a program ends with, and prints on standard output and standard error; one that is not there ends with 127.
+    """A program's exit status, standard output and standard error; a missing one ends with 127.
 
     Raises:
         subprocess.TimeoutExpired: after `limit` seconds.
@@ -144,7 +144,7 @@ def named(table: Any, number: int) -> str:
 
 
 def lying(path: str) -> dict[str, object]:
-    """What lies at a path: what it is, whose, and who else an access list lets in."""
+    """The object at a path: its kind, its owner, and the users that its access list admits."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -168,7 +168,7 @@ def lying(path: str) -> dict[str, object]:
 
 
 def stuck(path: str | Path) -> bool:
-    """Whether a file system lets nobody, root included, change or remove a file or folder (chattr(1), +i and +a)."""
+    """Whether a file system lets no user, root included, change or remove a file or folder (chattr(1), +i and +a)."""
     with contextlib.suppress(OSError):
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
@@ -179,7 +179,7 @@ def stuck(path: str | Path) -> bool:
 
 
 def masked(line: str) -> str:
-    """Somebody's line without what looks like a secret: reports go further than root's files."""
+    """A foreign line without what looks like a secret: reports go further than root's files."""
     for pattern, shown in MASKS:
         line = pattern.sub(shown, line)
     return line
@@ -191,13 +191,13 @@ def plain(name: str) -> str:
 
 
 def file_kind(mode: int) -> str:
-    """What a file of this mode is, in a word."""
+    """The kind of a file of this mode, in a word."""
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     return kinds.get(stat.S_IFMT(mode), "device, pipe or socket")
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """What lies in a folder, by name; nothing where it cannot be read."""
+    """The names in a folder; none where it cannot be read."""
     with contextlib.suppress(OSError):
         return sorted(folder.iterdir())
     return []
@@ -218,7 +218,7 @@ def read(path: str | Path, most: int = MOST) -> str | None:
     """A file's text; None for no file. A device or pipe is never read for it.
 
     Raises:
-        RuntimeError: it is longer than so many bytes, or there and broken: what was not seen is not in order.
+        RuntimeError: it is longer than so many bytes, or there and broken: an unseen state is not in order.
     """
     found = data(path, most)
     return None if found is None else text(found)
@@ -244,7 +244,7 @@ def one_key(path: str) -> str:
 
 
 def begin(path: str | Path, most: int = BEGIN) -> str:
-    """How the text of a file begins that is somebody else's; empty for no file, or none that can be read."""
+    """The beginning of the text of a foreign file; empty for no file, or none that can be read."""
     try:
         return text(_bytes(path, most) or b"")
     except OSError:
@@ -252,7 +252,7 @@ def begin(path: str | Path, most: int = BEGIN) -> str:
 
 
 def entire(path: str | Path, most: int) -> str | None:
-    """The text of a file that is somebody else's, as `begin` has it; None where there may be more of it."""
+    """The text of a foreign file, as `begin` has it; None where there may be more of it."""
     found = begin(path, most)
     return None if len(found.encode()) >= most else found
 

@@ -29,7 +29,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
 
 
 def describe_cache_folder(path: str) -> dict[str, object]:
-    """Whose one of an instance is."""
+    """The instance that one belongs to."""
     try:
         state = Path(path).lstat()
     except FileNotFoundError:

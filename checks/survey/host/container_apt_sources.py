@@ -9,7 +9,7 @@ from checks.survey.host.thread_pool import Pool
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
-    """What an update of apt's ends with and prints, for each of them that is there.
+    """The exit status and the output of an update of apt's, for each of them that is there.
 
     Args:
         asked: `sources`, their files; the rest as for `archive`.

@@ -1,4 +1,4 @@
-"""What containers need to get cards: packages, Docker's options and daemon, CDI specs and their units."""
+"""The needs of containers to get cards: packages, Docker's options and daemon, CDI specs and their units."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LOADED = re.compile(r"^NVRM version:.*  ([0-9]+\.[0-9.]+)  ", re.MULTILINE)
 PROPERTIES = ("UnitFileState", "ActiveState", "Result", "ExecStart", "ExecCondition", "NeedDaemonReload")
 # a line of YAML as the toolkit writes it
 ROW = re.compile(r'^\s*(?:- )?"?(hostPath|path|name)"?:\s*"?([^"\n]*?)"?,?\s*$', re.MULTILINE)
-# in whatever way somebody has written it, the whole file on one line too
+# in every spelling, the whole file on one line too
 KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([A-Za-z0-9.-]+/[A-Za-z0-9_.-]+)""")
 
 
 def lying(path: str) -> dict[str, object] | None:
-    """What lies at a path; None for nothing."""
+    """The object at a path; None for nothing."""
     try:
         seen = os.lstat(f"{ROOT}{path}")
     except OSError:

@@ -1,4 +1,4 @@
-"""Docker's daemon: what it says, what it listens on, and which of its containers have cards."""
+"""Docker's daemon: its own report, its listeners, and its containers with cards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UnixSocketConnection(http.client.HTTPConnection):
 
 
 def asked_of(path: str, what: str) -> Any:
-    """What Docker's daemon answers; None where it does not."""
+    """The answer of Docker's daemon; None where there is none."""
     connection = UnixSocketConnection(path)
     try:
         connection.request("GET", what)
@@ -63,7 +63,7 @@ def carded(path: str, row: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def of_each(rows: Any, read: Callable[[Any], Iterator[list[str]]]) -> list[list[str]] | None:
-    """What is read of each container; None where the daemon has told of none."""
+    """The facts of each container; None where the daemon lists none."""
     if not isinstance(rows, list):
         return None
     found: list[list[str]] = []
@@ -75,7 +75,7 @@ def of_each(rows: Any, read: Callable[[Any], Iterator[list[str]]]) -> list[list[
 
 
 def listens(pid: str) -> list[str]:
-    """ADDRESS:PORT of what a process listens on by TCP, whoever has opened it for it."""
+    """ADDRESS:PORT of the TCP sockets that a process listens on, also those that another process opened for it."""
     held = network_sockets.handles(pid)
     return sorted(
         network_sockets.shown(*network_sockets.place(local))

@@ -1,4 +1,4 @@
-"""What dpkg has written down, read without it: its own programs take a tenth of a second each."""
+"""dpkg's records, read without it: its own programs take a tenth of a second each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DpkgPackage(NamedTuple):
 
     name: str
     base: str
-    """What its files in dpkg's `info` are called."""
+    """The names of its files in dpkg's `info`."""
     version: str
     want: str
     """"install", "hold" and so on."""
@@ -59,10 +59,10 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def describe_states(patterns: Collection[str]) -> dict[str, object]:
-    """The packages whose names match shell patterns, and the names of all that are on hold: what
-    rigwright.host.package_states.PackageStates has.
+    """The packages whose names match shell patterns, and the names of all that are on hold: the fields of
+    rigwright.host.package_states.PackageStates.
 
-    What a package depends on is told of kernels' installed metapackages alone.
+    Dependencies are reported only of kernels' installed metapackages.
     """
     there = packages()
     return {
@@ -81,7 +81,7 @@ def describe_states(patterns: Collection[str]) -> dict[str, object]:
 
 
 def _as_of(path: str) -> tuple[str, int, int, int]:
-    """What a file or folder is known by that was read before: a section asks for the same several times."""
+    """The identity of a file or folder that was read before: a section asks for the same several times."""
     seen = os.stat(path)
     return path, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
@@ -133,10 +133,10 @@ def known() -> None:
 
 
 def unpacked(info: str, born: dict[str, float]) -> float | None:
-    """When all of a package was there: what has changed after that is read; None where dpkg has no list of it.
+    """When all of a package was there: later changes are read; None where dpkg has no list of it.
 
-    Who touches the list moves its times to now, and by them nothing would ever have changed: what counts is when it was
-    made, where the file system keeps that, and when the sums were that came with it.
+    Touching the list moves its times to now, which would hide every change: the time of its creation counts, where the
+    file system keeps that, and the time of the sums that came with it.
 
     Args:
         info: The path of dpkg's files about it, without what they end with.
@@ -190,7 +190,7 @@ def owners(paths: Iterable[str]) -> dict[str, str]:
 
 
 def diversions() -> dict[str, tuple[str, str]]:
-    """Path -> (where it went instead, the package that had it moved; ":" where somebody did by hand).
+    """Path -> (where it went instead, the package that had it moved; ":" for a diversion made by hand).
 
     Raises:
         RuntimeError: the file of them lacks a line.

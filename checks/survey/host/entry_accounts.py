@@ -43,7 +43,7 @@ def attribute_accounts(host: Attribution) -> None:
 
 
 class AccountSources:
-    """What packages say of accounts, read when it is needed."""
+    """The accounts of packages, read when they are needed."""
 
     def __init__(self, host: Attribution) -> None:
         self.host = host
@@ -92,12 +92,12 @@ class AccountSources:
         return next((base for base, script in self._scripts if pattern.search(script)), "")
 
     def user_origin(self, row: list[str], password: str, groups: dict[str, list[str]]) -> str:
-        """What explains a user: it has no password, and all else is as a package or a deploy made it."""
+        """The explanation of a user: it has no password, and all else is as a package or a deploy made it."""
         name, _, uid, gid, _, home, shell = row
         if not password.startswith(("*", "!")):
             return ""
         if password.startswith("!") and len(password.lstrip("!")) > 1:
-            # a locked password may be unlocked again: it was somebody's
+            # a locked password may be unlocked again: it was in use
             return ""
         master = self.users.get(name)
         if master and [uid, gid, home, shell] == [master[2], master[3], master[5], master[6]]:
@@ -116,7 +116,7 @@ class AccountSources:
         return f"derived from the scripts of package {origin}" if origin else ""
 
     def group_origin(self, row: list[str], users: dict[str, list[str]]) -> str:
-        """What explains a group: its number, and that each of its members was put there by a package."""
+        """The explanation of a group: its number, and that each of its members was put there by a package."""
         name, password, gid, listed = row
         if password not in ("x", "*", "!", ""):
             return ""

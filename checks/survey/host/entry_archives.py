@@ -43,7 +43,7 @@ class ArchiveList(NamedTuple):
     release: str
     """The path of its release file, without its last part."""
     name: str
-    """What the release file calls it."""
+    """Its name in the release file."""
     signed_by: str
     source: str
     """The file that declares it."""
@@ -249,7 +249,7 @@ def verified_release(one: ArchiveList) -> str:
 
 
 def signed_part(text: str) -> str:
-    """What the signature of a text covers, of one that has it in itself."""
+    """The text that a signature covers, of one that has it in itself."""
     if not text.startswith("-----BEGIN PGP SIGNED MESSAGE-----"):
         return text if "-----BEGIN PGP" not in text else ""
     if text.count("-----BEGIN PGP SIGNED MESSAGE-----") != 1:

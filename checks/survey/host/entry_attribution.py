@@ -1,4 +1,4 @@
-"""What the parts that attribute entries share: entries by path, and the content of packaged files."""
+"""Common parts of the attribution of entries: entries by path, and the content of packaged files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Attribution:
         return common.text(self.content(entry) or b"")
 
     def target(self, entry: HostEntry) -> str:
-        """The absolute path that a link of root's leads to in one step; empty where the entry is none."""
+        """The absolute path that a link of root's leads to in one step; empty for any other entry."""
         try:
             found = os.readlink(f"{dpkg.ROOT}{entry.path}")
             if os.lstat(f"{dpkg.ROOT}{entry.path}").st_uid != packaged_modes.OWNER:

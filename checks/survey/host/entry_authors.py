@@ -1,5 +1,5 @@
-"""Times and authors of entries, as far as the host's logs tell. A log that shows only what ran or who was logged in at
-that time says "while" or "at about the same time": it proves no author.
+"""Times and authors of entries, as far as the host's logs tell. A log that shows only what ran or which users were
+logged in at that time says "while" or "at about the same time": it proves no author.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEAR = 60.0  # s between a command or the end of a session, and a change at abou
 DAY = 86400.0
 PAIRS = {"/etc/passwd": "/etc/shadow", "/etc/group": "/etc/gshadow"}
 """Files of which another one has the passwords."""
-JOURNAL_SPAN = 45 * 86400.0  # s: what lies further back is not asked of the journal
+JOURNAL_SPAN = 45 * 86400.0  # s: earlier times are not asked of the journal
 UTMP = struct.Struct("<hi32s4s32s256shhiii16s20s")  # struct utmp (utmp(5)) of 64-bit Linux
 USER_PROCESS, DEAD_PROCESS = 7, 8
 IDENTIFIERS = (
@@ -61,13 +61,13 @@ class LogLine(NamedTuple):
 def describe(
     entries: list[HostEntry], state: str = "/var/lib/rigwright", begin: float = 0.0
 ) -> dict[int, tuple[float, str]]:
-    """Place of an entry in the list -> since when it is as it is, in seconds since 1970, and by whom, in words.
+    """Place of an entry in the list -> since when it is as it is, in seconds since 1970, and its author in words.
 
     Args:
         entries: Those that nothing explains.
         state: Rigwright's folder of state.
-        begin: When the operator accepted entries last, in seconds since 1970: what has no time has changed since; 0
-            where that is not known.
+        begin: When the operator accepted entries last, in seconds since 1970: an entry without a time has changed
+            since; 0 where that is not known.
     """
     if not entries:
         return {}
@@ -136,7 +136,7 @@ class HostLogs:
         self.logins = [*parse_logins(self.journal)]
 
     def author(self, entry: HostEntry, moment: float) -> str:
-        """By whom or what an entry changed then, with the strongest evidence there is; empty for none."""
+        """The author of an entry's change then, with the strongest evidence there is; empty for none."""
         return self._audited(entry) or self._commanded(entry, moment) or self._ran(entry, moment)
 
     def _audited(self, entry: HostEntry) -> str:
@@ -176,7 +176,7 @@ class HostLogs:
         return ""
 
     def _ran(self, entry: HostEntry, moment: float) -> str:
-        """What ran or was logged in at that time."""
+        """The programs and logins at that time."""
         words = []
         package = re.match(r"package (\S+?)(?::\S+)? ", f"{entry.expected_from} ")
         if package and (row := self.packages.get(package[1])) and row[0] - SLACK <= moment <= row[0] + 60:

@@ -1,7 +1,7 @@
 """Files of the boot and of kernel modules, made anew from their inputs: initramfs, grub.cfg, lists of depmod, DKMS.
 
-Each is expensive, and done once for a file: the answer is kept with the file's digest. What an initramfs has of
-caches and accounts from hooks is compared by name alone, and a module of DKMS with DKMS's own copy of what it built.
+Each is expensive, and done once for a file: the answer is kept with the file's digest. Caches and accounts that hooks
+put into an initramfs are compared only by name, and a module of DKMS with DKMS's own copy of its build.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GENERATED = re.compile(
     r"(?:usr/)?lib/modules/[^/]+/modules\..*|(?:usr/)?lib/udev/hwdb\.bin|kernel/x86/microcode/.*|var/.*|dev/.*|"
     r"TRAILER!!!)"
 )
-"""What hooks write into an initramfs, or change there."""
+"""The files that hooks write into an initramfs, or change there."""
 COPIED = re.compile(r"etc/(?:modprobe\.d|udev)/.*")
 """Settings that it has of the host, whatever they are: these are entries of their own."""
 ORDER = re.compile(r"scripts/[^/]+/ORDER")

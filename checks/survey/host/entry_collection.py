@@ -79,7 +79,7 @@ class EntryCollection:
                 entry_files.read_entry(entry, self.digests)
 
     def value(self, entry: HostEntry) -> str:
-        """What an entry is now, by the host's key."""
+        """The present entries, by the host's key."""
         digest = self.digests.keyed(entry.sha256.encode()) if entry.sha256 else ""
         return f"{entry.state[:LONGEST_VALUE]} {digest}".rstrip()
 
@@ -103,7 +103,7 @@ def is_active(name: str) -> bool:
 
 
 def key_expression(pattern: str) -> str:
-    """What a pattern of keys is as an expression; a `*` of a path ends with its name."""
+    """A pattern of keys as an expression; a `*` of a path ends with its name."""
     parts = re.split(r"(\*\*|\*|\?|\[[^]]+\])", pattern)
     words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     made = (words.get(one) or (one if one.startswith("[") else re.escape(one)) for one in parts)

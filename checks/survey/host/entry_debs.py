@@ -39,7 +39,7 @@ INFO = f"{dpkg.ADMIN}/info"
 
 
 class DebComparison:
-    """What was compared, and what was not."""
+    """The comparisons that were made, and those that were not."""
 
     def __init__(self) -> None:
         self.packages = self.bytes = 0
@@ -58,7 +58,7 @@ class DebComparison:
 
 
 class DebContent(NamedTuple):
-    """What a package file has."""
+    """The contents of a package file."""
 
     files: dict[str, str]
     """Path -> MD5, or `link to TARGET`."""
@@ -190,7 +190,7 @@ def make_fetch_folder(parent: str) -> str:
 
 
 def fetch_debs(packages: list[str], folder: str, until: float) -> None:
-    """Have apt fetch package files into a folder, as its own user; what it cannot fetch is not there.
+    """Have apt fetch package files into a folder, as its own user; a file that it cannot fetch is not there.
 
     Args:
         packages: `NAME=VERSION` of each.
@@ -221,10 +221,10 @@ def fetch_debs(packages: list[str], folder: str, until: float) -> None:
 
 
 def read_deb(path: str, sha256: str, until: float) -> DebContent | None:
-    """What a package file has; None where it is not the file of this SHA-256, or cannot be read."""
+    """The contents of a package file; None where its SHA-256 differs, or it cannot be read."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        # what is unpacked is a copy of root's: a process of the fetcher's may still write its own file
+        # an unpacked file is a copy of root's: a process of the fetcher's may still write its own file
         with os.fdopen(opened, "rb") as file, tempfile.TemporaryFile(dir=f"{dpkg.ROOT}{SCRATCH}") as copy:
             if not stat.S_ISREG(os.fstat(opened).st_mode) or os.fstat(opened).st_size > LARGEST:
                 return None

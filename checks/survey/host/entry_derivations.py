@@ -201,8 +201,8 @@ def expanded(word: str, unit: str) -> str:
 
 
 def _enablement(host: Attribution, target: str, scope: str, parent: str, kind: str, name: str) -> str:
-    """A link that `systemctl enable` makes: what the unit's own [Install] names, where its package's scripts enable it.
-    A dormant unit, of which packages have many, is enabled by somebody else.
+    """A link that `systemctl enable` makes: the one of the unit's own [Install], where its package's scripts enable it.
+    A dormant unit, of which packages have many, is enabled by another user or program.
     """
     places = UNITS if scope == "system" else USER_UNITS
     folder, _, unit = target.rpartition("/")
@@ -225,7 +225,7 @@ def _enablement(host: Attribution, target: str, scope: str, parent: str, kind: s
 
 
 class AlternativeRecord:
-    """What update-alternatives(1) has of a group: its links, and the choices that packages made."""
+    """A group of update-alternatives(1): its links, and the choices that packages made."""
 
     def __init__(self, text: str) -> None:
         lines = iter(common.lines(text))
@@ -248,7 +248,7 @@ class AlternativeRecord:
             )
 
     def best(self) -> str:
-        """What is chosen by itself: the first of those with the highest priority."""
+        """The automatic choice: the first of those with the highest priority."""
         return max(self.choices, key=lambda path: self.choices[path][0], default="")
 
 

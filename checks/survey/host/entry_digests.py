@@ -1,4 +1,5 @@
-"""Digests of files for the fingerprint: what was read before, and is the same by inode, size and times, is not read."""
+"""Digests of files for the fingerprint: a file that was read before, and is the same by inode, size and times, is not
+read."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class EntryDigests:
         kept = self._load()
         self._cache: dict[str, list[object]] = {} if deep else kept.get("files", {})
         self.memory: dict[str, Any] = kept.get("memory", {})
-        """What other parts keep until the next run, by their names."""
+        """The data that other parts keep until the next run, by their names."""
         self._memory_before = json.dumps(self.memory, sort_keys=True)
         self._used: dict[str, list[object]] = {}
         self.key = private_bytes(f"{folder}/{KEY}", KEY_BYTES) or b""
@@ -98,7 +99,7 @@ class EntryDigests:
         finally:
             os.close(opened)
         self.reads += 1
-        # what was written within the clock's grain may change once more without another time
+        # a file written within the clock's grain may change once more without another time
         if _identity(after) == _identity(there) and after.st_ctime < self._now - FRESH:
             self._used[path] = [*_identity(after), md5.hexdigest(), sha256.hexdigest()]
         return md5.hexdigest(), sha256.hexdigest(), bytes(content) if len(content) <= KEPT else None
@@ -125,7 +126,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 def private_bytes(path: str, most: int) -> bytes | None:
-    """What lies in a file that root alone may write and read; None of any other, and of one that is longer."""
+    """The contents of a file that only root may write and read; None of any other, and of one that is longer."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:

@@ -53,7 +53,7 @@ def is_silent(path: str) -> bool:
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:
-    """What says whether a name fits a shell pattern; most have one star, of which no expression has to be made."""
+    """A test whether a name fits a shell pattern; most have one star, for which no expression has to be made."""
     begin, star, end = pattern.partition("*")
     if star and not common.WILD.search(begin + end):
         return lambda name: len(name) >= len(begin + end) and name.startswith(begin) and name.endswith(end)
@@ -111,7 +111,7 @@ class FileCollector:
         yield from (path for path in found if is_silent(path) or os.path.lexists(f"{ROOT}{path}"))
 
     def _scan(self, folder: str) -> list[os.DirEntry[str]]:
-        """What lies in a folder, in the order of its names; nothing where it is none, or does not answer."""
+        """The names in a folder, in their order; none where it is no folder, or does not answer."""
         if is_silent(folder):
             return []
         with suppress(OSError), os.scandir(f"{ROOT}{folder}") as entries:
@@ -160,7 +160,7 @@ class FileCollector:
         self.entries.append(HostEntry(kind, f"{path} {BOUND}", state, path))
 
     def _folder(self, kind: str, path: str, status: os.stat_result) -> None:
-        """A folder is an entry where others than root may write in it: what lies there has entries of its own."""
+        """A folder is an entry where others than root may write in it: its contents have entries of their own."""
         if status.st_uid != OWNER or stat.S_IMODE(status.st_mode) & 0o022 or _attributes(path):
             self._file(kind, path, status)
 
@@ -182,7 +182,8 @@ class FileCollector:
         self.entries.append(entry)
 
     def follow_links(self) -> None:
-        """Make entries of what links lead to, where no class has it: what they name is obeyed in their place."""
+        """Make entries of the targets of links, where no class has them: files that they name are obeyed in their
+        place."""
         left = MOST_FOLLOWED
         for entry in [one for one in self.entries if stat.S_ISLNK(one.mode) and not one.unread]:
             target = os.path.realpath(f"{ROOT}{entry.path}")
@@ -280,7 +281,7 @@ def _unpacked(names: set[str]) -> dict[str, float]:
 
 
 def read_entry(entry: HostEntry, digests: EntryDigests) -> None:
-    """Read a file, or take its digests from the cache; what cannot be read says so in its state."""
+    """Read a file, or take its digests from the cache; the state of an unreadable one tells so."""
     if entry.sha256 or not stat.S_ISREG(entry.mode):
         return
     try:

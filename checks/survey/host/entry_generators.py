@@ -26,7 +26,7 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin", "SYSTEMD_SCOPE": "system", "SYSTEMD
 def attribute_generated(host: Attribution) -> None:
     """Explain units that packaged generators make from what is there now.
 
-    What was made once is kept: generators run again only where an entry has another content.
+    A result is kept: generators run again only where an entry has another content.
     """
     prefixes = tuple(f"{PLACE}/{name}/" for name in FOLDERS)
     left = [entry for entry in host.entries if not entry.origin and entry.path.startswith(prefixes)]
@@ -41,7 +41,7 @@ def attribute_generated(host: Attribution) -> None:
 
 
 def generated_state(path: str) -> str:
-    """What a file or link is, as text that is equal for equal ones; empty for all else."""
+    """A file or link as text that is equal for equal ones; empty for all else."""
     with suppress(OSError):
         status = os.lstat(path)
         if status.st_uid == os.geteuid() and stat.S_ISLNK(status.st_mode):

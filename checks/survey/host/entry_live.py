@@ -1,6 +1,6 @@
 """State in force that files decide: listeners of units, mounts, sshd's settings, the manager's environment.
 
-A row is explained by the file that decides it, as long as that file is explained: what was set by hand has none.
+A row is explained by the file that decides it, as long as that file is explained: a change by hand has no such file.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _unit_path(host: Attribution, unit: str) -> str:
 
 
 def _fits(place: str, pattern: str) -> bool:
-    """Whether a listener's key is what a pattern has, whose `*` is every address."""
+    """Whether a listener's key fits a pattern, whose `*` is every address."""
     if "*" not in pattern:
         return place == pattern
     kind, _, port = pattern.partition(" *:")

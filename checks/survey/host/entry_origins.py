@@ -1,4 +1,4 @@
-"""Origins of entries: what a package of a declared archive, a deploy or a derivation explains.
+"""Origins of entries: the package of a declared archive, the deploy or the derivation that explains each.
 
 Root can forge each record that this reads. `check --deep` reads every byte, and `entry_debs` compares with archives.
 """

@@ -29,7 +29,7 @@ MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
 class PathOwner:
-    """What dpkg's records have of a path."""
+    """dpkg's records of a path."""
 
     __slots__ = ("digest", "made", "package", "version")
 
@@ -203,7 +203,7 @@ def _records_digest(package: dpkg.DpkgPackage) -> str:
 
 
 def _identity(path: str) -> list[int]:
-    """What shows that a file or folder has changed."""
+    """The evidence that a file or folder has changed."""
     with suppress(OSError):
         status = os.stat(path)
         return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
@@ -211,7 +211,7 @@ def _identity(path: str) -> list[int]:
 
 
 def load_cache(path: str) -> dict[str, Any]:
-    """What an earlier run kept; empty where another user could have written it."""
+    """The data of an earlier run; empty where another user could have written it."""
     if not path:
         return {}
     try:

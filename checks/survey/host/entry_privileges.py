@@ -25,7 +25,7 @@ SCANNED = (
 )
 UNSCANNED = ("/var/lib/dpkg", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/proc", "/sys")
 """Folders with nothing that runs, and those in which containers have programs of their own."""
-PRIVILEGED = "privileged_files"  # what the table of classes calls this reader
+PRIVILEGED = "privileged_files"  # the name of this reader in the table of classes
 FULL_SCAN = "full_scan"
 ScannedFile = tuple[str, os.stat_result]
 
@@ -148,5 +148,5 @@ def _scan(digests: EntryDigests) -> Iterator[ScannedFile]:
 
 
 def is_privileged(mode: int) -> bool:
-    """Whether a program runs as its owner or group, whoever starts it."""
+    """Whether a program runs as its owner or group for every user."""
     return bool(mode & (stat.S_ISUID | stat.S_ISGID)) and bool(mode & 0o111)

@@ -75,7 +75,7 @@ def file_problem(entry: HostEntry, writers: Writers) -> str:
 
 
 class Writers:
-    """Who else than root can write files and folders."""
+    """Users other than root that can write files and folders."""
 
     def __init__(self) -> None:
         self.groups: dict[int, str] = {}
@@ -90,7 +90,7 @@ class Writers:
                 self.groups[int(row[2])] = row[0]
 
     def describe(self, path: str, *, strict: bool) -> str:
-        """Who else can write a file, or a folder above it; empty where root alone can.
+        """The other users that can write a file, or a folder above it; empty where only root can.
 
         Args:
             path: Of the file.
@@ -116,7 +116,8 @@ class Writers:
         return ""
 
     def _is_closed(self, folder: str) -> bool:
-        """Whether root alone gets into a folder or one above it: what an archive has unpacked there may be anyone's."""
+        """Whether only root gets into a folder or one above it: files that an archive has unpacked there may be
+        anyone's."""
         if folder in ("/", ""):
             return False
         if folder not in self._closed:
@@ -151,7 +152,7 @@ class Writers:
         return self._listed(path) if status.st_mode & stat.S_IWGRP else ""
 
     def _listed(self, path: str) -> str:
-        """Who an access list lets write (acl(5))."""
+        """The users that an access list lets write (acl(5))."""
         try:
             value = os.getxattr(f"{dpkg.ROOT}{path}", ACL)
         except OSError:

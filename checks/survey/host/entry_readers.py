@@ -147,7 +147,7 @@ def _connection(user: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _matched_users(root: str) -> tuple[str, ...]:
-    """Users for whom Match blocks of sshd_config(5) may set something else.
+    """Users with settings of their own in Match blocks of sshd_config(5).
 
     Args:
         root: The folder that stands for the host; empty for the host.
@@ -194,7 +194,7 @@ def _keys_in(kind: str, user: str, path: str) -> Iterator[HostEntry]:
     text = common.begin(f"{ROOT}{path}")
     rows = common.lines(text)
     if len(rows) > MOST_ROWS or len(text) >= common.BEGIN:
-        # sshd reads all of it: what follows is known by size and time alone
+        # sshd reads all of it: the rest is known only by size and time
         with suppress(OSError):
             status = os.stat(f"{ROOT}{path}")
         state = f"longer than is read: {status.st_size} bytes, changed at {status.st_ctime_ns}"
@@ -239,7 +239,7 @@ def privileged_containers(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
 
 
 def container_rights(host: dict[str, Any]) -> Iterator[str]:
-    """What a container may do on the host, by its settings."""
+    """The permissions of a container on the host, by its settings."""
     if host.get("Privileged"):
         yield "privileged"
     yield from (f"{name} {host[name]}" for name in RIGHTS if str(host.get(name, "")).startswith(("host", "container:")))

@@ -95,7 +95,7 @@ def _copied(host: Attribution, entry: HostEntry) -> str:
     skeleton = f"/etc/skel/{entry.path.rpartition('/')[2]}"
     if re.fullmatch(r"/home/[^/]+/\.(?:bashrc|profile|bash_logout)", entry.path):
         content = host.packaged(skeleton)
-        # it is its user's, whom its owner is told from elsewhere
+        # it is its user's, and the owner is known from elsewhere
         same = content is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() == entry.md5
         return f"derived from {skeleton}" if same else ""
     for template in templates:

@@ -42,7 +42,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
 
 def list_subjects(names: Iterable[str], states: dict[str, float]) -> Iterator[HostEntry]:
-    """What has a time of the things that a failure names.
+    """The objects with a time that a failure names.
 
     Args:
         names: Paths and units.

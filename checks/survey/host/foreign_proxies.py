@@ -1,4 +1,5 @@
-"""Which listeners of others lead to us: each is asked as a stranger would, and who then connects to us is seen."""
+"""Foreign listeners that lead to Rigwright's: the survey asks each as an outside client would, and sees which then
+connects to Rigwright."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from checks.survey.host import common, network_sockets, systemd_properties
 from checks.survey.host.listener_probe import StrangerRequests, reached
 
 FILES, SIZE = 400, 1 << 19  # of a web server's settings: how many are read, and bytes of each
-# What answers for others by its settings: program -> where those lie.
+# Programs that answer for others by their settings: program -> where those lie.
 SERVERS = {
     "nginx": "/etc/nginx",
     "apache2": "/etc/apache2",
@@ -27,7 +28,8 @@ SERVERS = {
     "hitch": "/etc/hitch",
 }
 SSHD = "/usr/sbin/sshd"
-# Of the distribution, and of no use to ask by HTTP: they note who does, or take it for something else.
+# Programs of the distribution that HTTP requests tell nothing about: they log the client, or take it for something
+# else.
 QUIET = {
     *("/usr/sbin/rpcbind", "/usr/sbin/rpc.statd", "/usr/sbin/smbd", "/usr/sbin/mariadbd", "/usr/sbin/mysqld"),
     *("/usr/bin/redis-check-rdb", "/usr/bin/redis-server", "/usr/bin/memcached", "/usr/bin/mongod", "/usr/sbin/exim4"),
@@ -62,7 +64,7 @@ class HostProcess(NamedTuple):
 
     @property
     def display_name(self) -> str:
-        """What to call it."""
+        """Its name in messages."""
         program = os.path.basename(self.program) or "a process"
         return f"{program} of {self.unit}" if self.unit else program
 
@@ -155,7 +157,7 @@ def configured(base: str) -> list[str]:
 def leads(
     asked: dict[str, Any], there: dict[int, HostProcess], rows: list[tuple[str, set[int]]]
 ) -> list[dict[str, str]]:
-    """Listeners of others that lead to us: where they listen, who has them, and what shows it.
+    """Foreign listeners that lead to Rigwright's: their addresses, their owners, and the evidence.
 
     Args:
         asked: As checks.survey.service_exposure has it.
@@ -166,7 +168,7 @@ def leads(
     foreign: dict[str, set[int]] = {}
     for at, pids in rows:
         holding = {there[pid] for pid in pids if pid in there}
-        # what a user's connection forwards is held by another process of sshd's
+        # another process of sshd's holds the forwarded ports of a user's connection
         daemon = any(one.program in QUIET or (one.program == SSHD and one.parent == 1) for one in holding)
         if int(at.rpartition(":")[2]) not in asked["ports"] and not daemon:
             foreign.setdefault(at, set()).update(pids)
@@ -221,7 +223,7 @@ def leads(
 
 
 def twice(asked: dict[str, Any], at: str, ours: list[int]) -> bool:
-    """Whether, each of two times that somebody is asked alone, there is a connection to us that was not before."""
+    """Whether, each of two times that one listener is asked, there is a connection to Rigwright that was not before."""
     for _ in range(2):
         before, gone = clients(asked, ours), passing(asked)
         asking = StrangerRequests([at])

@@ -1,4 +1,4 @@
-"""What stands between clients and engines: units, what they were started from, and their exposure level."""
+"""The services between clients and engines: units, the files that they were started from, and their exposure level."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def loose(folder: str) -> list[str]:
 
 
 def opened(folder: str) -> list[str]:
-    """What others than its owner can write, or others than its group read, of a folder and what lies in it."""
+    """The parts of a folder that others than its owner can write, or others than its group read."""
     found = []
     for at, _, names in os.walk(folder):
         for path in (at, *(os.path.join(at, name) for name in names)):

@@ -1,4 +1,4 @@
-"""File systems, and whether they answer: whoever looks at one whose server or disk is gone waits for it."""
+"""File systems, and whether they answer: a process that looks at one without its server or disk waits for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes 
 BEGINS = 20.0  # seconds until a process is under way that looks; on a host that is busy it takes some
 GLANCE = 50  # milliseconds between two looks at how far it is
 SILENT = 3  # of them that do not answer, after which no more are waited for
-# What has no disk or server, or looks for one when it is looked at (autofs)
+# File systems without a disk or server, or that look for one when they are looked at (autofs)
 KERNELS_OWN = re.compile(
     r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|dev(?:pts|tmpfs)|efivarfs|fusectl|hugetlbfs"
     r"|mqueue|nsfs|overlay|proc|pstore|rpc_pipefs|securityfs|selinuxfs|sysfs|tmpfs|tracefs|squashfs"
@@ -24,10 +24,11 @@ KERNELS_OWN = re.compile(
 
 
 def silent(folders: Iterable[str], limit: float = 0.0) -> list[str]:
-    """Folders whose file system does not answer: its server or disk is gone, and whoever looks there waits for it.
+    """Folders whose file system does not answer: its server or disk is gone, and a process that looks there waits for
+    it.
 
     Args:
-        folders: Looked into in turn, by a process that nobody waits for.
+        folders: Looked into in turn, by a process that the survey does not wait for.
         limit: Seconds for each; PATIENCE without. Once SILENT do not answer in time, all that are left count as silent.
     """
     left, found = [*folders], list[str]()
@@ -56,7 +57,7 @@ def _answered(folders: list[str], limit: float) -> int:
                 if (now := os.fstat(told.fileno()).st_size) > marks:
                     marks, since = now, time.monotonic()
                 if time.monotonic() - since > (limit if marks else BEGINS):
-                    # what waits in the kernel does not even die, and is not waited for
+                    # a process that waits in the kernel does not even die, and is not waited for
                     os.kill(pid, signal.SIGKILL)
                     break
             else:
@@ -68,7 +69,7 @@ def _probe_folders(folders: list[str], told: int) -> None:
     """Look into folders, in a process of its own that ends with it: a mark once it is under way, and one for each."""
     try:
         os.dup2(told, 1)
-        # whoever waits for the end of what this process has open would wait as long as it does
+        # a reader that waits for the end of this process's open files would wait as long as it does
         for one in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if one != "1":
@@ -90,7 +91,7 @@ def look(folder: str) -> None:
 
 def mounted() -> list[str]:
     """Where file systems are mounted that have a disk or a server."""
-    # one of each: what is bound elsewhere is the same
+    # one of each: a bind mount elsewhere is the same
     there = {one.point: one for one in mount_table.list_mounts()}
     found = {one.device: one.point for one in reversed(there.values()) if not KERNELS_OWN.fullmatch(one.kind)}
     return list(found.values())

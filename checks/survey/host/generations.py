@@ -66,7 +66,7 @@ def kept(folder: Path, asked: dict[str, str]) -> dict[str, object]:
 
 
 def entry(path: Path) -> str:
-    """What a file or link is; nothing of a folder."""
+    """The state of a file or link; none of a folder."""
     try:
         state = path.lstat()
         if stat.S_ISLNK(state.st_mode):

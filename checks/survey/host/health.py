@@ -1,4 +1,4 @@
-"""How instances are doing, in less than a second: what systemd says, what engines count, and one token.
+"""The health of instances, in less than a second: systemd's states, engines' counts, and one token.
 
 An engine that hangs says that it is well, so each is asked for a token, and whether it computes is seen by what it
 counts. A busy processor delays both: the first look without an answer and a step waits for some seconds more. An engine
@@ -36,7 +36,7 @@ MANY = 1000  # files of a generation, or of an instance's weights
 LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
 SAMPLES = 1 << 20  # bytes of what an engine counts
 APART = 0.3  # seconds between two looks at what it counts
-UNKNOWN = ("", "?")  # what stands for the progress of an engine that counts none, or has not answered in time
+UNKNOWN = ("", "?")  # the stand-in for the progress of an engine that counts none, or has not answered in time
 PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "MemoryCurrent", "InvocationID"),
     *("StateChangeTimestampMonotonic", "ActiveEnterTimestampMonotonic"),
@@ -44,7 +44,7 @@ PROPERTIES = (
 
 
 def units(names: list[str]) -> dict[str, dict[str, str]]:
-    """Unit -> its properties; of ours that are there, too, though nobody has named them."""
+    """Unit -> its properties; also of Rigwright's units that the request does not name."""
     return systemd_properties.read_properties(names, PROPERTIES, pattern="rigwright-*.service", limit=5)
 
 
@@ -100,7 +100,7 @@ def betraying(rows: dict[str, str], patterns: list[str]) -> tuple[list[str], boo
 
 
 def idle(lines: list[str], busy: tuple[str, ...]) -> bool:
-    """Whether an engine counts that nobody has requests there."""
+    """Whether an engine counts that it has no requests."""
     counted = [line.rpartition(" ")[2] for line in lines if line.startswith(busy)] if busy else []
     return bool(counted) and not any(one.strip("0.") for one in counted)
 
@@ -111,7 +111,7 @@ def is_step(then: str, now: str) -> bool:
 
 
 def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
-    """What makes the requests of one instance: for a token, and for what it counts, before and beside it.
+    """The process that makes the requests of one instance: for a token, and for its counts, before and next to it.
 
     Args:
         ask: As `look` has it.
@@ -160,7 +160,8 @@ def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
         asked.start()
         asked.join(max(0.0, until - time.monotonic()))
         last = first
-        # who has answered computes; what it makes a second is waited for where it makes something and counts that
+        # an instance that has answered computes; the survey waits for its tokens per second where it makes some and
+        # counts that
         quick = token["status"] == 200 and took[0] < APART
         resting = quick and (not ask["names"] or idle(first[0], tuple(ask["busy"])))
         if ask["counts"] and not resting:
@@ -190,7 +191,7 @@ def asking(ask: dict[str, Any], key: str, until: float, patience: float) -> Any:
 
 
 def read_silence(name: str, run: str) -> dict[str, Any] | None:
-    """What an earlier look has recorded of an instance in this run of its unit; None for nothing."""
+    """An earlier look's record of an instance in this run of its unit; None for nothing."""
     try:
         kept = json.loads(common.read(f"{ROOT}{SILENT}/{name}") or "")
         kept = {"run": kept["run"], "now": str(kept["now"]), "began": float(kept["began"])}
@@ -219,7 +220,7 @@ def silence(name: str, run: str, found: dict[str, Any]) -> float:
 
 
 def group(at: str) -> int:
-    """Who may connect to a socket now: its own group, and once it has answered the gateway's."""
+    """The users that may connect to a socket now: its own group, and once it has answered the gateway's."""
     try:
         return os.stat(os.path.dirname(at)).st_gid
     except OSError:
@@ -254,13 +255,13 @@ def ended(asked: Begun, there: dict[str, dict[str, str]]) -> dict[str, object]:
             run = there[ask["unit"]].get("InvocationID", "")
             silent = 0.0 if told.get("asleep") else silence(ask["name"], run, told)
             read = told.pop("now"), told.pop("then")
-            # without anything that it counts, nobody knows whether it computes
+            # without any counts, whether it computes is unknown
             found[ask["name"]] = {**told, "silent_s": silent, "counts": "" not in read}
     return found
 
 
 def cards(words: list[str]) -> dict[str, object]:
-    """What nvidia-smi says; nothing where nobody asks."""
+    """The output of nvidia-smi; empty if it is not requested."""
     if not words:
         return {"status": 127, "out": "", "err": ""}
     program = next((path for place in ("/usr/bin", "/bin") if os.access(path := f"{place}/nvidia-smi", os.X_OK)), "")
@@ -272,7 +273,7 @@ def cards(words: list[str]) -> dict[str, object]:
 
 
 def holder(path: str) -> str:
-    """What who holds the deploy lock has written there; empty for nobody."""
+    """The text that the holder of the deploy lock has written there; empty if it is free."""
     try:
         with open(f"{ROOT}{path}") as file:
             try:
@@ -331,7 +332,8 @@ def tree_digest(folder: str, unsealed: list[str]) -> str:
 
 
 def start_record(ask: dict[str, Any], folder: str) -> dict[str, object]:
-    """What the process of an instance was started from, and whether its key and its weights are those on disk."""
+    """The files that the process of an instance was started from, and whether its key and its weights are those on
+    disk."""
     unit = ask["unit"]
     lines = common.lines(common.read(f"{ROOT}{folder}/{unit}") or "")
     current = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-LONGEST = 300  # characters of a state; what is longer is content
+LONGEST = 300  # characters of a state; a longer text is content
 
 
 class HostEntry:
@@ -18,7 +18,7 @@ class HostEntry:
     def __init__(self, kind: str, key: str, state: str, path: str = "", content: bytes | None = None) -> None:
         self.kind, self.key = kind, key
         self.state = state
-        """Kind, mode, owner and group of a file, a link's target, or a reader's words: what is no content."""
+        """Kind, mode, owner and group of a file, a link's target, or a reader's words: all but content."""
         self.path = path
         """The file that it is or comes from; empty for kernel state."""
         self.content = content
@@ -28,14 +28,14 @@ class HostEntry:
         self.sha256 = ""
         """Of the content; empty where nothing was read. It does not leave the host but through a key."""
         self.mode = self.uid = self.gid = self.size = 0
-        """Of a file, as lstat(2) has them, with its kind in the mode; 0 of an entry that is none."""
+        """Of a file, as lstat(2) has them, with its kind in the mode; 0 of any other entry."""
         self.ctime = 0.0
         self.package = ""
         """The package that lists the path in dpkg's database; empty for none."""
         self.unread = False
         """Whether the file was left unread: it has not changed since the package was unpacked, and is no conffile."""
         self.origin = ""
-        """What explains it: `package NAME`, `rigwright`, `derived from ...`; empty for nothing."""
+        """Its explanation: `package NAME`, `rigwright`, `derived from ...`; empty for nothing."""
         self.expected_from = ""
         """The package or derivation that it differs from."""
         self.problem = ""

@@ -46,7 +46,7 @@ def list_files(path: str, wants: Callable[[str], bool], *, hashes: bool = False)
         hashes: Whether all contents are hashed.
 
     Raises:
-        ValueError: it is none, or not complete.
+        ValueError: it is invalid, or not complete.
         OSError: it cannot be read, or no program unpacks it.
     """
     # without a buffer, what a program reads begins where this has stopped
@@ -111,7 +111,7 @@ def read_archive(
         begin: The first bytes of the archive, where they are read already.
 
     Raises:
-        ValueError: it is none, or not complete.
+        ValueError: it is invalid, or not complete.
     """
     while True:
         head = begin + stream.read(HEAD - len(begin))

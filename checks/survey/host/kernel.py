@@ -31,7 +31,7 @@ def first(path: str) -> str:
 
 
 def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
-    """What kmod would load of these for a kernel, in their order; those that are not there are left out.
+    """The modules of these that kmod would load for a kernel, in their order; missing ones are left out.
 
     An empty or truncated file has its `filename` and no other field.
 
@@ -89,7 +89,7 @@ def kernel(release: str, names: list[str]) -> dict[str, object]:
 
 
 def builds() -> list[dict[str, object]]:
-    """What DKMS has of the driver: (module, version) and kernel, how far it got, and files that differ from its own."""
+    """The driver in DKMS: (module, version) and kernel, how far it got, and files that differ from its own."""
     found: list[dict[str, object]] = []
     top = f"{ROOT}/var/lib/dkms"
     for name in sorted(os.listdir(top)) if os.path.isdir(top) else []:
@@ -130,7 +130,7 @@ def built(name: str, version: str, folder: str) -> dict[str, object]:
 
 
 def devices() -> list[dict[str, object]]:
-    """What lies in /dev under the driver's names."""
+    """The objects in /dev under the driver's names."""
     found = []
     for path in sorted(glob.glob(f"{ROOT}/dev/nvidia*")):
         seen = os.lstat(path)

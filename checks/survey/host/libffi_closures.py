@@ -6,7 +6,7 @@ makes with memfd_create(2) where memory must not be writable and executable at o
 3.4.2 is the first with that file; 3.3 and older have none.
 
 Any program can give that name to a file of its own, and a process that runs an attacker's code can write records that
-pass here, or change them after the look. What passes is plausible, not proven.
+pass here, or change them after the look. A match is plausible, not proven.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BYTES = 1 << 20  # of one process
 NEAR = (
     1 << 26
 )  # bytes: memory that freed closures led to may be unmapped since; glibc's and Python's arenas are smaller
-FENCE = 0xB  # what dlmalloc ends a full segment with, three times (FENCEPOST_HEAD)
+FENCE = 0xB  # the words with which dlmalloc ends a full segment, three times (FENCEPOST_HEAD)
 TREES = 32  # dlmalloc's bins of large chunks (NTREEBINS)
 Areas = Sequence[tuple[int, int]]
 
@@ -55,13 +55,14 @@ class AddressSpace:
     """Where processes that share one file of libffi's have mapped memory."""
 
     mapped: Areas
-    """What can be read."""
+    """The readable part."""
     code: Areas
     """Executable memory of files that have a name."""
     links: Areas
-    """What libffi's allocator links to: what it writes closures through, and variables of files, its own lists."""
+    """The links of libffi's allocator: the area through which it writes closures, and variables of files, its own
+    lists."""
     executable: Areas
-    """What it runs them from."""
+    """The area that it runs them from."""
     total: int = field(init=False)
     """Bytes of closures: no chunk there is larger."""
 
@@ -145,7 +146,7 @@ class AddressSpace:
 
 
 def read(pid: int, areas: Areas) -> bytes | None:
-    """What a process has in areas; None where it has ended, or unmapped one since."""
+    """The contents of a process's areas; None where it has ended, or unmapped one since."""
     pieces = []
     try:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:

@@ -1,4 +1,4 @@
-"""Asking who listens somewhere as a stranger would, with the connection left open."""
+"""Asks a listener as an outside client would, with the connection left open."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 from checks.survey.host import bounded_http, network_sockets
 
 PATIENCE = 1.5  # seconds for an answer
-FIRST = 0.04  # seconds in which who speaks first does so
+FIRST = 0.04  # seconds in which a server that speaks first does so
 MOST = 1 << 16  # bytes of an answer that are read
 EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what others listen on)
 LINES = (b"GET /v1/models HTTP/1.1", b"Host: localhost", b"Accept: */*", b"", b"")
 
 
 class OpenConnection:
-    """What a listener has answered, with the connection left open."""
+    """A listener's answer, with the connection left open."""
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -38,7 +38,7 @@ def reached(at: str) -> tuple[str, int]:
 
 
 def ask(held: OpenConnection, tls: bool = False) -> None:
-    """Ask who listens there for models, unless he speaks first, by TLS where he would have that."""
+    """Ask a listener for models, unless it speaks first, by TLS where it wants that."""
     address, port = reached(held.at)
     until = time.monotonic() + PATIENCE
     with contextlib.suppress(OSError, ValueError):
@@ -83,7 +83,7 @@ def is_answer_complete(said: bytes) -> bool:
 
 
 class StrangerRequests:
-    """A process of nobody's that asks, and keeps its connections until it is let go."""
+    """A process of user `nobody` that asks, and keeps its connections until it is let go."""
 
     def __init__(self, places: list[str]) -> None:
         self.letting, self.going = os.pipe()
@@ -105,10 +105,10 @@ class StrangerRequests:
         return work
 
     def answers(self) -> dict[str, str]:
-        """What was answered; the connections are open still.
+        """The answers; the connections are open still.
 
         Raises:
-            RuntimeError: who asked was ended, which every process of nobody's can do: nobody was heard.
+            RuntimeError: the asking process was ended, which every process of user `nobody` can do: there is no answer.
         """
         said = b""
         while not said.endswith(b"\n"):

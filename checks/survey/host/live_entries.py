@@ -212,7 +212,7 @@ def _output(*words: str) -> str:
 
 
 def traffic_programs(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
-    """Rules and routes that somebody has set, and programs that see an interface's packets."""
+    """Rules and routes that other programs have set, and programs that see an interface's packets."""
     for family in ("-4", "-6"):
         out = _output("ip", family, "-o", "rule", "show")
         for line in common.lines(out)[:MOST_ROWS]:
@@ -285,7 +285,7 @@ def _ephemeral_ports() -> tuple[int, int]:
 
 
 def slice_processes(kind: str, _: dict[str, Any]) -> Iterator[HostEntry]:
-    """Control groups with processes in our slices that are none of our units'."""
+    """Control groups with processes in Rigwright's slices without a unit of Rigwright's."""
     top = f"{SYS}/fs/cgroup"
     waiting = [name for name in _names(top) if name.startswith("rigwright")]
     while waiting:

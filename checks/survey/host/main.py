@@ -49,7 +49,7 @@ def packages() -> None:
 
 
 def run_section(name: str, source: str, question: object) -> dict[str, object]:
-    """What a section answers; the reason where it has none."""
+    """The answer of a section; the reason where it has none."""
     began = time.monotonic()
     try:
         answer = {"told": load(name, source).look(question)}
@@ -74,11 +74,12 @@ def started(name: str, source: str, question: object) -> tuple[int, int]:
     try:
         os.setpgid(0, 0)
         os.close(reading)
-        # who waits for a disk or a driver that hangs must not keep the connection open, which ends with its last user
+        # a process that waits for a disk or a driver that hangs must not keep the connection open, which ends with its
+        # last user
         nothing = os.open("/dev/null", os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nothing, stream)
-        # names that are no text are those of whoever made them, and no reason to have no answer
+        # names that are no text have their author's spelling, and the answer goes on without them
         said = json.dumps(run_section(name, source, question), ensure_ascii=False)
         left = memoryview(said.encode(errors="replace"))
         while left:
@@ -88,7 +89,7 @@ def started(name: str, source: str, question: object) -> tuple[int, int]:
 
 
 def parse_section_answer(said: bytes) -> dict[str, object]:
-    """What a section has said, unless it was ended while it did."""
+    """The output of a section, unless it was ended before."""
     try:
         found: dict[str, object] = json.loads(said)
     except ValueError:
@@ -97,7 +98,7 @@ def parse_section_answer(said: bytes) -> dict[str, object]:
 
 
 def silent() -> list[str]:
-    """Where a file system does not answer: what a section most likely has waited for."""
+    """The object that a section most likely has waited for, where a file system does not answer."""
     heard = sys.modules[f"{PACKAGE}.fs_responsiveness"]
     found: list[str] = heard.silent(heard.mounted(), 1.0)
     return found
@@ -123,7 +124,7 @@ def count_read_bytes(processes: Iterable[int], known: dict[int, int]) -> int:
 
 
 def probed(probe: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """Tell what a probe has found; returns the questions that this leads to, None where nobody asks any more.
+    """Write what a probe has found; returns the questions that this leads to, None if there are no further ones.
 
     Args:
         probe: A shell that runs it.
@@ -143,7 +144,7 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
         probe: A script that is run beside, if any: it has a line of its own before, and further questions come by it.
         questions: Those of the first sections.
     """
-    # as whoever logs in is given it: a deploy's probe is
+    # as a login shell has it: a deploy's probe does too
     probing = subprocess.Popen(["sh", "-c", probe], stdin=-3, stdout=-1, stderr=-1) if probe else None
     os.environ.clear()
     os.environ.update({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"})
@@ -174,7 +175,7 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
                     os.killpg(pid, signal.SIGKILL)
             return
         begin(more)
-    # nobody has read what they answer before
+    # their answers are unread before this
     until = {name: time.monotonic() + limit for name, limit in limits.items()}
     slow, named = time.monotonic() + SOON, list[str]()
     read, counted = dict[int, int](), slow
@@ -197,7 +198,7 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
         for key in [*waiting.get_map().values()]:
             if time.monotonic() > until[key.data]:
                 waiting.unregister(key.fd)
-                # what waits for a driver that hangs does not even die; nobody waits for it
+                # a process that waits for a driver that hangs does not even die; the survey does not wait for it
                 with suppress(OSError):
                     os.killpg(pids[key.data], signal.SIGKILL)
                 found[key.data] = {"failed": LATE}

@@ -17,7 +17,7 @@ from checks.survey.host import common
 
 PEM = re.compile("-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\\s]+)-----END CERTIFICATE-----")
 VERSION = re.compile(rb',"version":{"serial":([0-9]{1,16}),"id":"([0-9a-f]{16})"}}\n?\Z')
-MOST = 20  # of a kind that are told
+MOST = 20  # of a kind that are reported
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
@@ -25,7 +25,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `roots`; `folders` that are looked at; `ledger`; `credentials`, the folder, and `generations`, that of
-            those that need some; `config`, a folder whose names are told; `files` that are hashed; `keys`, a file with
+            those that need some; `config`, a folder with reported names; `files` that are hashed; `keys`, a file with
             clients' keys, empty for none; `late`, a folder whose times are looked at elsewhere.
     """
     now = time.time()
@@ -51,7 +51,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 def _walked(
     roots: list[str], late: str, apart: set[str], now: float
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """What others than root can change below roots, and what is from a time to come; not what services keep apart."""
+    """The objects below roots that others than root can change, and those with a time to come; not the ones that
+    services keep apart."""
     loose: list[dict[str, object]] = []
     ahead: list[dict[str, object]] = []
 
@@ -74,7 +75,7 @@ def _walked(
                         with suppress(FileNotFoundError):
                             there = entry.stat(follow_symlinks=False)
                             note_entry(entry.path, there)
-                            # nobody but root gets at what lies in a folder of root's alone, such as a build's
+                            # only root reaches the contents of a folder of root's, such as a build's
                             closed = there.st_uid == 0 and stat.S_IMODE(there.st_mode) == 0o700
                             if stat.S_ISDIR(there.st_mode) and not closed and there.st_dev == top.st_dev:
                                 waiting.append(entry.path)
@@ -106,7 +107,7 @@ def _has_access_list(path: Path) -> bool:
 
 
 def _folder(path: Path) -> dict[str, object]:
-    """A folder, and whether nobody may write to it, root included."""
+    """A folder, and whether no user may write to it, root included."""
     entry = _entry(path)
     return {"entry": entry, "stuck": entry["kind"] == "folder" and common.stuck(path)}
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from checks.survey.host import common, libffi_closures
 
 MAPPING = re.compile(r"^([0-9a-f]+-[0-9a-f]+) (\S+) \S+ \S+ ([0-9]+) *(.*)$")
-MAPS = 16 << 20  # bytes of a list of mappings: what a kernel's 65,530 take, with usual paths
+MAPS = 16 << 20  # bytes of a list of mappings: the size of a kernel's 65,530, with usual paths
 REGIONS = 16384  # executable mappings of one process: each costs two look-ups of files
 SHARED = 64 << 20  # bytes of such lists that are read for files of closures that processes share since a fork
 GROUPS = "/sys/fs/cgroup"
 KERNELS_OWN = ("[vdso]", "[vsyscall]", "[uprobes]")
 UNNAMED = ("/memfd:", "/dev/zero", "/SYSV")
-MOST = 8 << 20  # bytes of a file that are read: what is larger has a check of its own
+MOST = 8 << 20  # bytes of a file that are read: a larger one has a check of its own
 PACKAGES = "/var/lib/dpkg/info"
 
 
@@ -71,7 +71,7 @@ class Code:
         return "closures" if plausible else "unnamed"
 
     def _shared(self, pid: int, file: str) -> libffi_closures.AddressSpace:
-        """What all processes of a control group have mapped that share a file since a fork: they write to it, too."""
+        """The mappings of all processes of a control group that share a file since a fork: they write to it, too."""
         if file not in self.spaces:
             rows: list[re.Match[str]] = []
             for other in _neighbours(pid):

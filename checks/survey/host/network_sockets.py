@@ -1,4 +1,4 @@
-"""What a host listens on and is connected to, and which processes have it."""
+"""The listeners and connections of a host, and their processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDING = ("04", "05", "06", "08", "09", "0B")  # one side of them has closed it 
 TABLES = ("/proc/1/net/tcp", "/proc/1/net/tcp6")
 MOST = 64 << 20  # bytes of a table: some hundred thousand connections
 SOCKET = "socket:["
-# What the kernel is asked of unix sockets (linux/sock_diag.h, linux/unix_diag.h).
+# The requests to the kernel about unix sockets (linux/sock_diag.h, linux/unix_diag.h).
 NETLINK_DIAG, SOCK_DIAG_BY_FAMILY, DUMP = 4, 20, 0x301
 DONE, FAILED = 3, 2
 CONNECTED, SHOW_PEER, PEER = 1 << 1, 4, 2
@@ -24,7 +24,7 @@ CONNECTED, SHOW_PEER, PEER = 1 << 1, 4, 2
 def place(local: str) -> tuple[str, int]:
     """Address and port of what /proc/net/tcp has: words of 32 bits as the processor has them (proc(5)).
 
-    What came by IPv4 on a socket for both is of IPv4.
+    A connection by IPv4 to a socket for both is of IPv4.
     """
     address, _, port = local.partition(":")
     raw = bytes.fromhex(address)

@@ -17,7 +17,7 @@ def others() -> list[str]:
 
 
 def look(asked: dict[str, str]) -> dict[str, object]:
-    """What an update of apt's ends with and prints; nothing where there are no such sources.
+    """The exit status and the output of an update of apt's; nothing where there are no such sources.
 
     Args:
         asked: `source`, the file, where an operator's own may stand in for it; `authority`, a file of certificates, or

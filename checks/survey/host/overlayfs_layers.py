@@ -1,4 +1,4 @@
-"""What an overlay shows: the folders that it stands on, where the kernel has been told of them without their names."""
+"""The lower folders of an overlay, where the kernel has been told of them without their names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def shown(top: str, layers: list[str], covered: set[str]) -> list[str]:
     has no files, there is nothing to be seen.
 
     Args:
-        top: Where the overlay is, as a path; nobody follows links on the way from there.
+        top: Where the overlay is, as a path; links on the way from there are not followed.
         layers: Folders.
         covered: Paths in the overlay at which something else is mounted.
     """

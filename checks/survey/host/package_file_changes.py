@@ -1,7 +1,7 @@
 """Packaged files that were changed, as `dpkg --verify` would find them in minutes.
 
-A file's inode has not changed since the package's list was written, or its bytes are compared: what is only touched,
-copied by a backup or given the mode that it has is none that differs.
+A file's inode has not changed since the package's list was written, or its bytes are compared: a file that is only
+touched, copied by a backup or given the mode that it has does not differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 from checks.survey.host import common, dpkg
 
-# What is run, linked or loaded; the rest is read by people
+# Files that are run, linked or loaded; people read the rest
 RUN = (
     "usr/bin/",
     "usr/sbin/",
@@ -30,9 +30,9 @@ RUN = (
     "usr/share/perl",
     "usr/share/nginx/modules",
 )
-# ...without what is code for nobody here
+# ...without code that no program here runs
 UNREAD = re.compile(r"usr/lib/(?:locale|mime|os-release|doc)|.*\.(?:pyc|gz|html|txt|md)$")
-# Of a distribution's own packages that are set so; one that is none of these is somebody's way to become root
+# Of a distribution's own packages that are set so; every other one is a way to become root
 SETUID = re.compile(
     r"(?:.*/)?(?:su|sudo|sudoedit|sudo-rs|su-rs|passwd|chfn|chsh|gpasswd|newgrp|mount|umount|mount\.(?:nfs|cifs|ecryptfs_private)|"
     r"ping6?|fusermount3?|pkexec|crontab|at|ssh-keysign|dbus-daemon-launch-helper|polkit-agent-helper-1|newuidmap|"
@@ -43,8 +43,8 @@ CAPABLE = re.compile(
     r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath|"
     r"prometheus-blackbox-exporter)"
 )
-MOST = 200  # findings that are told; who has changed more has changed the system
-# What programs are started and libraries are found by, where it is a link
+MOST = 200  # findings that are reported; a longer list means that the system itself has changed
+# Links by which programs are started and libraries are found
 NAMED = re.compile(r"/(?:usr/)?(?:s?bin/[^/]+|lib\S*/(?:lib|ld)[^/]*\.so(?:\.[^/]*)?)")
 PIECE = 1 << 20
 
@@ -59,10 +59,10 @@ def md5(path: str) -> str:
 
 
 def wrong(path: str, seen: os.stat_result, strict: bool) -> str:
-    """What is wrong about who may do what with a file, in words."""
+    """The faults of a file's owner and permissions, in words."""
     mode = stat.S_IMODE(seen.st_mode)
     if seen.st_mode & stat.S_ISUID and not SETUID.fullmatch(path):
-        return "runs as its owner, whoever starts it"
+        return "runs as its owner for every user"
     if strict and seen.st_uid != 0:
         return f"belongs to user {seen.st_uid}"
     if mode & 0o002 or (mode & 0o020 and seen.st_gid != 0):
@@ -75,7 +75,7 @@ def wrong(path: str, seen: os.stat_result, strict: bool) -> str:
 
 
 class PackageVerification:
-    """What was found so far."""
+    """The findings so far."""
 
     def __init__(self, deep: bool) -> None:
         self.deep = deep
@@ -93,7 +93,7 @@ class PackageVerification:
             self.findings.append({"package": package, "path": path, "what": what})
 
     def place(self, package: str, path: str) -> str:
-        """Where a package's file lies, if another one had it moved; what somebody has put in its place is run."""
+        """Where a package's file lies, if another one had it moved; a file put in its place is run."""
         for name in dpkg.names(path):
             if name in self.moved and self.moved[name][1] not in (package, ":"):
                 return self.moved[name][0]
@@ -158,7 +158,7 @@ class PackageVerification:
             )
             return
         said = wrong(path, seen, strict)
-        # an administrator's override may close a file, or have it run as its owner; to have others write to it is none
+        # an administrator's override may close a file, or have it run as its owner; it may not let others write to it
         if said and (path not in self.overridden or seen.st_mode & stat.S_IWOTH):
             self.say(package, path, said)
         if seen.st_ctime <= since and not self.deep:
@@ -238,7 +238,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     """
     found = PackageVerification(bool(asked["deep"]))
     there = [one for one in dpkg.packages() if one.state == "installed"]
-    strictly, running = Matching(asked["strict"]), Matching(asked["run"])  # type: ignore[arg-type] # by who asks
+    strictly, running = Matching(asked["strict"]), Matching(asked["run"])  # type: ignore[arg-type] # by the caller
     strict = [one for one in there if strictly.has(one.name)]
     run = [one for one in there if not strictly.has(one.name) and running.has(one.name)]
     bases = [f"{dpkg.ROOT}{dpkg.ADMIN}/info/{one.base}" for one in (*strict, *run)]

@@ -42,7 +42,7 @@ def policy(names: list[str]) -> dict[str, dict[str, object]]:
 
 
 def parts(path: str) -> list[str]:
-    """What counts of a file of sources: a paragraph that is switched off is none (sources.list(5))."""
+    """The effective part of a file of sources: a paragraph that is switched off does not count (sources.list(5))."""
     text = common.read(f"{ROOT}{path}") or ""
     text = "\n".join(line for line in common.lines(text) if not line.lstrip().startswith("#"))
     if not path.endswith(".sources"):

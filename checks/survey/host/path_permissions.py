@@ -64,7 +64,7 @@ def way(root: str) -> list[dict[str, object]]:
 
 
 def folder(path: Path) -> dict[str, object]:
-    """What the file system says of one."""
+    """The file system's record of one."""
     try:
         state = path.lstat()
     except OSError:

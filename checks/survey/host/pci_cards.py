@@ -1,4 +1,4 @@
-"""NVIDIA's cards on the PCI bus, as the kernel has them: what rigwright.host.pci_cards.PciCard has."""
+"""NVIDIA's cards on the PCI bus, as the kernel has them: the fields of rigwright.host.pci_cards.PciCard."""
 
 from __future__ import annotations
 

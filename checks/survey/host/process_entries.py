@@ -35,7 +35,7 @@ MEMORY = re.compile(r"/proc/(\d+)/mem")
 KEY_TYPES = ("user", "logon", "big_key", "encrypted", "trusted")
 """Keys with a payload that a program has put into the kernel (keyrings(7))."""
 SYSTEMD_KEY = "invocation_id: 16"
-"""What systemd puts into the keyring of each service, with its length in bytes."""
+"""systemd's entry in the keyring of each service, with its length in bytes."""
 
 
 WRITABLE = 0o200

@@ -17,7 +17,7 @@ GROUPS = "/sys/fs/cgroup"
 # Bytes of what a process has mapped: six times what the 65,530 rows of a kernel take, with usual paths
 MAPS = 64 << 20
 SHARED = "/dev/shm"  # noqa: S108 # what lies there is looked at
-# What limits the processes of a group, each beside what the kernel has by itself.
+# The limits of the processes of a group, each next to the kernel's own.
 KNOBS = (
     *(
         "memory.max",
@@ -46,19 +46,19 @@ OURS = re.compile(r"^0::/(rigwright(-[^/]*)?[.]slice/|system[.]slice/rw-job-)", 
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
-TRIED = 60  # seconds: what a check tries takes none as long
+TRIED = 60  # seconds: no attempt of a check takes as long
 
 
 def look(asked: dict[str, object]) -> dict[str, object]:
     """All of them.
 
     Args:
-        asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`: whose
-            programs no package has brought; `views`, in which nothing else is to be seen than the host does; `engines`,
-            the folder of those that nobody else is to run; `users`, ours; `except`, what begins the names of units that
-            are ours to try things in.
+        asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`, with
+            programs that no package has brought; `views`, which are to show the same as the host's; `engines`,
+            the folder of those that only Rigwright is to run; `users`, Rigwright's; `except`, what begins the names of
+            units that are Rigwright's to try things in.
     """
-    units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by who asks
+    units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by the caller
     groups = _groups(sorted(units))
     files = mapped_code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
     views: tuple[str, ...] = tuple(asked["views"])  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
 
 def _shared(ids: Collection[str]) -> Iterator[str]:
-    """What users have in the host's shared memory: instances have one of their own, which ends with them."""
+    """The files of users in the host's shared memory: instances have one of their own, which ends with them."""
     with suppress(OSError), os.scandir(SHARED) as entries:
         for one in sorted(entries, key=lambda entry: entry.name):
             with suppress(OSError):
@@ -140,7 +140,7 @@ def _unit(
 
 
 def _covered(pid: int, views: tuple[str, ...]) -> list[str]:
-    """What is mounted in a process's own view, and not in the host's, within folders; without what it may not see."""
+    """The mounts in a process's own view, and not in the host's, within folders; without those that it may not see."""
     own, host = ({row.point: row.root for row in mount_table.list_mounts(one)} for one in (pid, 1))
     return [at for at, what in own.items() if at not in host and at.startswith(views) and "/inaccessible/" not in what]
 
@@ -169,7 +169,7 @@ def _spaces(pid: int) -> dict[str, str]:
 
 
 def _process(pid: int, files: mapped_code.Code, *, told: bool = True) -> dict[str, object] | None:
-    """What a process is; None for one that has ended."""
+    """The state of a process; None for one that has ended."""
     status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
     if not status or status.get("State", "Z").startswith(("Z", "X")):
         return None
@@ -265,9 +265,9 @@ class Others:
                 yield f"runs from {self.engines}"
 
     def _looks(self, pid: int) -> bool:
-        """Whether it looks here, too, or has ended: some of the survey's own are nobody's, as a unit may be.
+        """Whether it looks here, too, or has ended: some of the survey's own run as user `nobody`, as a unit may.
 
-        Not where one of those before it has ended: whoever forks on and on would never be told.
+        Not where one of those before it has ended: a process that forks on and on would never be reported.
         """
         first = pid
         while pid > 1 and pid != self.looking:
@@ -278,7 +278,8 @@ class Others:
         return pid > 1
 
     def _runs(self, pid: int, maps: str) -> bool:
-        """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""
+        """A process that runs code from there has mapped it, or is a script of it; a process that only reads a file
+        there has started nothing."""
         if f" {self.engines}" in maps:
             lines = (mapped_code.MAPPING.match(line) for line in common.lines(maps))
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):

@@ -1,4 +1,4 @@
-"""What programs report about themselves, all run at once; some are run in a sandbox."""
+"""The reports of programs about themselves, all run at once; some are run in a sandbox."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
 
 
 def run_program(words: list[str]) -> dict[str, object]:
-    """What one ends with."""
+    """The end of one."""
     program, *rest = words
     limited = [program, f"--property=RuntimeMaxSec={LONGEST}", *rest]
     text = common.run("sh", "-c", SCRIPT, "sh", *limited, limit=LONGEST + 5.0)

@@ -24,9 +24,9 @@ NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENAMETOOLONG)
 
 
 def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
-    """What a process imports from other places than these; none for what is no Python.
+    """The imports of a process from other places than these; none of other programs than Python.
 
-    What gives itself another title hides its words and variables: of that the program and what is mapped count alone. A
+    A process with another title hides its words and variables: of that only the program and its mappings count. A
     process that was forked has the sys.path of the one before it.
 
     Args:
@@ -42,7 +42,7 @@ def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
     found = [] if program.startswith(places) else [f"its program is {program}"]
     maps = common.entire(f"{PROC}/{pid}/maps", MAPS)
     if maps is None:
-        found.append("its map is too long: nobody knows what it has mapped")
+        found.append("its map is too long: its mappings are unknown")
     rows = [line.split(maxsplit=5) for line in common.lines(maps or "")]
     mapped = {row[5] for row in rows if len(row) == 6 and row[5].startswith("/") and MODULES.search(row[5])}
     found += [f"it has mapped {path}" for path in sorted(mapped) if not path.startswith(places)]
@@ -51,7 +51,7 @@ def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
 
 
 def searched(pid: int) -> Iterator[tuple[str, str]]:
-    """What is put before or beside the environment's own folders in its sys.path, with what puts it there."""
+    """The entries before or next to the environment's own folders in its sys.path, with their causes."""
     words = common.begin(f"{PROC}/{pid}/cmdline").split("\0")[:-1]
     if not words or not named(words[0]):
         return
@@ -78,7 +78,7 @@ def searched(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def packages(root: str, base: str) -> Iterator[str]:
-    """A user's folders of packages below a place, as who has this folder for the root finds them.
+    """A user's folders of packages below a place, as a process with this folder as its root finds them.
 
     Links in there are a service's own: they lead nowhere else here than they do there, and by /proc nowhere at all.
 
@@ -111,7 +111,7 @@ def packages(root: str, base: str) -> Iterator[str]:
 
 
 def beneath(top: int, path: str, flags: int) -> int:
-    """Open what lies at a path for who has an opened folder for the root.
+    """Open a path as a process with an opened folder as its root sees it.
 
     Raises:
         OSError: as open(2); ELOOP where it leads by links of /proc, too.
@@ -143,7 +143,7 @@ def options(words: list[str]) -> tuple[set[str], str]:
         if word in ("-W", "-X"):
             next(rest, "")
         elif word[1:2] not in ("-", "W", "X"):
-            # what follows the one or the other is code, or a name
+            # the rest after the one or the other is code, or a name
             own = re.split("[cm]", word[1:], maxsplit=1)
             letters |= {*own[0]}
             if len(own) > 1:

@@ -50,7 +50,7 @@ def look(asked: dict[str, str]) -> dict[str, object]:
 
 
 def candidates() -> Iterator[str]:
-    """What would be run or imported first."""
+    """The files that would be run or imported first."""
     for pattern in ARCHIVES:
         yield from map(below, ROOT.glob(pattern))
     for pattern in OWN:
@@ -65,7 +65,7 @@ def candidates() -> Iterator[str]:
 
 
 def below(path: Path) -> str:
-    """What the host itself calls it."""
+    """The host's own name for it."""
     return str(path).removeprefix(str(ROOT).rstrip("/"))
 
 
@@ -76,8 +76,8 @@ def libraries(folder: Path) -> Iterator[Path]:
 
 
 def compiled() -> Iterator[str]:
-    """What is run in place of a module's text and is not that: of this Python's own, where a package's coming does not
-    explain it.
+    """The compiled files that run in place of a module's text and differ from it: of this Python's own, where a
+    package's coming does not explain it.
     """
     # by its own word, which a test's folder may stand in for
     library = ROOT / f"usr/lib/python3.{sys.version_info[1]}"
@@ -100,7 +100,7 @@ def _states(paths: Iterator[str] | list[str]) -> Iterator[tuple[str, os.stat_res
 
 
 def same(path: Path) -> bool:
-    """Whether what was compiled is the code of the text that it is named after; where there is none, nobody runs it."""
+    """Whether compiled code is that of the text that it is named after; without that text, Python never runs it."""
     name, _, kind = path.name.partition(f".{sys.implementation.cache_tag}")
     source = path.parent.parent / f"{name}.py"
     level = re.fullmatch(r"(?:\.opt-([12]))?\.pyc", kind)
@@ -123,7 +123,7 @@ def first(path: Path) -> bool:
 
 
 def owned() -> set[str]:
-    """What packages have of it."""
+    """The packages' part of it."""
     found: set[str] = set()
     for path in (ROOT / INFO).glob("*.list"):
         text = common.read(path, LONGEST) or ""

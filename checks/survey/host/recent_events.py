@@ -26,7 +26,7 @@ CHANGED = re.compile(
 DATED = re.compile(r"(Start|End)-Date: ([0-9]{4}-[0-9]{2}-[0-9]{2})  ([0-9]{2}:[0-9]{2}:[0-9]{2})")
 COMMAND = re.compile(r"Commandline: (?:[A-Za-z0-9_./+-]*/)?([A-Za-z0-9_.+-]{1,64})(?: .*)?")
 REQUESTED = re.compile(r"Requested-By: ([a-z_][a-z0-9_-]{0,31}) \([0-9]{1,10}\)")
-# what a running process has open of a package: programs and libraries
+# files that a running process has open of a package: programs and libraries
 LOADED = re.compile(r"(?:/usr(?:/local)?)?/s?bin/[^/\s]{1,128}|/\S{1,200}\.so(?:\.[0-9.]{1,32})?")
 MERGED = ("/bin/", "/sbin/", "/lib/", "/lib64/")  # links to /usr (hier(7))
 ROUTE = re.compile(r"\S+\t00000000\t[0-9A-F]{8}\t([0-9A-F]{4})\t.*")

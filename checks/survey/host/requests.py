@@ -14,14 +14,14 @@ from typing import Any
 
 from checks.survey.host import bounded_http, common, network_sockets, systemd_properties
 
-PAUSE = 0.25  # seconds before somebody who said that he was busy is asked again
+PAUSE = 0.25  # seconds before a busy server is asked again
 DOWN = "not asked: {} is not active"
 UNASKED = "not asked: those before it had no answer in time"
 LACKING = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": ""}
 
 
 def patiently(ask: dict[str, Any], key: str) -> dict[str, object]:
-    """The same, asked again of who is busy."""
+    """The same, repeated while the server is busy."""
     until = time.monotonic() + ask["limit"]
     once = {**ask, "limit": min(ask["limit"], ask["single"])}
     found = bounded_http.answer(once, key)
@@ -62,7 +62,7 @@ def bounded(ask: dict[str, Any], key: str, end: float) -> dict[str, object]:
 
 
 def asking(asks: list[dict[str, Any]], keys: dict[str, str], end: float) -> Callable[[int], None]:
-    """What makes requests: those of a lane one after another, all lanes at once, none after `end`."""
+    """The program that makes requests: those of a lane one after another, all lanes at once, none after `end`."""
 
     def work(writing: int) -> None:
         found: dict[str, object] = {}
@@ -73,7 +73,7 @@ def asking(asks: list[dict[str, Any]], keys: dict[str, str], end: float) -> Call
         def along(lane: list[dict[str, Any]]) -> None:
             silent: set[str] = set()
             for ask in lane:
-                # who is frozen takes connections, and all the time that each of them is given
+                # a frozen process takes connections, and all the time that each of them is given
                 unasked = ask["at"] in silent
                 answer = {**LACKING, "error": UNASKED} if unasked else bounded(ask, keys.get(ask["key"], ""), end)
                 found[ask["name"]] = answer

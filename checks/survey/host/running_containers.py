@@ -21,7 +21,7 @@ NOTHING: dict[str, object] = {
     **{"first": 0, "group": "", "mounts": [], "elsewhere": [], "layers": [], "interfaces": [], "devices": []},
     "forged": [],
 }
-# What a spec gives, as NVIDIA's toolkit writes it in YAML.
+# The contents of a spec, as NVIDIA's toolkit writes it in YAML.
 VARIABLE = re.compile(r'^ *- "?([A-Za-z_][A-Za-z0-9_]*=[^"\n]*)"?$', re.MULTILINE)
 
 
@@ -33,7 +33,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
             cards, `by`, what starts it, and `mounts`, a source and a target each; `folder`, of all containers; `slice`,
             of all that is ours.
     """
-    units: dict[str, dict[str, object]] = asked["units"]  # type: ignore[assignment] # by who asks
+    units: dict[str, dict[str, object]] = asked["units"]  # type: ignore[assignment] # by the caller
     payloads = _groups(str(asked["slice"]), PAYLOAD)
     groups = {_unit(path): path for path in payloads}
     # crun leaves its container in the unit's own group
@@ -80,7 +80,7 @@ def _container(one: dict[str, object], group: str) -> dict[str, object]:
             {one.point for one in mounts if one.has("nodev")},
         )
     )
-    pairs: list[list[str]] = one["mounts"]  # type: ignore[assignment] # by who asks
+    pairs: list[list[str]] = one["mounts"]  # type: ignore[assignment] # by the caller
     return {
         "first": first,
         "group": group,
@@ -119,7 +119,7 @@ def _hosts(folder: str) -> set[str]:
 
 
 def _layers(first: int, mounts: list[mount_table.Mount], locked: list[str]) -> list[str]:
-    """What a container's root is made of, the uppermost first."""
+    """The layers of a container's root, the uppermost first."""
     named = next((_lower(one.system_options) for one in mounts if one.point == "/"), [])
     # where the names of all of them are too long for a mount, podman has open folders in their place
     if not all(Path(one).name.isdecimal() for one in named) or len(named) != len(locked):
@@ -165,7 +165,7 @@ def _chain(store: Path, image: str) -> list[str]:
 
 
 def _variables(store: Path, image: str) -> list[str]:
-    """What an image's configuration, which the store keeps by its digest, gives to who runs in it."""
+    """The variables that an image's configuration, which the store keeps by its digest, gives to its processes."""
     name = base64.b64encode(f"sha256:{image}".encode()).decode()
     try:
         said = json.loads(common.read(store / "overlay-images" / image / f"={name}", DEEPEST) or "{}")
@@ -175,7 +175,7 @@ def _variables(store: Path, image: str) -> list[str]:
 
 
 def _cdi_variables(spec: str) -> list[str]:
-    """What the spec of the cards gives to a container of variables."""
+    """The variables that the spec of the cards gives to a container."""
     return VARIABLE.findall(common.read(spec) or "") if spec else []
 
 
@@ -184,7 +184,7 @@ def _devices(folder: Path, others: set[str]) -> Iterator[tuple[str, bool]]:
 
     Args:
         folder: A container's /dev.
-        others: Where nobody can open one: what runs in it may write there as much as it likes.
+        others: Paths that no user can open: a container may write there as much as it likes.
     """
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if f"/dev/{Path(place, name).relative_to(folder)}" not in others]

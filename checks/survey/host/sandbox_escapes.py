@@ -14,7 +14,7 @@ from checks.survey.host import common, systemd_properties
 
 KINDS = ("processes", "network", "files", "devices", "privileges")
 SETTING = re.compile("[A-Z][A-Za-z]*=")
-# What an empty value takes all of (systemd.exec(5)).
+# Settings of which an empty value takes all (systemd.exec(5)).
 NONE_AT_ALL = re.compile("(CapabilityBoundingSet|AmbientCapabilities)=")
 # Of a unit's settings, what is about its own process and not about what that may do.
 ITS_OWN = re.compile(
@@ -26,7 +26,7 @@ TRIED = re.compile(
     r"/dev/(mem|kmem|port|kmsg|kvm|fuse|net/tun|vfio/.*|dri/.*|nvidia.*|(sd|hd|vd|xvd|nvme|md|dm-|mmcblk|loop)[a-z0-9-]*)"
 )
 CARDS = re.compile(r"/dev/nvidia.*")
-# Of /proc/net/unix: who listens, and where; a name may have anything in it but a line's end.
+# Of /proc/net/unix: the listeners and their names; a name may have anything in it but a line's end.
 LISTENS = re.compile(r"^\S+ \S+ \S+ 00010000 \S+ \S+ +[0-9]+ (/.*)$", re.MULTILINE)
 # The program is run with what it is asked as its only word.
 BEGIN = (
@@ -44,7 +44,7 @@ def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
             `asked`; `units`, ours; `credentials`, folders of secrets; `name`, what begins the names of the units that
             this starts.
     """
-    units: list[str] = asked["units"]  # type: ignore[assignment] # by who asks
+    units: list[str] = asked["units"]  # type: ignore[assignment] # by the caller
     instances: dict[str, dict[str, object]] = asked["instances"]  # type: ignore[assignment]
     shown = systemd_properties.properties(sorted({*units, *instances}), "Id", "MainPID", "FragmentPath", "DropInPaths")
     mains = {unit: pid for unit, one in shown.items() if (pid := one.get("MainPID")) and unit in units}
@@ -78,7 +78,7 @@ def _parse_escapes(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:
 
 
 def _there(folders: list[str]) -> dict[str, list[str]]:
-    """What there is on the host: sockets that somebody listens on, devices, secrets."""
+    """The objects on the host: sockets with listeners, devices, secrets."""
     secrets = [str(path) for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     devices = [str(path) for pattern in ("*", "*/*") for path in sorted(Path("/dev").glob(pattern)) if _device(path)]
     sockets = sorted(set(LISTENS.findall(common.read("/proc/net/unix") or "")))
@@ -94,7 +94,7 @@ def _device(path: Path) -> bool:
 
 
 def _others(unit: str, one: dict[str, object], mains: dict[str, int], there: dict[str, list[str]]) -> dict[str, object]:
-    """What is not an instance's own."""
+    """The objects that are not an instance's own."""
     own: list[str] = one["own"]  # type: ignore[assignment]
     asked: dict[str, list[str]] = one["asked"]  # type: ignore[assignment]
     return {
@@ -116,7 +116,7 @@ def _text(shown: dict[str, Any]) -> str:
 
 
 def _settings(text: str) -> list[str]:
-    """What a unit forbids its process, drop-ins included, as their files have it one after the other."""
+    """The restrictions of a unit, drop-ins included, as their files have them one after the other."""
     section = ""
     found: list[str] = []
     for line in common.lines(text):
@@ -132,7 +132,7 @@ def _settings(text: str) -> list[str]:
 
 
 def _render_input(question: dict[str, object], program: str) -> bytes:
-    """What is written to a sandbox: an argument may have 128 KiB, and a host any number of sockets."""
+    """The input of a sandbox: an argument may have 128 KiB, and a host any number of sockets."""
     return json.dumps([json.dumps(question), program]).encode()
 
 

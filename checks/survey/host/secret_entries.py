@@ -19,7 +19,7 @@ from checks.survey.host.host_entry import HostEntry, text_entry
 
 MOST_READ = {False: 5000, True: 500_000}
 """Files that are compared with secrets, without and with `deep`."""
-SHORTEST = 16  # characters of a line of a secret that nobody writes by chance
+SHORTEST = 16  # characters of a line of a secret that do not occur by chance
 PIECE = 1 << 18  # bytes
 LIMITS = {False: (4 << 20, 16 << 20, 64 << 20), True: (1 << 28, 1 << 30, 4 << 30)}
 """Bytes of a file, of what one comes to unpacked, and of all; without and with `deep`."""
@@ -114,7 +114,7 @@ class SecretSearch:
             return self._name_in_pieces(self._charged(unpacked_pieces(list_pieces(file.read, self.longest))))
 
     def _charged(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """What is unpacked, as far as the bytes of a file and of all of them reach."""
+        """The unpacked bytes, as far as the limits of a file and of all of them reach."""
         most = self.most_unpacked
         for piece in pieces:
             yield piece
@@ -134,7 +134,7 @@ class SecretSearch:
 
 
 def list_pieces(read: Any, most: int) -> Iterator[bytes]:
-    """What a file has, up to a number of bytes."""
+    """The contents of a file, up to a number of bytes."""
     while most > 0 and (piece := read(min(PIECE, most))):
         most -= len(piece)
         yield piece

@@ -12,7 +12,7 @@ from typing import Any
 
 from checks.survey.host import common
 
-MANY = 200  # findings that are told
+MANY = 200  # findings that are reported
 LONGEST = 200  # characters of one
 
 
@@ -42,7 +42,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
 
 def _list_others(folder: str, known: set[str]) -> Iterator[str]:
-    """Files below a folder that are none of these; Python runs compiled ones in place of a module."""
+    """Other files below a folder; Python runs compiled ones in place of a module."""
     for place, _, names in os.walk(folder):
         yield from (path for name in sorted(names) if (path := f"{place}/{name}") not in known)
 

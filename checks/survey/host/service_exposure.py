@@ -1,4 +1,4 @@
-"""Listeners on the host, which of them lead to the rig's models, and who may open its sockets."""
+"""Listeners on the host, which of them lead to the rig's models, and the users that may open its sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUNNELS = re.compile(
 
 
 def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
-    """Who listens at the name of a unix socket: of some processes' networks, and of the host's; process ids."""
+    """The listeners at the name of a unix socket: of some processes' networks, and of the host's; process ids."""
     found: dict[str, list[int]] = {"own": [], "host": []}
     for whose, pid in [*(("own", pid) for pid in pids), ("host", 1)]:
         inodes = set()
@@ -47,7 +47,7 @@ def mounted(folders: list[str]) -> dict[str, list[str]]:
 
 
 def routed() -> list[str]:
-    """Interfaces whose neighbours may speak to what listens on the loopback interface alone."""
+    """Interfaces whose neighbours may reach listeners on the loopback interface."""
     folder = "/proc/sys/net/ipv4/conf"
     names = [name for name in sorted(os.listdir(folder)) if name not in ("lo", "default")]
     return [name for name in names if (common.read(f"{folder}/{name}/route_localnet") or "").strip() == "1"]
@@ -81,7 +81,7 @@ def tunnels(asked: dict[str, Any], processes: dict[int, foreign_proxies.HostProc
 
 
 def naming(asked: dict[str, Any]) -> re.Pattern[str]:
-    """What words look like in which a port or socket of ours is named."""
+    """The pattern of words that name a port or socket of ours."""
     ports = "|".join(map(str, asked["ports"])) or "(?!)"
     here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *listener_probe.EVERY, *asked["own"]])
     local = rf"(?:^|[\s=,/:@])(?:{here}|127\.[0-9.]+):"

@@ -1,4 +1,4 @@
-"""What instances were started from, what they logged, and where their keys are."""
+"""The files that instances were started from, their logs, and where their keys are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         asked: `units`, services; `keys`: instance's service -> its key's file; `records`, the folder of what root has
             noted of starts; `starts`, the one of first starts; `folder` of unit files, and the `word` ours begin with.
     """
-    units: list[str] = asked["units"]  # type: ignore[assignment] # by who asks
+    units: list[str] = asked["units"]  # type: ignore[assignment] # by the caller
     keys: dict[str, str] = asked["keys"]  # type: ignore[assignment]
     records, starts = str(asked["records"]), str(asked["starts"])
     leaks = _leaks({path: _key(path) for path in keys.values()}, f"{asked['folder']}", f"{asked['word']}")

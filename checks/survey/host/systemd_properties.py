@@ -39,7 +39,7 @@ PATH, INTERFACE, MEMBER, REPLY, DESTINATION, SIGNATURE = 1, 2, 3, 5, 6, 8
 
 
 class BusMessageReader:
-    """What a message says, from a place on (D-Bus Specification, "Marshaling")."""
+    """The contents of a message, from a place on (D-Bus Specification, "Marshaling")."""
 
     def __init__(self, data: bytes, order: str, at: int = 0) -> None:
         self.data, self.order, self.at = data, order, at
@@ -60,7 +60,7 @@ class BusMessageReader:
         return found.decode(errors="replace")
 
     def value(self) -> Any:
-        """What comes after its type.
+        """The value after its type.
 
         Raises:
             ValueError: it is of none that is asked for here.
@@ -110,7 +110,7 @@ def _call(serial: int, unit: str, interface: str, name: str) -> bytes:
 
 
 class BusReplies:
-    """What comes over the connection."""
+    """The data of the connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.kept = connection, bytearray()
@@ -155,7 +155,7 @@ class BusReplies:
 
 
 def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
-    """Unit -> name -> its value now, without those that it does not have; a unit that nobody has has states, too.
+    """Unit -> name -> its value now, without those that it does not have; a missing unit has states, too.
 
     Raises:
         RuntimeError, OSError, ValueError, struct.error: systemd does not say.
@@ -196,7 +196,7 @@ def parse_blocks(text: str, wanted: Collection[str] = ()) -> list[dict[str, str]
     A line that is no property, nor of a command that goes on, is another program's and counts for nothing.
 
     Args:
-        text: What it printed.
+        text: Its output.
         wanted: The properties that it was asked for; all, if none.
 
     Raises:
@@ -268,7 +268,7 @@ def read_exposure(units: Sequence[str]) -> dict[str, str]:
 
 
 def parse_unit_names(text: str, word: str) -> list[str]:
-    """Units whose names begin with a word, of what `systemctl list-units --plain --no-legend` has printed."""
+    """Units whose names begin with a word, from the output of `systemctl list-units --plain --no-legend`."""
     rows = (line.split() for line in common.lines(text) if line.startswith(word))
     return [row[0] for row in rows if len(row) > LISTED and NAME.fullmatch(row[0]) and row[1] in LOADED]
 

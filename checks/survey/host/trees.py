@@ -1,6 +1,6 @@
 """Installed files and generations, compared with root's record of every file; only a few are read.
 
-A file whose state is the recorded one has the recorded bytes: nobody sets the time of a change. One that was touched
+A file whose state is the recorded one has the recorded bytes: the time of a change cannot be set. One that was touched
 since is read. Nothing of a tree is run, and no link in it is followed.
 """
 
@@ -26,7 +26,12 @@ TREE, BEGINS = re.compile(r'\{"tree":"(/[^"\\]+)"'), 8192
 TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ {} %l\\0"
 FEW = 500  # entries of a tree of which each is asked whether it can be removed: for more it takes as long as all else
 LONGEST = 1 << 28  # bytes of a record: an environment has 60,000 files, each takes 200
-DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")  # what Python takes for a package, in any case of letters
+DESCRIBES = (
+    ".dist-info",
+    ".egg-info",
+    ".egg",
+    ".egg-link",
+)  # folders that Python takes for a package, in any case of letters
 RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.posix_acl_default"))
 KINDS = {"f": "a file", "d": "a folder", "l": "a link", "?": "neither file nor folder"}
 
@@ -46,7 +51,7 @@ class TreeNode(NamedTuple):
 
     @property
     def open(self) -> str:
-        """Who may do what with it: owner and mode."""
+        """Its owner and mode."""
         mode = "" if self.kind == "l" else f" with mode {stat.S_IMODE(self.lstat.st_mode):o}"
         return owned(self.lstat.st_uid, self.lstat.st_gid) + mode
 
@@ -56,7 +61,7 @@ class TreeNode(NamedTuple):
         return day(self.lstat.st_ctime)
 
     def rights(self) -> list[str]:
-        """What gives more than its mode says."""
+        """The rights beyond its mode."""
         if self.kind == "l":
             return []
         try:
@@ -65,7 +70,7 @@ class TreeNode(NamedTuple):
             return []
 
     def content(self) -> str:
-        """What a record has of its bytes."""
+        """The bytes in a record."""
         if self.kind == "l":
             return str(Path(self.path).readlink())
         return hashed(self.path) if self.kind == "f" else ""
@@ -96,7 +101,7 @@ def is_real_folder(path: str) -> bool:
 
 
 def names(folder: str) -> list[str]:
-    """What lies in a folder; nothing where it is none."""
+    """The names in a folder; none where it is no folder."""
     try:
         return sorted(one.name for one in Path(folder).iterdir())
     except OSError:
@@ -146,7 +151,7 @@ def change(what: str, name: str, expected: str, found: str, since: str) -> dict[
 
 
 def compared(state: TreeNode, was: list[Any], deep: bool) -> dict[str, str] | None:
-    """What of one name is not as it was recorded; None where it is."""
+    """The difference of one name from its record; None where it has none."""
     if same(state, was) and not deep:
         return None
     if state.kind != was[0]:
@@ -194,7 +199,7 @@ def untouched(tree: str, unless: list[str], text: str) -> bool:
 
     Args:
         tree: Its path.
-        unless: What comes and goes in it.
+        unless: Names that come and go in it.
         text: Its record, which may name folders that find(1) was asked about beside the others, at the same time.
     """
     head, entries, _ = text.partition(',"entries":')
@@ -234,7 +239,7 @@ def read_recorded_entries(
         tree: Its path.
         folder: Of records.
         known: Name of a record -> SHA-256.
-        unless: What comes and goes in it; None has all of it looked at.
+        unless: Names that come and go in it; None has all of it looked at.
     """
     name = f"{hashlib.sha256(tree.encode(errors='surrogateescape')).hexdigest()[:16]}-{Path(tree).name}"
     text = common.read(f"{folder}/{name}", LONGEST)

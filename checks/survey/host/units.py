@@ -23,8 +23,8 @@ FOLDERS = (
 )
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 T = TypeVar("T")
-LONGEST = 4096  # characters that are told of a value or a line of somebody else's
-MANY = 5000  # entries that are told of a list; of more, nobody knows what the others are
+LONGEST = 4096  # characters that are reported of a foreign value or line
+MANY = 5000  # entries that are reported of a list; of more, the others are unknown
 
 
 def look(asked: dict[str, list[str]]) -> dict[str, object]:
@@ -68,7 +68,7 @@ def few(found: list[T]) -> list[T]:
     """A list that can be told whole.
 
     Raises:
-        RuntimeError: it is longer: what is harmless must not hide what is not.
+        RuntimeError: it is longer: harmless entries must not hide others.
     """
     if len(found) > MANY:
         raise RuntimeError(f"more than {MANY} entries")
@@ -87,12 +87,12 @@ def _end(program: subprocess.Popen[bytes]) -> str:
 
 
 def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | None]:
-    """What a unit has otherwise than one of its kind that nobody has; None for what it lacks."""
+    """The settings of a unit that differ from one of its kind without any settings; None for what it lacks."""
     return {name: one.get(name) for name in {**plain, **one} if one.get(name) != plain.get(name)}
 
 
 def _file(path: str) -> dict[str, str]:
-    """What lies where a unit file of ours is to lie."""
+    """The object in the place of a unit file of ours."""
     text = common.read(path)
     digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else ""
     try:
@@ -112,7 +112,7 @@ def _lies(path: str) -> dict[str, str]:
 
 
 def _default() -> str:
-    """What a boot starts, by its file."""
+    """The target of a boot, by its file."""
     there = (Path(folder, "default.target") for folder in FOLDERS)
     return next((path.resolve().name for path in there if path.is_symlink() or path.exists()), "")
 
@@ -161,7 +161,7 @@ def _lying(units: list[str], word: str) -> list[str]:
             ):
                 found.append(entry.path)
             elif entry.name.endswith((".wants", ".requires", ".upholds")):
-                # what a boot starts beside, and what starts with ours
+                # units that a boot starts in addition, and those that start with ours
                 with_ours = entry.name.rpartition(".")[0] in units
                 found += [one.path for one in _entries(entry.path) if with_ours or one.name in units]
     return found
@@ -183,7 +183,7 @@ def _configured() -> list[dict[str, str]]:
 
 
 def _foreign(found: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Lines of files that no package has brought; in /usr/lib somebody else may have put one, too."""
+    """Lines of files that no package has brought; in /usr/lib another program may have put one, too."""
     lines = list(found)
     own = dpkg.owners({one["path"] for one in lines if one["path"].startswith("/usr/lib/")})
     return [one for one in lines if one["path"] not in own]

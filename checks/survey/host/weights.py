@@ -56,11 +56,11 @@ def _look(asked: dict[str, Any]) -> dict[str, object]:
     wanted = []
     for one in asked["files"]:
         there = files[one["path"]]
-        # what lies there in another size has other bytes
+        # a file of another size has other bytes
         whole = there["kind"] == "file" and there["size"] == one["size"]
         if whole and (asked["deep"] or one["size"] <= asked["few"] or there["state"] != there["recorded"]):
             wanted.append(one["path"])
-    # the largest first: nobody waits for one that was begun last
+    # the largest first: one that begins last delays the end
     wanted.sort(key=lambda path: -files[path]["size"])
     for path, read in zip(wanted, _all_read(wanted, sum(files[path]["size"] for path in wanted)), strict=True):
         files[path]["read"] = read
@@ -147,7 +147,7 @@ def _folders(root: Path, files: list[Path]) -> list[dict[str, object]]:
         with suppress(OSError):
             there = path.lstat()
             entry |= {"kind": common.file_kind(there.st_mode), "mode": there.st_mode, "uid": there.st_uid}
-            # what root makes in it later is then somebody else's to write, too
+            # another user could then write to files that root makes in it later
             entry["inherits"] = "system.posix_acl_default" in os.listxattr(path, follow_symlinks=False)
         found.append(entry)
     return found

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _ImageVllm(Vllm):
-    """vLLM whose version the catalogue says: no lock knows what is in an image."""
+    """vLLM with the version that the catalogue gives: no lock has the contents of an image."""
 
     def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
         return cast("ImageEngine", engine).version
@@ -43,7 +43,7 @@ class _ImageVllm(Vllm):
 IMAGE_VLLM = _ImageVllm()
 
 
-# What podman says, and crun by it.
+# The messages of podman, and of crun through it.
 CAUSES = (
     Cause(
         "unresolvable-cdi-devices",
@@ -92,7 +92,7 @@ class Image(InstallingKind):
         return IMAGE_VLLM.memory(one)
 
     def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
-        """What is in it says the same as elsewhere."""
+        """The engine in it prints the same as elsewhere."""
         return IMAGE_VLLM.parse_startup(lines)
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
@@ -112,7 +112,7 @@ class Image(InstallingKind):
         return {cast("ImageEngine", engine).image: "image"}
 
     def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
-        """What the catalogue says that is in it: no lock knows."""
+        """The catalogue's list of its contents: no lock has it."""
         return {canonicalize_name(cast("ImageEngine", engine).serves): cast("ImageEngine", engine).version}
 
     def parts(self, model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
@@ -120,13 +120,13 @@ class Image(InstallingKind):
         return IMAGE_VLLM.parts(model, selection)
 
     def version_data(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
-        """What the version in it takes, if the catalogue has it."""
+        """The options of the version in it, if the catalogue has them."""
         return IMAGE_VLLM.version_data(catalog, engine, artefacts)
 
     def refusals(
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
-        """What the version in it would not start with, and patches that a mount over a file is none for."""
+        """Settings that the version in it would not start with, and patches that no mount over a file can apply."""
         brought = [
             f"patch {one} adds {target.path}: in an image, patches can only change existing files"
             for one in instance.patches
@@ -136,11 +136,11 @@ class Image(InstallingKind):
         return [*brought, *IMAGE_VLLM.refusals(instance, roots, folder, capabilities)]
 
     def forbidden_keys(self, instance: Instance) -> dict[str, str]:
-        """What of its options and variables a catalogue may not say by itself."""
+        """Its options and variables that a catalogue may not set by itself."""
         return IMAGE_VLLM.forbidden_keys(instance)
 
     def needs(self, system: str) -> tuple[str, ...]:
-        """What unpacks an image there, and what starts it."""
+        """The programs that unpack an image there, and that start it."""
         return tuple(name for name in self.packages if name != "podman" or select_runtime(system) == name)
 
     def shared_memory(self, instance: Instance) -> str:

@@ -12,7 +12,7 @@ from rigwright.validated_types import AbsolutePath, CatalogName, Version
 
 
 class ImageEngine(PatchedKeys):
-    """What serves, in a container image."""
+    """An engine in a container image."""
 
     kind: Literal["image"] = Field(description="Kind.")
     image: CatalogName = Field(description="An input of kind `image`.")

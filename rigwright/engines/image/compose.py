@@ -22,7 +22,7 @@ from rigwright.engines.image.runtime_selection import TEMPORARY
 from rigwright.model.instance import Instance
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 
-# What the environment of compose has to say.
+# The environment of compose.
 USER = "${RW_USER:?the numeric user and group to run as, such as 990:990}"
 MEMORY = "${RW_MEMORY:?the memory limit, such as 56g}"
 # The address at which the port is published: that of units unless the environment has another.
@@ -46,7 +46,7 @@ def render_compose(
     Args:
         instance: The instance.
         service: How it is run.
-        container: What it runs in.
+        container: Its container.
         made: Its image, and the patches that are mounted over files of it.
     """
     targets = {PurePosixPath(one.target).name for one in container.mounts}
@@ -106,7 +106,7 @@ def render_compose(
 
 
 def _port_service(instance: Instance) -> dict[str, object]:
-    """What carries the instance's port to its socket."""
+    """The service that carries the instance's port to its socket."""
     program = f"{INSIDE}/{PORT_PROGRAM}"
     sockets = str(PurePosixPath(instance.socket).parent)
     published = {"target": instance.port, "published": str(instance.port), "host_ip": ADDRESS, "protocol": "tcp"}
@@ -119,7 +119,7 @@ def _port_service(instance: Instance) -> dict[str, object]:
 
 
 def _patch_service(made: UnpackedImage) -> dict[str, object]:
-    """What patches copies of the image's files, as an installation does on a host."""
+    """The service that patches copies of the image's files, as an installation does on a host."""
     into, plan = f"{INSIDE}/{CHANGED}", f"{INSIDE}/{PATCH_PLAN}"
     python = (PYTHON, "-I", "-B")
     take = (*python, f"{INSIDE}/{ORIGINALS_PROGRAM}", ROOT, "-", made.site, plan, into, "/dev/null")

@@ -28,7 +28,7 @@ from rigwright.supply import image_manifest
 from rigwright.system_calls import FORBIDDEN
 
 CRUN, SYSTEM_PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia-ctk"
-# What writes for it what podman would have written.
+# The program that writes for it what podman would have written.
 BUNDLE = Path(__file__).with_name("bundle.py").read_text()
 
 
@@ -52,7 +52,7 @@ def crun_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
         f"--pid-file={made.folder}/pid",
         made.name,
     )
-    # what others read is YAML, for which the distribution's Python has nothing
+    # other programs' specs are YAML, for which the distribution's Python has nothing
     cards = (NVIDIA_CTK, "--quiet", "cdi", "generate", "--format=json", f"--output={made.folder}/cards.json")
     bundle = (SYSTEM_PYTHON, "-I", roots.program_path(program), roots.program_path(declared))
     before = (cards, bundle) if made.devices else (bundle,)
@@ -62,8 +62,8 @@ def crun_start(roots: Roots, made: ContainerSpec) -> ContainerStart:
 # Said by the program that makes the folder, for the next command of the unit.
 OWN_USER = ExpandedWord("--user=${RW_OWNER}")
 PODMAN = "/usr/bin/podman"
-# What podman reads of containers in place of the host's own settings, which could add mounts, devices, variables, and
-# programs that root runs for each container; where it is told nothing of these, it looks in the host's folders.
+# Settings that podman reads of containers in place of the host's own, which could add mounts, devices, variables, and
+# programs that root runs for each container; without these, it looks in the host's folders.
 SETTINGS = """[engine]
 cdi_spec_dirs = ["/run/cdi"]
 events_logger = "none"
@@ -110,7 +110,7 @@ def _podman_words(made: ContainerSpec) -> tuple[str, ...]:
         # in the unit's own control group, where its limits hold and nothing outlives it
         "--cgroups=split",
         "--sdnotify=conmon",
-        # what it writes is the unit's own output
+        # its output is the unit's own
         "--log-driver=passthrough",
         "--network=none",
         "--ipc=private",
@@ -158,7 +158,7 @@ def build_container(
     instance: Instance,
     made: Installation,
 ) -> ContainerSpec:
-    """What an instance runs in.
+    """The container of an instance.
 
     Args:
         roots: Directories on the host.

@@ -1,4 +1,4 @@
-"""What an image is on a host: locked blobs, unpacked by skopeo into a store that podman only reads."""
+"""The installation of an image on a host: locked blobs, unpacked by skopeo into a store that podman only reads."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from rigwright.weights.verification import below_models
 RECIPE = 1
 # vLLM's images take 30 GB of disk, unpacked from 9 GB.
 GROWN = 3.4
-# KiB that stay free while it is unpacked: what preflight leaves.
+# KiB that stay free while it is unpacked: preflight's reserve.
 RESERVE_KIB = 1 << 20
-# What the image is called in its store, and in the layout that it is unpacked from.
+# The name of the image in its store, and in the layout that it is unpacked from.
 REFERENCE = "localhost/rigwright:locked"
 # The store's folder in the installation's, and that of what is mounted over files of the image.
 STORE, CHANGED = "store", "changed"
 # Beside the folder of those: which folders of its layers hide what is below them.
 HIDING = "opaque.json"
-# What takes them out of the image, as text.
+# The program that takes them out of the image, as text.
 ORIGINALS = Path(__file__).with_name("originals.py").read_text()
 
 
@@ -46,7 +46,7 @@ class UnpackedImage(Installation):
     site: str = ""
     """Where they are in it."""
     by: ContainerRuntime = "podman"
-    """What units on its host start it by."""
+    """The runtime by which units on its host start it."""
 
     def patched_files(self, folder: str) -> dict[str, str]:
         """File of a host -> the path in the image that it is mounted over.
@@ -66,7 +66,7 @@ def plan_image(
     engine: ImageEngine,
     system: str = "",
 ) -> UnpackedImage:
-    """What an engine's image is on a host, the same bytes on each.
+    """The installation of an engine's image on a host, the same bytes on each.
 
     Args:
         instances: The declared instances.
@@ -104,13 +104,13 @@ def plan_image(
 
 
 def render_patch_plan(made: UnpackedImage) -> str:
-    """What is changed of it, as those read it who take its files out and change them."""
+    """The changes to its files, in the form that the programs which extract and change them read."""
     shadowed = {path: shadow_pattern(path) for path in sorted(collect_digests(made.patches))}
     return json.dumps({"patches": [one.plan for one in made.patches], "shadows": shadowed})
 
 
 def render_patch_step(made: UnpackedImage, job: InstallJob, image: str) -> str:
-    """The step that changes copies of its files, for nobody to run; empty where nothing of it is changed."""
+    """The step that changes copies of its files, run as user `nobody`; empty if none of its files change."""
     if not made.patches:
         return ""
     return render(

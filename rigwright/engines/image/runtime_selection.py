@@ -1,4 +1,4 @@
-"""What an instance's unit starts its container by: the two ways to do it come to this."""
+"""The runtime by which an instance's unit starts its container: two implementations of one interface."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ContainerRuntime = Literal["podman", "crun"]
-# What releases have that have an older podman than 5.1, which is the first to read CDI 0.7, as the container toolkit
-# writes it (packages.debian.org, packages.ubuntu.com).
+# Releases with an older podman than 5.1, which is the first to read CDI 0.7, as the container toolkit writes it
+# (packages.debian.org, packages.ubuntu.com).
 OLDER_PODMAN = {"debian-12": "4.3.1", "ubuntu-22.04": "3.4.4", "ubuntu-24.04": "4.9.3"}
 CALLS, OWNER = "seccomp.json", "owner"
 """In a container's folder: the system calls that it may make, and the numbers of its user (container.sh)."""
@@ -25,13 +25,13 @@ class ContainerStart:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Its variables."""
     programs: Mapping[str, str] = field(default_factory=dict)
-    """What it, or what is before it, reads and runs: name -> text."""
+    """The files that it, or the program before it, reads and runs: name -> text."""
     before: tuple[tuple[str, ...], ...] = ()
     """Commands before it."""
 
 
 def select_runtime(system: str) -> ContainerRuntime:
-    """What starts containers on a release, such as debian-12; on one that nobody knows, podman."""
+    """The runtime that starts containers on a release, such as debian-12; podman on an unknown one."""
     return "crun" if system in OLDER_PODMAN else "podman"
 
 

@@ -74,7 +74,7 @@ class LlamaCpp(InstallingKind):
         return capabilities.declared_abilities(instance)
 
     def progress_metric(self, instance: Instance) -> tuple[str, MetricNames]:
-        """It counts where it is told to, and else shows its slots."""
+        """It counts if its settings have it count, and else shows its slots."""
         flags = cast("LlamaVariant", instance.variant).flags
         if "metrics" in flags:
             return command.METRICS, self.metric_names
@@ -113,7 +113,7 @@ class LlamaCpp(InstallingKind):
     def refusals(
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
-        """What this llama-server would not start with, be it the variant's or what its keys become."""
+        """Settings that this llama-server would not start with, of the variant or made from its keys."""
         variant, snapshot = (
             cast("LlamaVariant", instance.variant),
             cast("option_table.LlamaSnapshot | None", instance.known),
@@ -144,7 +144,7 @@ class LlamaCpp(InstallingKind):
         return found
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
-        """What is compiled."""
+        """The build."""
         return build.plan_build(rig, name, cast("LlamaEngine", engine), facts)
 
     def script(self, rig: Rig, made: Installation, job: InstallJob) -> str:
@@ -163,7 +163,7 @@ class LlamaCpp(InstallingKind):
         return (f"{rig.roots.installation_path(made.folder)}/bin/llama-server", "--version"), engine.commit[:7]
 
     def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
-        """What cuobjdump finds in the library with its kernels."""
+        """The machine code that cuobjdump finds in the library with its kernels."""
         architectures = build.cuda_architectures(rig.cards, rig.instances, rig.also_build_for, made.name)
         if not architectures or made.toolkit is None:
             return (), frozenset()

@@ -1,4 +1,4 @@
-"""What to compile for a rig: a pure function of its engine, cards and the host's distribution."""
+"""The build for a rig: a pure function of its engine, cards and the host's distribution."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Build(Installation):
     subtree: str = ""
     options: dict[str, str] = field(default_factory=dict)
     patches: tuple[Patch, ...] = ()
-    """What of its source is changed."""
+    """The changes to its source."""
 
     @property
     def source(self) -> Artefact:
@@ -138,7 +138,7 @@ def plan_build(rig: Rig, name: str, engine: LlamaEngine, facts: HostFacts) -> Bu
 
 
 def render_compile_step(made: Build) -> str:
-    """The step that compiles it, for nobody to run."""
+    """The step that compiles it, run as user `nobody`."""
     return render(
         "llama_cpp/compile.sh.j2",
         build=made,

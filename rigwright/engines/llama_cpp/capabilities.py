@@ -14,7 +14,7 @@ from rigwright.model.instance import Instance
 def declared_abilities(instance: Instance) -> frozenset[Ability]:
     """Of an instance, by its keys, flags, model and purpose.
 
-    Whether its template knows tools stands in the GGUF file alone: what is made for agents has to call them.
+    Only the GGUF file tells whether its template knows tools: a model for agents has to call them.
     """
     variant = cast("LlamaVariant", instance.variant)
     flags, parts = variant.flags, {part.option for part in instance.parts}

@@ -17,9 +17,9 @@ Share = Annotated[int, Field(ge=0, le=1000, strict=True)]
 
 # ggml/cmake/common.cmake refuses all others in GGML_CUDA_FA_QUANTS
 CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
-# Of llama-server's options (its --help): what an instance's command line sets, what would fetch something that no
-# lock knows or show a secret, what the readiness request could not pass, what would give a client a shell, and what
-# prints something and ends. Their other spellings are in the version's help:
+# Options of llama-server (its --help) that an instance's command line sets, that would fetch something that no lock
+# knows or show a secret, that the readiness request could not pass, that would give a client a shell, or that print
+# something and end. Their other spellings are in the version's help:
 # rigwright.engines.llama_cpp.option_table.find_flag_problems.
 MANAGED_FLAGS = frozenset(
     (

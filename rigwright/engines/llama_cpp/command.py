@@ -26,12 +26,12 @@ SANDBOX = Sandbox(
     hidden=(("/etc/llama.cpp", "read by llama-server before its arguments (common/arg.cpp), and known to no digest"),),
 )
 METRICS, SLOTS, PROPERTIES = "/metrics", "/slots", "/props"
-# What browsers are told is closed, unless a variant says something of it.
+# Browsers are refused, unless a variant declares otherwise.
 CORS = frozenset({"cors-origins", "cors-methods", "cors-headers", "cors-credentials", "no-cors-credentials"})
 
 
 def key_options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
-    """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one."""
+    """The flags that an instance's keys set: option without its dashes -> value, or True for a bare one."""
     variant, snapshot = cast("LlamaVariant", instance.variant), cast("LlamaSnapshot | None", instance.known)
     made: dict[str, str | bool] = {part.option: roots.weight_path(part.files[0]) for part in instance.parts}
     made |= {
@@ -77,7 +77,7 @@ def server_command(
         folder: The absolute path of its engine's installation.
     """
     words = [f"{folder}/bin/llama-server"]
-    # asked for by name or not: an engine that somebody may ask for its figures tells them
+    # asked for by name or not: an engine reports its figures to any client that may ask for them
     flags = dict(cast("LlamaVariant", instance.variant).flags) | (
         {"metrics": True} if metrics_readers(gateway, monitoring) else {}
     )
@@ -129,7 +129,7 @@ RESERVED = frozenset(
     )
 )
 # Those whose value is text that names nothing outside of the model and its cards, by all of their long names: a
-# snapshot could say of one that nobody has seen yet that it is another name of these.
+# snapshot could describe a new option as another name of these.
 TEXTS = frozenset(
     (
         *("cpu-mask", "cpu-range", "cpu-mask-batch", "cpu-range-batch", "spec-draft-cpu-mask", "cpu-mask-draft"),

@@ -1,4 +1,4 @@
-"""What is known to go wrong with instances of llama-server, and what they keep on cards.
+"""Known problems of instances of llama-server, and their memory on cards.
 
 Files are llama.cpp's at 0c1e570.
 """
@@ -21,7 +21,7 @@ BYTES = {
     **{"q5_0": Fraction(22, 32), "q5_1": Fraction(24, 32)},
 }
 WHOLE_NUMBERS = ("f32", "f16", "bf16")
-# Options that leave a part of the model in RAM; which, nobody knows beforehand.
+# Options that leave a part of the model in RAM, of a size that is unknown beforehand.
 ELSEWHERE = frozenset({"cpu-moe", "n-cpu-moe", "override-tensor", "device", "spec-draft-ngl", "n-gpu-layers-draft"})
 # llama-arch.cpp, llm_arch_supports_sm_tensor, by the names that files have
 NO_TENSOR_SPLIT = frozenset(
@@ -75,7 +75,7 @@ def _split_and_in_ram(one: PlacedInstance) -> str:
 
 
 def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
-    """What an instance keeps on its cards; None where the lock has no headers of its model."""
+    """The memory of an instance on its cards; None where the lock has no headers of its model."""
     variant, flags = _llama_variant(one), _llama_variant(one).flags
     if ELSEWHERE & flags.keys():
         return None

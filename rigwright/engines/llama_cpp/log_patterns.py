@@ -17,7 +17,7 @@ MARKER = (
     r"|\s)\d{1,20}\.\d{1,20}\.\d{1,20}\.\d{1,20} [IWED] |\bcommon_(?:init|params|fit)"
     r"|\"error\": ?\{\s{0,20}\"code\": ?\d"
 )
-"""What only a log of llama.cpp contains: its functions' prefixes and its own time stamps."""
+"""Patterns that only a log of llama.cpp contains: its functions' prefixes and its own time stamps."""
 
 REQUEST_LOG = (
     r"(?:[0-9.]+ )?(?:(?:I )?(?:slot +\S+ id +\d+ \||srv +(?:update_slots: all slots are idle|params_from_: "
@@ -28,7 +28,7 @@ REQUEST_LOG = (
 _LOWER_CONTEXT = "model and context do not fit in free card memory: lower context, or the number of GPU layers"
 _DAMAGED = "the model's file is damaged or incomplete"
 
-# What causes that any engine's log can show come to here: their remedies are options of vLLM or packages of Python.
+# Causes that any engine's log can show, as they appear here: their remedies are options of vLLM or packages of Python.
 _MEANINGS = {
     "cuda-capture": "an operation is not allowed during the capture of a CUDA graph: set "
     "GGML_CUDA_DISABLE_GRAPHS=1, or "

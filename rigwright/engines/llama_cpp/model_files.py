@@ -15,12 +15,12 @@ OPTIONS = {"file": "model", "mmproj": "mmproj", "draft": "spec-draft-model", "ch
 # llama_split_path).
 SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 GGUF = ".gguf"
-# What vision projectors are called where GGUF files are published.
+# The names of vision projectors where GGUF files are published.
 PROJECTOR = "mmproj"
 
 
 def find_gguf_parts(model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
-    """What a model is made of, its own weights first.
+    """The files of a model, its own weights first.
 
     Raises:
         MissingModelFile: with every key that stands for nothing, a line each.
@@ -37,7 +37,7 @@ def find_gguf_parts(model: ModelKeys, selection: ModelSelection) -> tuple[ModelP
             except MissingModelFile as error:
                 wrong.append(str(error))
                 continue
-            # what is locked by such a name was held against its header
+            # a locked file of such a name was compared with its header
             if key != "chat_template" and not selection.lenient and not chosen[0].path.endswith(GGUF):
                 wrong.append(f"{key}: {chosen[0].path} has no GGUF file name, and llama.cpp loads only GGUF files")
             found.append(ModelPart(option, chosen))
@@ -47,7 +47,7 @@ def find_gguf_parts(model: ModelKeys, selection: ModelSelection) -> tuple[ModelP
 
 
 def find_files(key: str, among: FileCandidates) -> tuple[Artefact, ...]:
-    """The files that one key of a model stands for, the one that the engine is told first.
+    """The files that one key of a model stands for, beginning with the one on the engine's command line.
 
     Raises:
         MissingModelFile: it stands for nothing, or not for one thing.

@@ -24,7 +24,7 @@ from rigwright.problems import Invalid, Problem, suggestion
 HELP_COLUMN, OPTION_WIDTH = 40, 37
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
 _LOAD_MODE = "llama.cpp's pull requests 20834 and 26135"
-# What a version took that the next did not, and no line of its help says so: name -> today's name and value, source.
+# Options that a version took and the next did not, without a line in its help: name -> today's name and value, source.
 RENAMED = {
     "mlock": ("load-mode", "mmap+mlock", _LOAD_MODE),
     "mmap": ("load-mode", "mmap", _LOAD_MODE),
@@ -42,7 +42,7 @@ class LlamaOption:
     spellings: tuple[str, ...]
     """With their dashes, those that switch it off included."""
     hint: str
-    """What stands for its value, such as `N` or `[on|off|auto]`; empty for a bare one."""
+    """The placeholder of its value, such as `N` or `[on|off|auto]`; empty for a bare one."""
     help: str
     allowed: tuple[str, ...]
     """The values it takes, where the help lists them."""
@@ -58,11 +58,11 @@ class LlamaOption:
 
     @property
     def removal_note(self) -> str:
-        """What the help says in its place, where it is listed only to be refused."""
+        """The help's text in its place, where it is listed only to be refused."""
         return self.help.partition("the argument has been removed. ")[2].partition(" (env:")[0]
 
     def describe_wrong_value(self, value: str | bool) -> str:
-        """Why it does not take a value (True is none), or nothing."""
+        """Why it does not take a value (True is no value), or nothing."""
         if value is True:
             return f"needs a value: {', '.join(self.allowed) or self.hint}" if self.hint else ""
         text = str(value)
@@ -120,7 +120,7 @@ def load_snapshot(path: Path) -> LlamaSnapshot:
 
 @cache
 def parse_help(text: str) -> LlamaSnapshot:
-    """The options in a help text. What is not in its layout is passed over."""
+    """The options in a help text. Text of another layout is passed over."""
     entries: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if re.match(r"--?[A-Za-z0-9]", line):
@@ -164,7 +164,7 @@ def _parse_allowed_values(hint: str, said: str, lines: list[str]) -> Iterable[st
 def find_flag_problems(
     snapshot: LlamaSnapshot, flags: Mapping[str, str | bool], own: Collection[str] = ()
 ) -> dict[str, str]:
-    """What is wrong with flags: name -> text, without those that are right.
+    """The problems of flags: name -> text, without those that are right.
 
     Args:
         snapshot: The options of the version that is served with.

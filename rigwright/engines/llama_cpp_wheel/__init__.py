@@ -89,7 +89,7 @@ class LlamaCppWheel(LlamaCpp):
         return {}
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
-        """What is unpacked."""
+        """The unpacked wheel."""
         (wheel,) = rig.engine_artefacts[name]
         return install.plan_wheel(wheel, name, cast("WheelEngine", engine))
 
@@ -104,7 +104,7 @@ class LlamaCppWheel(LlamaCpp):
         )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
-        """The wheel says its own version; what it says of llama.cpp's is empty."""
+        """The wheel reports its own version; that of llama.cpp is empty."""
         return (f"{rig.roots.installation_path(made.folder)}/bin/llama-server", "--version"), made.version
 
     def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:

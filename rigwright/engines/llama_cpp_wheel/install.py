@@ -1,4 +1,4 @@
-"""What a wheel with llama.cpp's server is on a host: its files, and the program that starts it."""
+"""A wheel with llama.cpp's server on a host: its files, and the program that starts it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class OptionField:
     fields: tuple[str, ...]
 
     def describe_wrong_value(self, value: str | bool) -> str:
-        """What is wrong with a value; empty for one that is right."""
+        """The problem of a value; empty for one that is right."""
         raise NotImplementedError
 
     def convert_value(self, value: str | bool) -> FieldValue:
@@ -259,7 +259,7 @@ def find_option(flag: str) -> OptionField | None:
 
 
 def find_flag_problems(flags: Mapping[str, str | bool], own: Collection[str]) -> dict[str, str]:
-    """What is wrong with flags: name -> text, without those that are right.
+    """The problems of flags: name -> text, without those that are right.
 
     Args:
         flags: Option without its dashes -> value, or True for a bare one.

@@ -18,7 +18,7 @@ from rigwright.model.instance import Instance
 from rigwright.model.monitoring_schema import Monitoring, metrics_readers
 from rigwright.model.roots import Roots
 
-# What an installation has as bin/llama-server, as text.
+# The text of an installation's bin/llama-server.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
 LAUNCHER_DIGEST = hashlib.sha256(LAUNCHER.encode()).hexdigest()
 FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
@@ -30,7 +30,7 @@ THREADS, BATCH_THREADS = "cpuparams.n_threads", "cpuparams_batch.n_threads"
 
 
 def key_fields(instance: Instance, roots: Roots) -> Fields:
-    """What an instance's keys set, and what every instance has."""
+    """The fields that an instance's keys set, and those that every instance has."""
     variant = cast("LlamaVariant", instance.variant)
     found: Fields = {
         PART_FIELDS[part.option]: roots.weight_path(part.files[0])
@@ -78,7 +78,7 @@ def options_of_keys(instance: Instance, roots: Roots) -> frozenset[str]:
 
 
 def render_settings(roots: Roots, instance: Instance, *, metrics: bool) -> str:
-    """What the launcher sets, as JSON.
+    """The settings of the launcher, as JSON.
 
     Args:
         roots: Directories on the host.

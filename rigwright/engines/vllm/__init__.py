@@ -43,7 +43,7 @@ from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 
 DISTRIBUTION = "vllm"
-# What the version of a build for the CPU ends in.
+# The suffix of the version of a build for the CPU.
 CPU = "+cpu"
 # The rules for request fields are made for vllm/entrypoints/anthropic of 0.20.2, 0.21.0 and 0.33.0; releases from
 # 0.28 to 0.33 and before 0.20.2 count as having no member beyond those.
@@ -116,14 +116,14 @@ class Vllm(Kind):
     def version_data(
         self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]
     ) -> VllmSnapshot | None:
-        """What this version's own parser takes, if the catalogue has it."""
+        """The options that this version's own parser takes, if the catalogue has them."""
         path = catalog.snapshots.get(option_snapshot.snapshot_file_name(self.release(engine, artefacts)))
         return option_snapshot.load_snapshot(path) if path else None
 
     def refusals(
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
-        """What this vLLM would not start with, be it the variant's or what its keys become."""
+        """Settings that this vLLM would not start with, of the variant or made from its keys."""
         variant, known = cast("VllmVariant", instance.variant), cast("VllmSnapshot | None", instance.known)
         found_version = self.release(instance.engine, instance.artefacts)
         if not found_version:
@@ -156,7 +156,7 @@ class Vllm(Kind):
         options: Mapping[str, OptionSetting],
         capabilities: frozenset[str],
     ) -> list[str]:
-        """What the engine refuses once it has read the model; nothing where that is only being locked."""
+        """Settings that the engine refuses once it has read the model; empty where that is only being locked."""
         try:
             served, draft = (
                 model_files.find_checkpoint(instance.parts),
@@ -194,7 +194,7 @@ class Vllm(Kind):
         return cast("VllmVariant", instance.variant).shm_size
 
     def notes(self, instance: Instance) -> list[str]:
-        """What starts it, and code that comes with the model."""
+        """The program that starts it, and code that comes with the model."""
         variant, found = cast("VllmVariant", instance.variant), []
         if plugin := plugin_launch.find_launch_plugin(instance):
             mode = f" in mode {variant.mode}" if variant.mode else ""

@@ -1,4 +1,4 @@
-"""What a variant of vLLM is declared to be able to."""
+"""Declared capabilities of a variant of vLLM."""
 
 from __future__ import annotations
 

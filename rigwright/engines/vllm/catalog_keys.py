@@ -52,7 +52,7 @@ class Warmup(FrozenModel):
 
 
 class VllmVariant(VariantKeys):
-    """A serving recipe for vLLM. What is not set is left to vLLM."""
+    """A serving recipe for vLLM. vLLM's own default applies to every key that is not set."""
 
     tensor_parallel_size: Parts | None = Field(
         default=None,

@@ -24,10 +24,10 @@ from rigwright.model.instance import COMPILED, Instance
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.roots import Roots
 
-# What is started, as text.
+# The launcher, as text.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
 PROGRAM = f"vllm-{hashlib.sha256(LAUNCHER.encode()).hexdigest()[:12]}.py"
-# What vLLM imports its door by where another program starts it.
+# The name by which vLLM imports its door where another program starts it.
 DOOR = f"{PROGRAM.removesuffix('.py')}.Door"
 # `systemd-analyze security` was seen to say 0.8 on the CPU (systemd 257) and 1.0 with two cards (252).
 EXPOSURE = 1.2
@@ -65,7 +65,7 @@ SYSTEM_PATHS = ("/usr/bin", "/bin")
 
 
 def nccl_variables(cards: tuple[Card, ...], driver_entry: DriverEntry, instance: Instance) -> dict[str, str]:
-    """What NCCL is told of several cards: GeForce boards read each other's memory over bridges alone.
+    """NCCL's settings for several cards: GeForce boards read each other's memory only over bridges.
 
     Of each pair without one their driver says `chipset not supported` (nvidia-smi topo -p2p r, in write-ups of eight
     5090 and of two 3090, which set this). Some boxes have a changed driver: a variant's own NCCL_P2P_DISABLE counts.
@@ -77,7 +77,7 @@ def nccl_variables(cards: tuple[Card, ...], driver_entry: DriverEntry, instance:
 
 
 def key_options(instance: Instance, roots: Roots) -> dict[str, OptionSetting]:
-    """What an instance's keys set: option without its dashes -> value, or True for a bare one."""
+    """The options that an instance's keys set: option without its dashes -> value, or True for a bare one."""
     variant = cast("VllmVariant", instance.variant)
     made: dict[str, OptionSetting] = {
         "served-model-name": instance.model_name,
@@ -118,7 +118,7 @@ def server_command(roots: Roots, instance: Instance, python: str, launcher: str,
 
 
 def serve_arguments(instance: Instance, set_: Mapping[str, OptionSetting], roots: Roots) -> tuple[str, ...]:
-    """What is served, and how, one word an item: the model's folder, options that keys set, and those of `flags`."""
+    """The arguments of `serve`, one word an item: the model's folder, options that keys set, and those of `flags`."""
     model = next(part for part in instance.parts if part.option == MODEL)
     known = cast("VllmSnapshot", instance.known)
     words = [f"{roots.models}/{model.files[0].weight_folder}"]
@@ -142,7 +142,7 @@ def service_variables(
         cards: The declared cards by GPU index.
         driver_entry: The declared driver.
         instance: The instance.
-        given: What its installation gives to it, over which only the variant has a say.
+        given: Its installation's values, over which only the variant has a say.
     """
     caches = {name: f"{COMPILED}/{place}".rstrip("/") for name, place in CACHES.items()}
     return {
@@ -186,7 +186,7 @@ def build_service(
     Args:
         cards: The declared cards by GPU index.
         instance: The instance.
-        made: What it is run from.
+        made: Its installation.
         words: Its command line.
         variables: Its environment.
     """

@@ -28,7 +28,7 @@ def find_speculation_violations(asked: LaunchSpec, declared: Mapping[str, Any]) 
     """Why an instance would end for it, a line each.
 
     Args:
-        asked: What is judged.
+        asked: The request that is judged.
         declared: speculative_config, each key of which `judge` takes.
     """
     model, tokens = declared.get("model"), declared.get("num_speculative_tokens")
@@ -87,7 +87,7 @@ def _has_prediction_layers(config: Mapping[str, Any]) -> bool:
 
 # EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py), of a server on cards of 70 GiB or more; smaller have less
 BATCHED_TOKENS = 8192
-# What a checkpoint's method may be read as instead (override_quantization_method() in
+# Methods as which a checkpoint's may be read instead (override_quantization_method() in
 # vllm/model_executor/layers/quantization/*.py)
 READ_AS: Mapping[str, tuple[str, ...]] = {
     "awq": ("awq_marlin", "moe_wna16"),
@@ -113,7 +113,7 @@ def find_constraint_violations(
     Args:
         snapshot: The version that is served with.
         options: All of its command line: name without dashes -> value, each of which `judge` takes.
-        model: What is served.
+        model: The served model.
         capabilities: The compute capabilities of the cards that it runs on, such as 8.6; none for the CPU.
         cards: How many.
         environment: Its variables.

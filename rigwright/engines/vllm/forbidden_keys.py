@@ -1,4 +1,5 @@
-"""What a catalogue may not say by itself of vLLM, for it is data: programs, code, files, folders, servers, listeners.
+"""Keys of vLLM that a catalogue may not set by itself, for it is data: programs, code, files, folders, servers,
+listeners.
 
 vLLM imports what some options name, opens what others do, and so do the libraries that read its environment. Only what
 is a switch, a number, a registered name, or text that is known to name nothing outside of the model and its cards is
@@ -32,7 +33,7 @@ RESERVED: Mapping[str, str] = {
     **dict.fromkeys(("enable-prompt-embeds", "enable-mm-embeds"), "makes vLLM unpickle tensors from clients"),
     "trust-request-chat-template": "makes vLLM run templates from clients",
 }
-# What is an option by itself, and the beginning of one of those
+# An option by itself, and the beginning of one of those
 UNABBREVIATED_OPTION = "reasoning-parser"
 # Of options whose value is text, or whose JSON holds some: it names nothing but parts of the model and of the cards, or
 # is shown to clients.
@@ -64,7 +65,7 @@ COMPILERS = ("", "eager", "inductor")
 _NAMING = re.compile(r"auto_map|.*(path|file|dir|class|url|code|_name).*", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-# Variables of libraries that vLLM runs, whose numbers and switches are nobody's harm
+# Variables of libraries that vLLM runs, whose numbers and switches are harmless
 FAMILIES = re.compile(
     r"(VLLM|NCCL|TORCH|TORCHDYNAMO|TORCHINDUCTOR|TRITON|PYTORCH|FLASHINFER|CUDA|CUBLAS|CUBLASLT|CUDNN|GLOO|OMP|MKL|KMP|GOMP)_[A-Z0-9_]+"
     r"|TOKENIZERS_PARALLELISM|MAX_JOBS|NVCC_THREADS|[QKV]_SCALE_CONSTANT"
@@ -162,7 +163,7 @@ def _find_naming_text(snapshot: VllmSnapshot, model: str, found: Any, place: str
 
     Args:
         snapshot: The version.
-        model: The configuration that it is; empty where it is none that is known.
+        model: The configuration that it is; empty where it is unknown.
         found: The JSON.
         place: Where it stands.
         known: Whether it stands in a configuration that is known: then text in it is the engine's, not the model's.

@@ -1,4 +1,4 @@
-"""What is known to go wrong with instances of vLLM, and what they keep on cards."""
+"""Known problems of instances of vLLM, and their memory on cards."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _no_flashinfer(one: PlacedInstance) -> str:
 
 
 def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
-    """What an instance keeps on its cards; None where that is not known."""
+    """The memory of an instance on its cards; None where that is not known."""
     variant, model = _vllm_variant(one), _checkpoint(one)
     if model is None or ELSEWHERE & variant.flags.keys() or (variant.quantization and not model.quantization):
         return None

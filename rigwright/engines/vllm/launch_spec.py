@@ -15,7 +15,7 @@ _DTYPES = {"half": "float16", "float": "float32"}
 
 
 class CheckpointFacts(Protocol):
-    """What is asked of a checkpoint (rigwright.weights.checkpoint.Checkpoint)."""
+    """The facts that are read of a checkpoint (rigwright.weights.checkpoint.Checkpoint)."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -27,7 +27,7 @@ class CheckpointFacts(Protocol):
 
     @property
     def heads(self) -> int:
-        """Of attention; here and below 0 and empty where nothing is said."""
+        """Of attention; here and below 0 and empty where the file has no value."""
 
     @property
     def kv_heads(self) -> int:
@@ -43,7 +43,7 @@ class CheckpointFacts(Protocol):
 
     @property
     def dtype(self) -> str:
-        """What weights are stored in that are not quantised."""
+        """The type of weights that are not quantised."""
 
     @property
     def quantization(self) -> str:
@@ -60,7 +60,7 @@ class CheckpointFacts(Protocol):
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What is judged."""
+    """The launch that the rules judge."""
 
     snapshot: VllmSnapshot
     options: Mapping[str, OptionSetting]
@@ -74,7 +74,7 @@ class LaunchSpec:
     """The one that speculative_config names."""
 
     def has(self, name: str) -> bool | None:
-        """Whether a switch is on; None where nothing is said of it."""
+        """Whether a switch is on; None where the request has no value."""
         return True if name in self.options else False if f"no-{name}" in self.options else None
 
     def number(self, name: str) -> float | None:
@@ -123,7 +123,7 @@ class LaunchSpec:
 
     @property
     def dtype(self) -> str:
-        """What it computes in (_get_and_verify_dtype in vllm/config/model.py)."""
+        """The type of its computations (_get_and_verify_dtype in vllm/config/model.py)."""
         said = self.text("dtype") or "auto"
         if said != "auto":
             return _DTYPES.get(said, said)

@@ -16,7 +16,7 @@ MARKER = (
     r"|utils)\.py:\d{1,20}\]|^Traceback \(most recent call last\)|^\s{0,20}(?:[\w.]{1,80}\.)?[A-Z]\w{1,80}(?:Error"
     r"|Exception): |/csrc/custom_all_reduce"
 )
-"""What only a log of vLLM contains: the names of its processes, its package and source files, and Python's "
+"""Patterns that only a log of vLLM contains: the names of its processes, its package and source files, and Python's "
 "exceptions."""
 
 _SMALLER = (

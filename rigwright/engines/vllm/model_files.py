@@ -7,12 +7,12 @@ from rigwright.model.instance import ModelPart
 from rigwright.supply.artefact import CONFIG, Artefact
 from rigwright.weights.checkpoint import Checkpoint, parse_checkpoint
 
-# How parts are told apart; only the last is an option of its own.
+# How a reader tells parts apart; only the last is an option of its own.
 MODEL, DRAFT, TEMPLATE = "model", "draft", "chat-template"
 
 
 def find_checkpoint_parts(model: ModelKeys, selection: ModelSelection) -> tuple[ModelPart, ...]:
-    """What a model is made of, its own weights first.
+    """The files of a model, its own weights first.
 
     Raises:
         MissingModelFile: with every key that stands for nothing, a line each.
@@ -64,7 +64,7 @@ def find_checkpoint(parts_: tuple[ModelPart, ...], option: str = MODEL) -> Check
     """One of a model's checkpoints, as it was found whole.
 
     Args:
-        parts_: What the model is made of.
+        parts_: The files of the model.
         option: Which.
     """
     found = next((part for part in parts_ if part.option == option), None)

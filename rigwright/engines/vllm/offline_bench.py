@@ -20,7 +20,7 @@ def plan_offline_bench(instance: Instance, service: ServiceSpec, wanted: Offline
     Args:
         instance: The instance.
         service: How it is served.
-        wanted: What is measured.
+        wanted: The measurement.
     """
     if plugin_launch.find_launch_plugin(instance):
         return None

@@ -1,7 +1,7 @@
 """vLLM's own offline benches, with the options of `vllm serve` that they know: by an environment's Python, from its
 standard input: WHAT, then the options.
 
-What comes of it is the last line, as JSON.
+Its result is the last line, as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def known(words: Sequence[str], options: Collection[str]) -> list[str]:
 
     Args:
         words: `--name`, `--name=value`, `--name.key=value`, or values of the option before them.
-        options: What the program knows, with its dashes.
+        options: The program's known options, with their dashes.
     """
     found, taken = [], True
     for word in words:

@@ -34,7 +34,7 @@ class NumberBounds:
     below: float | None = None
 
     def describe_violation(self, value: float) -> str:
-        """What a number has to be, where it is not that; or nothing."""
+        """The bounds of a number that violates them; else empty."""
         if self.least is not None and value < self.least:
             return f"at least {self.least:g}"
         if self.above is not None and value <= self.above:
@@ -53,7 +53,7 @@ class VllmOption:
     names: tuple[str, ...]
     """With their dashes, those that switch it off included."""
     dest: str
-    """What it sets: of two options with the same the later one counts."""
+    """The setting that it changes: of two options with the same the later one counts."""
     kind: str
     """bare; switch (bare too, and --no-NAME switches it off); text, int, float; count, such as 16k or 16K; count or
     auto; json; any, which is text or a JSON object; lora.
@@ -68,7 +68,7 @@ class VllmOption:
     model: str = ""
     """The name of the configuration that its JSON is."""
     bounds: NumberBounds = NumberBounds()
-    """What the engine takes of a number, beside the parser."""
+    """The engine's bounds of a number, in addition to the parser's."""
     default: bool | int | float | str | None = None
 
     @property
@@ -139,7 +139,7 @@ class VllmSnapshot:
     models: Mapping[str, Mapping[str, JsonField]]
     variables: Mapping[str, EnvironmentVariable]
     registered: Mapping[str, tuple[str, ...]]
-    """What is known by name: the option that takes such names -> all of them."""
+    """Values that are known by name: the option that takes such names -> all of them."""
     methods: Mapping[str, QuantizationMethod] = field(default_factory=dict)
     backends: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """The attention backends for a type of KV cache: its name, with ", float32" where the model computes in that and
@@ -190,7 +190,7 @@ def parse_snapshot(text: str) -> VllmSnapshot:
     """A snapshot of its text.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError: it is none.
+        ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError: it is invalid.
     """
     said = json.loads(text)
     names = dict(said["names"])

@@ -23,7 +23,7 @@ from rigwright.problems import format_value, suggestion
 
 _CLI = "vllm/engine/arg_utils.py of this version has none"
 _ENVS = "vllm/envs.py of this version has none"
-# What older versions took and guides still name: name -> what to write instead, source.
+# Options of older versions that guides still name: name -> replacement, source.
 REMOVED = {
     "speculative-model": ("speculative-config = {model = ...}", _CLI),
     "num-speculative-tokens": ("speculative-config = {num_speculative_tokens = ...}", _CLI),
@@ -80,7 +80,7 @@ MANAGED_FLAGS: Mapping[str, str] = {
     "config": "its file would set options outside the catalogue",
     "help": _ENDS,
 }
-# The same of variables: what units, engines and environments set.
+# The same of variables: those that units, engines and environments set.
 _UNIT = "an instance's unit sets it"
 MANAGED_VARIABLES: Mapping[str, str] = {
     "VLLM_API_KEY": _KEY,
@@ -115,7 +115,7 @@ _PLUGINS = {"reasoning-parser": "reasoning-parser-plugin", "tool-call-parser": "
 def find_option_problems(
     snapshot: VllmSnapshot, flags: Mapping[str, OptionSetting], own: Collection[str] = frozenset()
 ) -> dict[str, str]:
-    """What is wrong with flags: name -> text, without those that are right.
+    """The problems of flags: name -> text, without those that are right.
 
     Args:
         snapshot: The version that is served with.
@@ -313,7 +313,7 @@ def _json_kind(value: object) -> str:
 
 
 def find_variable_problems(snapshot: VllmSnapshot, environment: Mapping[str, str]) -> dict[str, str]:
-    """What is wrong with variables: name -> text, without those that are right."""
+    """The problems of variables: name -> text, without those that are right."""
     found = {name: _describe_variable_problem(snapshot, name, value) for name, value in sorted(environment.items())}
     return {name: text for name, text in found.items() if text}
 

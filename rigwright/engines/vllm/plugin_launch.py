@@ -1,4 +1,4 @@
-"""What a plugin that starts vLLM in the place of `vllm serve` decides, and what it leaves to a variant."""
+"""The decisions of a plugin that starts vLLM in the place of `vllm serve`, and those that it leaves to a variant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rigwright.model.instance import Instance
 from rigwright.plugins.plugin import Plugin, PluginMode
 from rigwright.problems import suggestion
 
-# What is started, as text.
+# The launcher, as text.
 LAUNCHER = Path(__file__).with_name("plugin_launcher.py").read_text()
 PROGRAM = f"plugin-{hashlib.sha256(LAUNCHER.encode()).hexdigest()[:12]}.py"
 
@@ -48,7 +48,7 @@ def find_plugin_refusals(
     Args:
         instance: The instance.
         known: Its version of vLLM.
-        options: What its keys become, without `flags`.
+        options: The options of its keys, without `flags`.
     """
     found, variant = find_launch_plugin(instance), cast("VllmVariant", instance.variant)
     if found is None:

@@ -38,7 +38,7 @@ SECONDS = re.compile(
 
 
 def parse_startup(lines: Iterable[str]) -> StartupFacts:
-    """What is said; of several workers the first counts, but of backends all do."""
+    """The reports of a start; of several workers the first counts, but of backends all do."""
     tokens: list[int] = []
     backends: set[str] = set()
     seconds: dict[str, float] = {}

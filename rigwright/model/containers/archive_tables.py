@@ -112,5 +112,5 @@ def load_container_tables(folder: Path) -> ContainerTables:
 
 
 def group_of(archive: str, system: str) -> str:
-    """What the input of an archive's packages is called, and their group in the lock."""
+    """The name of the input of an archive's packages, and their group in the lock."""
     return archive if archive == TOOLKIT_ARCHIVE else f"{archive}-{system}"

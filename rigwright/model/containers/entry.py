@@ -1,4 +1,4 @@
-"""What an inventory declares of containers."""
+"""Declarations of an inventory about containers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIONS = """
     userland-proxy userland-proxy-path userns-remap cdi-spec-dirs
 """
 OPTIONS = frozenset(_OPTIONS.split())
-# What is brought without being declared, and what would open the daemon, which is root, to others.
+# Options that are set without a declaration, and options that would open the daemon, which is root, to others.
 MANAGED_OPTIONS = frozenset({"runtimes", "features", "default-runtime", "cdi-spec-dirs"})
 EXPOSING_OPTIONS = frozenset(
     {"hosts", "group", "authorization-plugins", "tls", "tlscacert", "tlscert", "tlskey", "tlsverify"}
@@ -62,7 +62,8 @@ def _refuse_repeats(engines: tuple[ContainerEngine, ...]) -> tuple[ContainerEngi
 
 
 class ContainersEntry(InventoryModel):
-    """What runs containers. On a rig with cards NVIDIA's container toolkit comes along, and the specs of its cards."""
+    """The runtimes of containers. On a rig with cards NVIDIA's container toolkit comes along, and the specs of its
+    cards."""
 
     engines: Annotated[tuple[ContainerEngine, ...], AfterValidator(_refuse_repeats)] = Field(
         min_length=1, description="Container engines: `docker`, `podman` or both."

@@ -1,1 +1,1 @@
-"""The cards: what nvidia-smi and the kernel say of them, what they are set to, and whether that is right."""
+"""The cards: nvidia-smi's and the kernel's reports of them, their settings, and whether those are right."""

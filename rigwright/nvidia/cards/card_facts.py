@@ -39,7 +39,7 @@ CARD_SCHEMA: Schema = {
     "sysctl": (sysctl_name, free_text),
     "record": (sha256,),
 }
-POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
+POWER_TOLERANCE = 1.0  # W. A card rounds its settings
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def required_units(driver_entry: DriverEntry) -> tuple[str, ...]:
 
 
 def render_card_query(roots: Roots, driver_entry: DriverEntry) -> str:
-    """The script that asks a rig's host; what it prints is for `parse`."""
+    """The script that asks a rig's host; its output is for `parse`."""
     return render(
         "nvidia_driver/live.sh.j2",
         units=required_units(driver_entry),
@@ -96,7 +96,7 @@ def parse(output: Iterable[str]) -> CardFacts:
 def find_unset(
     roots: Roots, cards: tuple[Card, ...], reserved_gpus: tuple[int, ...], driver_entry: DriverEntry, live: CardFacts
 ) -> dict[str, list[str]]:
-    """What is not as the rig says: what has to be done about it -> why.
+    """The settings that differ from the rig's: the step -> why.
 
     The keys are `reload`, `enable UNIT`, `restart UNIT` and `sysctl`.
     """
@@ -135,12 +135,12 @@ def find_unset(
 
 
 def render_cards_record(live: CardFacts) -> str:
-    """What is written down where the driver is the operator's: which card is which, and as what it was seen."""
+    """The record where the driver is the operator's: the cards, and the state in which each was seen."""
     return json.dumps(live.topology.record(), indent=2, sort_keys=True) + "\n"
 
 
 def render_driver_record(plan: DriverPlan, facts: DriverFacts, live: CardFacts) -> str:
-    """What is written down: later roles bind to it, and checks tell by it what has moved since."""
+    """The record of a driver: later roles bind to it, and checks tell by it what has moved since."""
     rows = {
         "version": facts.library.driver if facts.library else "",
         "branch": plan.branch,

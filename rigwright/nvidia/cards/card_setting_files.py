@@ -1,4 +1,4 @@
-"""The files that a rig's cards and kernel settings have on a host, whoever's its driver is, as text."""
+"""The files that a rig's cards and kernel settings have on a host, with any origin of its driver, as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
 APPLIED = "/run/rigwright-power"
 # Seconds for all cards together: sixteen of them, with a question and three orders each that take their time.
 UNIT_PATIENCE = 300
-# What the unit runs, by its place below its folder: python3 takes a folder for a program
+# The files that the unit runs, by their places below its folder: python3 takes a folder for a program
 PROGRAM = {
     "__main__.py": "roles/nvidia_cards/host/power.py",
     "rigwright/nvidia/cards/power.py": "rigwright/nvidia/cards/power.py",
@@ -49,7 +49,7 @@ def program_folder(roots: Roots) -> str:
 
 
 def record_path(roots: Roots) -> str:
-    """What was made of the driver and its cards, for later roles and for comparison."""
+    """The record of the driver and its cards, for later roles and for comparison."""
     return f"{roots.config}/driver.json"
 
 
@@ -83,7 +83,7 @@ def render_card_settings(roots: Roots, cards: tuple[Card, ...], driver_entry: Dr
 
 
 def declared_paths(roots: Roots, cards: tuple[Card, ...], driver_entry: DriverEntry) -> set[str]:
-    """Paths of what a rig has on its host for its cards and kernel, whoever's the driver is."""
+    """Paths of a rig's files on its host for its cards and kernel, with any origin of the driver."""
     return {one.path for one in render_card_settings(roots, cards, driver_entry)} | (
         {record_path(roots)} if driver_entry.sets_cards else set()
     )
@@ -117,5 +117,5 @@ def render_power_program(
 
 
 def power_digest(roots: Roots, cards: tuple[Card, ...], driver_entry: DriverEntry) -> str:
-    """What the program says once it has set all that is declared."""
+    """The program's output once it has set all that is declared."""
     return str(json.loads(render_power_program(roots, cards, driver_entry)[DECLARED])["digest"])

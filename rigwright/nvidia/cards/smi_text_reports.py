@@ -1,4 +1,4 @@
-"""What nvidia-smi prints for people, as typed values: sections of a card's state, NVLinks, and how cards are joined."""
+"""The reports of nvidia-smi for people, as typed values: sections of a card's state, NVLinks, and connections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parse_sections(status: int, stdout: str, stderr: str = "") -> dict[str, dict
 
 
 def parse_nvlinks(status: int, stdout: str, stderr: str = "") -> dict[int, tuple[int, int]]:
-    """(links that are up, links) of each card by nvidia-smi's number, from NVLINKS; what has none is left out.
+    """(links that are up, links) of each card by nvidia-smi's number, from NVLINKS; cards without links are left out.
 
     Raises:
         ValueError: nvidia-smi fails, or a line of it is lost; a sentence that says how.
@@ -67,8 +67,8 @@ def parse_nvlinks(status: int, stdout: str, stderr: str = "") -> dict[int, tuple
 
 
 def parse_topology_matrix(status: int, stdout: str, stderr: str = "") -> dict[tuple[int, int], str]:
-    """What stands for each two cards, by nvidia-smi's numbers, in the table of TOPOLOGY ("NV4", "PHB", "SYS" and so on)
-    or of PEERS ("OK", "CNS" and so on).
+    """The cell of each two cards, by nvidia-smi's numbers, in the table of TOPOLOGY ("NV4", "PHB", "SYS" and so on) or
+    of PEERS ("OK", "CNS" and so on).
 
     Raises:
         ValueError: nvidia-smi fails, or prints no table; a sentence that says how.

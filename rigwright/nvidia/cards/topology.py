@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CardPlace:
-    """A card on the bus. What nobody says is None, or empty."""
+    """A card on the bus. An unknown value is None, or empty."""
 
     gpu_index: int
     """Its place among the cards in the order of the bus: the inventory's number."""
@@ -43,7 +43,7 @@ class CardPlace:
     """That the card has."""
     vbios: str
     bar1_mib: int | None
-    """What of its memory the bus reaches at once: as much as it has with a resizable BAR, else 256."""
+    """The part of its memory that the bus reaches at once: as much as it has with a resizable BAR, else 256."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class CardPair:
 
     cards: tuple[int, int]
     way: str
-    """What lies between, in nvidia-smi's words: NV2 (that many NVLinks), PIX, PXB, PHB, NODE or SYS."""
+    """The connection, in nvidia-smi's words: NV2 (that many NVLinks), PIX, PXB, PHB, NODE or SYS."""
     p2p: str
     """Whether one may read the other's memory, in nvidia-smi's words: OK, CNS, GNS, TNS or NS. OK is no proof."""
 
@@ -72,7 +72,7 @@ class Topology:
     """Why nvidia-smi says nothing of them; empty where it answers."""
 
     def record(self) -> dict[str, Any]:
-        """For JSON; what reads records of before finds a GPU index under the name that it had then."""
+        """For JSON; a reader of earlier records finds a GPU index under the name that it had then."""
         rows = asdict(self)
         cards = [{"slot": card.pop("gpu_index"), **card} for card in rows["cards"]]
         return rows | {"cards": cards}
@@ -89,7 +89,7 @@ def topology_values(timeout: int = TIMEOUT, devices: str = DEVICES) -> dict[str,
 
 
 def render_topology_query(timeout: int = TIMEOUT, devices: str = DEVICES) -> str:
-    """The script that asks a host; what it prints is for `parse`."""
+    """The script that asks a host; its output is for `parse`."""
     return render("nvidia_driver/look_at_cards.sh.j2", **topology_values(timeout, devices))
 
 

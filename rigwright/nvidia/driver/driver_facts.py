@@ -37,7 +37,7 @@ from rigwright.validated_types import Flavour
 
 # Where the module shows an option under another name than it is set by (NVIDIA, nv-reg.h: entries with a custom name)
 SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
-# What the module shows for an option that was left at "as the driver sees fit": -1 without its sign
+# The module's value of an option that was left at "as the driver sees fit": -1 without its sign
 UNSET = str(2**32 - 1)
 
 
@@ -101,13 +101,13 @@ def describe_pending_reboot(options: Iterable[tuple[str, int]], params: Iterable
 LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
 MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
 OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-.*-[0-9]+\.[0-9]+\.[0-9]+.*")
-# Keeps cards set while nobody uses them; of the driver's own packages.
+# Keeps cards set while no process uses them; of the driver's own packages.
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # Settings of the kernel modules, ours.
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 # NVIDIA's archive, as we name it to apt.
 SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
-# What dpkg is asked for: names of packages of a driver, as a shell's patterns
+# The query of dpkg: names of packages of a driver, as a shell's patterns
 OF_A_DRIVER = ("*nvidia*", "libcuda*1", "libnvcuvid1", "libnvoptix1", "cuda-drivers*")
 # Debian's own packages call the module after their alternatives
 MODULE_NAMES = ("nvidia", "nvidia-current-open", "nvidia-current")
@@ -121,7 +121,7 @@ class InstalledPackage:
     name: str
     version: str
     origin: str = ""
-    """What its archive calls itself; empty where no archive has the package."""
+    """The name that its archive gives itself; empty where no archive has the package."""
 
     @property
     def driver(self) -> str:
@@ -153,7 +153,7 @@ class DriverFacts:
     """(name, value) of the loaded module's options, as it shows them."""
     packages: tuple[InstalledPackage, ...] = ()
     run_files: tuple[str, ...] = ()
-    """What an installation from a .run file has left."""
+    """The files that an installation from a .run file has left."""
     nvidia_sources: tuple[tuple[str, str], ...] = ()
     """(release, file) of each apt source of NVIDIA's: the release as NVIDIA writes it, ubuntu2404."""
     half: tuple[str, ...] = ()
@@ -259,7 +259,7 @@ def flavour_of(names: Iterable[str]) -> Flavour | None:
 
 
 def _kernel_kind(kernel: str) -> str:
-    """What a kernel was made for: generic of 6.8.0-40-generic, rt-amd64 of 6.12.94+deb13-rt-amd64."""
+    """The flavour of a kernel: generic of 6.8.0-40-generic, rt-amd64 of 6.12.94+deb13-rt-amd64."""
     matched = re.search(r"-([a-z][a-z0-9-]*)\Z", kernel)
     return matched[1] if matched else ""
 
@@ -332,11 +332,11 @@ DRIVER_SCHEMA: Schema = {
 }
 
 HOLDS_SCHEMA: Schema = {"held": (package,)}
-"""What templates/nvidia_driver/held.sh.j2 tells."""
+"""The output of templates/nvidia_driver/held.sh.j2."""
 
 
 def render_probe(roots: Roots, toolkit_spec: ToolkitSpec) -> str:
-    """The probe of a rig's host; what it prints is for `parse`."""
+    """The probe of a rig's host; its output is for `parse`."""
     return render(
         "probe/driver.sh.j2",
         cuda_root=toolkit_spec.own_root or NOWHERE,
@@ -371,7 +371,7 @@ def parse(output: Iterable[str]) -> DriverFacts:
         run_files=tuple(told.all("run_file")),
         nvidia_sources=tuple(sorted(told.many("nvidia_source"))),
         apt_failure=apt_failure(told),
-        # what runs is told beside all that can be booted
+        # the running kernel is listed with all that can be booted
         kernel_modules=tuple(sorted(set(told.many("kernel_module")))),
         old_initrds=tuple(sorted(set(told.all("initrd_old")))),
         devices=told.one("devices"),

@@ -140,7 +140,7 @@ def render_driver_settings(
 
 
 def upgrade_exclusions(plan: DriverPlan) -> tuple[str, ...]:
-    """What unattended upgrades leave alone: the driver, and the kernel where it is held with its modules."""
+    """The packages that unattended upgrades leave alone: the driver, and the kernel if held with its modules."""
     held = any(name.startswith("linux-image-") for name in plan.holds)
     return (*DRIVER_PATTERNS, *(KERNEL_PATTERNS if held else ()))
 
@@ -155,7 +155,7 @@ class RecordedCard(BaseModel):
 
     address: str
     vbios: str = ""
-    """Empty where nobody has written it down."""
+    """Empty if unrecorded."""
 
 
 class DriverRecord(BaseModel):

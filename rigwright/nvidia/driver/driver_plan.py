@@ -175,7 +175,7 @@ def plan_driver(
     )
 
 
-# What the release of a kernel tells of its maker, and no distribution's archive builds NVIDIA's modules for.
+# The makers that the release of a kernel names, for which no distribution's archive builds NVIDIA's modules.
 FOREIGN_KERNELS = (
     (r"-pve$", "Proxmox's (its headers are proxmox-default-headers)"),
     (r"-[0-9]{6}(rc[0-9]+)?-(generic|lowlatency)$", "a mainline build"),
@@ -198,7 +198,7 @@ def _find_obstacles(
     known: DriverTables,
     cards: tuple[DriverCard, ...],
 ) -> list[str]:
-    """What stands in the way of any driver."""
+    """The obstacles of every driver."""
     found = []
     others = describe_skipped_cards(facts, known)
     if not cards:
@@ -348,7 +348,7 @@ def _adopt_driver(
     dkms = made is None
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
         return DriverRefusal((describe_enrolment(facts),))
-    # a kernel of another series has come since, or somebody took the modules of one kernel alone
+    # a kernel of another series has come since, or an operator removed the modules of one kernel only
     packages += tuple(name for name in made or () if name not in packages)
     source: Archive = there.source or "distribution"
     branch, flavour = there.branch, there.flavour or "open"

@@ -15,7 +15,7 @@ WILL = {"install": "will be installed", "adopt": "stays unchanged, and is held",
 
 
 def describe_installed_driver(driver_supply: DriverSupply, facts: DriverFacts) -> str:
-    """What driver a host has."""
+    """The driver of a host."""
     there = find_installed_driver(driver_supply, facts)
     parts = [str(there) if there else "none"]
     if facts.module:
@@ -33,9 +33,10 @@ def describe_driver(made: DriverPlan, version: str = "") -> str:
 def describe_driver_plan(
     driver_entry: DriverEntry, driver_supply: DriverSupply, facts: DriverFacts, made: DriverPlan | DriverRefusal
 ) -> list[str]:
-    """A short paragraph: what is there, and what a deploy makes of it; or advice, where the driver is the operator's.
+    """A short paragraph: the installed driver, and its changes by a deploy; or advice, where the driver is the
+    operator's.
 
-    A managed one that is refused is told with all that refuses the host, and not here.
+    A managed one that is refused is reported with the other refusals of the host, and not here.
     """
     managed, said = driver_entry.managed, [f"there now: {describe_installed_driver(driver_supply, facts)}"]
     if isinstance(made, DriverRefusal):

@@ -76,7 +76,7 @@ def format_cards(cards: tuple[DriverCard, ...] | list[DriverCard]) -> str:
 
 
 def choose_flavour(driver_entry: DriverEntry, cards: tuple[DriverCard, ...], refuse: list[str]) -> tuple[Flavour, str]:
-    """The flavour that a rig's cards and inventory ask for, and why; what stands against it is added to `refuse`."""
+    """The flavour that a rig's cards and inventory ask for, and why; objections are added to `refuse`."""
     both = possible_flavours(cards)
     asked = driver_entry.flavour
     delicate = [card for card in cards if card.fails_open]
@@ -155,7 +155,7 @@ def find_installed_driver(driver_supply: DriverSupply, facts: DriverFacts) -> In
     if source is None and exact and (ours or exact.has_package(library)):
         source = exact.source
     elif source is None and ours and not library.origin:
-        # apt has read no lists; what we bring without a lock is the distribution's
+        # apt has read no lists; packages that come without a lock are the distribution's
         source = "distribution"
     return InstalledDriver(library.driver, branch, facts.flavour, source, library.origin)
 
@@ -222,7 +222,7 @@ def packages_to_remove(
         branch: Its own.
         flavour: Its modules'.
         packages: Those that are asked for.
-        locked: All that it has, where it is locked: what is there of another driver by the same name is moved to it.
+        locked: All that it has, where it is locked: packages of another driver by the same name are moved to it.
     """
     server = any("-server" in name for name in packages)
     gone = []

@@ -1,4 +1,4 @@
-"""What the driver's checks ask of a host beside its cards, as a typed value."""
+"""Facts that the driver's checks ask of a host in addition to its cards, as a typed value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.nvidia.driver.driver_facts import release_key
 
-# What else begins as the driver's modules do, such as nvidia-fs, has a version of its own.
+# Other modules with the driver's prefix, such as nvidia-fs, have a version of their own.
 DRIVER = re.compile(r"[0-9]{3}\.[0-9.]*[0-9]")
 
 
@@ -27,7 +27,7 @@ class KernelModule:
 
 @dataclass(frozen=True)
 class DkmsEntry:
-    """What DKMS has of the driver, for one kernel or for none."""
+    """The driver in DKMS, for one kernel or for none."""
 
     version: str
     kernel: str
@@ -52,7 +52,7 @@ class KernelFacts:
     unattended: bool = False
     """Whether unattended-upgrades is installed."""
     blacklist: tuple[str, ...] = ()
-    """What that leaves alone: regular expressions."""
+    """The packages that those leave alone: regular expressions."""
     candidates: tuple[tuple[str, str], ...] = ()
     """(package, the version that apt would install) of the driver's and of held packages."""
     security: tuple[tuple[str, str], ...] = ()
@@ -77,6 +77,6 @@ class KernelFacts:
 
     @property
     def newest(self) -> KernelModule:
-        """What boots next: the newest kernel in /boot, or what runs where none is there."""
+        """The kernel of the next boot: the newest one in /boot, or the running one where none is there."""
         there = [one for one in self.kernels if one.bootable]
         return max(there, key=lambda one: release_key(one.release), default=self.module(self.running))

@@ -1,4 +1,4 @@
-"""An archive's signing key: whose it is and when it ends. Sequoia reads the packets (RFC 9580)."""
+"""An archive's signing key: its owner and its expiry. Sequoia reads the packets (RFC 9580)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parse_openpgp_key(text: str) -> OpenpgpKey:
     """Read an armoured key.
 
     Raises:
-        ValueError: it is none, or holds more than one.
+        ValueError: it is invalid, or holds more than one.
     """
     if not _ARMOUR.fullmatch(text.replace("\r\n", "\n")):
         raise ValueError("is not an ASCII-armoured OpenPGP key")

@@ -58,7 +58,7 @@ class DriverTarget:
 def plan_driver_target(
     plan: DriverPlan, facts: DriverFacts, locked: LockedDriver | None, *, upgrading: bool = False
 ) -> DriverTarget:
-    """What a deploy brings.
+    """The driver that a deploy brings.
 
     A driver that hangs together stays: only an upgrade moves it to another version. One that was moved away from what
     the lock and our own record agree on is brought back.
@@ -73,7 +73,7 @@ def plan_driver_target(
     before = _main_version(recorded)
     names = list(plan.packages)
     moved = plan.action != "adopt" or upgrading
-    # one that somebody has moved to another branch, and that will do, does not need what the one before had
+    # a driver that an operator has moved to another suitable branch does not need the packages of the one before
     if plan.action == "adopt" and before.startswith(f"{plan.branch}."):
         names += [name for name in recorded if name not in names]
     drifted = before and (
@@ -108,7 +108,7 @@ def find_previous_driver(facts: DriverFacts) -> str:
 
 
 def plan_driver_rollback(plan: DriverPlan, facts: DriverFacts, version: str, sums: Iterable[str]) -> DriverTarget:
-    """What a rollback brings: a driver whose package files are kept.
+    """The driver that a rollback brings: one whose package files are kept.
 
     Args:
         plan: The host's.
@@ -121,7 +121,8 @@ def plan_driver_rollback(plan: DriverPlan, facts: DriverFacts, version: str, sum
         sha256, _, file = line.partition("  ")
         name, text, _ = file.split("_", 2)
         exact[name], hashes[name] = text.replace("%3a", ":"), sha256
-    # what would have replaced the driver of now is no matter here, and the one before may be another kind of driver
+    # packages that would have replaced the driver of now are no matter here, and the one before may be another kind of
+    # driver
     flavour = flavour_of(exact) or plan.flavour
     back = replace(plan, branch=int(version.partition(".")[0]), flavour=flavour, removed=())
     return DriverTarget(_remove_surplus(back, facts, exact), version, tuple(exact), exact, hashes)
@@ -134,7 +135,7 @@ def _remove_surplus(plan: DriverPlan, facts: DriverFacts, exact: Mapping[str, st
 
 
 def find_missing_driver_parts(one: DriverTarget, facts: DriverFacts) -> list[str]:
-    """What a host lacks of its driver on disk, in words; nothing where it has all of it."""
+    """The parts of its driver that a host lacks on disk, in words; empty where it has all of it."""
     there = {package.name: package for package in facts.packages}
     found = [f"{name} is not installed" for name in one.packages if name not in there]
     found += [
@@ -164,12 +165,12 @@ def find_missing_driver_parts(one: DriverTarget, facts: DriverFacts) -> list[str
 
 
 def find_unheld_driver_packages(one: DriverTarget, facts: DriverFacts) -> list[str]:
-    """What of it apt does not keep as it is, in words; nothing where all is held."""
+    """The parts of it that apt does not hold, in words; empty where all is held."""
     return [f"{name} is not held" for name in required_holds(one, facts) if name not in facts.held]
 
 
 def required_holds(one: DriverTarget, facts: DriverFacts) -> list[str]:
-    """What apt is to keep as it is: the driver's packages that are there, and the kernel where the plan says so."""
+    """The packages that apt is to hold: the driver's installed ones, and the kernel where the plan has it."""
     kernels = {name for name, _ in facts.kernel_packages} & set(one.plan.holds)
     return sorted({package.name for package in facts.own_packages} | kernels)
 
@@ -188,7 +189,7 @@ def is_driver_changing(one: DriverTarget, facts: DriverFacts) -> bool:
 
 
 def packages_before_driver(one: DriverTarget, facts: DriverFacts) -> list[str]:
-    """What has to be there before the driver, and is not."""
+    """The missing packages that have to be there before the driver."""
     return [name for name in one.plan.before if name not in facts.headers]
 
 

@@ -25,7 +25,7 @@ class LockedDriver:
 
     @property
     def source(self) -> Archive:
-        """Whose archive it is from."""
+        """The archive that it is from."""
         return "nvidia" if self.key else "distribution"
 
     @property
@@ -116,7 +116,7 @@ def prebuilt_modules(facts: DriverFacts, branch: int) -> tuple[str, ...] | None:
 def missing_headers(
     known: DriverTables, facts: DriverFacts, source: Archive, branch: int, flavour: Flavour
 ) -> tuple[str, ...]:
-    """What a driver that is there lacks to have its modules built for the next kernel."""
+    """The packages that an installed driver lacks to have its modules built for the next kernel."""
     offers = [one for one in known.offers if facts.system in one.systems and one.source == source]
     layouts = [known.layouts[one.layout] for one in offers]
     named = next((one.prerequisites for one in layouts if one.prerequisites), ("linux-headers-{kernel}",))

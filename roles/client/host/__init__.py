@@ -1,1 +1,1 @@
-"""What asks on a host: Python's own library alone, sent there by `roles.client` and kept nowhere."""
+"""The program that asks on a host: only Python's own library, sent there by `roles.client` and kept nowhere."""

@@ -1,6 +1,6 @@
 """One HTTP request over a connection of its own, and all that comes, with the moment at which it did.
 
-Who answers may have been taken over: what comes is bounded, and passed on as it is.
+The server that answers may have been taken over: its data is bounded, and passed on as it is.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 
 PIECE = 1 << 16  # bytes
 PIECES = 1 << 16  # of an answer, or events of one: each takes more room than its bytes
-PAUSE = 0.5  # seconds before somebody who said that he was busy is asked again
+PAUSE = 0.5  # seconds before a busy server is asked again
 # Python's flag for a certificate of the operator's own that is trusted by itself (OpenSSL's X509_V_FLAG_PARTIAL_CHAIN)
 PARTIAL_CHAIN = 0x80000
 
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Who is asked."""
+    """The server that is asked."""
 
     at: str
     """The path of a unix socket, or ADDRESS:PORT."""
     key: str = ""
     authority: str = ""
-    """PEM of who has signed the certificate; TLS is spoken where it is given."""
+    """PEM of the issuer of the certificate; TLS is spoken where it is given."""
     tls_name: str = ""
 
 
 class DeadlineReads:
-    """What makes a socket read no longer than until a moment: who sends a byte now and then would be read for ever."""
+    """Bounds the time of all reads of a socket: a server that sends a byte now and then would be read for ever."""
 
     limit = until = math.inf
 
@@ -66,7 +66,7 @@ class TargetConnection(http.client.HTTPConnection):
         """Nothing is opened yet.
 
         Args:
-            place: Who is asked.
+            place: The server that is asked.
             limit: Seconds without a byte.
             whole: Seconds for everything; those without a byte where there are none.
         """
@@ -99,7 +99,7 @@ class TargetConnection(http.client.HTTPConnection):
 
 
 def request_with_retries(place: RequestTarget, asked: dict[str, Any]) -> dict[str, object]:
-    """Make one request; who says that he is busy (`again`, statuses) is asked again.
+    """Make one request; a busy server (`again`, statuses) is asked again.
 
     Returns the members of rigwright.operate.chat_reply.Reply.
     """
@@ -169,18 +169,18 @@ def receive_piece(answer: http.client.HTTPResponse) -> bytes:
         TimeoutError: nothing comes in time.
         http.client.IncompleteRead: it ends before it is whole.
     """
-    # Python 3.13 closes the connection with the last byte of an answer whose length was said
+    # Python 3.13 closes the connection with the last byte of an answer with a Content-Length
     if answer.isclosed():
         return b""
     piece = answer.read1(PIECE)
-    # read1 takes the end of the connection for that of an answer whose length was said
+    # read1 takes the end of the connection for that of an answer with a Content-Length
     if not piece and answer.length:
         raise http.client.IncompleteRead(b"")
     return piece
 
 
 def parse_events(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, str]]:
-    """What follows `data:`, with when its line was whole; comments and empty lines are left out."""
+    """The text after `data:`, with the time when its line was whole; comments and empty lines are left out."""
     begun: list[bytes] = []
     for at, piece in pieces:
         first, *more = piece.split(b"\n")

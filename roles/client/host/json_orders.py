@@ -1,9 +1,10 @@
 """The job on a host: takes orders as lines of JSON, carries out each in a thread, and says what came of it in lines.
 
-The first line says who is asked: the members of `http_exchange.RequestTarget`, and with `credential` that systemd has
+The first line names the server: the members of `http_exchange.RequestTarget`, and with `credential` that systemd has
 handed the key over. Each line after it is an order: `id`, `work` and `asked`. `work` is one of the program's modules,
 whose `work(place, asked, say)` is called; whatever it says is a line with that `id`, and the last of an order has
-`end`, why it failed, empty where it did not. The job ends with its standard input: with whoever gave the orders.
+`end`, why it failed, empty where it did not. The job ends with its standard input: with the process that gave the
+orders.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WRITING = threading.Lock()
 
 
 def write_line(number: int, value: dict[str, object]) -> None:
-    """Say one line; who listens no more is done with all of it."""
+    """Write one line; a reader that is gone ends the program."""
     line = json.dumps({"id": number, **value}).encode() + b"\n"
     with WRITING:
         try:
@@ -52,7 +53,7 @@ def run_order(modules: dict[str, ModuleType], place: http_exchange.RequestTarget
 
 
 def main(modules: dict[str, ModuleType]) -> None:
-    """Take orders until there is nobody any more to give them."""
+    """Take orders until their source is gone."""
     source = sys.stdin.buffer
     told = json.loads(source.readline())
     if told.pop("credential"):

@@ -1,1 +1,1 @@
-"""Programs for environments on hosts: what puts one together stands alone, what judges it is a package."""
+"""Programs for environments on hosts: the builder is a single file, the judge is a package."""

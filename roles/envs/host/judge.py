@@ -1,12 +1,12 @@
 """Judge an environment before it is used: `python3 -m rigwright_envs.judge PHASE TREE`, as root, beside plan.json.
 
-TREE is what somebody else has put together; nothing of it is run, no byte of it is changed, and no link in it is
-followed. PHASE `patches` comes before anything is there: wheels must list what their patches are for. PHASE `conda`
+TREE comes from an untrusted program; nothing of it is run, no byte of it is changed, and no link in it is followed.
+PHASE `patches` comes before anything is there: wheels must list what their patches are for. PHASE `conda`
 comes when conda packages are all that is there, for none of their code has run yet: it writes down what they list, and
 takes the wheels of plugins out of their files.
 PHASE `all` comes last: everything becomes root's, and every file must be one that a locked package lists, with the
 bytes that it says, or what a patch makes of it; of wheels, the wheel itself is asked. Prints the SHA-256 of each into
-files.sha256, and with inode, size and times into `seen`: whoever finds those as they were need not read it again.
+files.sha256, and with inode, size and times into `seen`: a reader that finds those as they were need not read it again.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ from .wheels import find_surplus, find_surplus_conda, parse_requires
 
 COMPILED = re.compile(r"(.*/)?__pycache__/([^/]+)\.cpython-[0-9]+(?:\.opt-[12])?\.pyc")
 WRITTEN = re.compile(r"bin/[^/]+|include/.+|lib/python3\.[0-9]+/site-packages/[^/]+\.dist-info/[^/]+")
-"""What installing a wheel writes that is not in it as it is: programs, headers, and what is said of the installing."""
+"""The files that installing a wheel writes and that are not in it as they are: programs, headers, and the record of the
+installation."""
 BESIDE = ("CACHEDIR.TAG", "conda-meta/history")
-"""What py-rattler writes beside packages."""
+"""The files that py-rattler writes next to packages."""
 
 
 def validate_environment(
@@ -56,9 +57,9 @@ def validate_environment(
 
     Args:
         top: The environment, wherever it lies for now.
-        plan: What it was to be put together from.
-        conda: What conda packages have listed (`list_conda_files`).
-        said: Is told how far it is, in per cent.
+        plan: The plan that it was made by.
+        conda: The lists of conda packages (`list_conda_files`).
+        said: Gets the progress, in per cent.
 
     Raises:
         EnvironmentRejected: with all that is wrong with it.
@@ -84,7 +85,7 @@ def validate_environment(
         )
     for name, content in plan["texts"].items():
         listed[name] = {hashlib.sha256(content.encode()).hexdigest()}
-    # programs that a distribution has are written when it is installed, and so is what is said of that
+    # a distribution writes programs when it is installed, and so the record of that
     listed |= {path: {digest} for path, digest in written.items() if path not in listed and WRITTEN.fullmatch(path)}
     wrong += _find_unlisted_files(tree, listed)
     if wrong:
@@ -125,7 +126,7 @@ def reject_surplus_packages(top: Path, plan: Mapping[str, Any]) -> None:
 
     Args:
         top: The environment, with conda packages alone.
-        plan: What it is put together from; `requests` is None of what no input of the catalogue asks for.
+        plan: The plan that it is made by; `requests` is None of packages that no input of the catalogue asks for.
 
     Raises:
         EnvironmentRejected: with every one that nothing requires.
@@ -153,7 +154,7 @@ def _find_files_of_other_wheels(patches: Iterable[Mapping[str, Any]], wheels: Ma
 
 
 def _find_shadowed_targets(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:
-    """What of a patch is never run, as Python imports something else in its place."""
+    """The files of a patch that never run, as Python imports another one in their place."""
     paths = tuple(there)
     for path, pattern in patch["shadows"].items():
         for other in filter(re.compile(pattern).fullmatch, paths):
@@ -161,7 +162,7 @@ def _find_shadowed_targets(patch: Mapping[str, Any], there: Iterable[str]) -> It
 
 
 def _find_unlisted_files(tree: FolderTree, listed: Mapping[str, set[str]]) -> Iterator[str]:
-    """What is there and should not be, and what lacks."""
+    """Surplus and missing files."""
     for path, digests in sorted(listed.items()):
         if path not in (tree.links if LINK in digests else tree.files):
             yield f"{escape_word(path)} is missing"

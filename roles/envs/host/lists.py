@@ -1,4 +1,4 @@
-"""What packages list: conda's as they are in the prefix, wheels in themselves and where they are installed."""
+"""The lists of packages: conda's as they are in the prefix, wheels' in themselves and where they are installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ META = re.compile(r"conda-meta/[^/]+\.json")
 RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINK = "link"
-"""What stands for the SHA-256 of a link."""
+"""The stand-in for the SHA-256 of a link."""
 
 
 def normalize_distribution_name(name: str) -> str:
@@ -37,7 +37,7 @@ def list_wheel_files(path: Path, site: str) -> Iterator[tuple[str, str]]:
         site: Where its modules go, from the environment's top.
 
     Raises:
-        EnvironmentRejected: it is none, or its list cannot be read.
+        EnvironmentRejected: it is invalid, or its list cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as wheel:
@@ -99,7 +99,7 @@ def parse_record_rows(content: str, name: str) -> list[tuple[str, str]]:
         raise EnvironmentRejected(f"{name} cannot be read") from None
     for row in read:
         if len(row) != 3:
-            raise EnvironmentRejected(f"{name} has a row that is none: {escape_word(row)}")
+            raise EnvironmentRejected(f"{name} has an invalid row: {escape_word(row)}")
         algorithm, _, encoded = row[1].partition("=")
         if row[1] and algorithm != "sha256":
             raise EnvironmentRejected(
@@ -115,7 +115,7 @@ def _decode_digest(encoded: str, name: str) -> str:
     except ValueError:
         digest = ""
     if not SHA256.fullmatch(digest):
-        raise EnvironmentRejected(f"{name} has a hash that is none")
+        raise EnvironmentRejected(f"{name} has an invalid hash")
     return digest
 
 
@@ -154,5 +154,5 @@ def _digest_in_prefix(row: Mapping[str, Any]) -> str:
         return LINK if row["path_type"] == "softlink" else ""
     digest = str(row.get("sha256_in_prefix") or row["sha256"])
     if not SHA256.fullmatch(digest):
-        raise ValueError("a hash that is none")
+        raise ValueError("an invalid hash")
     return digest

@@ -1,6 +1,7 @@
-"""Put an environment together: `python make.py PART`, in a folder with plan.json, as nobody and without the network.
+"""Put an environment together: `python make.py PART`, in a folder with plan.json, as user `nobody` and without the
+network.
 
-Runs with the Python that has uv and py-rattler. What it leaves is judged afterwards by somebody else.
+Runs with the Python that has uv and py-rattler. Another program judges the result afterwards.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def install_wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Pa
     uv = str(Path(sys.executable).with_name("uv"))
     command = [uv, "pip", "install", "--quiet", "--no-config", "--offline", "--no-index", f"--find-links={offered}"]
     command += ["--no-deps", "--no-build", "--require-hashes", "--link-mode=hardlink", f"--cache-dir={cache}"]
-    # Python would do it at every start: nobody can write there afterwards
+    # Python would do it at every start: its user cannot write there afterwards
     command.append("--compile-bytecode")
     command += [f"--python={prefix / 'bin' / 'python'}", f"--requirements={asked}"]
     with report_unpacked_wheels(cache, len(packages)):
@@ -104,8 +105,8 @@ def report_unpacked_wheels(cache: Path, total: int) -> Iterator[None]:
 
 @contextmanager
 def compile_library(prefix: Path) -> Iterator[None]:
-    """Compile what of Python's own library is not, while the block runs, on processors that unpacking leaves idle:
-    nobody can write there afterwards. uv compiles what it brings.
+    """Compile the uncompiled modules of Python's own library, while the block runs, on processors that unpacking leaves
+    idle: its user cannot write there afterwards. uv compiles what it brings.
 
     A package may hold what only another Python compiles; that is left as it is.
     """

@@ -1,7 +1,7 @@
-"""Plugins: wheels that no index has, out of an operator's file; what is no such wheel is refused before it is unpacked.
+"""Plugins: wheels that no index has, out of an operator's file; an invalid one is refused before it is unpacked.
 
-The file's bytes are the locked ones, and nobody has said what is in them: a name in it may lead anywhere, and a module
-of it may stand in the place of another package's.
+The file's bytes are the locked ones, and their contents are untrusted: a name in it may lead anywhere, and a module of
+it may stand in the place of another package's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FOLDER, NAMED = "plugins", "plugins.json"
 
 @dataclass(frozen=True)
 class PluginWheel:
-    """What is in a plugin's wheel."""
+    """The contents of a plugin's wheel."""
 
     modules: frozenset[str]
     """First parts of the names that it can be imported by."""
@@ -93,7 +93,7 @@ def extract_plugin_wheels(plan: Mapping[str, Any], conda: Iterable[str], into: P
 def find_shadowed_names(
     inside: PluginWheel, modules: frozenset[str], commands: frozenset[str], of: str
 ) -> Iterator[str]:
-    """What of a plugin would stand in the place of another one's, a line each."""
+    """The modules of a plugin that would stand in the place of another one's, a line each."""
     for name in sorted(inside.modules & modules):
         yield f"its module {escape_word(name)} is {escape_word(of)}'s"
     for name in sorted(inside.commands & commands):
@@ -117,7 +117,7 @@ def list_wheel_names(wheel: Path) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def module_name(path: str) -> str:
-    """What a file in site-packages is imported by, up to the first dot."""
+    """The name by which a file in site-packages is imported, up to the first dot."""
     return path.partition("/")[0].partition(".")[0]
 
 
@@ -188,7 +188,7 @@ def _leads_out(name: str) -> bool:
 
 
 def inspect_wheel(wheel: Path, wanted: Mapping[str, Any]) -> PluginWheel:
-    """What is in the wheel of a plugin, or of a group whose programs root runs.
+    """The contents of the wheel of a plugin, or of a group whose programs root runs.
 
     Args:
         wheel: The file.
@@ -231,7 +231,7 @@ def inspect_wheel(wheel: Path, wanted: Mapping[str, Any]) -> PluginWheel:
                 wrong.append(f"{escape_word(path)} would run in the place of a module's text")
         # pip takes what follows the last slash of a name
         wrong += [
-            f"its program {escape_word(one)} has a name that is none"
+            f"its program {escape_word(one)} has an invalid name"
             for one in sorted(commands)
             if not PROGRAM.fullmatch(one)
         ]

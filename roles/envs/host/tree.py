@@ -1,4 +1,4 @@
-"""The tree that is judged: what lies there, read without following a link."""
+"""The tree that is judged: its contents, read without following a link."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 
 NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 SHOWN = 20
-"""Reasons that are told."""
+"""Reasons that are reported."""
 LARGEST = 64 << 20
 """Bytes of a list of files; torch's has 2 MB."""
 PART = 1 << 20
 LONGEST = 300
-"""Characters of a word that is told."""
+"""Characters of a word that is reported."""
 
 
 class EnvironmentRejected(Exception):
@@ -40,9 +40,9 @@ class FolderTree:
 
 
 def walk_folder(top: Path) -> FolderTree:
-    """Everything below a folder; what no environment has is told as wrong."""
+    """Everything below a folder; an object that no environment has is reported as wrong."""
     found = FolderTree()
-    # whoever has made it may have put a link to a folder of somebody's there, who can go on writing to that
+    # its author may have put a link to a folder there to which another user can go on writing
     if not stat.S_ISDIR(top.lstat().st_mode):
         found.wrong.append(f"{top.name} is not a folder")
         return found
@@ -73,9 +73,9 @@ def walk_folder(top: Path) -> FolderTree:
 
 
 def make_root_owned(top: Path) -> None:
-    """Have everything below a folder root's, for everybody to read and for nobody else to change.
+    """Make everything below a folder root's, readable for all and writable only for root.
 
-    What is hashed afterwards stays as it is: a change would be seen by its time, which nobody but the kernel sets.
+    A hashed file stays as it is: its time, which only the kernel sets, would show a change.
 
     Raises:
         EnvironmentRejected: with what no environment has.
@@ -168,7 +168,7 @@ def sha256(path: Path) -> str:
 
 
 def escape_word(said: object) -> str:
-    """A word of somebody's as part of a line, which is to stay one."""
+    """A foreign word as part of a line, which is to stay one."""
     word = str(said)
     return word if word.isprintable() and len(word) <= LONGEST else repr(word[:LONGEST])
 

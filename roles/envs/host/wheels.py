@@ -31,7 +31,7 @@ def required_distributions(requirements: Iterable[str], wheels: Mapping[str, Ite
     Of a marker only its extra counts: a wheel that is for other hosts is locked, and needed, too.
 
     Args:
-        requirements: What is asked for.
+        requirements: The requested distributions.
         wheels: Distribution, as an index spells it -> its own requirements.
     """
     found: set[tuple[str, str]] = set()
@@ -61,7 +61,7 @@ def find_surplus(requirements: Collection[str], wheels: Mapping[str, Iterable[st
     """Distributions that no requirement needs, a line each.
 
     Args:
-        requirements: What is asked for.
+        requirements: The requested distributions.
         wheels: As `required_distributions` takes them.
     """
     for name in sorted({*wheels} - required_distributions(requirements, wheels)):

@@ -1,1 +1,1 @@
-"""What runs on a host to serve the gateway: Python 3.10 and its standard library, nothing else."""
+"""The programs that serve the gateway on a host: only Python 3.10 and its standard library."""

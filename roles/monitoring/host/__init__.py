@@ -1,1 +1,1 @@
-"""What runs on a host to tell of its cards: Python 3.10 and nvidia-ml-py."""
+"""The program that exports the metrics of a host's cards: Python 3.10 and nvidia-ml-py."""

@@ -1,1 +1,1 @@
-"""What runs on hosts to digest what a deploy owns, of the standard library alone: sent there as text."""
+"""The program that digests Rigwright's own state on hosts, of the standard library only: sent there as text."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# What a unit does at this moment, not what it is to be (systemd's own names of properties).
+# The present state of a unit, not its target (systemd's own names of properties).
 VOLATILE = re.compile(
     r".*Timestamp(Monotonic)?|.*(Current|Peak|Available|Packets|Bytes|Operations|NSec|Elapse)|Exec(Main|Start|Stop|Reload"
     r"|Condition).*|.*(Condition|Assert)Result|(Sub)?State|ActiveState|NRestarts|NAccepted|NConnections|NRefused|Job"
@@ -45,7 +45,7 @@ LIMITS = (
     *("memory.max", "memory.high", "memory.low", "memory.min", "memory.swap.max", "pids.max", "cpu.max", "cpu.weight"),
     *("io.weight", "io.max", "cpuset.cpus", "cpuset.mems", "cgroup.freeze"),
 )
-# proc(5), sysctl(8): what decides where memory of a process that dies goes
+# proc(5), sysctl(8): the settings that decide where memory of a process that dies goes
 KERNEL = ("kernel/random/boot_id", "kernel/core_pattern", "kernel/core_uses_pid", "fs/suid_dumpable")
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
 MOST = 20_000  # entries of folders: of more, those beyond count by their number
@@ -130,7 +130,7 @@ def _units(word: str) -> dict[str, str]:
 
 
 def _unit_files(word: str) -> Iterator[str]:
-    """What lies where systemd looks for units: of names of ours, for all units of a kind, and links that start ours."""
+    """The files where systemd looks for units: of names of ours, for all units of a kind, and links that start ours."""
     for folder in UNIT_FOLDERS:
         for entry in _entries(folder):
             kind = entry.name.rpartition(".")[2]

@@ -1,1 +1,1 @@
-"""What runs on hosts, of the standard library alone: sent there as text, and nothing of it stays."""
+"""The programs for hosts, of the standard library only: sent there as text, and nothing of it stays."""

@@ -1,4 +1,4 @@
-"""What a tree that nobody has recorded has to be: as its own list says, or as the deploy does."""
+"""The expected state of a tree without a record: as its own list says, or as the deploy does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ESCAPED = {"n": "\n", "r": "\r"}
 
 
 def find_unproven(tree: Path, kind: str, entries: dict[str, Entry], host: TreesOnHost) -> list[str]:
-    """What of a tree that nobody has recorded is not as its own list has it, or the deploy."""
+    """Parts of a tree without a record that differ from its own list, or the deploy."""
     files = {name: one[8] for name, one in entries.items() if one[0] == "f"}
     if kind == "texts":
         wanted = host.texts[str(tree)]

@@ -1,7 +1,7 @@
 """Have each tree as it was recorded, and recorded as it is.
 
-Owner and modes are given back, what was added is taken away, and the bytes are proven. What has other bytes stays as it
-is, and is said with what to do: only the job that has installed it can do so again.
+Owner and modes are given back, what was added is taken away, and the bytes are proven. A file with other bytes stays as
+it is, and is reported with its remedy: only the job that has installed it can do so again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def reconcile_tree(host: TreesOnHost, tree: Path, kind: str) -> None:
     shown = fingerprint_tree(tree, loose, shared) if len(before or ()) >= MANY else ""
     found = list(find_differences(tree, kind, before)) if before is not None else []
     if before is not None and not found:
-        # what has come and gone in a folder, or a record from before there were glances
+        # names that have come and gone in a folder, or a record from before there were glances
         if shown and shown == fingerprint_tree(tree, loose, shared):
             host.write_record(tree, before, shown, shared)
         return
@@ -88,7 +88,7 @@ def default_mode(state: os.stat_result) -> int:
 
 
 def restore_permissions(path: Path, state: os.stat_result, wanted: tuple[int, int, int]) -> None:
-    """Give mode, user and group back; folders come before what is in them, so that nobody swaps it meanwhile."""
+    """Restore mode, user and group; folders come before their contents, so that no other process swaps it meanwhile."""
     kind = kind_letter(state)
     if (state.st_uid, state.st_gid) != wanted[1:]:
         os.chown(path, *wanted[1:], follow_symlinks=False)

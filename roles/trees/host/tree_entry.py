@@ -1,4 +1,4 @@
-"""What root sees of a file of a tree."""
+"""Root's view of a file of a tree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stat_fields(state: os.stat_result) -> tuple[str, int, int, int, int, int, in
     kind = kind_letter(state)
     size, changed = (state.st_size, state.st_mtime_ns) if kind == "f" else (0, 0)
     mode = stat.S_IMODE(state.st_mode) if kind != "l" else 0
-    # what comes and goes in a folder moves its times, and is seen by its name
+    # names that come and go in a folder move its times, and are seen themselves
     touched = state.st_ctime_ns if kind != "d" else 0
     return kind, state.st_ino, size, mode, state.st_uid, state.st_gid, changed, touched
 
@@ -58,7 +58,7 @@ def file_digest(path: Path) -> str:
 
 
 def content_digest(path: Path, kind: str) -> str:
-    """What tells one file, or link, from another."""
+    """The digest that distinguishes a file, or link, from another."""
     if kind == "f":
         return file_digest(path)
     return str(path.readlink()) if kind == "l" else ""

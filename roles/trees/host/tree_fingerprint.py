@@ -1,4 +1,4 @@
-"""What root sees of a whole large tree at a glance: that of it nothing has changed, or that nobody knows."""
+"""Root's quick judgement of a whole large tree: it is unchanged, or unknown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MANY = 2000  # entries, from which on passes of find(1) are quicker than a walk
 TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ {} %l\\0"
 SHARES = 4  # passes that run at the same time: with two processors, too, none waits for one that has got more
 FEW = 100  # of a tree's entries one: a folder with fewer is not worth a name
-PLAIN = re.compile(r"[A-Za-z0-9_.+/-]+")  # what `-path` takes as it is written
+PLAIN = re.compile(r"[A-Za-z0-9_.+/-]+")  # the characters that `-path` takes literally
 
 
 def split_into_passes(names: Iterable[str]) -> list[list[str]]:
-    """The folders of a tree that passes of their own look at, by pass; what is left is one pass more.
+    """The folders of a tree that passes of their own look at, by pass; the rest is one pass more.
 
     Args:
         names: Of all that is in it.
@@ -48,12 +48,13 @@ def split_into_passes(names: Iterable[str]) -> list[list[str]]:
 def fingerprint_tree(tree: Path, loose: Sequence[str] = (), shared: Sequence[Sequence[str]] = ()) -> str:
     """SHA-256 of what find(1) tells of a tree, times of its folders included; empty where that fails.
 
-    As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise nobody
-    knows: something may have come and gone in a folder, or the folder may list what it has in another order.
+    As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise
+    its state is unknown: something may have come and gone in a folder, or the folder may list its contents in another
+    order.
 
     Args:
         tree: Its path.
-        loose: What comes and goes at its top.
+        loose: The names that come and go at its top.
         shared: As `shares` gave it; most of the time goes into waiting for one entry after the other.
     """
     import subprocess  # here: few hosts have a tree that is so large, and importing it takes as long as looking does
@@ -63,7 +64,7 @@ def fingerprint_tree(tree: Path, loose: Sequence[str] = (), shared: Sequence[Seq
     left += ["-type", "d", "(", *apart, ")", "-prune", "-o"] if apart else []
     passes = [[".", "-path", ".", "-printf", TOP, "-o", *left, "-printf", LISTED.format("%P")]]
     passes += [[*(f"./{name}" for name in share), "-printf", LISTED.format("%p")] for share in shared]
-    # a pipe would hold up each pass that nobody reads from
+    # a pipe without a reader would hold up each pass
     told, complaints = [os.memfd_create("told") for _ in passes], os.memfd_create("complaints")
     digest = hashlib.sha256()
     running: list[subprocess.Popen[bytes]] = []

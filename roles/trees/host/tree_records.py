@@ -1,8 +1,8 @@
-"""Root's own record of each tree that a deploy has put on this host: what it saw of every file once all were proven.
+"""Root's own record of each tree that a deploy has put on this host: every file as root saw it once all were proven.
 
 This part says what is not as it was recorded, and changes nothing. A record is a file of its own outside of the tree,
-and the ledger knows its SHA-256, so that nobody who may write to a tree can forge it. Nothing of a tree is run, and no
-link in it is followed.
+and the ledger knows its SHA-256, so that no user with write access to a tree can forge it. Nothing of a tree is run,
+and no link in it is followed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .tree_fingerprint import fingerprint_tree
 # Root writes it once a generation has answered, and a job while it mends modes: neither is part of what is run.
 LOOSE = {"generation": ("proven",), "engine": ("tree", "tree.new")}
 
-ENTRIES = b',"entries":'  # what a record has after all else: of a large tree it is not read where a glance is enough
+ENTRIES = b',"entries":'  # the last part of a record: of a large tree it is not read where a glance is enough
 
 
 class TreesOnHost:
-    """What of this host is looked at.
+    """The trees of this host that are looked at.
 
     Args:
         asked: `software`, `engines`, `generations`, `records` and `ledger`, paths; `texts`, path of a tree -> name ->
@@ -80,7 +80,7 @@ class TreesOnHost:
         return None
 
     def recorded_entries(self, tree: Path) -> dict[str, Entry] | None:
-        """What is recorded of a tree; None where there is no record that the ledger knows."""
+        """The recorded entries of a tree; None where there is no record that the ledger knows."""
         return parse_record_entries(self.read_record(tree))
 
     def install_hashes_path(self, tree: Path) -> Path:
@@ -90,14 +90,14 @@ class TreesOnHost:
     def read_install_hashes(self, tree: Path) -> dict[tuple[str, int, int, int, int], str]:
         """Path, inode, size, mtime and ctime of each file that root hashed in the job that made a tree -> its SHA-256.
 
-        A file whose times are as they were has the bytes that it had: nobody but the kernel sets a ctime.
+        A file whose times are as they were has the bytes that it had: only the kernel sets a ctime.
         """
         path, found = self.install_hashes_path(tree), {}
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(handle, encoding="utf-8") as file:
                 state = os.fstat(handle)
-                # a link, or somebody else's, is none of root's words
+                # a link, or another user's file, is not root's word
                 if not stat.S_ISREG(state.st_mode) or state.st_uid != 0 or state.st_mode & 0o022:
                     return {}
                 for line in filter(None, file.read().split("\n")):
@@ -109,7 +109,7 @@ class TreesOnHost:
 
     def write_record(self, tree: Path, entries: dict[str, Entry], glance: str, shared: list[list[str]]) -> None:
         """Record a tree, and its glance, if there is one, with what was shared out for it. The ledger has it first, so
-        that a record it does not know is none of ours.
+        that a record it does not know is foreign.
         """
         path = self.record_path(tree)
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -140,7 +140,7 @@ class TreesOnHost:
 
 
 def parse_record_entries(text: bytes | None) -> dict[str, Entry] | None:
-    """What a record says; None where it is none."""
+    """Parse a record; None where it is invalid."""
     try:
         return {name: (*one,) for name, one in json.loads(text or b"")["entries"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -173,7 +173,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def find_differences(tree: Path, kind: str, before: dict[str, Entry]) -> Iterator[tuple[str, str]]:
-    """What of a tree is not as it was recorded: `touched`, `extra`, `loose` or `changed`, and the path."""
+    """The differences of a tree from its record: `touched`, `extra`, `loose` or `changed`, and the path."""
     left = dict(before)
     for name, state in walk_tree(tree, LOOSE.get(kind, ())):
         now, was = stat_fields(state), left.pop(name, None)
@@ -193,7 +193,7 @@ def _classify_difference(path: Path, now: tuple[str, int, int, int, int, int, in
 
 
 def find_pending(host: TreesOnHost) -> Iterator[tuple[str, str, str]]:
-    """What is to be done about each tree, at most one row for each: what, the tree, and where in it."""
+    """The pending work on each tree, at most one row for each: kind, tree, and place in it."""
     there = host.find_trees()
     for tree, kind in there.items():
         text = host.read_record(tree)

@@ -1,1 +1,1 @@
-"""What runs on a host to bring weights and keep them verified: Python 3.10 and its standard library, nothing else."""
+"""The programs that bring weights to a host and keep them verified: only Python 3.10 and its standard library."""

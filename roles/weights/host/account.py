@@ -43,7 +43,7 @@ class ClientAccount:
 
     @property
     def command_prefix(self) -> list[str]:
-        """A command's beginning: what comes after it runs as this user, with no privilege and no way to one."""
+        """The prefix of a command: the rest runs as this user, with no privilege and no way to one."""
         words = ("--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs")
         return ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", *words, "--"]
 

@@ -1,4 +1,4 @@
-"""What a server's refusal means, in one sentence with what to do."""
+"""The meaning of a server's refusal, in one sentence with its remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describe_http_error(status: int, code: str = "", message: str = "", *, hub: 
 
 
 def strip_unprintable(text: str) -> str:
-    """What a server says, as a job's log may have it, and a terminal after that."""
+    """A server's text, as a job's log may have it, and a terminal after that."""
     return "".join(one if one.isprintable() else " " for one in text)[:MOST_SAID]
 
 
@@ -69,7 +69,7 @@ def is_transient(status: int) -> bool:
 
 
 def retry_delay(retry_after: str, pause: float, most: float) -> float:
-    """Seconds until the next try: what a Retry-After header asks for, between `pause` and `most`.
+    """Seconds until the next try: the value of a Retry-After header, between `pause` and `most`.
 
     Args:
         retry_after: seconds or a date (RFC 9110, section 10.2.3), or nothing.

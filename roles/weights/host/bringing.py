@@ -33,11 +33,11 @@ class HashMismatch(FetchRefused):
 
 
 def assume_no_writer() -> None:
-    """What we fetch ourselves, into folders of root's, nobody else writes to."""
+    """Files that Rigwright fetches itself, into folders of root's, have no other writer."""
 
 
 class RunResources:
-    """What all files of a run share."""
+    """The common resources of all files of a run."""
 
     def __init__(self, spec: FetchSpec, place: ModelsRoot, board: ProgressBoard) -> None:
         self.spec, self.place, self.board = spec, place, board
@@ -51,7 +51,7 @@ class RunResources:
         self.peers = {base: PeerBox(base, board.identity, spec.pace) for base in bases}
         self.slots = Semaphore(spec.parallel)
         self.full = False
-        """The disk is: nobody begins anything more."""
+        """Whether the disk is full: no further download begins."""
 
 
 def adopt_existing(means: RunResources, file: LockedFile) -> bool:
@@ -100,7 +100,7 @@ def _adopt_by_copy(means: RunResources, file: LockedFile, path: Path) -> bool:
 
 def _hash_existing(means: RunResources, file: LockedFile, path: Path) -> str:
     """SHA-256 of a file that lies there; empty where its disk has lost bytes of it."""
-    # what was found wrong on the disk may have a good copy in memory, above all where it is being served
+    # a file found wrong on the disk may have a good copy in memory, above all where it is being served
     hashed = direct.digest_from_disk if records.is_wrong(means.place.folder, records.record_name(file)) else digest_file
     try:
         return hashed(path, lambda done: means.board.report_file(file, VERIFYING, done=done))
@@ -123,7 +123,7 @@ class Download:
         self.label, self.state = "", WAITING
         self.holding = ExitStack()
         self.still: Callable[[], None] = assume_no_writer
-        """Raises where somebody writes to what was sent."""
+        """Raises where another process writes to what was sent."""
         self._restart_follower()
 
     def fetch_file(self) -> None:
@@ -168,7 +168,7 @@ class Download:
 
     def _fetch_from(self, source: FileSource, *, last: bool) -> None:
         self.still = assume_no_writer
-        # what was there before may be another source's, and that one may have lied
+        # the earlier part may be another source's, and that one may have lied
         mixed = file_size(self.part) > 0
         if source.kind == "sent":
             self._take_sent()
@@ -195,7 +195,7 @@ class Download:
     def _take_sent(self) -> None:
         sent = Path(str(self.means.spec.sent), self.path.name)
         if not sent.is_file():
-            # the operator's machine sends nothing where a file of the right size lies; somebody else's is aside by now
+            # the operator's machine sends nothing where a file of the right size lies; a foreign one is aside by now
             self.path.unlink(missing_ok=True)
             raise FetchRefused("it was not sent: deploy again, and it is")
         if sent.stat().st_size != self.file.size:

@@ -86,7 +86,7 @@ class HubClient:
     ) -> None:
         self.python, self.pace, self.token, self.redirects = python, pace, token, redirects
         self.user = user
-        """Whom the client runs as."""
+        """The user that the client runs as."""
         self.memory = available_memory()
         self.cpus = len(os.sched_getaffinity(0))
         self.xet_slots = threading.Semaphore(max(1, self.memory // (8 * GIB)))
@@ -141,7 +141,7 @@ class HubClient:
             last: there is no other source.
 
         Raises:
-            ClientGaveUp: the client did not bring it; what is in the part is the file's beginning.
+            ClientGaveUp: the client did not bring it; the part has the file's beginning.
             NotOnHub: the hub does not have it.
         """
         settings = xet_settings(self.memory, self.cpus, file.size) if source.xet else {"HF_HUB_DISABLE_XET": "1"}
@@ -152,7 +152,7 @@ class HubClient:
             folder.mkdir()
         except FileExistsError:
             raise ClientGaveUp("the hub's client left a folder that cannot be removed") from None
-        # what lies in it is the client's to reach by its name, and not to list
+        # the client may reach files in it by name, and not list them
         folder.chmod(0o711)
         own = folder / OWN
         own.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Reading a file without disturbing the page cache: what is served from memory stays there, and nothing else comes in.
+"""Reading a file without disturbing the page cache: served files stay in memory, and nothing else comes in.
 
 With O_DIRECT (open(2)) the bytes come from the disk itself, which is what a search for rotten ones wants. Where that is
 refused, they are read as usual and what was not in memory before is dropped afterwards.
@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CHUNK = 8 << 20  # bytes
-ALIGNED = 4096  # bytes: what O_DIRECT's offsets and lengths are multiples of, on every disk
-# what a file system answers that cannot do it for this file
+ALIGNED = 4096  # bytes: the unit of O_DIRECT's offsets and lengths on every disk
+# the error of a file system that cannot do it for this file
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
-# what a disk answers that has lost bytes: ext4, xfs and btrfs have one each; a block that fs-verity refuses is EIO
+# the errors of a disk that has lost bytes: ext4, xfs and btrfs have one each; a block that fs-verity refuses is EIO
 LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 
@@ -95,7 +95,7 @@ def digest_from_disk(
 
     Args:
         path: The file.
-        seen: Is told how many bytes are hashed.
+        seen: Gets the number of hashed bytes.
         around: Whether to try to read it around the page cache.
         right: Whether it is the file that is meant; asked before and after.
 

@@ -1,8 +1,8 @@
 """Take packages away again: `python3 -m rigwright_weights.drop SPEC.json`, as root; SPEC.json is a fetching run's, or
 has rows without a hash, of files that nothing locks any more.
 
-What is installed from them is another tree. It may be ended at any moment, and the next run does the rest: the ledger
-goes last. Who has another use for one of these files is not asked here.
+Trees that were installed from them are separate. It may be ended at any moment, and the next run does the rest: the
+ledger goes last. Other users of one of these files are not looked for here.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def drop_files(spec: FetchSpec) -> None:
         if ours:
             _remove_record(spec.records, file)
         else:
-            print_log_line(f"note: {path} stays, for it was placed there by somebody")
+            print_log_line(f"note: {path} stays, for another user placed it there")
         gone += _remove_empty_folders(spec.root, path.parent)
     _strike_ledger_lines(spec.ledger, frozenset(gone))
     print_log_line(f"==> {len(spec.files)} packages are gone")
 
 
 def _remove_record(folder: Path, file: LockedFile) -> None:
-    # of what nothing locks any more, nobody knows the whole hash; a name of ours has no wildcards in it
+    # a file that no lock has any more has no known hash; a name of Rigwright's has no wildcards in it
     name = records.record_name(file) if file.sha256 else f"*{records.record_name(file)}"
     for one in (folder, folder / DEEP, folder / WRONG, folder / FOLDER):
         for path in one.glob(name):
@@ -84,7 +84,7 @@ def _strike_ledger_lines(ledger: Path, lines: frozenset[str]) -> None:
         if len(kept) == len(found):
             return
         records.replace_text(ledger, "".join(kept))
-        # whoever had opened it before adds to the old one, which nobody can open any more
+        # a process that had opened it before adds to the old one, which cannot be opened any more
         _wait_for_writers(before.fileno())
         late = before.read()
     if late:
@@ -95,7 +95,7 @@ def _strike_ledger_lines(ledger: Path, lines: frozenset[str]) -> None:
 
 
 def _wait_for_writers(handle: int) -> None:
-    """Wait until nobody has a file open to write to it; a lease says so (roles/weights/host/hold.py)."""
+    """Wait until no process has a file open to write to it; a lease tells that (roles/weights/host/hold.py)."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         try:

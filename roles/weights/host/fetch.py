@@ -112,7 +112,7 @@ class FetchRun:
                 self._run_for_each(missing, THREADS, fetch, means)
 
     def _usable_paths(self, wanted: list[FileRequest]) -> Iterator[Path]:
-        """Places that files can have; why one cannot be used is said where it is brought."""
+        """Places that files can have; the download of a file reports why one cannot be used."""
         for one in wanted:
             with suppress(FetchRefused):
                 yield self.place.file_path(one.file)

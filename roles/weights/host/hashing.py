@@ -15,7 +15,7 @@ IDLE = 0.02
 
 
 def digest_file(path: Path, seen: Callable[[int], None] = lambda done: None) -> str:
-    """SHA-256 of a file; `seen` is told how many bytes are hashed."""
+    """SHA-256 of a file; `seen` gets the number of hashed bytes."""
     follower = GrowingFileHasher(path, seen)
     follower.finish()
     return follower.digest
@@ -48,7 +48,7 @@ class GrowingFileHasher(threading.Thread):
         return self._done
 
     def finish(self) -> None:
-        """Hash what is left, now that nobody writes any more.
+        """Hash the rest, after the last writer has closed it.
 
         Raises:
             OSError: the file cannot be read.
@@ -62,7 +62,7 @@ class GrowingFileHasher(threading.Thread):
             raise self.error
 
     def abandon(self) -> None:
-        """Nobody asks for the hash any more."""
+        """The hash is no longer needed."""
         self._abandoned = True
         self._whole.set()
 

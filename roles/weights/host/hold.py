@@ -1,4 +1,4 @@
-"""Bytes that nobody can change any more: a process may still have a file open that somebody else has put there.
+"""Bytes that no process can change any more: a process may still have a file open that another user has put there.
 
 A read lease (fcntl(2), F_SETLEASE) is given only where no process has the file open for writing, not even a mapped one,
 and it is broken as soon as one opens it so. It costs nothing, whatever the file's size. The kernel says so with SIGIO
@@ -31,8 +31,8 @@ class FileLease:
     """A file that is not written to, until the end of the block.
 
     Raises:
-        FetchRefused: somebody has it open to write to it.
-        LeaseUnsupported: nobody can tell.
+        FetchRefused: another process has it open to write to it.
+        LeaseUnsupported: it cannot be determined.
         OSError: it cannot be opened.
     """
 
@@ -55,10 +55,10 @@ class FileLease:
         os.close(self.handle)
 
     def check_unchanged(self, path: Path) -> None:
-        """See that it is what has this name now, and that nobody has opened it to write to it since.
+        """See that it is the file that has this name now, and that no process has opened it to write to it since.
 
         Raises:
-            FetchRefused: somebody has, or waits to, or has put another file there.
+            FetchRefused: a process has, or waits to, or has put another file there.
         """
         kept = fcntl.fcntl(self.handle, fcntl.F_GETLEASE) == fcntl.F_RDLCK
         if not kept or not os.path.samestat(os.fstat(self.handle), path.lstat()):
@@ -66,7 +66,8 @@ class FileLease:
 
 
 def copy_file(source: Path, target: Path, reserve: int) -> None:
-    """Copy a file, so that whoever still writes to it writes elsewhere; blocks are shared where the file system can.
+    """Copy a file, so that a process that still writes to it writes elsewhere; blocks are shared where the file system
+    can.
 
     Args:
         source: The file.

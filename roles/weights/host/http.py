@@ -53,7 +53,7 @@ class FileAddress:
 
     url: str
     led_from: str = ""
-    """What has named it; empty where the operator or the lock has. It is judged as a redirect from there."""
+    """Its source; empty where it is the operator or the lock. It is judged as a redirect from there."""
     locked: bool = False
     """Whether the lock has named it: it is judged as a redirect is, and its origin counts for nothing."""
     login: str = ""
@@ -120,13 +120,13 @@ def download_part(
     Each try begins at the address given, so an address that was signed for a while is signed anew.
 
     Args:
-        url: address, of which it may be said who has named it.
+        url: address, whose source messages may name.
         part: may hold the beginning already.
         size: bytes of the locked file.
         pace: how patient to be.
         last: there is no other source.
         token: for the address's own origin, and no other.
-        anybodys: whether the token is given to everybody who asks.
+        anybodys: whether the registry gives the token to every client.
         hub: whether the server is a hub.
         redirects: origins that it may lead to although they are not public.
 
@@ -155,7 +155,8 @@ def download_part(
         before, began = file_size(part), time.monotonic()
         if before >= size:
             return answers
-        # whoever keeps to the rates is done long before; what curl takes and does not write counts as speed, too
+        # a download at the allowed rates is done long before; data that curl takes and does not write counts as speed,
+        # too
         most = f"max-time = {2 * (size - before) // rate + seconds + pace.connect}"
         answer = follow_redirects(address, [*options, most], size + 1, token=token, redirects=redirects)
         grown = file_size(part) > before

@@ -56,7 +56,7 @@ def main(request: dict[str, Any]) -> int:
         if reach.origin_of(str(asked.url)) != own or asked.url.scheme != "https":
             asked.headers.pop("Authorization", None)
 
-    # as its own, but for the judge: what it asks has its own time limits
+    # as its own, but for the judge: its requests have their own time limits
     set_client_factory(lambda: httpx2.Client(event_hooks={"request": [judge]}, follow_redirects=True, timeout=None))
     with reach.only_public(declared):
         return fetch_file(request, place, url)
@@ -87,7 +87,7 @@ def fetch_file(request: dict[str, Any], place: dict[str, Any], url: str) -> int:
 
 
 def describe_hub_difference(request: dict[str, Any], etag: str | None, size: int | None) -> str:
-    """What the hub says of the file where that is not what is locked; a small file's ETag is no SHA-256."""
+    """The hub's file where that is not the locked one; a small file's ETag is no SHA-256."""
     if etag and re.fullmatch("[0-9a-f]{64}", etag) and etag != request["sha256"]:
         return f"SHA-256 {etag}"
     return f"{size} bytes" if size is not None and size != request["size"] else ""

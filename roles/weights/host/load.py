@@ -37,7 +37,7 @@ class SystemLoad:
             return 0.0
         if not self.begun:
             return found[0]
-        # the kernel's averages have our own waiting in them: what is counted while we rest is others' alone
+        # the kernel's averages have our own waiting in them: the load while we rest is others' only
         began = time.monotonic()
         time.sleep(self.pause)
         after = self._parse_pressure()

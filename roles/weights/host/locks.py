@@ -1,6 +1,6 @@
-"""Locks that nobody but root can hold: files in a folder of root's alone.
+"""Locks that only root can hold: files in a folder of root's.
 
-Whoever can open a file or a folder can lock it (flock(2)), so nothing that others may read is ever locked.
+Any user that can open a file or a folder can lock it (flock(2)), so Rigwright never locks a file that others may read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def hold_lock(
         folder: Of all locks; made where it is not there.
         name: The lock's.
         patience: Seconds for which another holder is waited for.
-        behind: Told once, before it is waited for, who that is.
+        behind: Called once with the holder, before the wait for it.
 
     Raises:
         LockHeldElsewhere: another process had it all the time.

@@ -44,7 +44,7 @@ class PackageSources:
             file: the locked one.
 
         Raises:
-            FetchRefused: nobody says where, or the index has another file of this name.
+            FetchRefused: no source names an address, or the index has another file of this name.
         """
         if source.kind == "channel":
             bases = [source.base] if source.base else self._host_defaults("channel", source.channel)
@@ -97,7 +97,7 @@ class PackageSources:
         raise FetchRefused(_describe_index_error(answer))
 
     def _host_defaults(self, *asked: str) -> list[str]:
-        """What the host asks by itself."""
+        """The host's own defaults."""
         return self._compute_once(asked, lambda: self._run_defaults_program(asked))
 
     def _run_defaults_program(self, asked: tuple[str, ...]) -> list[str]:
@@ -121,10 +121,10 @@ class PackageSources:
         return usable
 
     def _compute_once(self, key: tuple[str, ...], ask: Callable[[], CachedAnswer]) -> CachedAnswer:
-        """Find something out once a run; whoever else wants to know waits for that.
+        """Compute a value once a run; other callers wait for that.
 
         Raises:
-            FetchRefused: what it was refused with, each time.
+            FetchRefused: the first refusal, each time.
         """
         with self.lock:
             turn = self.turns.setdefault(key, threading.Lock())

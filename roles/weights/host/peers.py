@@ -35,7 +35,7 @@ class PeerBox:
         """When it had brought how many bytes: the first is the newest that is `stall` seconds old, or the oldest."""
         self._until: float | None = None
         """When its own downloads are not waited for any longer; None before the first wait."""
-        # since when nobody has answered there
+        # since when no server has answered there
         self._away = float("-inf")
         self._gone = ""
         self._begin_by = time.monotonic() + pace.begin
@@ -48,7 +48,7 @@ class PeerBox:
         """Have a first look. One that does not answer is asked for nothing more in this run.
 
         Raises:
-            FetchRefused: nobody is there.
+            FetchRefused: no server answers.
         """
         self._refresh_progress()
         if self._gone:
@@ -59,7 +59,8 @@ class PeerBox:
 
         Args:
             path: the file's.
-            waiting: told for whom, at every look: the box, the one that it waits for itself, and so on.
+            waiting: called at every look with the chain of boxes that are waited for: the box, the one that it waits
+            for itself, and so on.
             last: there is no other source.
 
         Raises:
@@ -69,7 +70,7 @@ class PeerBox:
         self._until = self._until or time.monotonic() + self.pace.peer
         while row := self._progress_row(path):
             behind = (str(self._document.get("identity")), *map(str, row.get("behind") or ()))
-            # in a ring nobody fetches: the one with the least identity does, and the others have it from there
+            # in a ring no box would fetch: the one with the least identity does, and the others have it from there
             if self.identity in behind and self.identity == min(behind):
                 raise FetchRefused("it waits for this host itself")
             self._check_pace(row, self.pace.least if last else self.pace.slowest)
@@ -111,7 +112,7 @@ class PeerBox:
         return next((row for row in self._document.get("files", ()) if row.get("path") == path), None)
 
     def _refresh_progress(self) -> None:
-        """Read its progress, once for all files that wait. What counts is that it changes, whatever its clock says."""
+        """Read its progress, once for all files that wait. Its change counts, not its clock."""
         with self.lock:
             now = time.monotonic()
             if self._gone or now - self._looked < self.pace.pause:
@@ -126,7 +127,7 @@ class PeerBox:
             if answer.status:
                 self._away = float("inf")
             if answer.exit and (answer.status < 400 or is_transient(answer.status)):
-                # busy, or just starting again: what was seen before holds, until that is too long ago
+                # busy, or just starting again: the earlier state holds, until that is too long ago
                 return
             document = _parse_progress(answer.body) if answer.exit == 0 else {}
             if document.get("updated") != self._document.get("updated"):
@@ -148,7 +149,7 @@ def _parse_byte_count(value: object) -> float:
 
 
 def _parse_progress(body: bytes) -> dict[str, Any]:
-    """A progress file; an empty one of what is none."""
+    """A progress file; an empty one of an invalid text."""
     try:
         document = json.loads(body)
         rows = document["files"]

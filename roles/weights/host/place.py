@@ -50,11 +50,11 @@ class ModelsRoot:
 
     @staticmethod
     def part_path(path: Path) -> Path:
-        """What of it was fetched so far."""
+        """The fetched part of it."""
         return path.with_name(f"{path.name}.part")
 
     def is_verified(self, file: LockedFile) -> bool:
-        """Whether it was verified, and nobody has touched it since."""
+        """Whether it was verified, and is unchanged since."""
         return self.file_path(file).exists() and records.is_record_valid(self.folder, self.root, file)
 
     def make_folder(self, folder: Path) -> None:
@@ -64,8 +64,8 @@ class ModelsRoot:
     def claim_paths(self, *paths: Path) -> None:
         """Write down that what is fetched of files is ours, before the first byte of it is there.
 
-        A file itself is ours once it gets its name: until then, what lies there was placed by somebody else. All that
-        are named are written down at once: the disk is waited for once, and not by each of two hundred packages.
+        A file itself is Rigwright's once it gets its name: until then, a file there was placed by another user. All
+        that are named are written down at once: the disk is waited for once, and not by each of two hundred packages.
         """
         with self.lock:
             folders = {one: None for path in paths for one in _missing_folders(path.parent)}
@@ -87,7 +87,7 @@ class ModelsRoot:
 
     @staticmethod
     def put_aside(path: Path) -> None:
-        """Give a wrong file a name that is in nobody's way."""
+        """Give a wrong file a name that collides with no other."""
         count = 1
         aside = path.with_name(f"{path.name}.wrong")
         while os.path.lexists(aside):
@@ -104,7 +104,7 @@ class ModelsRoot:
         Args:
             file: the locked one.
             path: where it lies.
-            still: raises where somebody writes to it; asked once nobody else can open it any more.
+            still: raises where another process writes to it; called once no other process can open it any more.
         """
         self._sync_file(path)
         still()
@@ -133,7 +133,7 @@ class ModelsRoot:
             with self.lock:
                 if not self.is_in_ledger(path):
                     self._append_to_ledger([f"file {path}"])
-            # outside of the lock: whoever else waits for the disk waits at the same time
+            # outside of the lock: other processes that wait for the disk wait at the same time
             self._sync_ledger()
         part.replace(path)
         _sync_folder(path.parent)

@@ -81,7 +81,7 @@ class ProgressBoard:
             self.total -= self.rows.pop(file.path).file.size
 
     def render_document(self) -> dict[str, object]:
-        """What is written."""
+        """The text of the file."""
         with self.lock:
             rows = list(self.rows.values())
             return {
@@ -109,7 +109,7 @@ class ProgressBoard:
                 temporary.write_text(json.dumps(self.render_document()))
                 temporary.replace(self.path)
             except OSError:
-                # progress is for looking at; a full disk is said where bytes are written
+                # progress is for looking at; a full disk is reported where bytes are written
                 temporary.unlink(missing_ok=True)
             if self.ended.wait(INTERVAL):
                 return

@@ -25,7 +25,7 @@ _UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out (RF
 
 
 NOT_PUBLIC = r"(\S+) is at an address that is not public"
-"""What `only_public` has a library say of an address that it does not let it connect to."""
+"""A library's error for an address that `only_public` keeps it from."""
 
 
 class UnsafeRedirect(Exception):
@@ -99,7 +99,7 @@ def resolve_declared_servers(declared: frozenset[str], port: int, lookup: Any = 
     """Addresses of the declared origins at a port: another name for one of these servers leads nowhere else.
 
     In a network whose resolver leads all names to one proxy, an index and the files that it lists are one server. A
-    declared origin may be anywhere, so whoever controls its name gains nothing by this.
+    declared origin may be anywhere, so control over its name gives an attacker nothing.
     """
     found: set[str] = set()
     for one in declared:
@@ -115,7 +115,8 @@ def resolve_declared_servers(declared: frozenset[str], port: int, lookup: Any = 
 def only_public(declared: frozenset[str]) -> Iterator[None]:
     """Have this process connect to nothing but public addresses, the declared origins and the proxies.
 
-    A library looks a name up in the moment in which it connects; what was judged before may be another address by then.
+    A library looks a name up in the moment in which it connects; a name that was judged before may have another address
+    by then.
     """
     lookup: Any = socket.getaddrinfo
     named = (*declared, *getproxies().values())

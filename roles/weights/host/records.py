@@ -1,7 +1,7 @@
 """Which files were verified, and what they looked like then: one small record a file.
 
-A record is `STATE PATH`. STATE is what the kernel says about the file (size, mtime, ctime, inode): whoever writes to
-the file, replaces it or changes its mode changes that too, so that asking is enough where reading 100 GB would be
+A record is `STATE PATH`. STATE is what the kernel reports about the file (size, mtime, ctime, inode): every write to
+the file, replacement or change of its mode changes that too, so that asking is enough where reading 100 GB would be
 needed else. Beside the records lie `deep/NAME`, whose mtime says when the bytes were last hashed, and `wrong/NAME`,
 which says that they were other ones then.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 DEEP = "deep"
 WRONG = "wrong"
-# what a record is called; anything else in the folder, such as a half-written one, is none
+# the name of a record; anything else in the folder, such as a half-written one, is ignored
 NAME = re.compile(r"([0-9a-f]{64})-[0-9a-f]{12}")
 
 
@@ -34,7 +34,7 @@ class LockedFile:
 
 @dataclass(frozen=True)
 class VerifiedRecord:
-    """What one record says."""
+    """The contents of one record."""
 
     name: str
     state: str
@@ -43,17 +43,17 @@ class VerifiedRecord:
 
     @property
     def sha256(self) -> str:
-        """What the file's bytes were found to be."""
+        """The SHA-256 of the file's bytes as read."""
         return self.name[:64]
 
 
 def record_name(file: LockedFile) -> str:
-    """What the file's record is called: by content and place, for two models may have one file in common."""
+    """The name of the file's record: by content and place, for two models may have one file in common."""
     return f"{file.sha256}-{hashlib.sha256(file.path.encode()).hexdigest()[:12]}"
 
 
 def file_state(path: Path) -> str:
-    """What the kernel says about a file, in the words of `stat -c '%s %.9Y %.9Z %i'`; a link is not followed.
+    """The kernel's facts about a file, in the words of `stat -c '%s %.9Y %.9Z %i'`; a link is not followed.
 
     Raises:
         OSError: it is not there.
@@ -106,12 +106,12 @@ def mark_hashed(folder: Path, record: str) -> None:
 def withdraw_record(folder: Path, record: str, found: str) -> None:
     """Take a record back: its file counts as not verified from now on, and is marked as wrong.
 
-    The mark comes first: whoever is ended between the two finds the record still due, and hashes once more.
+    The mark comes first: a process that ends between the two finds the record still due, and hashes once more.
 
     Args:
         folder: Where the records lie.
         record: The record's name.
-        found: What its bytes were found to be, in one line.
+        found: The SHA-256 of its bytes as read, in one line.
     """
     (folder / WRONG).mkdir(exist_ok=True)
     replace_text(folder / WRONG / record, f"{found}\n")
@@ -134,7 +134,7 @@ def _sync_records(folder: Path) -> None:
 
 
 def is_record_valid(folder: Path, root: Path, file: LockedFile) -> bool:
-    """Whether the file was verified, and nobody has touched it since."""
+    """Whether the file was verified, and is unchanged since."""
     path = root / file.path
     try:
         return (folder / record_name(file)).read_text() == f"{file_state(path)} {path}\n"
@@ -143,7 +143,7 @@ def is_record_valid(folder: Path, root: Path, file: LockedFile) -> bool:
 
 
 def list_records(folder: Path) -> list[VerifiedRecord]:
-    """All records of a folder, by name; what cannot be read as one is left out."""
+    """All records of a folder, by name; unreadable ones are left out."""
     found = []
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else []:
         if not NAME.fullmatch(path.name):

@@ -1,4 +1,4 @@
-"""Blobs of container images: registries that ask for a token give one to anybody who may pull (distribution's
+"""Blobs of container images: registries that ask for a token give one to any client that may pull (distribution's
 specification, "Token authentication"), each for one repository and for minutes.
 """
 
@@ -68,7 +68,7 @@ class RegistryClient:
             how many answers the bytes came from.
 
         Raises:
-            FetchRefused: the registry does not bring it, or lets nobody in.
+            FetchRefused: the registry does not bring it, or refuses the client.
             DiskFull: there is no room.
         """
         url = f"{source.base}/v2/{source.repository}/blobs/sha256:{file.sha256}"
@@ -117,7 +117,7 @@ class RegistryClient:
                 return RegistryAccess(login=self._read_login(source), until=time.monotonic() + FRESH)
             if scheme.lower() == "bearer" and "realm" in said:
                 return RegistryAccess(self._request_token(source, said), until=time.monotonic() + FRESH)
-            raise FetchRefused("it asks for what nobody here can show")
+            raise FetchRefused("it asks for credentials of an unknown kind")
         if not answer.status:
             more = ": if that is a network's own authority, name it as ca_file" if answer.exit == UNTRUSTED else ""
             raise FetchRefused(f"{answer.said}{more}")
@@ -140,7 +140,7 @@ class RegistryClient:
     def _probe_registry(self, url: str) -> CurlResult:
         limits = (f"max-time = {LONGEST}", f"connect-timeout = {self.pace.connect}")
         for count in range(self.pace.tries):
-            # nobody reads it, but what goes nowhere has no bound
+            # the data is unused, but without a reader it has no bound
             with NamedTemporaryFile() as body:
                 options = [*limits, f'output = "{body.name}"']
                 answer = follow_redirects(FileAddress(url), options, MOST_WITHOUT_BYTES, redirects=self.redirects)

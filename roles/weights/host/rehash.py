@@ -1,7 +1,7 @@
 """Hash recorded weights again, those first that were hashed longest ago: disks lose bits, and no record sees that.
 
 Run as `python3 -m rigwright_weights.rehash RECORDS LOCKS`. It does its work while the box has little to do, and may be
-ended at any time: what is right is noted file by file, and what is wrong before anything else is done about it.
+ended at any time: sound files are noted one by one, and a damaged one before anything else is done about it.
 Exit status 1 when a file's bytes are wrong: its record is taken back then, and the next deploy fetches that file anew.
 """
 
@@ -47,7 +47,7 @@ def _hashed_at(folder: Path, record: VerifiedRecord) -> float:
 
 
 def _only_touched(record: VerifiedRecord) -> bool:
-    """Whether a file is another than the recorded one by its times or its inode, and still one that nobody can write.
+    """Whether a file is another than the recorded one by its times or its inode, and still one without a writer.
 
     So it is after a backup by hard links, a `chmod` of the mode that it has, or a copy in its place.
     """
@@ -130,7 +130,7 @@ def rehash_record(folder: Path, record: VerifiedRecord, load: SystemLoad | None)
 
 
 def _recheck_touched(folder: Path, record: VerifiedRecord, load: SystemLoad | None) -> None:
-    """What becomes of a record whose file is not as it says.
+    """The new state of a record whose file differs.
 
     Raises:
         BoxBusy: as `digest`.

@@ -1,6 +1,6 @@
-"""What a package index says of a project's files: PEP 691 (JSON) and PEP 503 (HTML).
+"""A package index's page of a project's files: PEP 691 (JSON) and PEP 503 (HTML).
 
-It may be anybody who says it. What comes of it is an address, which is judged before it is asked.
+The text is untrusted. The result is an address, which is judged before it is asked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class IndexFile:
 
     url: str
     sha256: str
-    """What the index says; empty where it says none."""
+    """The index's SHA-256; empty where it has none."""
 
 
 def parse_index_page(content_type: str, body: bytes, url: str, names: Collection[str]) -> dict[str, list[IndexFile]]:
@@ -68,7 +68,7 @@ def _decode_page(content_type: str, body: bytes) -> tuple[str, str]:
         said = strip_unprintable(kind) if content_type else "no type"
         raise FetchRefused(f"it answers with {said}, which is not a package index page")
     if charset not in CHARSETS:
-        raise FetchRefused(f"its page is in the character set {strip_unprintable(charset)}, which is none of an index")
+        raise FetchRefused(f"its page is in the character set {strip_unprintable(charset)}, which no index has")
     try:
         return kind, body.decode("utf-8" if kind == JSON else charset)
     except UnicodeDecodeError:
@@ -90,7 +90,7 @@ def _parse_json_page(text: str, url: str) -> Iterator[tuple[str, str, str, str]]
         name, link, hashes = row.get("filename"), row.get("url"), row.get("hashes")
         said = hashes.get("sha256") if isinstance(hashes, dict) else ""
         if isinstance(name, str) and isinstance(link, str):
-            # what is none is nobody's word, and is not to be said to anybody
+            # an invalid value may not be passed on
             digest = said.lower() if isinstance(said, str) else ""
             yield name, url, link, digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
 

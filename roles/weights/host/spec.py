@@ -1,4 +1,4 @@
-"""What is to be brought, and from where: the file that the role writes for one run."""
+"""The files to bring, and their sources: the file that the role writes for one run."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FileSource:
     login: str = ""
     """Of a registry: the name of the credential with its login; empty without one."""
     xet: bool = False
-    """Whether this hub may send its client to the addresses of Xet, which nobody judges here."""
+    """Whether this hub may send its client to the addresses of Xet, which are not checked here."""
 
     @property
     def label(self) -> str:
@@ -117,7 +117,7 @@ class FetchSpec:
     reserve: int = 1 << 30
     """Bytes that are to stay free."""
     hub_user: str = ""
-    """Whom the hub's client runs as."""
+    """The user that the hub's client runs as."""
     fs_verity: bool = False
     """Whether the kernel is asked to guard what is verified."""
 

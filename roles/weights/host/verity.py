@@ -93,7 +93,7 @@ def enable_verity(folder: Path, root: Path, file: LockedFile) -> str:
 
 
 def describe_verity_violation(folder: Path, record: str, path: Path) -> str:
-    """What is wrong with a recorded file's fs-verity, where it was given any; empty where nothing is."""
+    """The problem of a recorded file's fs-verity, where it was given any; empty where there is none."""
     try:
         noted = (folder / FOLDER / record).read_text().strip()
     except OSError:

@@ -33,7 +33,7 @@ CASES: dict[str, Case] = {
 
 
 async def one(case: Case, folder: Path, port: int) -> str:
-    """What went wrong, or nothing."""
+    """The failure, or nothing."""
     world = World(folder, port)
     try:
         await world.start(**getattr(case, "given", {}))

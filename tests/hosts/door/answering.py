@@ -1,4 +1,4 @@
-"""How requests are answered, by whom, and what becomes of them when somebody goes."""
+"""How requests are answered, by which instance, and what becomes of them when it goes."""
 
 import asyncio
 import json

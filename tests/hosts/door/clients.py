@@ -1,4 +1,4 @@
-"""Clients that say what they are told to, byte by byte."""
+"""Clients that send given bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Secured:
-    """What came of a request by TLS."""
+    """The result of a request by TLS."""
 
     status: int
     protocol: str | None
@@ -60,7 +60,7 @@ async def read_answer(
 
 
 def _joined(chunks: bytes) -> tuple[bytes, bool]:
-    """What chunks hold, and whether the last one came."""
+    """The contents of chunks, and whether the last one came."""
     body = b""
     while chunks:
         size, _, rest = chunks.partition(b"\r\n")

@@ -1,4 +1,4 @@
-"""Tokens: whose they are, where they are kept, and what a limit of them does."""
+"""Tokens: their owners, their files, and the effect of their limits."""
 
 import json
 import os

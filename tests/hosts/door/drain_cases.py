@@ -1,4 +1,4 @@
-"""Instances that are about to be stopped: who still gets there, and what is told to whom that takes too long."""
+"""Instances that are about to be stopped: requests that still get there, and the answer to one that takes too long."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ async def a_stream_that_does_not_end_is_told_why_and_no_other(world: World) -> N
         assert len(two.came) > at
         await until(lambda: not world.engines[name].open, 2)
         assert await _say(world, "leave", name) == 0
-        # who comes in its place is asked at once
+        # its replacement is asked at once
         await _say(world, "stay", name)
         async with Stream(world.port, SLOW) as next_one:
             assert await next_one.whose() == name
@@ -106,7 +106,7 @@ async def one_that_runs_beside_is_asked_in_its_place_and_the_old_one_ends_what_i
         assert beside.reached[0][1]["authorization"] == "Bearer secret-of-one"
         assert (await _say(world, "leave", "one"), await _say(world, "leave", "one.beside")) == (1, 0)
         await _say(world, "stay", "one.beside")
-        # what is cut is the old one's alone
+        # only the old one's streams are cut
         async with Stream(world.port, SLOW) as newer:
             assert await newer.whose() == "two"
             await _say(world, "cut", "one")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass
 class Engine:
-    """One of them. What it does with a request is in the request: `stand_in` of its body."""
+    """One of them. The request tells it its behaviour: `stand_in` of its body."""
 
     name: str
     socket: Path

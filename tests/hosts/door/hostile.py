@@ -1,4 +1,4 @@
-"""What nobody well-meaning sends, as bytes, and what they may get for it."""
+"""Requests that no well-meaning client sends, as bytes, and their answers."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ def _line(line: str, *headers: str, body: bytes = BODY, host: str = "Host: box\r
 
 
 def _head(*headers: str, body: bytes = BODY) -> bytes:
-    """A request to chat whose length is said in these headers, or not at all."""
+    """A request to chat with the length of its body in these headers, or in none."""
     lines = ("POST /v1/chat/completions HTTP/1.1", "Host: box", "Connection: close", "Content-Type: application/json")
     return "\r\n".join((*lines, *headers)).encode("latin-1") + b"\r\n\r\n" + body
 
@@ -59,7 +59,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "an asterisk": (_line("OPTIONS * HTTP/1.1", body=b""), {400}),
     "a space": (_line("POST /v1/chat completions HTTP/1.1"), {400}),
     "a long path": (_line(f"POST /{'a' * 9000} HTTP/1.1"), {414}),
-    # what is the engines' own, or ours
+    # headers of the engines' own, or ours
     **{
         f"closed: {path}": (_line(f"POST {path} HTTP/1.1"), {404})
         for path in (
@@ -85,7 +85,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400, 505}),
     "HTTP/3": (_line("POST /v1/chat/completions HTTP/3.0"), {400, 505}),
     "TLS to a plain port": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64, {CLOSED, 400}),
-    # who says how long the body is
+    # each way to state the length of a body
     "length and chunks": (_head(LENGTH, "Transfer-Encoding: chunked", body=b"0\r\n\r\n" + SMUGGLED), {400}),
     "chunks and length": (_head("Transfer-Encoding: chunked", LENGTH, body=b"0\r\n\r\n" + SMUGGLED), {400}),
     "two lengths": (_head(LENGTH, "Content-Length: 3"), {400}),
@@ -205,7 +205,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
         {400},
     ),
     "no model": (_line(CHAT, body=b'{"messages":[]}'), {400}),
-    "a model that is none": (_line(CHAT, body=json.dumps({"model": ["tiny"]}).encode()), {400}),
+    "a model that is invalid": (_line(CHAT, body=json.dumps({"model": ["tiny"]}).encode()), {400}),
     "an unknown model": (_line(CHAT, body=b'{"model":"other"}'), {404}),
     "a model of two lines": (_line(CHAT, body=b'{"model":"tiny\\r\\nX-Accel-Redirect: @serve"}'), {400, 404}),
     "a path that the model has not": (_line("POST /v1/embeddings HTTP/1.1"), {400, 404}),
@@ -219,7 +219,7 @@ SLOW: dict[str, tuple[bytes, set[int]]] = {
     "half a body of 60 MB": (_head(f"Content-Length: {60 * MIB}", body=b"x" * MIB), {CLOSED, 408}),
     "nothing": (b"", {CLOSED}),
 }
-"""What does not go on: it is not waited for."""
+"""Requests that stall: they are not waited for."""
 
 
 async def nothing_hostile_reaches_an_engine(world: World) -> None:
@@ -284,11 +284,11 @@ async def requests_one_behind_another_are_answered_in_turn(world: World) -> None
         + chat_request("tiny", True)
     )
     _, _, body = await world.ask(text)
-    # what follows the first one's head is the others', each whole
+    # the rest after the first one's head is the others', each whole
     said = [part[1:4] for part in body.split(b"HTTP/1.1")][1:]
     assert said == [b"404", b"200", b"200", b"200"], body
     assert world.reached() == 3
-    # many, of which nobody waits for one: none is lost to its engine, or stays
+    # many, without a reader for any: none is lost to its engine, or stays
     _, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(chat_request("tiny") * 200)
     await writer.drain()

@@ -1,4 +1,4 @@
-"""Who is let in, how many at once, and for how long."""
+"""Which clients are let in, how many at once, and for how long."""
 
 import asyncio
 import hashlib

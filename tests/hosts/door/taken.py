@@ -1,4 +1,4 @@
-"""What engines say and do that somebody else has taken over, and what becomes of others then."""
+"""The output and behaviour of engines under an attacker's control, and their effect on others."""
 
 import asyncio
 import json

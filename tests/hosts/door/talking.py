@@ -1,4 +1,4 @@
-"""What is said on the way: headers, origins, metrics, TLS, and what is told to nobody."""
+"""Text on the way: headers, origins, metrics, TLS, and answers that stay inside."""
 
 import asyncio
 import json
@@ -144,7 +144,7 @@ async def head_is_answered_as_get_is_without_the_body(world: World) -> None:
         got, gets, _ = await world.ask(
             f"GET{text}".encode().replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), port
         )
-        # another request on the same connection: what follows the headers is its answer, and no body
+        # another request on the same connection: the bytes after the headers are its answer, and no body
         status, headers, body = await world.ask(f"HEAD{text}{end}".encode(), port)
         assert (status, body[:13]) == (got, b"HTTP/1.1 404 "), (path, status, body)
         for name in ("content-type", "allow", "www-authenticate", "x-content-type-options"):
@@ -235,7 +235,7 @@ async def what_is_left_of_a_refused_body_is_no_request(world: World) -> None:
         status, _, body = await world.ask(text.replace(b"POST", method.encode(), 1) + after)
         assert status == wanted
         assert body.count(b"HTTP/1.1 404 ") == 1 and body.count(b"HTTP/1.1 ") == 1, body
-    # by a key that is none, the body being there or on its way
+    # by an invalid key, the body being there or on its way
     for port, said in ((world.port + 1, inner), (world.port + 1, inner + b"x" * 3_000_000)):
         text = posting(said).replace(b"Connection: close", b"Connection: keep-alive", 1)
         status, _, body = await world.ask(
@@ -298,7 +298,7 @@ async def who_was_led_here_by_a_name_of_his_own_reads_nothing(world: World) -> N
         for path in ("/v1/models", "/health"):
             asked = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
             assert (await world.ask(asked, world.port + 2))[0] == wanted, host
-            # who declares no name is called as his network calls him
+            # a box without a declared name has the name that its network gives it
             assert (await world.ask(asked))[0] == 200
     asked = posting(b'{"model":"tiny"}').replace(b"Host: box", b"Host: evil.example")
     assert (await world.ask(asked, world.port + 2))[0] == 421

@@ -147,7 +147,7 @@ async def all_of_loopback_is_one_client_and_keeps_nobody_elses_out(world: World)
 
 
 async def broken_chunks_end_no_process(world: World) -> None:
-    """What nginx refuses while Lua waits for the rest: both have to be done with it."""
+    """A request that nginx refuses while Lua waits for the rest: both have to be done with it."""
     before = world.workers()
 
     async def broken(number: int, port: int) -> None:

@@ -20,7 +20,8 @@ from door.engines import Engine
 ALICE = "rw-" + "a" * 43
 OFTEN = "rw-" + "b" * 43
 THRIFTY = "rw-" + "c" * 43
-"""Keys: of one who may have eight requests under way, of one who may ask once a minute, and of one with few tokens."""
+"""Keys: of a client that may have eight requests under way, of one that may ask once a minute, and of one with few
+tokens."""
 # systemd's way to hand sockets over (sd_listen_fds(3)).
 HANDED = """
 import os, sys
@@ -192,7 +193,7 @@ class World:
         return sum(1024 * int(line.split()[1]) for text in texts for line in text.splitlines() if line[:4] == "Pss:")
 
     def trusted(self, port: int) -> ssl.SSLContext | None:
-        """What it takes to ask at a port with TLS; nothing for one without."""
+        """The settings for a port with TLS; empty for one without."""
         tls = port == self.port + 2
         return ssl.create_default_context(cafile=str(self.folder / "run/tls/tls.crt")) if tls else None
 

@@ -24,11 +24,11 @@ class ChangeResult:
     reaches: bool
     verdict: CaseVerdict
     findings: list[HostFinding] = field(default_factory=list)
-    """What the host reports with the change, and did not report before."""
+    """The host's new reports with the change."""
     error: str = ""
     """Why the change is invalid."""
     leftover: str = ""
-    """What its `undo` has left; the host was restored."""
+    """The rest after its `undo`; the host was restored."""
     written: list[str] = field(default_factory=list)
     """Of a change that is not detected: files that it has written."""
     red: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def judge_case(case: ChangeCase, findings: Sequence[HostFinding]) -> CaseVerdict
 
     Args:
         case: The change.
-        findings: What the host reports with it, and not without it.
+        findings: The host's reports with it, and not without it.
     """
     outcome = strongest_outcome(findings)
     if case.expect:

@@ -118,7 +118,7 @@ class ChangedHost(DriftHost):
         self.at_rest = self.report_findings()
 
     def restore(self) -> list[HostFinding]:
-        """Return to the snapshot; what the host has reported there and reports now."""
+        """Return to the snapshot; the host's reports then and now."""
         self.snapshot.restore()
         self.wait_until_serving()
         return self.wait_for_findings(self.at_rest, START_LIMIT)

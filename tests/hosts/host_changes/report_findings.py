@@ -22,10 +22,10 @@ class HostFinding:
     check: str
     """Its id; empty where the host was not reached."""
     part: str
-    """What the check is about; the class of an entry."""
+    """The subject of the check; the class of an entry."""
     outcome: Outcome
     text: str
-    """What differs, without what differs between two looks at the same state."""
+    """The differences, without those between two looks at the same state."""
     author: str = ""
     """Author of the change; empty where the report names none."""
 

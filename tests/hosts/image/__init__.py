@@ -1,7 +1,7 @@
 """A small image that answers as vLLM does, for real registries and real podman, and a box that serves it.
 
-Its Python is this machine's; its `vllm` is `server.py` beside this file: what launches it, the door before its paths
-and its command line are those of the real one.
+Its Python is this machine's; its `vllm` is `server.py` next to this file: its launcher, the door before its paths and
+its command line are those of the real one.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ SERVER = Path(__file__).with_name("server.py")
 REGISTRY_PORT = 5000
 REGISTRY = "/etc/docker/registry/config.yml"
 REPOSITORY = "vllm/stand-in"
-# A throwaway host is an overlay, in which nobody can make another one: what is installed lies on this machine's disk.
+# A throwaway host is an overlay, which cannot hold another one: installations lie on this machine's disk.
 SHARED_DISK_CHECKS = {"F03", "M05"}
 MODEL = vllm_model.NAME
 WEIGHTS = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))
@@ -93,7 +93,7 @@ kind = "deb"
 version = "{TOOLKIT}"
 sources = ["container-toolkit:stable/deb/amd64"]
 """
-# What the driver's libraries are linked against: an image brings it.
+# The libraries that the driver's are linked against: an image brings them.
 LIBC = [f"/lib/x86_64-linux-gnu/{name}" for name in ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6")]
 
 
@@ -241,7 +241,7 @@ class ImageBox:
         return self.declare(**{"instances": instances, **contained, **rig})
 
     def server_facts(self) -> dict[str, Any]:
-        """What the server says of itself, and of what it sees."""
+        """The server's own report, with its view of the host."""
         asked = f'curl -s -H "Authorization: Bearer {api_key(self.host)}" http://127.0.0.1:{PORT}/about'
         said: dict[str, Any] = json.loads(self.host.run(asked))
         return said

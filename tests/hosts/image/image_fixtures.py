@@ -1,4 +1,4 @@
-"""A host that serves an image, for the tests of a module; who imports these has them."""
+"""A host that serves an image, for the tests of a module; a module that imports these has them."""
 
 from collections.abc import Iterator
 from pathlib import Path

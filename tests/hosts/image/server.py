@@ -1,5 +1,5 @@
 """Stands in for `vllm serve`, in an image or in an environment: the same command line, the same paths, the middleware
-that it is given, and a worker beside it. What it says is what it was started with.
+that it is given, and a worker beside it. Its report is its command line.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def parse_options(words):
 
 
 def render_completion(given, body):
-    """What a request is answered with."""
+    """The answer to a request."""
     message = {"role": "assistant", "content": REPLY_TEXT}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     base = {"id": "1", "model": given["served-model-name"], "created": int(time.time()), "usage": usage}
@@ -68,7 +68,7 @@ def driver_folder():
 
 
 def use_card():
-    """What its card is and has computed, by the driver's own interface; memory of it stays taken."""
+    """Its card and the result of a computation there, by the driver's own interface; memory of it stays taken."""
     if not (folder := driver_folder()):
         # in an environment of a host with stand-in cards
         given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
@@ -107,7 +107,7 @@ def use_card():
 
 
 def describe_process(given):
-    """What it was started with, and what it sees."""
+    """Its command line, and its view."""
     return {
         "argv": sys.argv,
         "environ": dict(os.environ),

@@ -1,4 +1,4 @@
-"""What the operator of a shipped inventory has: its file with addresses, hosts, and where all of it comes from."""
+"""The means of the operator of a shipped inventory: its file with addresses, hosts, and the sources of all of it."""
 
 import json
 import os
@@ -47,7 +47,7 @@ SERIES = ("3.10", "3.11", "3.12", "3.13", "3.14")
 PYTHON = "3.10.20"
 """The catalogue's, which the channel says that its own is."""
 USER = "ops"
-"""Whom inventories log in as: may become root without a password."""
+"""The login user of inventories: may become root without a password."""
 INPUTS = """
 [inputs.driver-{system}]
 kind = "deb"
@@ -65,7 +65,7 @@ echo '{USER} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/{USER}
 
 @dataclass
 class ShippedServers:
-    """What is served to all hosts while the block of `ground` runs."""
+    """The servers of all hosts while the block of `ground` runs."""
 
     lab: ThrowawayLab
     key: SigningKey
@@ -105,7 +105,7 @@ def serve_shipped(lab: ThrowawayLab, key: SigningKey, folder: Path) -> Iterator[
 
 
 def _index_wheels() -> list[CachedWheel]:
-    """What boxes need of an index, the stand-ins among it: all that is locked, whichever Python it is for."""
+    """The wheels that boxes need of an index, the stand-ins among them: all that is locked, for every Python."""
     groups = Lock.load([ROOT / "locks"]).groups
     own = [row for group in (*LAB_PACKAGES, "hub-client") for row in groups[group]]
     found: dict[str, CachedWheel] = {}
@@ -160,7 +160,7 @@ class ShippedBoxes:
 
     @property
     def rigs(self) -> dict[str, Rig]:
-        """What it declares, by name; once it is locked."""
+        """Its rigs, by name; once it is locked."""
         group: Any = runpy.run_path(str(self.inventory))["rigs"]
         return {name: load_rig(data["rig"]) for name, data in group}
 
@@ -210,7 +210,7 @@ class ShippedBoxes:
         (self.folder / "catalog/nvidia.toml").write_text(asked)
 
     def lock(self) -> str:
-        """Lock it as its operator does, and put stand-ins in the place of wheels; returns what was said."""
+        """Lock it as its operator does, and put stand-ins in the place of wheels; returns the output."""
         rows = stand_in_rows()
         given = self.folder / "locks/stand-ins.lock.toml"
         given.write_text(render_lock(rows, "tests/hosts/shipped"))

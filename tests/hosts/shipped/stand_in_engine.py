@@ -51,8 +51,8 @@ def install_stand_in(host: LabHost, engine_layer: str, made: Build) -> None:
 
     Args:
         host: The host.
-        engine_layer: What has a real engine for the CPU.
-        made: What the rig would have compiled.
+        engine_layer: The layer with a real engine for the CPU.
+        made: The build that the rig would have.
     """
     (real,) = (Path(engine_layer) / engine_cache.ENGINES).iterdir()
     folder = host.folder / "root" / engine_cache.ENGINES / made.folder

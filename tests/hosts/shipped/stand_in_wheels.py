@@ -19,9 +19,9 @@ TOOLKIT = "nvidia/cu13"
 REQUIRES: Mapping[str, Mapping[str, str]] = {
     "cuda-toolkit": {"nvcc": "nvidia-cuda-nvcc", "cudart": "nvidia-cuda-runtime"}
 }
-"""What the stand-ins require: distribution -> extra -> the other one."""
+"""The requirements of the stand-ins: distribution -> extra -> the other one."""
 PATCHED = "vllm/v1/core/kv_cache_coordinator.py"
-"""What the shipped patch changes: the one file that is vLLM's own, by its hash."""
+"""The file that the shipped patch changes: the one file that is vLLM's own, by its hash."""
 NVCC = """\
 #!/bin/sh
 # Stand-in for NVIDIA's compiler: compiles nothing, and says its version.

@@ -1,4 +1,4 @@
-"""A kind of engine that nobody else knows: a small HTTP server with a worker, which says what it was started with.
+"""A kind of engine from outside Rigwright: a small HTTP server with a worker, which reports its command line.
 
 An inventory adds it with `from toy import KIND; register(KIND)`.
 """
@@ -43,7 +43,7 @@ class ToyEngine(EngineKeys):
 
 
 class ToyVariant(VariantKeys):
-    """What a toy says."""
+    """A toy's answer."""
 
     greeting: str = Field(description="Any text.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Handed on as JSON.")

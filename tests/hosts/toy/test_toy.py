@@ -91,7 +91,7 @@ class ToyBox:
         return path
 
     def ask(self) -> dict[str, Any]:
-        """What the toy says of itself."""
+        """The toy's own report."""
         line = f'curl -s -H "Authorization: Bearer $(cat {KEY})" http://127.0.0.1:{PORT}/greet'
         said: dict[str, Any] = json.loads(self.host.run(line))
         return said
@@ -128,7 +128,7 @@ def test_a_kind_of_engine_in_one_folder(toys: ToyBox) -> None:
 
 
 def drifts(toys: ToyBox, inventory: Path) -> None:
-    """What a check sees of it, and a deploy puts right."""
+    """The changes that a check sees of it, and a deploy repairs."""
     host = toys.host
     engine = "/etc/rigwright/current/engines/toy"
     host.run(f"echo >> $(readlink -f {engine})/bin/toy-server")

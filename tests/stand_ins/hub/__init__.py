@@ -1,4 +1,4 @@
-"""A hub of models on this machine: it speaks the hub's protocol to the hub's own client, and fails as it is told.
+"""A hub of models on this machine: it speaks the hub's protocol to the hub's own client, and fails on order.
 
     with Hub() as hub:
         commit = hub.repository("org/name", {"model.gguf": b"...", "config.json": b"{}"}, licence="mit")

@@ -1,4 +1,4 @@
-"""What can go wrong with a hub's answers, each as it happens in the world."""
+"""Faults of a hub's answers, each as it happens in the world."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Part = Literal["api", "resolve", "file"]
-"""Of a hub: what describes repositories, what leads to a file, and what sends a file's bytes."""
+"""Of a hub: descriptions of repositories, the address of a file, and a file's bytes."""
 
 
 @dataclass
@@ -171,7 +171,7 @@ class FaultRules:
             self._rules.append(rule)
 
     def clear_rules(self) -> None:
-        """All is well from the next answer on. What stalls is cut off: who asked may be gone long since."""
+        """All is well from the next answer on. A stalled answer is cut off: the client may be gone long since."""
         with self._lock:
             rules, self._rules = self._rules, []
         for rule in rules:
@@ -180,7 +180,7 @@ class FaultRules:
                 rule.fault.released.set()
 
     def matching_faults(self, part: Part, repository: str, path: str | None) -> list[Fault]:
-        """What an answer suffers from."""
+        """The faults of an answer."""
         with self._lock:
             return [one.fault for one in self._rules if one.fault.part == part and one.matches_answer(repository, path)]
 

@@ -51,7 +51,7 @@ class FileRequestHandler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def matching_faults(self, part: Part, name: str, path: str | None = None) -> list[Fault]:
-        """What goes wrong with this answer; it is counted."""
+        """The faults of this answer; they are counted."""
         faults = self.serving.rules.matching_faults(part, name, path)
         for fault in faults:
             if not isinstance(fault, (ConnectionCut, StalledAnswer)):
@@ -101,7 +101,7 @@ class FileRequestHandler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send_endless(self, content: bytes | Path) -> None:
-        """The file, and then more, until who asked hangs up."""
+        """The file, and then more, until the client hangs up."""
         self.close_connection = True
         self.send_response(200)
         self.end_headers()

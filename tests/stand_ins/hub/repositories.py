@@ -1,4 +1,4 @@
-"""What a local hub holds: files, commits of them, and repositories."""
+"""The contents of a local hub: files, commits of them, and repositories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-# Of every repository; what is larger is kept in Git LFS too (hub documentation, "Getting started with repositories").
+# Of every repository; a larger one is kept in Git LFS too (hub documentation, "Getting started with repositories").
 LFS_SUFFIXES = (".safetensors", ".gguf", ".bin")
 POINTER_SIZE = 134  # bytes of a Git LFS pointer file
 PART = 1 << 20  # bytes
@@ -45,7 +45,7 @@ class StoredFile:
 
     @property
     def api_fields(self) -> dict[str, object]:
-        """What the API says of it."""
+        """Its fields in the API."""
         said: dict[str, object] = {"size": self.size, "blobId": self.blob}
         if self.lfs:
             said["lfs"] = {"size": self.size, "sha256": self.sha256, "pointerSize": POINTER_SIZE}
@@ -78,7 +78,7 @@ class StandInRepository:
     private: bool = False
     licence: str | None = None
     token: str | None = None
-    """What opens it where it is gated or private."""
+    """The token that opens it where it is gated or private."""
 
     def add_commit(self, files: Mapping[str, StoredFile], branch: str) -> str:
         """Put a commit of these files on a branch; returns its name, which follows from what it holds."""
@@ -93,7 +93,7 @@ class StandInRepository:
         return self.branches.get(revision) or (revision if revision in self.commits else None)
 
     def render_tree(self, commit: str) -> list[dict[str, object]]:
-        """What the API answers when it is asked for a commit's files alone."""
+        """The API's answer to a request for only a commit's files."""
         found: list[dict[str, object]] = []
         for path, stored in self.commits[commit].items():
             said: dict[str, object] = {"type": "file", "path": path, "size": stored.size, "oid": stored.blob}
@@ -103,7 +103,7 @@ class StandInRepository:
         return found
 
     def render_commit(self, commit: str, blobs: bool) -> dict[str, object]:
-        """What the API answers of a commit.
+        """The API's answer about a commit.
 
         Args:
             commit: Which.

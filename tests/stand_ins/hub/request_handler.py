@@ -107,7 +107,7 @@ class HubRequestHandler(FileRequestHandler):
         self.send_stored_file(place["name"], place["path"], stored, {})
 
     def _readable_repository(self, name: str, described: bool = False) -> StandInRepository | None:
-        """A repository that who asks may see, and have files of; otherwise it is refused as the hub does.
+        """A repository that the client may see, and have files of; otherwise it is refused as the hub does.
 
         The hub describes gated repositories to everybody. One that is not there and one that is private look alike.
 
@@ -164,7 +164,7 @@ class StandInHub(StandInServer):
         self.lasts = lasts
         self.repositories: dict[str, StandInRepository] = {}
         self.revoked: set[str] = set()
-        """Tokens that are nobody's; all others are somebody's, who may not have been let in."""
+        """Tokens without an owner; all others have one, which may not have been let in."""
         self._secret = b"a lab's"
         bound = type("Bound", (HubRequestHandler,), {"hub": self})
         super().__init__(
@@ -192,10 +192,10 @@ class StandInHub(StandInServer):
             name: `org/name`.
             files: All of the commit's, by path; paths are listed as they are.
             branch: Or tag, that stands for this commit from now on.
-            gated: `auto` or `manual` (True) where only who was let in may have the files.
-            private: Whether only who was let in sees that it is there.
+            gated: `auto` or `manual` (True) where only an admitted client may have the files.
+            private: Whether only an admitted client sees that it is there.
             licence: As the model card says it.
-            token: Who was let in.
+            token: The token of the admitted client.
         """
         known = self.repositories.setdefault(name, StandInRepository(name))
         known.gated = "manual" if gated is True else gated

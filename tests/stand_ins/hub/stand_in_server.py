@@ -1,4 +1,4 @@
-"""What stand-ins for servers share: they count what they are asked for and send, are slow as told, and fail as told."""
+"""Common parts of stand-ins for servers: they count their requests and bytes, and are slow or fail on order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StandInServer:
 
     Args:
         address: Of this machine, to listen on.
-        handlers: What answers, and at which port; 0 for a free one.
+        handlers: The handlers, and the port of each; 0 for a free one.
         bytes_a_second: How fast all are together; None for as fast as they can.
         certificate: In PEM, with its key: then they speak TLS.
     """
@@ -120,7 +120,7 @@ class StandInServer:
 
         Args:
             fault: One of `tests.stand_ins.hub.faults`.
-            repository: Whose: a hub's repository, an index's project, a channel's folder.
+            repository: Its owner: a hub's repository, an index's project, a channel's folder.
             path: Of which file.
             skip: So many answers are right first.
             times: So many suffer then; all without it.
@@ -140,7 +140,7 @@ class StandInServer:
     def throttle_bytes(self, count: int) -> None:
         """Count bytes that go out, and wait until they may."""
         with self._lock:
-            # before they go: who has them all finds them counted
+            # before they go: a client that has them all finds them counted
             self.sent_bytes += count
             if not self.bytes_a_second:
                 return

@@ -1,6 +1,6 @@
 """Signed apt archives in a folder, as NVIDIA and distributions lay them out, to be served by the lab's shelf.
 
-An archive is written whole: what is not among the packages given is gone. The same packages have the same bytes each
+An archive is written whole: packages that are not given are gone. The same packages have the same bytes each
 time, so that what was locked from one stays right when a newer version comes beside it.
 """
 

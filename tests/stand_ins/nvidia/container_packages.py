@@ -2,7 +2,8 @@
 
 Names, versions' shapes, relations and units of the toolkit: github.com/NVIDIA/nvidia-container-toolkit
 (packaging/debian/control, deployments/systemd) and libnvidia-container (pkg/deb). Docker's: docs.docker.com, "Install
-Docker Engine on Debian", and github.com/docker/packaging; what runs is the distribution's Docker in their packages.
+Docker Engine on Debian", and github.com/docker/packaging; the running program is the distribution's Docker in their
+packages.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
   systemctl --quiet disable --now docker.service docker.socket || true
 fi
 """
-# What Docker's own packages have of the distribution's, wherever that has it
+# The parts of the distribution's that Docker's own packages have, wherever that has them
 PROGRAMS = {
     "docker-ce": ("dockerd", "docker-init", "docker-proxy"),
     "docker-ce-cli": ("docker",),

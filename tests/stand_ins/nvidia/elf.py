@@ -16,7 +16,7 @@ ALLOC = 2
 VERMAGIC = 128
 """Bytes of the last entry of a module's .modinfo, the kernel that it is for: fixed, so that a shell can write it."""
 FEATURES = "SMP preempt mod_unload modversions"
-"""What follows the release in the vermagic of a distribution's kernel."""
+"""The suffix after the release in the vermagic of a distribution's kernel."""
 
 
 def kernel_module(name: str, version: str, licence: str, aliases: Sequence[str] = ()) -> bytes:

@@ -29,7 +29,7 @@ PLACES = {
     "lab-kernel.service": "etc/systemd/system/lab-kernel.service",
 }
 WANTS_LINK = "etc/systemd/system/sysinit.target.wants/lab-kernel.service"
-# What a server that boots by itself has, and a container lacks
+# The files that a server that boots by itself has, and a container lacks
 PACKAGES = ("kmod", "initramfs-tools")
 METAPACKAGE = "amd64"  # behind linux-image-: the same in every release of Debian
 INSTALL = """\

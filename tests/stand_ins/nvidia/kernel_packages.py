@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tests.stand_ins.nvidia import elf
 from tests.stand_ins.nvidia.debian_packages import StandInDeb
 
-CONFIG = "CONFIG_MODULES=y\nCONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n"  # what mkinitramfs asks a kernel for
+CONFIG = "CONFIG_MODULES=y\nCONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n"  # the settings that mkinitramfs asks a kernel for
 IMAGE_POSTINST = """\
 depmod {release}
 [ ! -d /etc/kernel/postinst.d ] || DEB_MAINT_PARAMS="$*" run-parts --report --exit-on-error \\
@@ -54,7 +54,7 @@ def kernel_packages(releases: Sequence[str], flavour: str) -> list[StandInDeb]:
 
     Args:
         releases: The oldest first, such as 6.1.0-40-amd64.
-        flavour: What stands behind linux-image- in the metapackage's name: amd64, generic, generic-hwe-24.04.
+        flavour: The suffix after linux-image- in the metapackage's name: amd64, generic, generic-hwe-24.04.
     """
     newest, version = releases[-1], package_version(releases[-1])
     debian = newest.endswith("amd64")
@@ -131,5 +131,5 @@ def headers_package(release: str) -> StandInDeb:
 
 
 def empty_tool_packages() -> list[StandInDeb]:
-    """What the packages need of the distribution, empty, for archives that a test asks without installing."""
+    """The distribution's packages that they need, empty, for archives that a test asks without installing."""
     return [StandInDeb("kmod", "99", "kmod"), StandInDeb("dkms", "99", "dkms")]

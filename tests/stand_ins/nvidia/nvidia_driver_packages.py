@@ -34,7 +34,7 @@ def nvidia_debian_debs(version: str, *, revision: str = "1", refuses: tuple[str,
 
     Args:
         version: The driver's, such as 595.71.05.
-        revision: What stands behind it in the packages' version.
+        revision: The suffix after it in the packages' version.
         refuses: Kernel releases for which DKMS cannot build.
     """
     deb = f"{version}-{revision}"

@@ -1,4 +1,4 @@
-"""What is inside the stand-in packages: libraries, modules, DKMS's source, nvidia-smi, the persistence daemon."""
+"""The contents of the stand-in packages: libraries, modules, DKMS's source, nvidia-smi, the persistence daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODULES = ("nvidia", "nvidia-modeset", "nvidia-uvm")
 REFUSES = "/var/lib/lab/dkms-refuses"
 """On a host: kernel releases, one a line, for which the source does not compile."""
 
-# What the modules of NVIDIA say of themselves, seen with modinfo and in /proc/driver/nvidia/version
+# The own description of NVIDIA's modules, seen with modinfo and in /proc/driver/nvidia/version
 LICENCES = {"open": "Dual MIT/GPL", "proprietary": "NVIDIA"}
 CARDS = "pci:v000010DEd*sv*sd*bc03sc0{}i00*"
 
@@ -134,7 +134,7 @@ def driver_libraries(version: str, *stems: str) -> tuple[dict[str, str | bytes],
 
 
 def firmware_files(version: str) -> dict[str, str | bytes]:
-    """What the cards' own processors run."""
+    """The programs of the cards' own processors."""
     return {f"usr/lib/firmware/nvidia/{version}/{name}.bin": "stand-in\n" for name in ("gsp_ga10x", "gsp_tu10x")}
 
 
@@ -156,7 +156,7 @@ def module_files(version: str, flavour: str, release: str, folder: str) -> dict[
 
 
 def dkms_source(version: str, flavour: str, refuses: tuple[str, ...] = ()) -> dict[str, str | bytes]:
-    """What DKMS builds from.
+    """The source of DKMS's builds.
 
     Args:
         version: The driver's.
@@ -174,7 +174,7 @@ def dkms_source(version: str, flavour: str, refuses: tuple[str, ...] = ()) -> di
 
 
 def dkms_scripts(version: str) -> dict[str, str]:
-    """What a DKMS package does when it comes and goes."""
+    """The scripts of a DKMS package at its installation and removal."""
     return {"postinst": DKMS_POSTINST.format(version=version), "prerm": DKMS_PRERM.format(version=version)}
 
 

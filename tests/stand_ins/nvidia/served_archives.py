@@ -17,11 +17,11 @@ from tests.stand_ins.nvidia.signing_keys import SigningKey
 NVIDIA = "cuda"
 """Folder below which NVIDIA's archives lie as they do at its place."""
 COMPONENTS = {"debian": ("main", "contrib"), "ubuntu": ("main", "restricted", "universe", "multiverse")}
-"""What a distribution's archive has even where it is empty."""
+"""The components of a distribution's archive even where it is empty."""
 
 
 def nvidia_packages(system: str, *versions: str, refuses: tuple[str, ...] = ()) -> list[StandInDeb]:
-    """What NVIDIA's archive of a system has of some drivers, and what pins each.
+    """The packages of some drivers in NVIDIA's archive of a system, and the pins of each.
 
     Of a branch's versions, apt sees the pinning package of the last one given.
     """
@@ -38,7 +38,7 @@ def nvidia_packages(system: str, *versions: str, refuses: tuple[str, ...] = ()) 
 def ubuntu_packages(
     system: str, *versions: str, releases: Sequence[str], flavour: str = "generic", respin: int = 1
 ) -> list[StandInDeb]:
-    """What Ubuntu's archive has of some drivers: both stacks, and the server's modules for some kernels.
+    """The packages of some drivers in Ubuntu's archive: both stacks, and the server's modules for some kernels.
 
     Args:
         system: Such as ubuntu-24.04.
@@ -78,7 +78,7 @@ class ServedArchives:
 
     @property
     def nvidia_base_url(self) -> str:
-        """What NVIDIA's archives are below, as `mirrors` and the tables of drivers want it."""
+        """The base of NVIDIA's archives, as `mirrors` and the tables of drivers want it."""
         return f"{self.url}/{NVIDIA}"
 
     def write_nvidia(self, system: str, debs: Sequence[StandInDeb]) -> Path:

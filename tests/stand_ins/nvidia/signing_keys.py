@@ -15,8 +15,8 @@ from tests.stand_ins.nvidia.debian_packages import write_file
 
 # gpg needs its agent for whatever has a secret in it
 PROGRAMS = {"gpg": "gnupg", "gpg-agent": "gpg-agent", "gpgconf": "gnupg", "dpkg-deb": "dpkg"}
-# When a key that has ended was made, and when it was told to end. It signs today nevertheless: what an ended key had
-# signed in its time, the apt of Debian 13 still takes.
+# The dates of a key that has ended: its making, and its end. It signs today nevertheless: the apt of Debian 13 still
+# takes a signature that an ended key made in its time.
 MADE, ENDED = "20200101T120000!", "20200102T120000!"
 
 
@@ -87,7 +87,7 @@ class SigningKey:
 
 @contextmanager
 def _short_home(folder: Path, *, keep: bool = False) -> Iterator[Path]:
-    """A copy with a short path, where the agent's socket fits in; what is made there is forgotten, or goes back."""
+    """A copy with a short path, where the agent's socket fits in; files made there are forgotten, or go back."""
     with tempfile.TemporaryDirectory(prefix="gpg") as temporary:
         home = Path(temporary)
         shutil.copytree(folder, home, dirs_exist_ok=True)

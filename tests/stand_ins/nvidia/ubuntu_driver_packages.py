@@ -143,7 +143,7 @@ def prebuilt_modules(
     Args:
         version: The driver's.
         releases: Kernels, the oldest first. A kernel that is not here has no modules yet, as happens.
-        flavour: What stands behind the driver in the metapackage's name: generic, generic-hwe-24.04.
+        flavour: The suffix after the driver in the metapackage's name: generic, generic-hwe-24.04.
         kind: SERVER or DESKTOP.
         respin: Counted up, for all branches together, where a kernel gets another driver.
         component: Where the archive has them.
@@ -186,7 +186,7 @@ def prebuilt_modules(
 
 
 def signature_packages(releases: Sequence[str], *, respin: int = 1) -> list[StandInDeb]:
-    """What all branches' prebuilt modules of these kernels share."""
+    """The common part of all branches' prebuilt modules of these kernels."""
     return [
         _module_package(f"linux-signatures-nvidia-{release}", f"{package_version(release)}+{respin}", "restricted")
         for release in releases

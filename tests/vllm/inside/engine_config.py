@@ -1,4 +1,4 @@
-"""What vLLM's engine makes of command lines, on cards that are not there: JSON in, JSON out.
+"""The engine configuration that vLLM makes of command lines, on cards that are not there: JSON in, JSON out.
 
 Each case is {"words": [...], "capability": "8.6", "cards": 2}, with "environment" where it has some; its verdict is
 what vLLM says where it refuses, and "" where it would go on to load weights.
@@ -55,7 +55,7 @@ def make_judge() -> Any:
 
     platforms, registry = import_module("vllm.platforms"), import_module("vllm.model_executor.models.registry")
     vars(platforms)["_current_platform"] = cards = Cards()
-    for module in [*sys.modules.values()]:  # what was imported with it has found no card
+    for module in [*sys.modules.values()]:  # a module that was imported with it has found no card
         if module.__name__.startswith("vllm.") and "current_platform" in vars(module):
             vars(module)["current_platform"] = cards
     # it would ask about each model in a process of its own, 10 s each

@@ -1,4 +1,4 @@
-"""What vLLM's own parser makes of each of its options with good and with bad values: JSON.
+"""The results of vLLM's own parser for each of its options with good and with bad values: JSON.
 
 Printed is a list of [option without dashes, value or true, what it says where it refuses, or ""].
 """
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def parser_verdict(real: Any, action: Any, name: str, value: Any) -> str:
-    """What the parser says of one option."""
+    """The parser's verdict about one option."""
     dashed = f"--{name}" if f"-{name}" not in action.option_strings else f"-{name}"
     words = [dashed]
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""What vLLM tells of a prompt that it has seen, where a draft is verified and where none is: JSON out.
+"""The prefix cache hits that vLLM reports for a repeated prompt, where a draft is verified and where none is: JSON out.
 
 Of a model with full attention and a recurrent state, of which four blocks each are kept: the tokens that need not be
-computed again, then the blocks of either kind that are told for them.
+computed again, then the blocks of either kind that vLLM reports for them.
 """
 
 import json

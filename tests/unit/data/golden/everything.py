@@ -1,4 +1,4 @@
-"""What no shipped inventory declares, on one box."""
+"""Keys that no shipped inventory declares, on one box."""
 
 from rigwright.inventory import hosts
 
