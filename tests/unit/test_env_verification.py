@@ -153,7 +153,7 @@ WRONG: dict[str, tuple[Callable[[VerifiedEnvFolder], object], str]] = {
     "a name of two lines": (lambda env: env.write("bin/a\nb", ""), r"'bin/a\\nb' has a name"),
     "a list that is invalid": (
         lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,b"),
-        "a row that is",
+        "an invalid row",
     ),
     "another hash": (
         lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,md5=00,1"),
