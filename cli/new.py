@@ -105,10 +105,15 @@ def new() -> None:
 def model(inventory: str, name: str, repository: str | None, include: tuple[str, ...]) -> None:
     """Add a model to the catalogue next to INVENTORY.
 
-    Also writes its input, which `rigwright lock` resolves and hashes.
+    Also writes its input, which `rigwright lock` resolves and hashes. A repository of GGUF files needs --include.
     Example: rigwright new model rig.py my-model --repository owner/name-GGUF --include '*Q4_K_M*.gguf'
     """
     _load_catalog_without(CatalogName, inventory, name, ("models", "inputs"))
+    if repository and "gguf" in repository.lower() and not include:
+        raise click.ClickException(
+            f"--repository {repository}: has a GGUF file for each quantisation: choose one, such as "
+            "--include '*Q4_K_M*.gguf'"
+        )
     written = _write_catalog_file(inventory, name, render_model(name, repository, include))
     print_prose(f"{written}: model {name}")
     if repository:
