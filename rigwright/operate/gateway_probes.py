@@ -36,10 +36,13 @@ class ProbeAllowance:
         """Begin now."""
         self._began = self.clock()
 
+    @property
+    def most(self) -> int:
+        """Probes until now, at most."""
+        return 1 + int((self.clock() - self._began) // PROBE_EVERY)
+
     def deduct(self, foreign: int) -> int:
         """Tokens of requests that are not ours, without those of the probes since the last call."""
-        elapsed = self.clock() - self._began
-        left = 1 + int(elapsed // PROBE_EVERY) - self._probes
-        probes = min(left, math.ceil(foreign / self.tokens))
+        probes = min(self.most - self._probes, math.ceil(foreign / self.tokens))
         self._probes += probes
         return max(0, foreign - probes * self.tokens)
