@@ -158,7 +158,8 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
         raise click.ClickException(f"--why {format_value(why)} is refused: must be {words}") from None
     written = _write_catalog_file(inventory, name, text)
     print_prose(f"{written}: variant {name}, with the keys of {like}: edit them there")
-    click.echo(f'  "instances": {{"chat": {{"variant": "{name}", "cards": {list(range(count))}, "port": 8020}}}}')
+    cards_key = f'"cards": {list(range(count))}, ' if count else ""
+    click.echo(f'  "instances": {{"chat": {{"variant": "{name}", {cards_key}"port": 8020}}}}')
 
 
 def _refuse_unloadable(inventory: str, catalog: Catalog, variant: VariantKeys, served: str) -> None:
