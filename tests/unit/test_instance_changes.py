@@ -70,6 +70,18 @@ def test_fields_of_a_launcher_are_said_each() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("{", "{}", "[]", '{"fields": []}', '{"fields": {}, "files": []}', '{"fields": null, "files": {}}'),
+        *('{"fields": {"a": "\\ud800"}, "files": {}}', f'{{"a":{"9" * 5000}}}', '{"a":' * 100_000),
+    ],
+)
+def test_settings_of_any_json_on_a_host_are_compared(word: str) -> None:
+    text = unit("/opt/x/llama-server").text.replace("llama-server", f"llama-server '{word}'")
+    assert changes(unit("/opt/x/llama-server"), replace(UNIT, text=text))
+
+
 def test_many_are_counted() -> None:
     before = unit(*WORDS)
     after = unit(*WORDS, *(f"--x{number}" for number in range(LISTED + 3)))
