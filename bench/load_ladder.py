@@ -22,7 +22,8 @@ from rigwright.engines.metrics import EngineMetrics, MetricNames, parse_metrics
 from rigwright.model.instance import Instance
 
 if TYPE_CHECKING:
-    from roles.client import HostClient
+    from rigwright.operate.gateway_probes import ProbeAllowance
+from roles.client import HostClient
 
 PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("load_generator.py", "load_with_metrics.py"))
 """For the client's job, each after those that it needs."""
@@ -128,6 +129,8 @@ class LadderSubject:
     instance: Instance
     metrics: str
     """The path of its metrics; empty where it has none."""
+    probes: ProbeAllowance | None = None
+    """Tokens that may be of the gateway's probes."""
     rungs: list[LadderStep] = field(default_factory=list)
 
     @property
@@ -152,10 +155,16 @@ class LadderSubject:
             roles.client.ClientJobLost: the job or the connection is gone.
             roles.client.ClientJobFailed: the load could not be made.
         """
-        return load_endpoint(self.client, asked, self.metrics, kind_of(self.instance).metric_names)
+        return load_endpoint(self.client, asked, self.metrics, kind_of(self.instance).metric_names, self.probes)
 
 
-def load_endpoint(client: HostClient, asked: LoadRequest, metrics: str, counts: MetricNames) -> LadderStep:
+def load_endpoint(
+    client: HostClient,
+    asked: LoadRequest,
+    metrics: str,
+    counts: MetricNames,
+    probes: ProbeAllowance | None = None,
+) -> LadderStep:
     """Load a place once.
 
     Raises:
@@ -175,7 +184,7 @@ def load_endpoint(client: HostClient, asked: LoadRequest, metrics: str, counts: 
         else:
             samples.append(parse_metrics(said.told, counts))
     assert made is not None, "a job that ends well has said what it did"
-    return LadderStep.from_load(asked.streams, made, samples)
+    return LadderStep.from_load(asked.streams, made, samples, probes)
 
 
 def run_ladder(subjects: Sequence[LadderSubject], plan: LadderPlan, say: Callable[[str], None]) -> Iterator[None]:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bench.load_generator import REFUSED
 from bench.load_statistics import RequestTimes
 from rigwright.engines.metrics import EngineMetrics
+from rigwright.operate.gateway_probes import ProbeAllowance
 from rigwright.problems import printable
 
 # Percentiles that are reported, in addition to the mean and the median.
@@ -115,16 +116,25 @@ class LadderStep:
     """Tokens of other clients' requests meanwhile; None if the engine does not tell, or if requests have failed: their
     tokens belong to no client.
     """
+    probed: bool = False
+    """Whether one request at a time may be a probe of the gateway's."""
 
     @classmethod
-    def from_load(cls, streams: int, loaded: LoadResult, samples: Sequence[EngineMetrics]) -> LadderStep:
-        """The result of a load.
+    def from_load(
+        cls,
+        streams: int,
+        loaded: LoadResult,
+        samples: Sequence[EngineMetrics],
+        probes: ProbeAllowance | None = None,
+    ) -> LadderStep:
+        """What a load came to.
 
         Args:
             streams: That it had.
-            loaded: The client's lines about it.
-            samples: The engine's own figures meanwhile, the first as the load began, the last when it was over; none
-                where it has none.
+            loaded: What the client has said of it.
+            samples: What the engine has said of itself meanwhile, the first as the load began, the last when it was
+                over; none where it says nothing.
+            probes: Tokens that may be of the gateway's probes; None where it makes none.
         """
         answers = [one for one in loaded.requests if isinstance(one, LoadAnswer)]
         said = [one.error for one in loaded.requests if isinstance(one, LoadFailure)]
@@ -138,6 +148,8 @@ class LadderStep:
         foreign = None if said else last.foreign_tokens(first, *mine)
         # one that ends an answer is counted by some engines
         slack = max(sum(mine) * SLACK, len(answers) * ENDS)
+        if probes and foreign is not None and foreign > slack:
+            foreign = probes.deduct(foreign)
         return cls(
             streams=streams,
             seconds=loaded.seconds,
@@ -153,6 +165,7 @@ class LadderStep:
             kv=_maximum(one.kv_used for one in samples),
             preemptions=put_back,
             foreign=None if foreign is None else foreign if foreign > slack else 0,
+            probed=probes is not None and foreign is not None,
         )
 
     @property
@@ -180,7 +193,7 @@ class LadderStep:
     @property
     def is_contaminated(self) -> bool:
         """Whether others asked meanwhile."""
-        return bool(self.foreign) or (self.running or 0) > self.streams
+        return bool(self.foreign) or (self.running or 0) > self.streams + self.probed
 
     def times(self, what: str) -> list[float]:
         """All of a kind, in seconds: to the first token, for each further one (of a request), between two that came

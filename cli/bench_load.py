@@ -329,8 +329,8 @@ def _measure_ladder(
                     interrupt.open_client(box, way.resolve_endpoint(box.name, box.rig, one), *PROGRAMS)
                 )
                 metrics = "" if way.gateway else metrics_path(box, one)
-                refuse_busy(box, one, client, metrics, beside_others)
-                ladder.subjects.append(LadderSubject(client, one, metrics))
+                probes = refuse_busy(box, one, client, metrics, beside_others)
+                ladder.subjects.append(LadderSubject(client, one, metrics, probes))
             task = stack.enter_context(progress.task(box.name, names))
             for _ in run_ladder(ladder.subjects, plan, lambda text: task.start_step(f"{names}: {text}")):
                 ladder.steps += 1

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from typing import Any
 
 import click
 
-from bench.load_generator import LoadRequest
 from bench.load_ladder import PROGRAMS, load_endpoint
 from bench.load_ladder_results import LadderStep
 from bench.speed_protocol import (
@@ -48,7 +48,7 @@ from rigwright.operate.client_target import instance_target
 from rigwright.problems import format_count, printable
 from rigwright.speed_baselines import BaselineRun, RateComparison, Series, compare_rates
 from roles import root_shell
-from roles.client import ClientJobFailed, ClientJobLost, HostClient
+from roles.client import ClientJobFailed, ClientJobLost
 from roles.progress import progress
 from roles.root_shell import ConnectionGone
 
@@ -227,8 +227,10 @@ def measure_instance(
                 interrupt.open_client(box, target, *PROGRAMS) as client,
                 progress.task(box.name, instance.name) as task,
             ):
-                refuse_busy(box, instance, client, metrics, beside_others)
-                ask = _ask_function(client, instance, metrics)
+                probes = refuse_busy(box, instance, client, metrics, beside_others)
+                ask = partial(
+                    load_endpoint, client, metrics=metrics, counts=kind_of(instance).metric_names, probes=probes
+                )
                 for part, rung in measure_protocol(
                     ask, effort, room, lambda text: task.start_step(f"{instance.name}: {text}")
                 ):
@@ -252,10 +254,6 @@ def measure_instance(
         except (ClientJobFailed, ProtocolUnanswered, InvalidConditions) as error:
             made.ended, made.said = "failed", str(error)
         return made
-
-
-def _ask_function(client: HostClient, instance: Instance, metrics: str) -> Callable[[LoadRequest], LadderStep]:
-    return lambda asked: load_endpoint(client, asked, metrics, kind_of(instance).metric_names)
 
 
 def print_changes(changes: Sequence[str]) -> None:

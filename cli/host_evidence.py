@@ -22,8 +22,8 @@ from checks.connections import ConnectedHost
 from checks.results import Report
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
-from rigwright.engines import kinds
-from rigwright.engines.log_causes import Cause
+from rigwright.engines import kind_of, kinds
+from rigwright.engines.log_causes import Cause, CheckRequests
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.model.instance import Instance
 from rigwright.operate.diagnosis_findings import FailedCheck, HostEvidence
@@ -61,16 +61,20 @@ def collect_evidence(
     kernel = _read_redacted_lines(
         box, f"{journal} -k -b --lines={MAX_KERNEL_MESSAGES} --grep={shlex.quote(KERNEL)} | {cut}"
     )
-    logs = {
-        one.name: _read_redacted_lines(box, f"{journal} --lines={MAX_LOG_LINES} --unit={shlex.quote(one.unit)} | {cut}")
-        for one in instances
-    }
+    logs = {one.name: _read_instance_log(box, one) for one in instances}
     facts, unseen = {}, []
     try:
         facts = _evidence_facts(box, read_health(box.target, box.rig), instances)
     except (ValueError, Drift, root_shell.ConnectionGone) as error:
         unseen.append(f"how its instances are: {printable(str(error))}")
     return HostEvidence(inventory, box.name, driver[:40], logs, kernel, red=red, **facts), unseen
+
+
+def _read_instance_log(box: ConnectedHost, instance: Instance) -> list[str]:
+    """Messages of an instance's journal, without refusals of checks' own requests."""
+    journal = "journalctl --no-pager --quiet --output=short-iso --no-hostname --all"
+    command = f"{journal} --lines={MAX_LOG_LINES} --unit={shlex.quote(instance.unit)} | cut -b 1-{WIDTH}"
+    return CheckRequests(kind_of(instance).causes).without_own(_read_redacted_lines(box, command))
 
 
 def _evidence_facts(box: ConnectedHost, seen: HealthFacts, instances: Sequence[Instance]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
 from rigwright.engines import kind_of
-from rigwright.engines.log_causes import Cause, find_cause
+from rigwright.engines.log_causes import Cause, CheckRequests, find_cause
 from rigwright.model.instance import Instance
 from rigwright.problems import describe_unknown, printable
 from rigwright.serving.serving_state import INSTANCE, ObservedServing
@@ -57,12 +57,13 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         requests = re.compile(rf"\S+ \S+: (?:{'|'.join(patterns)})" if patterns else r"(?!)")
         causes = [*dict.fromkeys(cause for one in kinds for cause in one.causes)]
         shown: set[Cause] = set()
+        checks = CheckRequests(causes)
         try:
             for line in box.stream_lines(_journal_command(units, lines, patterns, follow=follow)):
                 if requests.match(line):
                     continue
                 said.put((f"{box.name}  {_strip_controls(line)}", False))
-                cause = find_cause(causes, line)
+                cause = None if checks.is_own(line) else find_cause(causes, line)
                 if cause and not (cause.last or cause.plain) and cause not in shown:
                     shown.add(cause)
                     said.put((f"{box.name}  ==> {cause.sentence}", True))

@@ -12,7 +12,10 @@ from cli.exit_codes import InvalidRequest
 from rigwright.engines import kind_of
 from rigwright.engines.instance_request import MODELS, InstanceRequest
 from rigwright.engines.metrics import parse_metrics
+from rigwright.gateway.gateway_units import PROBE_TIMEOUT
 from rigwright.model.instance import Instance
+from rigwright.operate.chat_reply import NoChatMessage, parse_message
+from rigwright.operate.gateway_probes import PROBE, ProbeAllowance, has_gateway_probes
 from rigwright.problems import printable
 from roles.client import ClientJobFailed, HostClient
 
@@ -25,8 +28,12 @@ def metrics_path(box: ConnectedHost, instance: Instance) -> str:
     return kind_of(instance).service(box.rig, instance, made).metrics or ""
 
 
-def refuse_busy(box: ConnectedHost, instance: Instance, client: HostClient, metrics: str, beside_others: bool) -> None:
-    """Refuse a foreign server, and without consent an instance with other clients.
+def refuse_busy(
+    box: ConnectedHost, instance: Instance, client: HostClient, metrics: str, beside_others: bool
+) -> ProbeAllowance | None:
+    """Refuse what is somebody else's server, and without consent an instance that others are using.
+
+    Returns what the gateway's probes may take meanwhile.
 
     Raises:
         InvalidRequest: it is one of those.
@@ -34,18 +41,37 @@ def refuse_busy(box: ConnectedHost, instance: Instance, client: HostClient, metr
         roles.client.ClientJobLost: as `ours`.
     """
     refuse_foreign_server(box, instance, client)
-    seen = (
-        parse_metrics(
-            client.send_request(InstanceRequest(metrics), RECENT_SECONDS).body, kind_of(instance).metric_names
-        )
-        if metrics
-        else None
-    )
-    if seen and seen.is_busy and not beside_others:
+    if not metrics:
+        return None
+    probed = has_gateway_probes(box.rig, instance)
+    count = 0 if beside_others else _count_requests(instance, client, metrics)
+    probes = _measure_probe(client) if probed and count <= 1 else None
+    if count and probes:
+        # a probe of the gateway's ends as soon as ours
+        count = _count_requests(instance, client, metrics)
+    if count:
         raise InvalidRequest(
-            f"{box.name}: {instance.name} works on {(seen.running or 0) + (seen.waiting or 0):.0f} requests of others: "
+            f"{box.name}: {instance.name} works on {count:.0f} requests of others: "
             "the run would slow them and count their tokens; --beside-others runs it anyway"
         )
+    return probes
+
+
+def _count_requests(instance: Instance, client: HostClient, metrics: str) -> float:
+    reply = client.send_request(InstanceRequest(metrics), RECENT_SECONDS)
+    seen = parse_metrics(reply.body, kind_of(instance).metric_names)
+    return (seen.running or 0) + (seen.waiting or 0)
+
+
+def _measure_probe(client: HostClient) -> ProbeAllowance | None:
+    """What a probe of the gateway's takes; None where its answer does not tell."""
+    try:
+        message = parse_message(client.send_request(PROBE, PROBE_TIMEOUT))
+    except NoChatMessage:
+        return None
+    if not message.prompt_tokens or message.tokens is None:
+        return None
+    return ProbeAllowance(message.prompt_tokens + message.tokens)
 
 
 def refuse_foreign_server(box: ConnectedHost, instance: Instance, client: HostClient) -> None:

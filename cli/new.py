@@ -105,10 +105,15 @@ def new() -> None:
 def model(inventory: str, name: str, repository: str | None, include: tuple[str, ...]) -> None:
     """Add a model to the catalogue next to INVENTORY.
 
-    Also writes its input, which `rigwright lock` resolves and hashes.
+    Also writes its input, which `rigwright lock` resolves and hashes. A repository of GGUF files needs --include.
     Example: rigwright new model rig.py my-model --repository owner/name-GGUF --include '*Q4_K_M*.gguf'
     """
     _load_catalog_without(CatalogName, inventory, name, ("models", "inputs"))
+    if repository and "gguf" in repository.lower() and not include:
+        raise click.ClickException(
+            f"--repository {repository}: has a GGUF file for each quantisation: choose one, such as "
+            "--include '*Q4_K_M*.gguf'"
+        )
     written = _write_catalog_file(inventory, name, render_model(name, repository, include))
     print_prose(f"{written}: model {name}")
     if repository:
@@ -153,7 +158,8 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
         raise click.ClickException(f"--why {format_value(why)} is refused: must be {words}") from None
     written = _write_catalog_file(inventory, name, text)
     print_prose(f"{written}: variant {name}, with the keys of {like}: edit them there")
-    click.echo(f'  "instances": {{"chat": {{"variant": "{name}", "cards": {list(range(count))}, "port": 8020}}}}')
+    cards_key = f'"cards": {list(range(count))}, ' if count else ""
+    click.echo(f'  "instances": {{"chat": {{"variant": "{name}", {cards_key}"port": 8020}}}}')
 
 
 def _refuse_unloadable(inventory: str, catalog: Catalog, variant: VariantKeys, served: str) -> None:

@@ -18,7 +18,8 @@ from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.instance_access import INTERRUPTED, ClientAccess, InterruptHandler
 from cli.inventory_edit import edit_inventory_text, print_diff, replace_file, restore_file
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts, require_complete_bundle
-from cli.plan import HostPlan, plan_box
+from cli.plan import plan_box
+from cli.prog_name import prog_name
 from cli.shell_completion import LIMIT_OPTION
 from cli.show_variants import card_names
 from cli.tables import format_size, print_prose, print_table
@@ -144,8 +145,12 @@ def switch(
         raise NotAsDeclared(f"{host}: {failed}; {instance} serves {before.variant} again, and {inventory} is as it was")
     if theirs:
         print_prose(f"{host}: {instance} replaces {theirs.name}; `rigwright remove` prints how to restore it")
+    done = f"{host}: {instance} serves {variant}"
+    back = shlex.join([inventory, *([] if once else [instance, before.variant]), "--limit", host])
     if once:
-        print_prose(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
+        print_prose(f"{done} until the next deploy. To return now: `{prog_name()} deploy {back}`")
+    elif not theirs and variant != before.variant:
+        print_prose(f"{done}. To return: `{prog_name()} switch {back}`")
 
 
 def _deploy_switch(inventory: str, host: str, order: VariantSwitch, theirs: ExistingService | None = None) -> None:
@@ -282,7 +287,8 @@ def _preview_switch(
     """Print changes, interruption and reasons of a deploy, or refuse it; returns the switch that takes it back."""
     box = box.prefetch("facts", "served", "written", "use")
     made, found = plan_box(box, theirs), box.read_serving_state()
-    _refuse_plan(box.name, made)
+    if made.refused:
+        raise click.ClickException("\n".join(f"{box.name}: refused: {reason}" for reason in made.refused))
     instance = next(one for one in box.rig.instances if one.name == order.instance)
     back = reverse_switch(order, declared, found)
     print_prose(f"{box.name}: {order.instance}: {back.variant} -> {order.variant}")
@@ -311,11 +317,6 @@ def _preview_switch(
     elif not made.plan.steps:
         print_prose(f"{box.name}: {order.instance} serves it already")
     return back
-
-
-def _refuse_plan(host: str, made: HostPlan) -> None:
-    if made.refused:
-        raise click.ClickException("\n".join(f"{host}: refused: {reason}" for reason in made.refused))
 
 
 def _undo_failed_switch(inventory: str, host: str, order: VariantSwitch, content: bytes, text: bytes) -> NoReturn:

@@ -73,7 +73,9 @@ class SurveyRequest:
     shown: int = ANSWER
     """Bytes of them that are reported."""
     told: tuple[str, ...] = ()
-    """Headers that are reported, in small letters."""
+    """Headers that are told, in small letters."""
+    keyless: bool = False
+    """Whether it has no valid API key: its services log a refusal."""
 
     @staticmethod
     def from_engine_request(name: str, at: str, request: InstanceRequest, **more: object) -> SurveyRequest:
@@ -168,10 +170,10 @@ def instance_requests(rig: Rig, instance: Instance, scene: SurveyScope) -> Itera
     port, name = f"{LOOPBACK}:{instance.port}", instance.name
     key, group = credential_path(rig.roots, instance), rig.accounts.socket_groups(instance, rig.gateway)[-1]
     units = (instance.unit,)
-    yield SurveyRequest.from_engine_request(f"{name}: no key", port, service.ready, units=units)
-    yield SurveyRequest.from_engine_request(
-        f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",), units=units
-    )
+    for what, headers in (("no key", ()), ("wrong key", ("Authorization: Bearer wrong",))):
+        yield SurveyRequest.from_engine_request(
+            f"{name}: {what}", port, service.ready, headers=headers, units=units, keyless=True
+        )
     for what, at in (("socket", instance.socket), ("port", port)):
         yield SurveyRequest.from_engine_request(
             f"{name}: {what}", at, service.ready, key=key, group=group, limit=PATIENCE, units=units

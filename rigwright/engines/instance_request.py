@@ -31,7 +31,8 @@ class InstanceRequest:
 
 
 _COMPLETION = {"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
-# Requests of OpenAI's protocol: a completion of one token; the same as a stream; and the list of models.
-ONE_TOKEN = InstanceRequest("/v1/chat/completions", _COMPLETION)
-STREAMED = InstanceRequest("/v1/chat/completions", {**_COMPLETION, "stream": True})
+# What OpenAI's protocol calls a completion, of one token; the same told as it comes; and which models there are.
+CHAT = "/v1/chat/completions"
+ONE_TOKEN = InstanceRequest(CHAT, _COMPLETION)
+STREAMED = InstanceRequest(CHAT, {**_COMPLETION, "stream": True})
 MODELS = InstanceRequest("/v1/models")

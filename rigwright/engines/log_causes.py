@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 # Of the room for tokens between two starts that are alike: the memory of CUDA and the driver on a card differs by some
@@ -62,6 +63,8 @@ class Cause:
     """Whether the pattern is a form that many messages have: any specific cause is likelier."""
     request: bool = False
     """Whether the line reports a request that the engine refuses or cannot answer, while it goes on serving."""
+    of_checks: bool = False
+    """Whether the line also reports requests of our own checks, which a record in the journal announces."""
     context: str = ""
     """Regular expression that some line of the log contains, without which the cause does not apply; empty for none."""
     names: str = ""
@@ -94,6 +97,57 @@ def find_cause(causes: Iterable[Cause], line: str) -> Cause | None:
     """The first cause whose pattern a line contains; specific causes come before general ones."""
     line = line[:LONGEST]
     return next((one for one in causes if not one.context and one.regex.search(line)), None)
+
+
+_JOURNAL_LINE = re.compile(r"(?P<moment>\S{20,40}) (?P<sender>[^\s:\[]{1,100})(?:\[\d{1,10}\])?: (?P<message>.*)")
+# What checks/survey/host/requests.py writes as root: no client and no engine can write a line from this sender.
+_CHECK_RECORD = re.compile(r"a check sends (\d{1,2}) requests without a valid API key")
+_CHECK_SENDER, _CHECK_SECONDS = "rigwright-check", 60.0
+
+
+class CheckRequests:
+    """Refusals of checks' own requests, among lines of `journalctl --output=short-iso --no-hostname` in their order.
+
+    After each record of a check, as many refusals as it announces are its own, and only for a minute.
+    """
+
+    def __init__(self, causes: Iterable[Cause]) -> None:
+        """Read a journal by the causes of its engines."""
+        self._causes = [one for one in causes if one.of_checks]
+        self._left = 0
+        self._until = 0.0
+
+    def is_own(self, line: str) -> bool:
+        """Whether a line is the refusal of a check's own request."""
+        match = _JOURNAL_LINE.fullmatch(line)
+        if match is None:
+            return False
+        record = _CHECK_RECORD.fullmatch(match["message"]) if match["sender"] == _CHECK_SENDER else None
+        if not record and not (self._left and find_cause(self._causes, match["message"])):
+            return False
+        moment = _parse_moment(match["moment"])
+        if moment > self._until:
+            self._left = 0
+        if record:
+            self._left += int(record[1])
+            self._until = moment + _CHECK_SECONDS
+            return False
+        own = self._left > 0
+        self._left -= own
+        return own
+
+    def without_own(self, lines: Iterable[str]) -> list[str]:
+        """Messages of lines, without refusals of checks' own requests."""
+        matches = [(line, _JOURNAL_LINE.fullmatch(line)) for line in lines if not self.is_own(line)]
+        return [match["message"] if match else line for line, match in matches]
+
+
+def _parse_moment(text: str) -> float:
+    """Seconds since 1970 of a time as journalctl prints it; 0 for none."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return 0.0
 
 
 def find_cause_lines(causes: Iterable[Cause], lines: Sequence[str]) -> dict[Cause, list[int]]:

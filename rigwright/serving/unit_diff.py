@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -173,16 +174,28 @@ def _parse_command(file: str) -> tuple[list[str], list[str]]:
 
 
 def _parse_flags(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Option -> its values, of a command; the program's own path counts as one."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Option -> its values, of a command; the program's own path counts as one, each of a launcher's fields as well."""
+    words = list(words)
+    found = {key: value for word in words for key, value in _parse_members(word).items()}
     key, values = "program", list[str]()
-    for word in [*words, None]:
+    for word in [*(word for word in words if not _parse_members(word)), None]:
         if word is None or (word.startswith("-") and not word[1:2].isdigit()):
             found[key] = (*found.get(key, ()), "".join(f" {value}" for value in values))
             key, values = word or "", []
         else:
             values.append(word)
     return found
+
+
+def _parse_members(word: str) -> dict[str, tuple[str, ...]]:
+    """Members of the settings of a launcher that takes fields and files as JSON; none of another word."""
+    try:
+        tables = json.loads(word) if word.startswith("{") else {}
+    except (ValueError, RecursionError):
+        return {}
+    if tables.keys() != {"fields", "files"} or not all(isinstance(one, dict) for one in tables.values()):
+        return {}
+    return {key: (f" {json.dumps(value)}",) for table in tables.values() for key, value in table.items()}
 
 
 def _parse_variables(text: str) -> dict[str, tuple[str, ...]]:
@@ -198,7 +211,7 @@ def _parse_settings(file: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for line in file.splitlines():
         key, equals, value = line.partition("=")
-        if equals and key != "ExecStart" and not line.startswith("#"):
+        if equals and key not in ("ExecStart", "Description") and not line.startswith("#"):
             found[key] = (*found.get(key, ()), f"={value}")
     return found
 

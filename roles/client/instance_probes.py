@@ -14,6 +14,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.engines.instance_request import ONE_TOKEN, InstanceRequest
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
+from rigwright.gateway.gateway_units import PROBE_TIMEOUT
 from rigwright.host.systemd import UnitState
 from rigwright.model.instance import Instance
 from rigwright.operate import long_context_probes, probe_prompts
@@ -29,6 +30,7 @@ from rigwright.operate.capability_probes import (
     assess_answer,
 )
 from rigwright.operate.chat_reply import NoChatMessage, Reply, parse_message
+from rigwright.operate.gateway_probes import PROBE, ProbeAllowance
 from rigwright.operate.long_context_probes import ProbeResult, SoakTurn, StressProbe
 from rigwright.serving.serving_state import ObservedServing
 from roles.client import BUSY, HostClient
@@ -153,6 +155,8 @@ class StressTarget:
     """Whether a request of ours has ended without its count of tokens."""
     began: EngineMetrics | None = None
     memory_then: float | None = None
+    probes: ProbeAllowance | None = None
+    """Tokens that may be of the gateway's probes; None where it makes none."""
 
     def check_idle(self) -> str:
         """Look at what there is before; returns why it should not be loaded now, or nothing.
@@ -176,7 +180,19 @@ class StressTarget:
         now = collect_metrics(self.client, self.instance, self.service)
         if now is None or self.began is None or self.unsure:
             return None
-        return now.foreign_tokens(self.began, self.prompt_tokens, self.tokens)
+        foreign = now.foreign_tokens(self.began, self.prompt_tokens, self.tokens)
+        return max(0, foreign - self.probes.most * self.probes.tokens) if foreign and self.probes else foreign
+
+    def allow_gateway_probes(self) -> None:
+        """Measure a probe of the gateway's: from now on, its tokens are not foreign.
+
+        Raises:
+            roles.client.ClientJobLost: the job is gone.
+        """
+        before = self.prompt_tokens + self.tokens
+        self.send_request(PROBE, PROBE_TIMEOUT)
+        if size := self.prompt_tokens + self.tokens - before:
+            self.probes = ProbeAllowance(size)
 
     def send_request(self, request: InstanceRequest, limit: float) -> Reply:
         """Make one request, and count what it takes."""

@@ -123,6 +123,35 @@ def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away
     assert red_checks(inventory) == set()
 
 
+def test_usage_reports_the_tokens_of_a_key_as_the_engine_counts_them(box: GatewayBox) -> None:
+    inventory = str(box.write_gateway_inventory())
+    client = box.tls_client(make_key(box, "counted"))
+    reply = client.chat.completions.create(model="tiny-rig", messages=QUESTION)
+    stream = client.chat.completions.create(
+        model="tiny-rig", messages=QUESTION, stream=True, stream_options={"include_usage": True}
+    )
+    *_, last = stream
+    assert reply.usage
+    assert last.usage
+    expected = {
+        "key": "counted",
+        "requests": 2,
+        "input": reply.usage.prompt_tokens + last.usage.prompt_tokens,
+        "output": reply.usage.completion_tokens + last.usage.completion_tokens,
+        "unknown": 0,
+    }
+
+    def count_tokens() -> bool:
+        rows = json.loads(run_rigwright("usage", inventory, "--json").stdout)
+        return any(expected.items() <= row.items() for row in rows)
+
+    # the gateway writes its counts each second
+    wait_until(count_tokens, f"reported: {expected}", limit=30)
+    assert {"tiny-rig"} <= {
+        line.split(",")[0] for line in run_rigwright("usage", inventory, "--by", "model", "--csv").stdout.splitlines()
+    }
+
+
 @pytest.mark.all_only
 def test_clients_speak_to_one_plain_address_without_a_key(box: GatewayBox) -> None:
     # the header of clients that were configured without a key: an empty key, or a blank one

@@ -18,6 +18,7 @@ from bench.load_with_metrics import lines
 from bench.sandbox_overhead import PROGRAM
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.vllm.runtime_log import METRIC_NAMES
+from rigwright.operate.gateway_probes import ProbeAllowance
 from tests.unit.chat_engine import KEY, StandInChatEngine
 
 Load = Callable[..., LadderStep]
@@ -210,7 +211,41 @@ def test_tokens_of_others_mark_a_load(made: float, running: float, foreign: int,
     assert (rung.foreign, rung.is_contaminated) == (foreign, contaminated)
 
 
-def test_tokens_of_failed_requests_count_as_foreign() -> None:
+@pytest.mark.parametrize(
+    ("made", "running", "seconds", "foreign", "contaminated"),
+    [
+        (130, 9, 0, 0, False),
+        (160, 9, 0, 31, True),
+        (160, 9, 10, 0, False),
+        (160, 9, 9.9, 31, True),
+        (400, 9, 20, 213, True),
+        (130, 10, 0, 0, True),
+    ],
+)
+def test_one_probe_of_the_gateway_in_ten_seconds_is_no_client(
+    made: float, running: float, seconds: float, foreign: int, contaminated: bool
+) -> None:
+    now = [1000.0]
+    probes = ProbeAllowance(29, lambda: now[0])
+    now[0] += seconds
+    samples = [
+        EngineMetrics(running=running, tokens=made_, prompt_tokens=read_) for made_, read_ in ((7, 5), (7 + made, 35))
+    ]
+    rung = LadderStep.from_load(8, loaded(), samples, probes)
+    assert (rung.foreign, rung.is_contaminated) == (foreign, contaminated)
+
+
+def test_many_short_loads_have_no_more_probes_than_their_time_allows() -> None:
+    now = [1000.0]
+    probes = ProbeAllowance(29, lambda: now[0])
+    found = []
+    for _ in range(6):
+        found.append(probes.deduct(29))
+        now[0] += 5
+    assert found == [0, 29, 0, 29, 0, 29]
+
+
+def test_what_was_done_for_requests_that_failed_is_nobodys() -> None:
     told = loaded().model_dump()
     told["requests"].append({"error": "cut"})
     samples = [EngineMetrics(tokens=0, prompt_tokens=0), EngineMetrics(tokens=1000, prompt_tokens=1000)]

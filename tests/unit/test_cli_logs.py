@@ -148,3 +148,15 @@ def test_journalctl_reads_the_pattern_as_python_does() -> None:
         check=True,
     )
     assert done.stdout.splitlines() == [*OF_NOTE]
+
+
+def test_a_refused_key_of_a_check_is_not_a_clients(box: OperatorFolder, host: StandInSshd) -> None:
+    check = "2026-11-29T10:00:01+0000 rigwright-check[7]: a check sends 2 requests without a valid API key"
+    refused = "2026-11-29T10:00:02+0000 llama-server[77]: W srv validate_api: Unauthorized: Invalid API Key"
+    for refusals, blamed in ((2, 0), (3, 1)):
+        lines = "\\n".join([check, *[refused] * refusals])
+        serving(host, f"printf '{lines}\\n'")
+        done = logs(box, "--follow")
+        assert done.stdout.decode().count("Invalid API Key") == refusals
+        assert done.stderr.decode().count("a client sends no API key or a wrong one") == blamed
+        shutil.rmtree(host.folder / "run")

@@ -214,6 +214,8 @@ def test_the_file_is_edited_after_all_and_the_box_deployed(operator: SwitchOpera
     assert (ran.inventory, ran.limit, ran.dry) == (str(operator.box.inventory), "one", False)
     assert ran.pyinfra_data == {"switch": "chat:llamacpp/wide"}
     assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
+    words = " ".join(done.output.split())
+    assert f"To return: `rigwright switch {operator.box.inventory} chat llamacpp/cpu --limit one`" in words
     assert "downtime of chat, from the end of the old process to the new one's first answer: about 12 s" in done.output
     assert "one: both cannot run at once: the rig has no gateway" in done.output
 
@@ -239,6 +241,7 @@ def test_once_leaves_the_file_as_it_is(operator: SwitchOperator) -> None:
     assert operator.text == before
     assert operator.ran[0].pyinfra_data == {"switch": "chat:llamacpp/wide"}
     assert "serves llamacpp/wide until the next deploy" in done.output
+    assert f"`rigwright deploy {operator.box.inventory} --limit one`" in " ".join(done.output.split())
     assert "---" not in done.output
 
 

@@ -1,5 +1,6 @@
 """The changes of a deploy to an instance, in the words of its declaration."""
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,31 @@ def changes(new: InstanceUnit, old: InstanceUnit, environment: str | None = None
 def test_flags_are_reported_as_they_are_declared(words: tuple[str, ...], said: list[str]) -> None:
     before = unit(*WORDS)
     assert changes(unit(*words), before) == said
+
+
+def test_fields_of_a_launcher_are_said_each() -> None:
+    def launched(**fields: object) -> InstanceUnit:
+        return unit("/opt/x/llama-server", "/key", json.dumps({"fields": fields, "files": {"model": "/a.gguf"}}))
+
+    after = launched(n_ctx=8192, cache="F16", jinja=True)
+    assert changes(after, launched(n_ctx=4096, cache="F16")) == ["n_ctx 4096 -> 8192", "+ jinja true"]
+    # an option's own JSON is one value
+    before = unit("/opt/x/vllm", "--config", '{"fields": 1, "files": 2}')
+    assert changes(unit("/opt/x/vllm", "--config", '{"a": {}}'), before) == [
+        '--config {"fields": 1, "files": 2} -> {"a": {}}'
+    ]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("{", "{}", "[]", '{"fields": []}', '{"fields": {}, "files": []}', '{"fields": null, "files": {}}'),
+        *('{"fields": {"a": "\\ud800"}, "files": {}}', f'{{"a":{"9" * 5000}}}', '{"a":' * 100_000),
+    ],
+)
+def test_settings_of_any_json_on_a_host_are_compared(word: str) -> None:
+    text = unit("/opt/x/llama-server").text.replace("llama-server", f"llama-server '{word}'")
+    assert changes(unit("/opt/x/llama-server"), replace(UNIT, text=text))
 
 
 def test_many_are_counted() -> None:

@@ -103,11 +103,11 @@ def test_a_checkpoint_of_ones_own_is_added_without_code(inventory: Path) -> None
 
 
 def test_a_model_that_the_engine_cannot_load_is_refused_with_the_command_that_adds_another(inventory: Path) -> None:
-    run_new(inventory, "model", "my-gguf", "--repository", "org/My-GGUF")
+    run_new(inventory, "model", "my-gguf", "--repository", "org/Mine")
     done = new(inventory, "variant", "llamacpp/mine", "--like", "llamacpp/default", "--model", "my-gguf")
     assert done.exit_code == 2
     assert "llama.cpp loads GGUF files: select one of my-gguf with file instead of the folder" in done.output
-    cure = f"new model {inventory} my-gguf-file --repository org/My-GGUF --include '*Q4_K_M*.gguf'"
+    cure = f"new model {inventory} my-gguf-file --repository org/Mine --include '*Q4_K_M*.gguf'"
     assert f"`rigwright {cure}`" in done.output
     assert not (inventory.parent / "catalog/llamacpp-mine.toml").exists()
     _, verb, file, *rest = shlex.split(cure)
@@ -137,6 +137,10 @@ def test_a_given_purpose_is_written(inventory: Path) -> None:
     [
         (("model", "a b"), "'a b' is refused: must be letters, digits, dots and dashes"),
         (("model", "Qwen3-8B"), "models.Qwen3-8B already exists"),
+        (
+            ("model", "mine", "--repository", "org/Mine-GGUF"),
+            "--repository org/Mine-GGUF: has a GGUF file for each quantisation: choose one, such as --include",
+        ),
         (("model", "mine", "--repository", "nope"), "inputs.mine.repository: 'nope' is refused: must be owner/name"),
         (("variant", "mine", "--like", "vllm/dual"), "'mine' is refused: must be engine/name"),
         (("variant", "vllm/dual", "--like", "vllm/dual"), "variants.vllm/dual already exists"),

@@ -52,6 +52,7 @@ ELSEWHERE = {
     "rigwright/host/script_output.py": "tests/unit/test_channel.py: every bytes",
     "rigwright/nvidia/cards/card_setting_files.py": "its own plan",
     "rigwright/operate/capability_probes.py": "tests/unit/test_operate_hostile.py: an answer of any shape",
+    "rigwright/serving/unit_diff.py": "tests/unit/test_instance_changes.py: settings of any JSON",
     "rigwright/survey/box_survey.py": "tests/unit/test_parsers.py",
     "rigwright/validated_types.py": "a value of the catalogue: tests/unit/test_text_types.py",
     "rigwright/weights/checkpoint.py": "tests/unit/test_checkpoint.py: rows of a lock",

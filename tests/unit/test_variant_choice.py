@@ -64,6 +64,7 @@ def test_demonstrations_come_after_variants_with_a_purpose() -> None:
     [
         ("vision", TWO, "vllm/dual"),
         ("translation", (), "llamacpp/qwen2.5-1.5b-cpu"),
+        ("chat", (), "llamacpp/cpu"),
         ("documents", ONE, "llamacpp/default"),
     ],
 )
@@ -180,7 +181,7 @@ def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
     done = run("--need", "throughput", "--cards", "0")
     assert (done.exit_code, done.stderr.splitlines()) == (
         1,
-        ["no variant of the catalogue matches; for these cards: llamacpp/qwen2.5-1.5b-cpu"],
+        ["no variant of the catalogue matches; for these cards: llamacpp/qwen2.5-1.5b-cpu, llamacpp/cpu"],
     )
 
 

@@ -6,10 +6,13 @@ import grp
 import hashlib
 import json
 import os
+import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from checks.survey.host import bounded_http, common, network_sockets, systemd_properties
@@ -17,6 +20,9 @@ from checks.survey.host import bounded_http, common, network_sockets, systemd_pr
 PAUSE = 0.25  # seconds before a busy server is asked again
 DOWN = "not asked: {} is not active"
 UNASKED = "not asked: those before it had no answer in time"
+JOURNAL = "/run/systemd/journal/socket"
+# rigwright/engines/log_causes.py reads both.
+IDENTIFIER, RECORD = "rigwright-check", "a check sends {} requests without a valid API key"
 LACKING = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": ""}
 
 
@@ -89,6 +95,20 @@ def asking(asks: list[dict[str, Any]], keys: dict[str, str], end: float) -> Call
     return work
 
 
+def announce_keyless(asks: list[dict[str, Any]], processes: dict[str, int]) -> None:
+    """Write to the journal of each service how many requests without a valid API key follow.
+
+    journald shows the lines among those of the service that a process belongs to, and only if root has sent them.
+    """
+    counts = Counter(unit for ask in asks if ask["keyless"] for unit in ask["units"] if unit in processes)
+    for unit, count in counts.items():
+        fields = {"MESSAGE": RECORD.format(count), "PRIORITY": 6, "SYSLOG_IDENTIFIER": IDENTIFIER}
+        lines = "".join(f"{name}={value}\n" for name, value in {**fields, "OBJECT_PID": processes[unit]}.items())
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+            journal.setblocking(False)
+            journal.sendto(lines.encode(), JOURNAL)
+
+
 def part(path: str, start: int, length: int) -> str:
     """SHA-256 of a part of a file; empty where it cannot be read."""
     try:
@@ -131,6 +151,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             found[ask["name"]] = {**LACKING, "error": f"systemd does not listen on {at}: the key is not shown"}
         else:
             groups.setdefault(ask["group"], []).append(ask)
+    announce_keyless([ask for asks in groups.values() for ask in asks], processes)
     readers = []
     for name, asks in groups.items():
         try:

@@ -301,6 +301,7 @@ REQUESTS = (
         r"Invalid API Key",
         "a client sends no API key or a wrong one",
         request=True,
+        of_checks=True,
     ),
     Cause(
         "client-values",

@@ -170,5 +170,6 @@ REQUEST_CAUSES = (
         r"401 Unauthorized|\"error\": ?\"Unauthorized\"|Invalid API [Kk]ey",
         "a client sends no or a wrong API key",
         request=True,
+        of_checks=True,
     ),
 )

@@ -26,7 +26,7 @@ from .spec import DiskFull, FetchRefused, FetchSpec, FileRequest, load_spec
 
 THREADS = 32
 """At most; of the files that they hold, most wait for a transfer or a peer."""
-GB = 10**9
+GB, MB = 10**9, 10**6
 LOCK = "weights"
 
 
@@ -107,7 +107,8 @@ class FetchRun:
             missing.sort(key=_size_order)
             if missing and self._has_room(missing):
                 total = sum(one.file.size for one in missing)
-                print_log_line(f"==> fetching {len(missing)} files, {total / GB:.2f} GB")
+                size = f"{total / GB:.2f} GB" if total >= GB else f"{total / MB:.1f} MB"
+                print_log_line(f"==> fetching {len(missing)} file{'s' * (len(missing) > 1)}, {size}")
                 self.place.claim_paths(*self._usable_paths(missing))
                 self._run_for_each(missing, THREADS, fetch, means)
 

@@ -1,0 +1,48 @@
+"""The gateway's probes of silent instances, as a measurement of one meets them: engines count their tokens."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rigwright.engines.instance_request import CHAT, InstanceRequest
+from rigwright.gateway.gateway_units import PROBE_EVERY
+from rigwright.gateway.served_models import offers_of
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
+
+PROBE = InstanceRequest(CHAT, {"messages": [{"role": "user", "content": "ping"}], "max_tokens": 1, "stream": False})
+"""As roles/gateway/host/router/probe.py sends it."""
+
+
+def has_gateway_probes(rig: Rig, instance: Instance) -> bool:
+    """Whether the rig's gateway serves an instance, and so probes it."""
+    return any(one.name == instance.name for model in offers_of(rig.instances, rig.gateway) for one in model.instances)
+
+
+@dataclass
+class ProbeAllowance:
+    """Tokens that may be of probes: at most one probe in each interval of the gateway, since this was made."""
+
+    tokens: int
+    """Of one probe, its prompt and its answer."""
+    clock: Callable[[], float] = time.monotonic
+    _probes: int = 0
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin now."""
+        self._began = self.clock()
+
+    @property
+    def most(self) -> int:
+        """Probes until now, at most."""
+        return 1 + int((self.clock() - self._began) // PROBE_EVERY)
+
+    def deduct(self, foreign: int) -> int:
+        """Tokens of requests that are not ours, without those of the probes since the last call."""
+        probes = min(self.most - self._probes, math.ceil(foreign / self.tokens))
+        self._probes += probes
+        return max(0, foreign - probes * self.tokens)
