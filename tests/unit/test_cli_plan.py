@@ -151,6 +151,8 @@ def test_what_changed_since_a_deploy_verified_it_is_named(
     )
     monkeypatch.setattr(PlanBox, "read_serving_state", lambda _: ObservedServing(current=1))
     monkeypatch.setattr(PlanBox, "read_owned_state", lambda _: found)
-    assert ("box: no deploy has verified this state since the boot: unit files" in run_plan(monkeypatch, box).output) is changed
+    assert (
+        "box: no deploy has verified this state since the boot: unit files" in run_plan(monkeypatch, box).output
+    ) is changed
     (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
     assert row["unverified"] == (["unit files"] if changed else [])
