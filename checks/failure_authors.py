@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from checks import Drift, strip_control_characters
 from checks.failure_causes import CheckFailure
 from checks.survey.answers import SurveyAnswers
-from checks.survey.failure_authors import FAILURE_AUTHORS
-from checks.survey.section import SurveyScope
+from checks.survey.failure_authors import FAILURE_AUTHORS, LIMIT
 from checks.survey.survey_program import COMMAND, parse_answers, render_survey_program
-from rigwright.model.rig import Rig
-from rigwright.plan.plan_inputs import TargetState
 from roles import root_shell
 
 SUBJECT = re.compile(
@@ -37,20 +34,19 @@ def name_subjects(failure: CheckFailure) -> list[str]:
     return [*dict.fromkeys(names)][:MOST_SUBJECTS]
 
 
-def ask_authors(target: Any, rig: Rig, failures: Sequence[CheckFailure]) -> dict[str, str]:
-    """Label of a failure -> the change, its time and its author, if logs of the host contain it.
+def ask_authors(target: Any, state_folder: str, failures: Sequence[CheckFailure]) -> dict[str, str]:
+    """Label of a failure -> what changed, when, and by whom, of those of which logs of the host tell it.
 
     Args:
         target: pyinfra's connected host.
-        rig: Its rig.
+        state_folder: Rigwright's folder there, by which its own changes are told from others'.
         failures: Its failures.
     """
     named = [(one.label, names) for one in failures[:MOST_FAILURES] if (names := name_subjects(one))]
     if not named:
         return {}
-    question = {"failures": [names for _, names in named], "state": rig.roots.state}
-    limit = FAILURE_AUTHORS.time_limit(SurveyScope(rig, cast("TargetState", None)))
-    program = render_survey_program({FAILURE_AUTHORS.name: (limit, question)})
+    question = {"failures": [names for _, names in named], "state": state_folder}
+    program = render_survey_program({FAILURE_AUTHORS.name: (LIMIT, question)})
     try:
         answer = root_shell.run_command(target, COMMAND, program, limit=60.0, most=ANSWER_BYTES)
         found = SurveyAnswers(parse_answers(answer.out)).read(FAILURE_AUTHORS).authors

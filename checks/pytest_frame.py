@@ -268,7 +268,8 @@ class ChecksPlugin:
         """Label of a host's failure -> its last change: file or unit, time and author, as far as the logs show."""
         if target not in self._authors:
             seen, failures = self.look.hosts[target], self.failures.get(target, [])
-            self._authors[target] = ask_authors(seen.target, seen.rig, failures) if failures and seen.survey else {}
+            asks = failures and seen.survey
+            self._authors[target] = ask_authors(seen.target, seen.rig.roots.state, failures) if asks else {}
         return self._authors[target]
 
     def count_unreviewed(self, target: str) -> int | None:

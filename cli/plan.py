@@ -245,7 +245,7 @@ def _describe_plan(one: HostPlan) -> list[str]:
     if one.unverified:
         changed = ", ".join(one.unverified)
         repairs = "a deploy repairs what it owns (`deploy --dry` lists repairs)"
-        notes.append(f"changed since a deploy verified it: {changed}; {repairs}")
+        notes.append(f"no deploy has verified this state since the boot: {changed}; {repairs}")
     if not made.steps:
         return [*notes, "nothing to do (`deploy --dry` also compares folders, users, keys, modes and cards)"]
     notes += one.changed

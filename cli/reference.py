@@ -63,6 +63,17 @@ class KeyTable:
     """Whether it is written in Python, not TOML."""
 
 
+def _list_variant_tables() -> dict[str, KeyTable]:
+    """A table for each model of variant keys, named after the first kind with it; variants in images have the keys of
+    the engine inside.
+    """
+    models: dict[object, str] = {}
+    for name, kind in kinds().items():
+        if not kind.container_engine:
+            models.setdefault(kind.variant_keys, name)
+    return {f"variant-{name}": KeyTable(model) for model, name in models.items()}
+
+
 TABLES = {
     "rig": KeyTable(RigEntry, python=True),
     "connection": KeyTable(ConnectionEntry, python=True),
@@ -82,12 +93,7 @@ TABLES = {
     "monitoring-thresholds": KeyTable(AlertThresholds, python=True),
     "input": KeyTable(Input),
     "model": KeyTable(ModelKeys),
-    # variants in containers have the keys of what is in those
-    **{
-        f"variant-{name}": KeyTable(kind.variant_keys)
-        for name, kind in kinds().items()
-        if not kind.container_engine and kind.log_marker
-    },
+    **_list_variant_tables(),
     **{f"engine-{name}": KeyTable(kind.engine_keys) for name, kind in kinds().items()},
     "evidence": KeyTable(VariantEvidence),
     "purpose": KeyTable(Purpose),

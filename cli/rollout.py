@@ -21,7 +21,6 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.local_files import read_content, write_atomically
-from rigwright.model.rig import Rig
 from rigwright.problems import format_value
 from rigwright.rollout.batch_plan import BatchLimits, RolloutRefused, plan_batches, resolve_batch_size
 from rigwright.rollout.state_file import (
@@ -141,10 +140,6 @@ def _refuse_combinations(context: click.Context, **actions: bool) -> None:
         raise click.UsageError(f"{named[0]} goes with INVENTORY alone: the rollout keeps its options")
 
 
-def _load_rigs(inventory: str, limit: str | None) -> dict[str, Rig]:
-    return load_host_rigs(load_hosts(inventory, limit))
-
-
 def _plan(
     inventory: str, limit: str | None, limits: tuple[int, str, int | None, Collection[str]], settings: RolloutSettings
 ) -> RolloutState:
@@ -155,7 +150,7 @@ def _plan(
     """
     from cli.rollout_plan import digest_inputs, print_batches, survey_boxes
 
-    rigs = _load_rigs(inventory, None)
+    rigs = load_host_rigs(load_hosts(inventory, None))
     targets = {name: require_complete_bundle(rigs[name]) for name in load_hosts(inventory, limit)}
     canary, batch, most, outages = limits
     boxes = survey_boxes(inventory, targets, reboot=settings.reboot)
@@ -166,7 +161,7 @@ def _plan(
         raise InvalidRequest("\n".join(error.reasons)) from None
     print_batches(batches, settings.soak_minutes)
     generations = {box.name: box.generation for box in boxes}
-    inventory_digest, supply = digest_inputs(inventory, rigs)
+    inventory_digest, supply = digest_inputs(inventory, {name: rig.digest for name, rig in rigs.items()})
     return RolloutState(
         started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         inventory_digest=inventory_digest,
@@ -201,7 +196,8 @@ def _load_resumable(inventory: str) -> RolloutState:
     if state is None or state.is_ended:
         phase = f"the last one is {state.phase}" if state else f"there is no {state_path(inventory).name}"
         raise InvalidRequest(f"no rollout to resume: {phase}")
-    if changed := describe_other_inputs(state, *digest_inputs(inventory, _load_rigs(inventory, None))):
+    supplies = {name: rig.digest for name, rig in load_host_rigs(load_hosts(inventory, None)).items()}
+    if changed := describe_other_inputs(state, *digest_inputs(inventory, supplies)):
         raise InvalidRequest(
             f"refused: {changed}. Undo the change, or end that rollout with `{_command(inventory, '--abort')}` and "
             "start another one"

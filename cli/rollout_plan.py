@@ -16,7 +16,8 @@ from cli.plan import HostPlan, plan_box
 from cli.tables import print_table
 from rigwright.gateway.served_models import offers_of
 from rigwright.local_files import read_content
-from rigwright.model.rig import Rig
+from rigwright.model.gateway_schema import Gateway
+from rigwright.model.instance import Instance
 from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
 from rigwright.weights.weight_server import share_endpoint
 from roles.connection_failures import describe_unreachable_host
@@ -47,16 +48,18 @@ def survey_boxes(inventory: str, targets: Collection[str], *, reboot: bool) -> l
     ]
     if reasons:
         raise click.ClickException("\n".join(reasons))
-    rigs = {box.name: box.rig for box in found}
+    shares = {box.name: share_endpoint(box.rig.share) for box in found if box.rig.share}
     durations = StepDurations.load()
-    boxes = [_describe_box(box, plans[box.name], find_sources(box.rig, rigs), durations) for box in found]
+    boxes = [_describe_box(box, plans[box.name], shares, durations) for box in found]
     return boxes + [RolloutBox(name, fault="unreachable") for name in gone]
 
 
-def _describe_box(box: ConnectedHost, plan: HostPlan, sources: frozenset[str], durations: StepDurations) -> RolloutBox:
+def _describe_box(
+    box: ConnectedHost, plan: HostPlan, shares: Mapping[str, str], durations: StepDurations
+) -> RolloutBox:
     units = {one.name: one.unit for one in box.rig.instances}
     ready = [name for name, state in plan.instance_states.items() if state.state in SERVES]
-    models = list_models(box.rig)
+    models = list_models(box.rig.instances, box.rig.gateway)
     faults = [
         state.describe()
         for state in plan.instance_states.values()
@@ -65,7 +68,7 @@ def _describe_box(box: ConnectedHost, plan: HostPlan, sources: frozenset[str], d
     roles = {step.role for step in plan.plan.steps}
     return RolloutBox(
         box.name,
-        sources,
+        find_sources(box.name, box.rig.network.peers, shares),
         count_ready(models, ready),
         count_ready(models, [name for name in ready if units[name] in plan.plan.interrupted]),
         dict(box.rig.gateway.aliases) if box.rig.gateway else {},
@@ -75,12 +78,12 @@ def _describe_box(box: ConnectedHost, plan: HostPlan, sources: frozenset[str], d
     )
 
 
-def list_models(rig: Rig) -> dict[str, tuple[str, ...]]:
+def list_models(instances: tuple[Instance, ...], gateway: Gateway | None) -> dict[str, tuple[str, ...]]:
     """Model -> the instances that serve it: the gateway's names, or the model of each instance."""
-    if rig.gateway:
-        return {one.name: tuple(each.name for each in one.instances) for one in offers_of(rig.instances, rig.gateway)}
+    if gateway:
+        return {one.name: tuple(each.name for each in one.instances) for one in offers_of(instances, gateway)}
     models: dict[str, tuple[str, ...]] = {}
-    for one in rig.instances:
+    for one in instances:
         models[one.model_name] = (*models.get(one.model_name, ()), one.name)
     return models
 
@@ -91,12 +94,16 @@ def count_ready(models: Mapping[str, Sequence[str]], ready: Collection[str]) -> 
     return {model: count for model, count in counts.items() if count}
 
 
-def find_sources(rig: Rig, rigs: Mapping[str, Rig]) -> frozenset[str]:
-    """The boxes from which a box fetches shared weights."""
-    peers = {urlsplit(one).netloc for one in rig.network.peers}
-    return frozenset(
-        name for name, one in rigs.items() if one.share and name != rig.name and share_endpoint(one.share) in peers
-    )
+def find_sources(name: str, peers: Sequence[str], shares: Mapping[str, str]) -> frozenset[str]:
+    """The boxes from which a box fetches shared weights.
+
+    Args:
+        name: The box.
+        peers: The URLs from which it fetches them.
+        shares: Box -> the endpoint of its shared weights.
+    """
+    endpoints = {urlsplit(one).netloc for one in peers}
+    return frozenset(one for one, endpoint in shares.items() if endpoint in endpoints and one != name)
 
 
 def print_batches(batches: Sequence[RolloutBatch], soak_minutes: int) -> None:
@@ -118,7 +125,7 @@ def _format_minutes(seconds: float | None, soak_minutes: int) -> str:
     return "unknown" if seconds is None else f"{seconds / 60 + soak_minutes:.1f}"
 
 
-def digest_inputs(inventory: str, rigs: Mapping[str, Rig]) -> tuple[str, str]:
+def digest_inputs(inventory: str, supplies: Mapping[str, str]) -> tuple[str, str]:
     """SHA-256 of the inventory with the catalogue and patches next to it, and of the locks and bundles of all boxes."""
     path = Path(inventory).absolute()
     content = hashlib.sha256()
@@ -127,5 +134,5 @@ def digest_inputs(inventory: str, rigs: Mapping[str, Rig]) -> tuple[str, str]:
         if one.is_file():
             text = read_content(one, MAX_INVENTORY_BYTES)
             content.update(f"{one.relative_to(path.parent)}\0{len(text)}\0".encode() + text)
-    supply = "\n".join(f"{name} {rig.digest}" for name, rig in sorted(rigs.items()))
+    supply = "\n".join(f"{name} {digest}" for name, digest in sorted(supplies.items()))
     return content.hexdigest(), hashlib.sha256(supply.encode()).hexdigest()

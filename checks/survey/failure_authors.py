@@ -15,11 +15,13 @@ class FailureAuthors:
     """For each failure the last change to what it names, with time and author; empty where no log tells."""
 
 
+LIMIT = 20.0
+"""Seconds for all of them."""
 FAILURE_AUTHORS: Section[FailureAuthors] = Section(
     "failure_authors",
     FailureAuthors,
     lambda scene: None,
-    20.0,
+    LIMIT,
     phase="separate",
     blind="what is in no log, or was changed in them",
 )

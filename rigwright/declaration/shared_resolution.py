@@ -5,11 +5,9 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, Problem
 
 T = TypeVar("T")
@@ -59,8 +57,8 @@ def read_once(key: object, read: Callable[[], T]) -> T:
     return results[key]  # type: ignore[return-value]
 
 
-def resolve_once(name: str, declaration: Any, resolve: Callable[[], Rig]) -> Rig:
-    """A rig, resolved once per declaration in a block of `share_resolutions`.
+def resolve_once(name: str, declaration: Any, resolve: Callable[[], T]) -> T:
+    """The result of a rig's declaration, resolved once in a block of `share_resolutions`: perhaps for another rig.
 
     Args:
         name: The rig.
@@ -78,17 +76,17 @@ def resolve_once(name: str, declaration: Any, resolve: Callable[[], Rig]) -> Rig
         results, key = None, b""
     if results is None:
         return resolve()
-    if isinstance(first := results.get(key), Rig):
-        return replace(first, name=name)
-    if isinstance(first, _SharedRefusal):
+    if isinstance(first := results.get(key), _SharedRefusal):
         raise first.of_rig(name)
+    if first is not None:
+        return first  # type: ignore[return-value]
     try:
-        results[key] = rig = resolve()
+        results[key] = result = resolve()
     except Invalid as error:
         if not any(_mentions(name, one) for one in error.problems):
             results[key] = _SharedRefusal(name, error)
         raise
-    return rig
+    return result
 
 
 class _SharedRefusal:

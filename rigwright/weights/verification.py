@@ -12,9 +12,8 @@ from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.host.script_output import HostOutput, number, optional, path, tolerant
 from rigwright.host.systemd import UNIT_FOLDER
-from rigwright.model.instance import loaded_weights
+from rigwright.model.instance import Instance, loaded_weights
 from rigwright.model.inventory_feature import FactSource
-from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -117,9 +116,9 @@ PACKAGES = "_packages"
 PART = ".part"
 
 
-def _weight_values(rig: Rig) -> Mapping[str, object]:
-    folders = {f"{rig.roots.models}/{artefact.weight_folder}" for artefact in loaded_weights(rig.instances)}
-    return {"jobs": rig.roots.jobs, "weights": [*sorted(folders), f"{rig.roots.models}/{PACKAGES}"]}
+def _weight_values(roots: Roots, instances: Sequence[Instance]) -> Mapping[str, object]:
+    folders = {f"{roots.models}/{artefact.weight_folder}" for artefact in loaded_weights(instances)}
+    return {"jobs": roots.jobs, "weights": [*sorted(folders), f"{roots.models}/{PACKAGES}"]}
 
 
 def _read_weight_facts(output: HostOutput) -> Mapping[str, object]:
@@ -137,7 +136,7 @@ def _parse_weight_sizes(rows: list[tuple[int, str]]) -> dict[str, int]:
 WEIGHT_FACTS = FactSource(
     "weights",
     "weights/probe.sh.j2",
-    _weight_values,
+    lambda rig: _weight_values(rig.roots, rig.instances),
     {"sent_kib": (optional(number, 0),), "weight": (number, tolerant(path))},
     _read_weight_facts,
 )

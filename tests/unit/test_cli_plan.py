@@ -151,6 +151,8 @@ def test_changes_since_the_verification_of_a_deploy_are_named(
     )
     monkeypatch.setattr(PlanBox, "read_serving_state", lambda _: ObservedServing(current=1))
     monkeypatch.setattr(PlanBox, "read_owned_state", lambda _: found)
-    assert ("box: changed since a deploy verified it: unit files" in run_plan(monkeypatch, box).output) is changed
+    assert (
+        "box: no deploy has verified this state since the boot: unit files" in run_plan(monkeypatch, box).output
+    ) is changed
     (row,) = json.loads(run_plan(monkeypatch, box, "--json").output)
     assert row["unverified"] == (["unit files"] if changed else [])

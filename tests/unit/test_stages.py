@@ -137,3 +137,7 @@ def test_the_page_and_the_help_say_the_same() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     for name, *row in stage_rows():
         assert f"| `{name}` | {' | '.join(row)} |" in page
+
+
+def test_the_page_for_contributors_is_short() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 80

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 
 from rigwright.host.systemd import UnitState
 from rigwright.model.rig import Rig
+from rigwright.project_root import ROOT
 from rigwright.serving import serving_state
 from rigwright.serving.activation import goal_for
-from rigwright.serving.generation import META
+from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import OWNED_HEADER
 from rigwright.serving.serving_state import ObservedUnit
+from roles.rollback import describe_rollback_refusal, find_rollback_target
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
 from tests.unit.samples import sample_card, sample_instance, sample_rig
@@ -90,6 +93,27 @@ def test_the_goal_that_is_read_from_a_host_is_the_one_that_was_written(host: Hos
     aim = target_generation(made)
     host.write_generation(3, aim)
     assert host.generation_goal(3) == goal_for(host.read_state(), aim)
+
+
+def test_a_generation_of_an_earlier_version_can_be_served_again(host: HostFolder) -> None:
+    folder = host.config / "generations/1"
+    folder.mkdir()
+    with tarfile.open(ROOT / "tests/unit/data/serving/generation_731280c6.tar.xz") as archive:
+        archive.extractall(folder)  # it is a file of this repository
+    digest = "6fca0ff1f2b9376bb20f5ad991862d9c37152476196a19a1e4dda4015bf13bdc"
+    (folder / META).write_text(f"{digest} 2026-11-27T09:54:46Z\n")
+    (folder / PROVEN).touch()
+    host.write_generation(2, target_generation(ON_CARDS))
+    (host.config / "current").symlink_to("generations/2")
+    found = host.read_state()
+    kept = found.generations[0]
+    assert (kept.is_intact, kept.found) == (True, digest)
+    assert {one.unit: one.cards for one in kept.unit_states if one.cards} == {CHAT: {0, 1}}
+    assert find_rollback_target(found) == 1
+    assert describe_rollback_refusal(found, 1, ()) == ""
+    assert f"1 has {CHAT} on cards 0 and 1" in describe_rollback_refusal(found, 1, (0, 1))
+    (folder / "env/chat").write_text("A=b\n")
+    assert "were changed" in describe_rollback_refusal(host.read_state(), 1, ())
 
 
 def test_on_a_blank_host_nothing_is_found(host: HostFolder) -> None:
