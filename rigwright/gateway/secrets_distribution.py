@@ -23,7 +23,7 @@ ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
 KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM_FOLDER}/gateway-keys", f"{STARTED_FROM_FOLDER}/gateway-credentials"
 # Files of a generation's folder `gateway`, which say what of its secrets the gateway is given.
 ENGINE_KEYS, TLS = "engine-keys", "tls"
-# Names in the place of a listener's: the certificate by which a gateway is known at other boxes, and that of the port for
+# Names in the place of a listener's: of the certificate by which other boxes know a gateway, and that of the port for
 # gateways of others. No listener has an underscore.
 FRONT, FLEET = "_front", "_fleet"
 # States of a unit that has been given what was there when it began, and not what has come since.

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from rigwright.engines import kind_of
 from rigwright.gateway.request_rules import rule_names
-from rigwright.model.fleet_schema import RemoteInstance
+from rigwright.model.fleet_schema import RemoteInstance, format_fleet_endpoint
 from rigwright.model.gateway_schema import OPAQUE_ORIGIN, Gateway, ListenerEntry, ModelEntry
 from rigwright.model.instance import Instance
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
@@ -283,12 +283,27 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
     """A line for each listener, and for each model with harmful request fields allowed."""
     if not gateway:
         return []
-    open_fields = [
-        f"{one.name}: {', '.join(one.allow_fields)}" for one in offers_of(instances, gateway) if one.allow_fields
+    offers = offers_of(instances, gateway)
+    open_fields = [f"{one.name}: {', '.join(one.allow_fields)}" for one in offers if one.allow_fields]
+    others = [
+        f"{offer.name} is also served by {one.name} at {format_fleet_endpoint(one.address, one.port)}; TLS with "
+        "certificates on both sides"
+        for offer in offers
+        for one in offer.remote
     ]
+    if lent := gateway.fleet.listener:
+        others.append(
+            f"fleet, {lent.endpoint}: gateways of {', '.join(lent.fronts)}, with a certificate, may use "
+            f"{', '.join(lent.lent)}; TLS"
+        )
     return [
-        _describe_listener(name, one, instances, gateway, gateway) for name, one in sorted(gateway.listeners.items())
-    ] + [f"request fields that can harm an engine are allowed for {one}" for one in open_fields]
+        *(
+            _describe_listener(name, one, instances, gateway, gateway)
+            for name, one in sorted(gateway.listeners.items())
+        ),
+        *others,
+        *(f"request fields that can harm an engine are allowed for {one}" for one in open_fields),
+    ]
 
 
 def _describe_listener(

@@ -91,8 +91,8 @@ end
 function instances.aim(name)
   local var, remote = ngx.var, settings.remote[name]
   if remote then
-    -- its own gateway has the engine's key
-    var.rw_target, var.rw_box, var.rw_socket, var.rw_authorization = remote.url, remote.certificate, name, ""
+    -- the name in its certificate has the place of a socket; the engine's key is its own
+    var.rw_target, var.rw_socket, var.rw_authorization = remote.url, remote.certificate, ""
     return name
   end
   local key, link = settings.engine_keys[name], seat(name) or name

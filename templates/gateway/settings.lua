@@ -1,7 +1,7 @@
 -- What router and nginx read alike, and the engines' own keys.
 local cjson = require("cjson.safe")
 
-local settings = {}
+local settings = { remote = {}, lent = {} }
 
 local function text(path)
   local file, why = io.open(path, "rb")

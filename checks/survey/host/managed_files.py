@@ -45,6 +45,11 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "files": {path: _sha256(Path(path)) for path in asked["files"]},
         "keys_version": _keys_version(Path(asked["keys"])) if asked["keys"] else "",
         "certificates": {str(path): _certificate(path) for path in secrets},
+        "between_boxes": {
+            str(path): ["".join(one.decode().split()) for one in PEM.findall(common.begin(path))]
+            for path in secrets
+            if path.name.startswith("gateway-_")
+        },
     }
 
 
