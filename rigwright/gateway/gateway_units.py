@@ -124,6 +124,9 @@ def router_settings(
             one.name: {
                 "url": f"https://fleet-{one.box}/{one.instance}",
                 "certificate": lender_certificate_name(one.box),
+                # whose connections end where the box is lost
+                "address": one.address,
+                "port": one.port,
             }
             for one in links.remote
         }

@@ -16,16 +16,21 @@ DOMAIN = "rigwright"
 common name (RFC 5280: 64)."""
 
 
-def _fleet_address(value: str) -> str:
-    if ip_address(value).is_loopback:
-        raise ValueError("an address that other boxes reach, not one of the loopback interface")
+def _reject_loopback(value: str) -> str:
+    wrong = ValueError("an IP address of the host that other boxes reach, not of the loopback interface")
+    try:
+        is_loopback = ip_address(value).is_loopback
+    except ValueError:
+        raise wrong from None
+    if is_loopback:
+        raise wrong
     return value
 
 
 class FleetEntry(InventoryModel):
     """Where gateways of other boxes reach the instances of a box."""
 
-    address: Annotated[Address, AfterValidator(_fleet_address)] = Field(
+    address: Annotated[Address, AfterValidator(_reject_loopback)] = Field(
         description="The address of this box at which gateways of the fleet reach its instances."
     )
     port: Port = Field(default=8555, description="The TCP port; no other service of the box may have it.")

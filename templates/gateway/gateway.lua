@@ -34,7 +34,7 @@ local gateway = {
   watch = function() return watching.watch() or answers.translate() end,
   log = telling.log,
   metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving,
-  probe = instances.probe, unknown = answers.unknown, root = answers.root,
+  probe = instances.probe, probed = connections.probed, unknown = answers.unknown, root = answers.root,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.

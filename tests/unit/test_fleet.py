@@ -48,7 +48,12 @@ def test_a_gateway_uses_instances_of_another_box(box: OperatorFolder) -> None:
     settings = json.loads(rendered(one).files["gateway/settings.json"])
     assert settings["models"]["m"]["instances"] == ["chat", "two/chat"]
     assert settings["remote"] == {
-        "two/chat": {"url": "https://fleet-two/chat", "certificate": lender_certificate_name("two")}
+        "two/chat": {
+            "url": "https://fleet-two/chat",
+            "certificate": lender_certificate_name("two"),
+            "address": "192.0.2.8",
+            "port": 8555,
+        }
     }
     assert "lent" not in settings
     assert rendered(one).files["gateway/tls"] == "_front\n"
@@ -136,7 +141,7 @@ def test_a_plan_and_the_status_name_the_other_boxes(box: OperatorFolder) -> None
         ),
         (
             {"one": front_entry(), "two": lender_entry() | {"fleet": FLEET | {"address": "127.0.0.1"}}},
-            "an address that other boxes reach, not one of the loopback interface",
+            "an IP address of the host that other boxes reach, not of the loopback interface",
         ),
         (
             {"one": front_entry(), "two": lender_entry() | {"fleet": FLEET | {"port": 8020}}},
