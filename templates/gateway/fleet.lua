@@ -37,11 +37,11 @@ function fleet.check()
   return ngx.exec("@lent")
 end
 
--- After the instance has given no answer at all. One that has got the request and was not being stopped has ended with
--- it: that is an answer, or the request would end another instance, too.
+-- After the instance has given no answer at all. One that has got the request and is not being stopped, which takes its
+-- link away first, has ended with it: that is an answer, or the request would end another instance, too.
 function fleet.unanswered()
   local request = requests.current()
-  if instances.is_unsent(ngx.var.upstream_connect_time) or counts.leaving(request.seat) then
+  if instances.is_unsent(ngx.var.upstream_connect_time) or not instances.is_there(request.instance) then
     return ngx.exit(NO_ANSWER)
   end
   return answers.fail(503, "the instance ended before it answered, and the request was not sent to another", { retry = LATER })

@@ -59,8 +59,13 @@ local function seat(name)
   end
 end
 
+-- Whether it is neither stopped nor about to be.
+function instances.is_there(name)
+  return seat(name) ~= nil
+end
+
 function instances.is_ready(name)
-  return seat(name) ~= nil and not out(name)
+  return instances.is_there(name) and not out(name)
 end
 
 function instances.ready(model)
