@@ -44,7 +44,7 @@ from rigwright.declaration.lock_problems import add_lock_repair, find_unlocked_p
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.declaration.shared_resolution import read_once, resolve_once, share_resolutions
 from rigwright.model.catalog_schema import Catalog
-from rigwright.model.fleet_schema import FleetEntry, FleetLinks
+from rigwright.model.fleet_schema import FleetLinks
 from rigwright.model.inventory_feature import LoadPurpose
 from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.rig import Rig
@@ -189,19 +189,14 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
 
 
 def _link_fleet(file: str, group: HostGroup, rigs: dict[str, Rig]) -> tuple[Mapping[str, FleetLinks], list[Problem]]:
-    """What rigs have to do with each other, and mistakes in that; `rigs` are those with it from then on."""
-    entries = {name: data["rig"]["entry"] for name, data in group if name in rigs}  # type: ignore[index]
-    lenders = {name: entry["fleet"] for name, entry in entries.items() if entry.get("fleet") is not None}
+    """What rigs have to do with each other, and what of the mistakes in that refuses them."""
     if not any(rig.gateway and rig.gateway.uses_other_boxes for rig in rigs.values()):
         return {}, []
     # few inventories have such a gateway
-    from rigwright.gateway.fleet_links import attach_links, link_boxes
+    from rigwright.gateway.fleet_links import link_boxes
 
-    valid = {name: FleetEntry.model_validate(one) for name, one in lenders.items()}
-    links, problems = link_boxes(file, rigs, valid, [name for name, _ in group])
-    if not problems:
-        rigs |= {name: attach_links(rigs[name], one) for name, one in links.items()}
-    return links, problems
+    links, problems = link_boxes(file, rigs, {name: data["rig"]["entry"] for name, data in group})  # type: ignore[index]
+    return links, _collect_refusals(Invalid(problems))
 
 
 def _find_key_problems(rigs: dict[str, Rig]) -> list[Problem]:

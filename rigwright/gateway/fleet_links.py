@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -19,39 +19,40 @@ EXAMPLE = '"fleet": {"address": "192.0.2.8"}'
 
 
 def link_boxes(
-    file: str, rigs: Mapping[str, Rig], lenders: Mapping[str, FleetEntry], declared: Collection[str]
+    file: str, rigs: Mapping[str, Rig], declared: Mapping[str, Mapping[str, object]]
 ) -> tuple[dict[str, FleetLinks], list[Problem]]:
     """What the boxes of an inventory have to do with each other, without those that have nothing to do with others.
 
     Args:
         file: The inventory, for messages.
         rigs: Its rigs that were not refused, by name.
-        lenders: The `fleet` key of those that have one.
-        declared: All of its rigs, refused ones among them.
+        declared: The entries of all of its rigs, refused ones among them.
     """
+    entries = {name: declared[name].get("fleet") for name in rigs}
+    lenders = {name: FleetEntry.model_validate(entry) for name, entry in entries.items() if entry is not None}
     problems: list[Problem] = []
     remote: dict[str, dict[str, RemoteInstance]] = {}
     fronts: dict[str, set[str]] = {}
-    lent: dict[str, set[str]] = {}
+    lent: dict[str, dict[str, set[str]]] = {}
     for front, rig in rigs.items():
-        for key, reference in _list_references(rig.gateway):
+        for model, reference in _list_references(rig.gateway):
             box, _, name = reference.partition("/")
             if box in declared and box not in rigs:
                 continue  # its own problems come first
             if text := _find_fault(front, box, name, rigs, lenders):
-                problems.append(Problem(file, f"{front}.{key}", text))
+                problems.append(Problem(file, f"{front}.gateway.models.{model}.instances", text))
                 continue
             instance = next(one for one in rigs[box].instances if one.name == name)
             remote.setdefault(front, {})[reference] = _describe_remote(box, instance, lenders[box])
             fronts.setdefault(box, set()).add(front)
-            lent.setdefault(box, set()).add(name)
+            lent.setdefault(box, {}).setdefault(name, set()).add(model)
     links = {
         name: FleetLinks(
             remote=tuple(one for _, one in sorted(remote.get(name, {}).items())),
             listener=FleetListener(
                 address=lenders[name].address,
                 port=lenders[name].port,
-                lent=tuple(sorted(lent[name])),
+                lent={one: tuple(sorted(models)) for one, models in sorted(lent[name].items())},
                 fronts=tuple(sorted(fronts[name])),
             )
             if name in lent
@@ -66,11 +67,11 @@ def link_boxes(
 
 
 def _list_references(gateway: Gateway | None) -> Iterator[tuple[str, str]]:
-    """Key and name of each instance of another box that a gateway uses."""
+    """Model and name of each instance of another box that a gateway uses."""
     for model, entry in gateway.models.items() if gateway else ():
         for reference in entry.instances:
             if "/" in reference:
-                yield f"gateway.models.{model}.instances", reference
+                yield model, reference
 
 
 def _find_fault(front: str, box: str, name: str, rigs: Mapping[str, Rig], lenders: Mapping[str, FleetEntry]) -> str:

@@ -65,8 +65,8 @@ class FleetListener(FrozenModel):
 
     address: Address
     port: Port
-    lent: tuple[Name, ...]
-    """Instances that it serves."""
+    lent: dict[Name, tuple[str, ...]]
+    """Instances that it serves -> names by which clients of other boxes ask for their models."""
     fronts: tuple[Name, ...]
     """Boxes whose gateways may use them."""
 

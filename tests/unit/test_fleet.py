@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cli.rollout_plan import list_models
 from cli.status import _gateway_state
 from rigwright.gateway.certificate_authority import certificate_now, temporary_authority
 from rigwright.gateway.gateway_units import GatewayFiles, certificate_owners, listener_sockets, render_gateway
@@ -241,3 +242,10 @@ def test_the_status_names_the_port_and_the_other_boxes(box: OperatorFolder) -> N
     found: Any = SimpleNamespace(processes={})
     assert _gateway_state(rigs["one"].gateway, found) == "not there, on 0.0.0.0:8000, with two/chat"
     assert _gateway_state(rigs["two"].gateway, found) == "not there, on 192.0.2.8:8555"
+
+
+def test_a_rollout_counts_instances_that_other_boxes_use_by_the_names_of_their_clients(box: OperatorFolder) -> None:
+    rigs = load_rigs(box, one=front_entry(), two=lender_entry())
+    assert [list_models(rigs[name]) for name in ("one", "two")] == [{"m": ("chat",)}, {"m": ("chat",)}]
+    unused = load_rigs(box, two=lender_entry())["two"]
+    assert list_models(unused) == {unused.instances[0].model_name: ("chat",)}
