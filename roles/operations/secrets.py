@@ -208,8 +208,8 @@ def _needed_certificate(inventory: str, wanted: CertificateSpec, found: GatewayS
     above = signing.pem if wanted.between_boxes else ""
     if not signing.renewal_reason(there, wanted.sans, now) and there and there.certificates.endswith(above):
         return None
-    made = signing.issue(wanted.sans, now, is_client=wanted.between_boxes == "client")
-    return replace(made, certificates=made.certificates + above)
+    pair = signing.issue(wanted.sans, now, is_client=wanted.between_boxes == "client")
+    return replace(pair, certificates=pair.certificates + above)
 
 
 def _load_signing_authority(inventory: str, now: datetime) -> Authority:
