@@ -53,6 +53,7 @@ def link_boxes(
                 address=lenders[name].address,
                 port=lenders[name].port,
                 lent={one: tuple(sorted(models)) for one, models in sorted(lent[name].items())},
+                variants={one.name: one.variant_name for one in rigs[name].instances if one.name in lent[name]},
                 fronts=tuple(sorted(fronts[name])),
             )
             if name in lent
@@ -124,13 +125,27 @@ def _find_model_problems(file: str, rig: Rig, links: FleetLinks) -> Iterator[Pro
                 yield Problem(file, f"{key}.cache_isolation", text)
 
 
+def _find_exchanged_variants(rig: Rig, links: FleetLinks) -> Iterator[Problem]:
+    """Instances with another variant than the gateways of others rely on: a switch of this box alone."""
+    if not links.listener:
+        return
+    fronts = ", ".join(links.listener.fronts)
+    for one in rig.instances:
+        known = links.listener.variants.get(one.name, one.variant_name)
+        if known != one.variant_name:
+            text = (
+                f"gateways of {fronts} use it as {known}: change the variant in the inventory, and deploy these boxes"
+            )
+            yield Problem(rig.inventory, f"{rig.name}.instances.{one.name}.variant", text)
+
+
 def attach_links(rig: Rig, links: FleetLinks) -> Rig:
     """A rig that has to do with others. One without a gateway of its own has one without listeners.
 
     Raises:
         Invalid: they do not fit its models: a variant was exchanged.
     """
-    if problems := [*_find_model_problems(rig.inventory, rig, links)]:
+    if problems := [*_find_model_problems(rig.inventory, rig, links), *_find_exchanged_variants(rig, links)]:
         raise Invalid(problems)
     gateway = rig.gateway or Gateway.model_construct(listeners={})
     return replace(rig, gateway=gateway.with_fleet(links))

@@ -67,6 +67,8 @@ class FleetListener(FrozenModel):
     port: Port
     lent: dict[Name, tuple[str, ...]]
     """Instances that it serves -> names by which clients of other boxes ask for their models."""
+    variants: dict[Name, str]
+    """The variant of each of them, which those gateways rely on."""
     fronts: tuple[Name, ...]
     """Boxes whose gateways may use them."""
 

@@ -171,6 +171,11 @@ def test_a_switch_to_another_variant_is_refused_where_a_name_is_shared(box: Oper
     switched["entry"]["instances"] = OTHER_VARIANT
     with pytest.raises(Invalid, match="only instances of one variant can share a name"):
         load_rig(switched)
+    lender = dict(box.load_group({"one": front_entry(), "two": lender_entry()}))["two"]["rig"]
+    other: Any = json.loads(json.dumps(lender))
+    other["entry"]["instances"] = OTHER_VARIANT
+    with pytest.raises(Invalid, match=r"two\.instances\.chat\.variant: gateways of one use it as llamacpp/cpu: change"):
+        load_rig(other)
     switched["fleet"] = {"remote": "two"}
     with pytest.raises(Invalid, match=r"was not made by rigwright\.inventory\.hosts"):
         load_rig(switched)
