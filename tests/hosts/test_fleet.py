@@ -202,7 +202,7 @@ def test_a_deploy_of_the_second_box_costs_no_request(boxes: TwoBoxes) -> None:
         boxes.declare(memory="45%")
         run = run_deploy(boxes.inventory, "--yes", "--limit", "two")
         assert run.status == 0, run.said
-        assert "Activate generation" in run.changed_operations
+        assert "Serving | Activate generation" in run.changed_operations
         before = len(boxes.answered_by())
         wait_until(lambda: "two/chat" in boxes.answered_by()[before:], "the second box is asked again")
     assert load.wrong == []
