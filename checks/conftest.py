@@ -30,6 +30,7 @@ from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.fact_types import HostFacts
+from rigwright.model.fleet_schema import FleetLinks
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights, standalone_engines
@@ -44,6 +45,13 @@ from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
 from rigwright.supply.lock import Lock
 
+
+def _fleet_links(rig: Rig) -> list[FleetLinks]:
+    """What a rig has to do with other boxes, if anything."""
+    links = rig.gateway.fleet if rig.gateway else FleetLinks()
+    return [] if links == FleetLinks() else [links]
+
+
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "contained": lambda rig: [one for one in rig.instances if kind_of(one).container_engine],
     "instance": lambda rig: rig.instances,
@@ -53,6 +61,8 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "share": lambda rig: [rig.share] if rig.share else [],
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
+    "fleet": lambda rig: [("fleet", one) for one in _fleet_links(rig)],
+    "fleet_port": lambda rig: [("fleet", one.listener) for one in _fleet_links(rig) if one.listener],
     "offered": lambda rig: list(
         {one.name: one for offer in offers_of(rig.instances, rig.gateway) for one in offer.instances}.values()
     ),

@@ -21,6 +21,7 @@ from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, lo
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.declaration.host_data import find_foreign_data
 from rigwright.declaration.shared_resolution import share_resolutions
+from rigwright.gateway.gateway_units import certificate_owners
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
 from rigwright.model.secret_sources import run_secret_commands
@@ -237,7 +238,7 @@ class SurveyRun:
             _ = section.validator
             self.yield_to_hosts()
         gateways = [seen.rig.gateway for seen in self.hosts.values() if seen.rig.gateway]
-        if any(listener.tls for gateway in gateways for listener in gateway.listeners.values()):
+        if any(certificate_owners(gateway) for gateway in gateways):
             import cryptography.x509  # noqa: F401 (certificates are judged by it, and it takes its time)
 
     def is_out_of_reach(self, name: str) -> bool:

@@ -19,6 +19,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import GROUND, required_space
 from checks.survey.managed_files import OURS, declared_folders
 from rigwright.fetch_job_spec import authority_path
+from rigwright.gateway.gateway_units import certificate_owners
 from rigwright.gateway.secrets_distribution import keys_path, pair_path
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
@@ -161,10 +162,8 @@ def test_secrets(
     expect(format_first_lines(own.secrets_stuck) or "files that can be replaced", "files that can be replaced", cure)
     wanted = {one.key_name for one in declared_instances} | {*own.needed}
     if gateway_entry:
-        wanted |= {keys_path(roots).rpartition("/")[2]}
-        wanted |= {
-            pair_path(roots, name).rpartition("/")[2] for name, one in gateway_entry.listeners.items() if one.tls
-        }
+        wanted |= {keys_path(roots).rpartition("/")[2]} if gateway_entry.serves_clients else set()
+        wanted |= {pair_path(roots, name).rpartition("/")[2] for name in certificate_owners(gateway_entry)}
     wanted |= {path.rpartition("/")[2] for one in watched_services for path in one.secrets}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
     expect(format_first_lines(extra) or "nothing else", "nothing else", remove_paths(*extra))

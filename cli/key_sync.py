@@ -68,7 +68,7 @@ def load_targets(inventory: str, limit: str | None) -> KeyTargets:
     rigs = load_host_rigs(load_hosts(inventory, limit))
     files: dict[str, list[str]] = {}
     for name, rig in rigs.items():
-        if rig.gateway:
+        if rig.gateway and rig.gateway.serves_clients:
             files.setdefault(resolve_inventory_path(Path(rig.inventory).parent, rig.gateway.keys_file), []).append(name)
     if not files:
         raise click.ClickException(f"{inventory}: no host has a gateway")

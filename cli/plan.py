@@ -138,7 +138,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
 
 def _keys_refusals(box: ConnectedHost) -> list[str]:
     """Why the box does not take its gateway's keys from their file: it has newer ones."""
-    if not box.rig.gateway:
+    if not (box.rig.gateway and box.rig.gateway.serves_clients):
         return []
     file = deployed_keys.keys_file_path(box.rig.inventory, box.rig.gateway)
     refusal = deployed_keys.describe_refusal(

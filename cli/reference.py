@@ -28,6 +28,7 @@ from rigwright.model.catalog_schema import Card, EnvKeys, ModelKeys
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.download_origins import RegistryEntry
 from rigwright.model.engine_schema import BlockedVariant, Purpose, VariantEvidence
+from rigwright.model.fleet_schema import FleetEntry
 from rigwright.model.gateway_schema import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, RigEntry, ShareEntry
 from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
@@ -82,6 +83,7 @@ TABLES = {
     "containers": KeyTable(ContainersEntry, "containers.", python=True),
     "roots": KeyTable(Roots, "roots.", python=True),
     "share": KeyTable(ShareEntry, "share.", python=True),
+    "fleet": KeyTable(FleetEntry, "fleet.", python=True),
     "registry": KeyTable(RegistryEntry, python=True),
     "secret": KeyTable(SecretCommand, python=True),
     "gateway": KeyTable(Gateway, "gateway.", python=True),

@@ -78,14 +78,20 @@ def _describe_box(
     )
 
 
-def list_models(instances: tuple[Instance, ...], gateway: Gateway | None) -> dict[str, tuple[str, ...]]:
-    """Model -> the instances that serve it: the gateway's names, or the model of each instance."""
-    if gateway:
-        return {one.name: tuple(each.name for each in one.instances) for one in offers_of(instances, gateway)}
-    models: dict[str, tuple[str, ...]] = {}
-    for one in instances:
-        models[one.model_name] = (*models.get(one.model_name, ()), one.name)
-    return models
+def list_models(rig: Rig) -> dict[str, tuple[str, ...]]:
+    """Model -> the instances that serve it: by names of gateways, its own and those of boxes that use its instances, or
+    by the model of each instance.
+    """
+    lent = rig.gateway.fleet.listener.lent if rig.gateway and rig.gateway.fleet.listener else {}
+    pairs = [(model, name) for name, models in lent.items() for model in models]
+    if rig.gateway and rig.gateway.serves_clients:
+        pairs += [(one.name, each.name) for one in offers_of(rig.instances, rig.gateway) for each in one.instances]
+    else:
+        pairs += [(one.model_name, one.name) for one in rig.instances if one.name not in lent]
+    found: dict[str, tuple[str, ...]] = {}
+    for model, name in dict.fromkeys(pairs):
+        found[model] = (*found.get(model, ()), name)
+    return found
 
 
 def count_ready(models: Mapping[str, Sequence[str]], ready: Collection[str]) -> dict[str, int]:

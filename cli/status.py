@@ -155,7 +155,10 @@ def _gateway_state(gateway: Gateway | None, found: ObservedServing) -> str:
         return ""
     states = _gateway_states(found)
     places = [place for one in gateway.listeners.values() for place in one.addresses]
-    return f"{' and '.join(sorted(states))}, on {', '.join(sorted(places))}"
+    links = gateway.fleet
+    places += [links.listener.endpoint] if links.listener else []
+    others = f", with {', '.join(one.name for one in links.remote)}" if links.remote else ""
+    return f"{' and '.join(sorted(states))}, on {', '.join(sorted(places))}{others}"
 
 
 def _gateway_states(found: ObservedServing) -> set[str]:

@@ -45,6 +45,7 @@ from rigwright.declaration.lock_problems import add_lock_repair, find_unlocked_p
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.declaration.shared_resolution import read_once, resolve_once, share_resolutions
 from rigwright.model.catalog_schema import Catalog
+from rigwright.model.fleet_schema import FleetLinks
 from rigwright.model.inventory_feature import LoadPurpose
 from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.rig import Rig
@@ -169,17 +170,34 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
         problems += find_ssh_port_conflicts(file, str(name), connection, others)
         group.append((name, {**connection_data(file, str(name), connection), "rig": rig}))
         MADE[file, str(name)] = dict(group[-1][1])
+    links, of_links = _link_fleet(file, group, rigs)
     of_shared = _extract_shared_problems(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
     if (
         every := every
         + find_duplicates(file, group, earlier)
         + find_unreachable_boxes(file, rigs)
+        + of_links
         + _find_key_problems(rigs)
     ):
         raise Invalid(every)
     _share_scrape_targets(group, rigs)
+    for name, data in group:
+        if name in links:
+            told: Any = data["rig"]
+            told["fleet"] = links[name].model_dump(mode="json")
     return group
+
+
+def _link_fleet(file: str, group: HostGroup, rigs: dict[str, Rig]) -> tuple[Mapping[str, FleetLinks], list[Problem]]:
+    """What rigs have to do with each other, and what of the mistakes in that refuses them."""
+    if not any(rig.gateway and rig.gateway.uses_other_boxes for rig in rigs.values()):
+        return {}, []
+    # few inventories have such a gateway
+    from rigwright.gateway.fleet_links import link_boxes
+
+    links, problems = link_boxes(file, rigs, {name: data["rig"]["entry"] for name, data in group})  # type: ignore[index]
+    return links, _collect_refusals(Invalid(problems))
 
 
 def _find_key_problems(rigs: dict[str, Rig]) -> list[Problem]:
@@ -190,7 +208,9 @@ def _find_key_problems(rigs: dict[str, Rig]) -> list[Problem]:
     from rigwright.gateway.key_models import find_unknown_key_models
 
     return find_unknown_key_models(
-        (rig.inventory, rig.gateway, [one.model for one in rig.variants]) for rig in rigs.values() if rig.gateway
+        (rig.inventory, rig.gateway, [one.model for one in rig.variants])
+        for rig in rigs.values()
+        if rig.gateway and rig.gateway.serves_clients
     )
 
 
@@ -280,12 +300,11 @@ def load_rig(data: Any) -> Rig:
     if problem := find_foreign_data(data):
         raise Invalid([problem])
     inventory, name = str(data["inventory"]), str(data["name"])
-    declaration = (inventory, _MAKING.get(), data["entry"], data.get("watched", ()))
-    rig = resolve_once(name, declaration, partial(_resolve, inventory, name, data["entry"], declaration[3]))
-    return rig if rig.name == name else replace(rig, name=name)
+    declaration = (inventory, _MAKING.get(), data["entry"], data.get("watched", ()), data.get("fleet"))
+    return resolve_once(name, declaration, partial(_resolve, inventory, name, *declaration[2:]))
 
 
-def _resolve(inventory: str, name: str, entry: Any, watched: Any) -> Rig:
+def _resolve(inventory: str, name: str, entry: Any, watched: Any, fleet: Any) -> Rig:
     making, own = _MAKING.get(), frozenset(KEYS)
     file = Path(inventory)
     catalog, lock, problems, flag_problems, faulty_lock = read_once((inventory, making), partial(_load_sources, file))
@@ -305,7 +324,11 @@ def _resolve(inventory: str, name: str, entry: Any, watched: Any) -> Rig:
         raise Invalid([*flag_problems, *error.problems, *others]) from None
     if flag_problems:
         raise Invalid(flag_problems)
-    return rig
+    if fleet is None:
+        return rig
+    from rigwright.gateway.fleet_links import attach_links, parse_links
+
+    return attach_links(rig, parse_links(inventory, name, fleet))
 
 
 def _load_sources(inventory: Path) -> tuple[Catalog, Lock, list[Problem], list[Problem], bool]:

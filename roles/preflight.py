@@ -95,7 +95,7 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
 
 def client_key_problems(rig: Rig) -> list[str]:
     """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
-    if not rig.gateway:
+    if not (rig.gateway and rig.gateway.serves_clients):
         return []
     # certificates take a library that hosts without a gateway do not need
     from roles import gateway

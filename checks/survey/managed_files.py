@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.fetch_job_spec import authority_path
@@ -74,6 +74,8 @@ class ManagedFiles:
     """SERIAL and ID of clients' keys; empty where they have none."""
     certificates: dict[str, str]
     """Path of a secret -> SHA-256 of the first certificate in it; empty where there is none."""
+    between_boxes: dict[str, list[str]] = field(default_factory=dict)
+    """Path of a secret for connections between boxes -> the certificates in it, in Base64."""
 
 
 def declared_folders(roots: Roots) -> dict[str, int]:
@@ -91,7 +93,7 @@ def declared_folders(roots: Roots) -> dict[str, int]:
 
 def _asks(scene: SurveyScope) -> object:
     rig = scene.rig
-    roots = rig.roots
+    roots, serves_clients = rig.roots, bool(rig.gateway and rig.gateway.serves_clients)
     return {
         "roots": [roots.software, roots.state, roots.config, roots.models],
         "folders": [*declared_folders(rig.roots), roots.software, roots.state, roots.config, roots.models],
@@ -99,8 +101,8 @@ def _asks(scene: SurveyScope) -> object:
         "credentials": rig.roots.credentials,
         "generations": rig.roots.generations,
         "config": roots.config,
-        "files": [authority_path(rig.roots), *([keys_path(rig.roots)] if rig.gateway else [])],
-        "keys": keys_path(rig.roots) if rig.gateway else "",
+        "files": [authority_path(rig.roots), *([keys_path(rig.roots)] if serves_clients else [])],
+        "keys": keys_path(rig.roots) if serves_clients else "",
         "late": f"{records_folder(rig.roots)}/deep",
         "apart": [data_folder(rig.roots, name) for name in STATEFUL_PROGRAMS]
         if rig.monitoring and rig.monitoring.server

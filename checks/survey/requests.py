@@ -228,6 +228,10 @@ def gateway_requests(rig: Rig) -> Iterator[SurveyRequest]:
             if entry.keys
             else model_requests(rig.instances, rig.gateway, listener, entry)
         )
+    if rig.gateway and (fleet := rig.gateway.fleet.listener):
+        for name in fleet.lent:
+            path, title = f"/{name}/v1/chat/completions", f"fleet: {name} without a certificate"
+            yield SurveyRequest(title, fleet.endpoint, path, "POST", body=_question(""), tls=True)
     if rig.gateway:
         for what, at in (("gateway", ADMIN), ("router", ROUTER)):
             yield SurveyRequest(f"{what}: state", at, "/state", group=rig.accounts.gateway)

@@ -11,6 +11,7 @@ from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.gateway_units import ADMIN
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.fleet_schema import FleetListener
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
@@ -94,11 +95,18 @@ def service_units(rig: Rig) -> list[str]:
     return [*found, *(one.unit_name for one in monitoring_services(rig))]
 
 
+def _fleet_listeners(rig: Rig) -> list[FleetListener]:
+    """The port for gateways of other boxes, if the rig has one."""
+    listener = rig.gateway.fleet.listener if rig.gateway else None
+    return [listener] if listener else []
+
+
 def service_ports(rig: Rig) -> list[int]:
     """Ports of ours."""
     found = {one.port for one in rig.instances} | {
         one.port for one in (rig.gateway.listeners.values() if rig.gateway else ())
     }
+    found |= {one.port for one in _fleet_listeners(rig)}
     return sorted(found | ({rig.share.port} if rig.share else set()) | {one.at[1] for one in monitoring_services(rig)})
 
 
@@ -106,6 +114,7 @@ def service_addresses(rig: Rig) -> list[str]:
     """Where instances and gateway are reached on the host, and weights."""
     found = [f"{LOOPBACK}:{one.port}" for one in rig.instances]
     found += [listener_endpoint(one) for one in (rig.gateway.listeners.values() if rig.gateway else ())]
+    found += [one.endpoint for one in _fleet_listeners(rig)]
     found += [share_endpoint(rig.share)] if rig.share else []
     return [*found, *(one.endpoint for one in monitoring_services(rig))]
 

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from rigwright import local_files
 from rigwright.address_types import SshHost, TcpPort
+from rigwright.model.fleet_schema import FleetEntry
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.monitoring_schema import MonitoringServer
 from rigwright.problems import (
@@ -229,7 +230,7 @@ def find_ssh_port_conflicts(
     tables = {f"instances.{key}": one for key, one in _items(declared.get("instances"))}
     gateway = dict(_items(declared.get("gateway")))
     tables |= {f"gateway.listeners.{key}": one for key, one in _items(gateway.get("listeners"))}
-    for key, model in (("share", ShareEntry), ("monitoring.server", MonitoringServer)):
+    for key, model in (("share", ShareEntry), ("fleet", FleetEntry), ("monitoring.server", MonitoringServer)):
         top, _, inner = key.partition(".")
         table = dict(_items(declared.get(top))).get(inner) if inner else declared.get(top)
         if isinstance(table, dict):

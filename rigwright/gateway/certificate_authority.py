@@ -57,12 +57,13 @@ class Authority:
         """SHA-256 of the certificate, as browsers and `openssl x509 -fingerprint` print it."""
         return self.certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
-    def issue(self, sans: Sequence[str], now: datetime) -> CertificatePair:
-        """A new key, and a certificate that names a listener.
+    def issue(self, sans: Sequence[str], now: datetime, *, is_client: bool = False) -> CertificatePair:
+        """A new key, and a certificate that names a listener, or a client.
 
         Args:
             sans: Names and addresses, as `rigwright.gateway.certificates.subject_alt_names` has them.
             now: From when on it is valid, for 90 days, or until the authority ends.
+            is_client: Whether it is for a client, and not for a listener.
 
         Raises:
             BrokenAuthority: the authority itself ends before the leaf would have to be renewed.
@@ -76,6 +77,7 @@ class Authority:
                 f"the CA expires on {ends:%Y-%m-%d}: move {FOLDER} away, and have clients trust a new CA"
             )
         key = ec.generate_private_key(ec.SECP256R1())
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH if is_client else ExtendedKeyUsageOID.SERVER_AUTH
         above = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         made = (
             x509.CertificateBuilder()
@@ -88,7 +90,7 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName([_general_name(one) for one in sans]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage("digital_signature"), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(above), critical=False)
             .sign(self._key, hashes.SHA256())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from ipaddress import ip_address
+from typing import Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -57,6 +58,9 @@ class CertificateSpec:
     """Paths on the operator's machine; without them the operator's own authority signs."""
     key_file: SecretSource | None = None
     """Likewise, or a command that prints the key."""
+    between_boxes: Literal["", "client", "server"] = ""
+    """Of a certificate for connections between boxes: its side. The file then has the authority's certificate as well,
+    by which nginx judges the other side."""
 
 
 def subject_alt_names(names: Iterable[str], addresses: Iterable[str]) -> tuple[str, ...]:

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING
 
 from rigwright.gateway import address_reservations, nginx_conf, secrets_distribution
 from rigwright.gateway.request_rules import load_request_rules
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
+from rigwright.gateway.secrets_distribution import (
+    FLEET,
+    FRONT,
+    GATEWAY_UNIT,
+    ROUTER_SOCKET,
+    ROUTER_SOCKETS,
+    ROUTER_UNIT,
+)
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
+from rigwright.model.fleet_schema import format_fleet_endpoint, front_certificate_name, lender_certificate_name
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.inventory_feature import FactSource
@@ -76,7 +84,8 @@ def load_router_modules() -> dict[str, str]:
 def router_settings(
     instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
 ) -> dict[str, object]:
-    """The settings of router and nginx, as both read them; `digest` stands for them and for nginx's configuration."""
+    """What router and nginx are to do, as both read it; `digest` stands for it and for nginx's configuration."""
+    links = gateway.fleet
     made: dict[str, object] = {
         "listeners": {
             name: {
@@ -89,8 +98,8 @@ def router_settings(
         },
         "models": {
             one.name: {
-                "instances": [instance.name for instance in one.instances],
-                "engine_name": {instance.name: instance.model_name for instance in one.instances},
+                "instances": list(one.names),
+                "engine_name": one.engine_names,
                 "paths": list(one.paths),
                 "queue": one.queue,
                 "slots": one.slots,
@@ -110,6 +119,19 @@ def router_settings(
         "admin": ADMIN,
         "usage": USAGE,
     }
+    if links.remote:
+        made["remote"] = {
+            one.name: {
+                "url": f"https://fleet-{one.box}/{one.instance}",
+                "certificate": lender_certificate_name(one.box),
+                # whose connections end where the box is lost
+                "address": one.address,
+                "port": one.port,
+            }
+            for one in links.remote
+        }
+    if links.listener:
+        made["lent"] = list(links.listener.lent)
     text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(nginx_conf.load_lua_modules()), sort_keys=True)
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -119,7 +141,16 @@ def listener_sockets(gateway: Gateway | None) -> tuple[SocketUnit, ...]:
     places: dict[int, set[str]] = {}
     for one in gateway.listeners.values() if gateway else ():
         places.setdefault(one.port, set()).update(one.addresses)
+    if gateway and (fleet := gateway.fleet.listener):
+        places.setdefault(fleet.port, set()).add(fleet.endpoint)
     return tuple(SocketUnit(f"{GATEWAY_PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
+
+
+def certificate_owners(gateway: Gateway) -> list[str]:
+    """Listeners with a certificate, and the ends of connections between boxes."""
+    links = gateway.fleet
+    between = [name for name, used in ((FRONT, links.remote), (FLEET, links.listener)) if used]
+    return [*(name for name, one in gateway.listeners.items() if one.tls), *between]
 
 
 def render_gateway(
@@ -142,7 +173,7 @@ def render_gateway(
     """
     if not gateway:
         return GatewayFiles({}, ())
-    sockets = listener_sockets(gateway)
+    sockets, links = listener_sockets(gateway), gateway.fleet
     nginx = nginx_conf.render_nginx_conf(
         nginx_conf.NginxSettings(
             listeners=tuple(
@@ -159,6 +190,12 @@ def render_gateway(
                     {one.sticky.removeprefix("header:") for one in offers_of(instances, gateway) if ":" in one.sticky}
                 )
             ),
+            boxes={one.box: format_fleet_endpoint(one.address, one.port) for one in links.remote},
+            fleet=nginx_conf.NginxFleetListener(
+                links.listener.endpoint, tuple(front_certificate_name(box) for box in links.listener.fronts)
+            )
+            if links.listener
+            else None,
         ),
         owned,
     )
@@ -169,7 +206,7 @@ def render_gateway(
         + "\n",
         # a reload gives it these in addition: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(
-            {one.name: one.key_name for one in instances}, [name for name, one in gateway.listeners.items() if one.tls]
+            {one.name: one.key_name for one in instances}, certificate_owners(gateway)
         ),
     }
     modules = {f"router/{name}": text for name, text in load_router_modules().items()}
@@ -191,6 +228,7 @@ def render_gateway(
         "logs": LOGS,
         "started_from": STARTED_FROM_FOLDER,
         "folder": f"{roots.config}/current/{FOLDER}",
+        "uses_other_boxes": bool(links.remote),
         "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
         # one descriptor each address, in the order of the units; nginx finds out by itself which is which
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
+from rigwright.gateway.secrets_distribution import FLEET, FRONT
 from rigwright.project_root import ROOT
 from rigwright.render import render
 
@@ -23,7 +24,9 @@ CONNECTIONS = 4096
 MEMORY = "4m"
 # Tokens by key, model and day: some 1,300 bytes for each key and model that is used on a day, and as much again.
 USAGE_MEMORY = "8m"
-# The answers of nginx itself.
+# Until another box has answered with its certificate; after that, another instance is asked.
+CONNECT_SECONDS = 2
+# What nginx answers by itself.
 ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 500, 501, 502, 503, 504, 505, 507)
 
 _WORD = re.compile(r"[A-Za-z0-9_./:@\[\]+-]+")
@@ -40,6 +43,16 @@ class NginxListener:
     """Whether nginx asks the router for the owner of a request's key; if not, it refuses requests that need one."""
     tls: bool = False
     """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
+
+
+@dataclass(frozen=True)
+class NginxFleetListener:
+    """The port of a box whose instances gateways of other boxes use."""
+
+    endpoint: str
+    """`ADDRESS:PORT`, of IPv6 in brackets."""
+    fronts: tuple[str, ...]
+    """Names in the certificates of those gateways."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,11 @@ class NginxSettings:
     scrapers: tuple[str, ...] = ()
     """Networks that may read metrics."""
     sticky_headers: tuple[str, ...] = ()
-    """Headers that the router gets because some model's requests are kept together by them."""
+    """Headers that the router is told because some model's requests are kept together by them."""
+    boxes: Mapping[str, str] = field(default_factory=dict)
+    """Other boxes whose instances it uses: name -> `ADDRESS:PORT`."""
+    fleet: NginxFleetListener | None = None
+    """Where other boxes use instances of this one."""
     workers: int = 2
     body_max: str = "64m"
     """The largest body that a client may send, with nginx's units."""
@@ -84,6 +101,10 @@ class NginxSettings:
         )
         for listener in self.listeners:
             yield from (listener.name, *listener.addresses)
+        for item in self.boxes.items():
+            yield from item
+        if self.fleet:
+            yield from (self.fleet.endpoint, *self.fleet.fronts)
 
 
 def render_nginx_conf(door: NginxSettings, owned: str) -> str:
@@ -103,6 +124,9 @@ def render_nginx_conf(door: NginxSettings, owned: str) -> str:
         usage_memory=USAGE_MEMORY,
         errors=ERRORS,
         paths=PATHS,
+        front=FRONT,
+        fleet=FLEET,
+        connect_seconds=CONNECT_SECONDS,
     )
 
 

@@ -23,6 +23,9 @@ ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
 KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM_FOLDER}/gateway-keys", f"{STARTED_FROM_FOLDER}/gateway-credentials"
 # Files of a generation's folder `gateway`, which say what of its secrets the gateway is given.
 ENGINE_KEYS, TLS = "engine-keys", "tls"
+# Names in the place of a listener's: of the certificate by which other boxes know a gateway, and that of the port for
+# gateways of others. No listener has an underscore.
+FRONT, FLEET = "_front", "_fleet"
 # States of a unit that has been given what was there when it began, and not what has come since.
 RUNS = ("activating", "active", "reloading")
 TRIES = 300  # five a second: for as long the unit's start may take
@@ -91,8 +94,8 @@ def has_only_known_keys(found: GatewaySecretFacts, none: Collection[str]) -> boo
     return found.keys not in ("", *none) and found.keys_given in ("", found.keys)
 
 
-# an operator may have given a file there any name
-_listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
+# somebody may have named a file there as they like
+_listener = tolerant(matching(r"_?[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
 SCHEMA: script_output.Schema = {
     "keys": (tolerant(script_output.sha256),),
     "version": (tolerant(matching(ID, "a version of keys")),),

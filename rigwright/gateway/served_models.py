@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 from rigwright.engines import kind_of
 from rigwright.gateway.request_rules import rule_names
+from rigwright.model.fleet_schema import RemoteInstance, format_fleet_endpoint
 from rigwright.model.gateway_schema import OPAQUE_ORIGIN, Gateway, ListenerEntry, ModelEntry
 from rigwright.model.instance import Instance
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
@@ -31,23 +32,40 @@ class GatewayModel:
     """Rules for request fields that are not applied."""
     cache_isolation: str = ""
     """By what prefix caches are kept apart: nothing, `key`."""
+    remote: tuple[RemoteInstance, ...] = ()
+    """Instances of other boxes."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its instances, as an inventory names them."""
+        return (*(one.name for one in self.instances), *(one.name for one in self.remote))
+
+    @property
+    def engine_names(self) -> dict[str, str]:
+        """By instance: the name of the model at its engine."""
+        own = {one.name: one.model_name for one in self.instances}
+        return own | {one.name: one.model for one in self.remote}
 
     @property
     def slots(self) -> int:
         """Requests that each instance works on at once."""
-        return min((one.variant.capacity or (SLOTS, 0))[0] for one in self.instances)
+        own = [(one.variant.capacity or (SLOTS, 0))[0] for one in self.instances]
+        return min([*own, *(one.slots for one in self.remote)], default=1)
 
     @property
     def usage_on_request(self) -> bool:
         """Whether streams of all its instances name their tokens if the request asks for that."""
-        return all(kind_of(one).has_stream_usage for one in self.instances)
+        own = [kind_of(one).has_stream_usage for one in self.instances]
+        return all([*own, *(one.usage_on_request for one in self.remote)])
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Those after `/v1/` that all of its instances have, and where caches are kept apart none that ignores that."""
-        first, *others = (kind_of(one).paths(one) for one in self.instances)
-        unsalted = {path for one in self.instances for path in kind_of(one).unsalted_paths if self.cache_isolation}
-        return tuple(path for path in first if path not in unsalted and all(path in other for other in others))
+        found = [(kind_of(one).paths(one), kind_of(one).unsalted_paths) for one in self.instances]
+        found += [(one.paths, one.unsalted_paths) for one in self.remote]
+        unsalted = {path for _, ignoring in found for path in ignoring if self.cache_isolation}
+        first = found[0][0] if found else ()
+        return tuple(path for path in first if path not in unsalted and all(path in one for one, _ in found))
 
 
 def offers_of(instances: tuple[Instance, ...], gateway: Gateway | None) -> tuple[GatewayModel, ...]:
@@ -58,21 +76,23 @@ def offers_of(instances: tuple[Instance, ...], gateway: Gateway | None) -> tuple
 def resolve_models(gateway: Gateway, instances: Sequence[Instance]) -> tuple[GatewayModel, ...]:
     """The offers of a gateway that was not refused, by name."""
     found = {one.name: one for one in instances}
+    others = {one.name: one for one in gateway.fleet.remote}
     return tuple(
         GatewayModel(
             name,
-            tuple(found[instance] for instance in one.instances),
+            tuple(found[instance] for instance in one.instances if "/" not in instance),
             gateway.queue if one.queue is None else one.queue,
             gateway.sticky if one.sticky is None else one.sticky,
             tuple(sorted(set(gateway.allow_fields if one.allow_fields is None else one.allow_fields))),
             gateway.cache_isolation if one.cache_isolation is None else one.cache_isolation,
+            tuple(others[instance] for instance in one.instances if instance in others),
         )
         for name, one in sorted(_declared_models(gateway, instances).items())
     )
 
 
 def _declared_models(gateway: Gateway, instances: Sequence[Instance]) -> Mapping[str, ModelEntry]:
-    if gateway.models:
+    if gateway.models or not gateway.serves_clients:
         return gateway.models
     serving: dict[str, list[str]] = {}
     for one in instances:
@@ -97,7 +117,7 @@ def refuse_gateway(
         refuse: Gets a key of the rig and its problem.
     """
     _refuse_addresses(gateway, declared, taken, refuse)
-    if not declared:
+    if not declared and not gateway.uses_other_boxes:
         return
     found = {one.name: one for one in instances}
     _refuse_fields(gateway, refuse)
@@ -134,7 +154,7 @@ def _refuse_model(
     refuse: Callable[[str, str], None],
 ) -> None:
     for name in model.instances:
-        if name not in declared:
+        if name not in declared and "/" not in name:
             refuse(f"{key}.instances", describe_unknown("instance", name, declared))
     if len(set(model.instances)) < len(model.instances):
         refuse(f"{key}.instances", "an instance is listed twice")
@@ -227,14 +247,28 @@ def _validate_gateway(draft: EntryDraft) -> Fields:
 
 def _resolve_gateway(draft: RigDraft) -> Fields:
     entry = draft.entry
+    _refuse_fleet_port(draft)
     if entry.gateway:
         taken = {entry.share.port: "the port for sharing weights"} if entry.share else {}
+        taken |= {entry.fleet.port: "the port for gateways of other boxes"} if entry.fleet else {}
         ports = {name: one.port for name, one in entry.instances.items()}
         # instances with a mistake, in themselves or in the name of their key, have a problem of their own
-        if not ports and not draft.data.get("instances") and not _is_misspelt("instances", draft):
+        lacks = not ports and not draft.data.get("instances") and not entry.gateway.uses_other_boxes
+        if lacks and not _is_misspelt("instances", draft):
             draft.refuse("gateway", "the rig declares no instances")
         refuse_gateway(entry.gateway, draft.fields["instances"], ports, taken, draft.refuse)
     return {}
+
+
+def _refuse_fleet_port(draft: RigDraft) -> None:
+    """Refuse the port of other boxes where another service of the box has it."""
+    entry = draft.entry
+    if not entry.fleet:
+        return
+    taken = {one.port: f"the port of instance {name}" for name, one in entry.instances.items()}
+    taken |= {entry.share.port: "the port for sharing weights"} if entry.share else {}
+    if entry.fleet.port in taken:
+        draft.refuse("fleet.port", f"{entry.fleet.port} is {taken[entry.fleet.port]}: choose another")
 
 
 def _is_misspelt(key: str, draft: RigDraft) -> bool:
@@ -249,12 +283,27 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
     """A line for each listener, and for each model with harmful request fields allowed."""
     if not gateway:
         return []
-    open_fields = [
-        f"{one.name}: {', '.join(one.allow_fields)}" for one in offers_of(instances, gateway) if one.allow_fields
+    offers = offers_of(instances, gateway)
+    open_fields = [f"{one.name}: {', '.join(one.allow_fields)}" for one in offers if one.allow_fields]
+    others = [
+        f"{offer.name} is also served by {one.name} at {format_fleet_endpoint(one.address, one.port)}; TLS with "
+        "certificates on both sides"
+        for offer in offers
+        for one in offer.remote
     ]
+    if lent := gateway.fleet.listener:
+        others.append(
+            f"fleet, {lent.endpoint}: gateways of {', '.join(lent.fronts)}, with a certificate, may use "
+            f"{', '.join(lent.lent)}; TLS"
+        )
     return [
-        _describe_listener(name, one, instances, gateway, gateway) for name, one in sorted(gateway.listeners.items())
-    ] + [f"request fields that can harm an engine are allowed for {one}" for one in open_fields]
+        *(
+            _describe_listener(name, one, instances, gateway, gateway)
+            for name, one in sorted(gateway.listeners.items())
+        ),
+        *others,
+        *(f"request fields that can harm an engine are allowed for {one}" for one in open_fields),
+    ]
 
 
 def _describe_listener(

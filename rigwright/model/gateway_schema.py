@@ -6,9 +6,10 @@ import re
 from ipaddress import ip_address
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host, describe_url_host
+from rigwright.model.fleet_schema import FleetLinks
 from rigwright.model.secret_sources import SecretEntry
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import LocalPath, Name, matching, refuse_violations
@@ -69,6 +70,14 @@ Sticky = Annotated[
 ]
 
 
+InstanceReference = Annotated[
+    str,
+    matching(
+        r"([a-z0-9][a-z0-9-]{0,47}/)?[a-z0-9][a-z0-9-]{0,47}",
+        "the name of an instance, or BOX/NAME for one of another box; at most 48 lowercase letters, digits and dashes",
+        lambda value: "/".join(re.sub(r"[^a-z0-9]+", "-", one.lower()).strip("-") for one in value.split("/")),
+    ),
+]
 # Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
 QueueLength = Annotated[int, Field(ge=0, le=32_000, strict=True)]
 CacheIsolation = Literal["", "key"]
@@ -140,7 +149,10 @@ class ListenerEntry(InventoryModel):
 class ModelEntry(InventoryModel):
     """One name that clients ask for, and the instances that answer."""
 
-    instances: tuple[Name, ...] = Field(min_length=1, description="Instances that serve it, all of one variant.")
+    instances: tuple[InstanceReference, ...] = Field(
+        min_length=1,
+        description="Instances that serve it, all of one variant; `BOX/NAME` is one of another box, which has `fleet`.",
+    )
     queue: QueueLength | None = Field(default=None, description="Overrides the gateway's, for this model.")
     sticky: Sticky | None = Field(default=None, description="Overrides the gateway's, for this model.")
     allow_fields: tuple[str, ...] | None = Field(default=None, description="Overrides the gateway's, for this model.")
@@ -206,6 +218,29 @@ class Gateway(InventoryModel):
         description="The keys file on your machine, relative to the inventory; written by `rigwright key`, contains "
         "no secrets.",
     )
+
+    _fleet: FleetLinks = PrivateAttr(default_factory=FleetLinks)
+
+    @property
+    def fleet(self) -> FleetLinks:
+        """What the box has to do with others of its inventory; no key of an inventory."""
+        return self._fleet
+
+    def with_fleet(self, links: FleetLinks) -> Gateway:
+        """The same gateway of a box that has to do with others."""
+        made = self.model_copy()
+        made._fleet = links
+        return made
+
+    @property
+    def uses_other_boxes(self) -> bool:
+        """Whether a model names an instance of another box."""
+        return any("/" in name for model in self.models.values() for name in model.instances)
+
+    @property
+    def serves_clients(self) -> bool:
+        """Whether clients reach it: the gateway of a box that only lends its instances has no listener for them."""
+        return bool(self.listeners)
 
     @property
     def needs_keys(self) -> bool:

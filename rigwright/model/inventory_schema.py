@@ -10,6 +10,7 @@ from rigwright.address_types import Address, Cidr, HostName, HttpUrl, Origin, Po
 from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.download_origins import RegistryEntry
+from rigwright.model.fleet_schema import FleetEntry
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
@@ -315,6 +316,9 @@ class RigEntry(InventoryModel):
     share: ShareEntry | None = Field(default=None, description="Shares this box's weights with others.")
     gateway: Gateway | None = Field(
         default=None, description="The gateway for clients; without it each instance is only reachable at its own port."
+    )
+    fleet: FleetEntry | None = Field(
+        default=None, description="Where gateways of other boxes of the inventory reach this box's instances."
     )
     monitoring: Monitoring | None = Field(
         default=None, description="Metrics of this box, and whether it is the Prometheus server for all of them."

@@ -37,6 +37,7 @@ def refuse_monitoring(
         return
     taken = {one.port: f"the port of instance {name}" for name, one in entry.instances.items()}
     taken |= {entry.share.port: "the port on which weights are shared"} if entry.share else {}
+    taken |= {entry.fleet.port: "the port for gateways of other boxes"} if entry.fleet else {}
     listeners = entry.gateway.listeners.items() if entry.gateway else ()
     taken |= {one.port: f"the port of the gateway's listener {name}" for name, one in listeners}
     for key, port in monitoring.ports.items():

@@ -62,6 +62,9 @@ def find_listener_conflicts(gateway: Gateway | None, facts: HostFacts) -> list[s
         f"port {entry.port} of gateway.listeners.{name}": [split_place(place) for place in entry.addresses]
         for name, entry in listeners
     }
+    fleet = gateway.fleet.listener if gateway else None
+    if fleet:
+        needed[f"port {fleet.port} of fleet"] = [(fleet.address, fleet.port)]
     found = describe_used_addresses(facts, needed, "choose another port")
     held = {one.port for one in facts.listeners if is_own_listener(one)}
     for place, one in find_reserved_conflicts(gateway, facts):
@@ -78,6 +81,9 @@ def find_listener_conflicts(gateway: Gateway | None, facts: HostFacts) -> list[s
                 f"it has no address {entry.address} for {key}, only {', '.join(sorted(facts.addresses))}: set one of "
                 f"these as {key}.address"
             )
+    if fleet and not facts.has(fleet.address):
+        have = ", ".join(sorted(facts.addresses))
+        found.append(f"it has no address {fleet.address} for fleet, only {have}: set one of these as fleet.address")
     return sorted(found)
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from rigwright.gateway.certificates import CertificateSpec, subject_alt_names
 from rigwright.gateway.deployed_keys import keys_file_path
+from rigwright.gateway.secrets_distribution import FLEET, FRONT
 from rigwright.model.api_keys import resolve_inventory_path, resolve_secret
+from rigwright.model.fleet_schema import front_certificate_name, lender_certificate_name
 from rigwright.model.rig import Rig
 from roles.operations import secrets
 
@@ -19,9 +21,10 @@ def ensure_gateway_secrets(rig: Rig) -> None:
     if not rig.gateway:
         return
     folder = Path(rig.inventory).parent
-    secrets.install_client_keys(
-        name="Keys of clients", roots=rig.roots, file=str(keys_file_path(rig.inventory, rig.gateway))
-    )
+    if rig.gateway.serves_clients:
+        secrets.install_client_keys(
+            name="Keys of clients", roots=rig.roots, file=str(keys_file_path(rig.inventory, rig.gateway))
+        )
     wanted = [
         CertificateSpec(
             listener=name,
@@ -32,12 +35,18 @@ def ensure_gateway_secrets(rig: Rig) -> None:
         for name, one in sorted(rig.gateway.listeners.items())
         if one.tls
     ]
+    if rig.gateway.fleet.remote:
+        names = (front_certificate_name(rig.name),)
+        wanted.append(CertificateSpec(FRONT, names, between_boxes="client"))
+    if rig.gateway.fleet.listener:
+        names = (lender_certificate_name(rig.name),)
+        wanted.append(CertificateSpec(FLEET, names, between_boxes="server"))
     secrets.install_certificates(name="Certificates", inventory=rig.inventory, roots=rig.roots, wanted=wanted)
 
 
 def host_key_file_problems(rig: Rig) -> list[str]:
     """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
-    if not rig.gateway:
+    if not (rig.gateway and rig.gateway.serves_clients):
         return []
     refusal = secrets.describe_keys_refusal(rig.roots, str(keys_file_path(rig.inventory, rig.gateway)))
     return [refusal] if refusal else []

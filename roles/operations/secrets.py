@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -204,7 +205,11 @@ def _needed_certificate(inventory: str, wanted: CertificateSpec, found: GatewayS
         own = certificates.load_pair(wanted.cert_file, wanted.key_file, wanted.sans, now)
         return None if there == own.expected_facts else own
     signing = _load_signing_authority(inventory, now)
-    return signing.issue(wanted.sans, now) if signing.renewal_reason(there, wanted.sans, now) else None
+    above = signing.pem if wanted.between_boxes else ""
+    if not signing.renewal_reason(there, wanted.sans, now) and there and there.certificates.endswith(above):
+        return None
+    pair = signing.issue(wanted.sans, now, is_client=wanted.between_boxes == "client")
+    return replace(pair, certificates=pair.certificates + above)
 
 
 def _load_signing_authority(inventory: str, now: datetime) -> Authority:

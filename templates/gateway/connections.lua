@@ -1,15 +1,25 @@
 -- Bounds the connections that one client has open in this process. nginx counts those alone that have said a whole
 -- request (limit_conn); the others, which take their places with half a head or half a handshake, are found by their files.
 local callers = require("callers")
+local clock = require("clock")
+local counts = require("counts")
 local ffi = require("ffi")
+local instances = require("instances")
 local requests = require("requests")
+local settings = require("settings")
 
 local connections = {}
 
 ffi.cdef([[
 int getpeername(int file, void *address, unsigned int *size);
 int shutdown(int file, int how);
+int inet_pton(int family, const char *text, void *address);
 ]])
+-- Probes in a row by which no connection to another box came about, until its connections end: a box without power
+-- never ends them itself.
+local LOST = 2
+-- Seconds since a part of an answer came: of a box that is only too busy for new connections, nothing ends.
+local SILENT = 10
 -- Seconds between two looks.
 local PAUSE = 1
 -- socket(7), ip(7) and ipv6(7): families, where a port and an address lie, and both directions of shutdown(2).
@@ -64,6 +74,36 @@ local function look()
   for _, file in ipairs(connections.excess(peers, serves, most)) do ffi.C.shutdown(file, BOTH) end
 end
 
+-- The address in the bytes of a socket's.
+local function packed(text)
+  local family, bytes = INET, 4
+  if text:find(":", 1, true) then family, bytes = INET6, 16 end
+  return ffi.C.inet_pton(family, text, address) == 1 and ffi.string(address, bytes) or nil
+end
+
+-- After each probe of the router's.
+function connections.probed()
+  local name = ngx.var.request_uri:match("^/probe/(.+)$")
+  if not name or not settings.remote[name] then return end
+  local before = counts.get("unreached " .. name)
+  counts.set("unreached " .. name, instances.is_unsent(ngx.var.upstream_connect_time) and before + 1 or 0)
+end
+
+-- End the connections to boxes that are lost. What has no answer yet goes to another instance.
+local function end_lost()
+  local lost = {}
+  for name, one in pairs(settings.remote) do
+    local silent = clock.now() - counts.get("heard " .. name) > SILENT
+    local from = silent and counts.get("unreached " .. name) >= LOST and packed(one.address)
+    if from then lost[from .. " " .. one.port] = true end
+  end
+  if not next(lost) then return end
+  for file = 0, table_size() - 1 do
+    local from, port = peer_of(file)
+    if from and lost[from .. " " .. port] then ffi.C.shutdown(file, BOTH) end
+  end
+end
+
 -- A client may have a quarter of the connections of each process: where all of them stream, each takes a second one, to
 -- an instance, and half is left for others.
 function connections.init(of_process)
@@ -75,6 +115,8 @@ local function look_again_and_again()
   while not ngx.worker.exiting() do
     local succeeded, why = pcall(look)
     if not succeeded then ngx.log(ngx.ALERT, "connections of clients are not bounded: ", why) end
+    succeeded, why = pcall(end_lost)
+    if not succeeded then ngx.log(ngx.ALERT, "connections to lost boxes do not end: ", why) end
     ngx.sleep(PAUSE)
   end
 end

@@ -34,7 +34,7 @@ local gateway = {
   watch = function() return watching.watch() or answers.translate() end,
   log = telling.log,
   metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving,
-  probe = instances.probe, unknown = answers.unknown, root = answers.root,
+  probe = instances.probe, probed = connections.probed, unknown = answers.unknown, root = answers.root,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
@@ -206,17 +206,14 @@ function gateway.serve()
   return place(request)
 end
 
--- Whether an instance did not get the request: nginx has "-" for the time to connect of a connection that did not come
--- about, last in a list with those of the router.
-local function is_unsent(times)
-  return times ~= nil and times:match("[^ ,:]+$") == "-"
-end
-
 -- After an instance has given no answer at all: another one, once, if the request did not reach it, or if it is being
 -- stopped. A request that broke one instance would break the next one.
 function gateway.again()
   local request = requests.current()
-  if not is_unsent(ngx.var.upstream_connect_time) and not counts.leaving(request.seat) then
+  -- Another box that gives no answer at all is gone, or its instance is being stopped: of an instance that has ended with
+  -- the request it says so. For some seconds it gets nothing new.
+  if settings.remote[request.instance] then counts.leave(request.seat) end
+  if not instances.is_unsent(ngx.var.upstream_connect_time) and not counts.leaving(request.seat) then
     return later(request, 503, "the instance ended before it answered, and the request was not sent to another", LATER)
   end
   counts.give(request, "instance " .. request.instance)

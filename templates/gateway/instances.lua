@@ -46,19 +46,26 @@ local function linked(name)
   return number == ENXIO
 end
 
+-- A name with a slash is one of another box.
 local function out(name)
-  return (opens(settings.out .. "/" .. name))
+  return (opens(settings.out .. "/" .. (name:gsub("/", "_"))))
 end
 
--- The link that leads to it now.
+-- The link that leads to it now; of one of another box, its name.
 local function seat(name)
+  if settings.remote[name] then return not counts.leaving(name) and name or nil end
   for _, one in ipairs({ name .. BESIDE, name }) do
     if linked(one) and not counts.leaving(one) then return one end
   end
 end
 
+-- Whether it is neither stopped nor about to be.
+function instances.is_there(name)
+  return seat(name) ~= nil
+end
+
 function instances.is_ready(name)
-  return seat(name) ~= nil and not out(name)
+  return instances.is_there(name) and not out(name)
 end
 
 function instances.ready(model)
@@ -87,10 +94,23 @@ end
 
 -- Have the request that is under way go to this one; by which link.
 function instances.aim(name)
+  local var, remote = ngx.var, settings.remote[name]
+  if remote then
+    -- the name in its certificate has the place of a socket; the engine's key is its own
+    var.rw_target, var.rw_socket, var.rw_authorization = remote.url, remote.certificate, ""
+    return name
+  end
   local key, link = settings.engine_keys[name], seat(name) or name
-  ngx.var.rw_socket = settings.links .. "/" .. link
-  ngx.var.rw_authorization = key and "Bearer " .. key or ""
+  var.rw_socket = settings.links .. "/" .. link
+  var.rw_authorization = key and "Bearer " .. key or ""
+  if next(settings.remote) then var.rw_target = "http://unix:" .. var.rw_socket .. ":" end
   return link
+end
+
+-- Whether an instance did not get the request: nginx has "-" for the time to connect of a connection that did not come
+-- about, last in a list with those of the router.
+function instances.is_unsent(times)
+  return times ~= nil and times:match("[^ ,:]+$") == "-"
 end
 
 -- A request of the router's to an instance, whether it is out or not.

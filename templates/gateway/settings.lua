@@ -1,7 +1,7 @@
 -- What router and nginx read alike, and the engines' own keys.
 local cjson = require("cjson.safe")
 
-local settings = {}
+local settings = { remote = {}, lent = {} }
 
 local function text(path)
   local file, why = io.open(path, "rb")
@@ -25,6 +25,9 @@ function settings.read(path)
   settings.usage = found.usage
   settings.origins = set(found.origins)
   settings.instances, settings.sticky_headers, settings.names = {}, {}, {}
+  -- instances of other boxes, and those of this one that others use
+  settings.remote, settings.lent = found.remote or {}, set(found.lent or {})
+  for name in pairs(settings.lent) do settings.instances[name] = true end
   for name, listener in pairs(found.listeners) do
     if listener.names and #listener.names > 0 then settings.names[name] = listener.names end
   end

@@ -33,7 +33,8 @@ end
 -- What a request used, once an instance has answered it. An answer that ended early, or names no tokens, is unknown;
 -- what it has named until then counts all the same.
 local function count_usage(request, status, prompt)
-  if not request.instance or status < 200 or status > 299 or not protocols.computes() then return end
+  -- the gateway of another box counts what it has asked for
+  if not request.model or not request.instance or status < 200 or status > 299 or not protocols.computes() then return end
   local output = request.completion or 0
   local input = prompt or (not request.completion and request.total) or 0
   local known = request.ended and input + output > 0

@@ -109,7 +109,7 @@ class _NginxSocketHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         nginx = self.server.nginx
         nginx.asked.append((self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
-        _, verb, name = self.path.split("/")
+        _, verb, name = self.path.split("/", 2)
         status = nginx.probes.get(name, 200) if verb == "probe" else 204
         if not status:
             nginx.let_go.wait(60)

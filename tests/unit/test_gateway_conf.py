@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.gateway.nginx_conf import PATHS, NginxListener, NginxSettings, load_lua_modules, render_nginx_conf
+from rigwright.gateway.nginx_conf import (
+    PATHS,
+    NginxFleetListener,
+    NginxListener,
+    NginxSettings,
+    load_lua_modules,
+    render_nginx_conf,
+)
 
 LAN = NginxListener("lan", ("0.0.0.0:8020", "[::]:8020"))
 DOOR = NginxSettings(
@@ -18,6 +25,11 @@ DOOR = NginxSettings(
     runtime="/run/rigwright_gateway",
     router="/run/rigwright/router",
     log="/var/log/rigwright_gateway/requests.log",
+)
+FLEET_DOOR = replace(
+    DOOR,
+    boxes={"two": "192.0.2.8:8555", "three": "[2001:db8::3]:8555"},
+    fleet=NginxFleetListener("192.0.2.7:8555", ("four.front.rigwright",)),
 )
 
 
@@ -99,21 +111,41 @@ def test_lua_finds_all_that_it_asks_for() -> None:
     texts = load_lua_modules()
     asked = {name for text in texts.values() for name in re.findall(r'require\("([a-z_]+)"\)', text)}
     # nginx asks for the second by itself
-    assert {f"{name}.lua" for name in asked - {"cjson", "ffi"}} == set(texts) - {"gateway.lua", "resty/core.lua"}
-    called = set(find_in_conf(r'require\("gateway"\)\.([a-z]+)'))
-    for name in called:
-        assert re.search(rf"^  [^\n]*\b{name} = |^function gateway\.{name}\(", texts["gateway.lua"], re.MULTILINE), name
+    roots = {"gateway.lua", "fleet.lua", "resty/core.lua"}
+    assert {f"{name}.lua" for name in asked - {"cjson", "ffi"}} == set(texts) - roots
+    for module in ("gateway", "fleet"):
+        called = set(find_in_conf(rf'require\("{module}"\)\.([a-z]+)', FLEET_DOOR))
+        assert called
+        for name in called:
+            wanted = rf"^  [^\n]*\b{name} = |^function {module}\.{name}\("
+            assert re.search(wanted, texts[f"{module}.lua"], re.MULTILINE), name
 
 
-def test_a_linter_of_nginxs_configurations_finds_nothing(tmp_path: Path) -> None:
+def test_each_end_of_a_connection_between_boxes_verifies_the_other() -> None:
+    assert find_in_conf(r"^ *listen (\S+ ssl)", FLEET_DOOR) == ["192.0.2.7:443 ssl", "192.0.2.7:8555 ssl"]
+    assert find_in_conf(r"^ *ssl_verify_client (.*);", FLEET_DOOR) == ["on"]
+    assert find_in_conf(r"^ *proxy_ssl_verify (.*);", FLEET_DOOR) == ["on"]
+    assert find_in_conf(r"^ *upstream fleet-(\S+) \{\s+server (\S+);", FLEET_DOOR) == [
+        ("three", "[2001:db8::3]:8555"),
+        ("two", "192.0.2.8:8555"),
+    ]
+    assert find_in_conf(r'^ *"(CN=\S+)" (\S+);', FLEET_DOOR) == [("CN=four.front.rigwright", "four.front.rigwright")]
+    # a box that has to do with none has none of it
+    assert not find_in_conf(r"fleet-|rw_target|rw_front|proxy_ssl|ssl_verify")
+
+
+@pytest.mark.parametrize("door", [DOOR, FLEET_DOOR], ids=["alone", "fleet"])
+def test_a_linter_of_nginxs_configurations_finds_nothing(tmp_path: Path, door: NginxSettings) -> None:
     written = tmp_path / "nginx.conf"
     written.write_text(
-        render_nginx_conf(replace(DOOR, scrapers=("10.0.0.0/8",), sticky_headers=("x-session-id",)), "# ours")
+        render_nginx_conf(replace(door, scrapers=("10.0.0.0/8",), sticky_headers=("x-session-id",)), "# ours")
     )
     linter = Path(sys.executable).with_name("gixy")
-    # streams are not buffered: that is what it would warn of
+    # it would warn that streams are not buffered, and that names in variables have no resolver: sockets and addresses
+    # need none, and without one nginx asks nothing else
+    skipped = "proxy_buffering_off,stale_dns_cache"
     said = subprocess.run(
-        [linter, "--skips", "proxy_buffering_off", "-f", "json", written], capture_output=True, text=True, check=False
+        [linter, "--skips", skipped, "-f", "json", written], capture_output=True, text=True, check=False
     )
     assert json.loads(said.stdout) == [], said.stdout
     written.write_text(written.read_text().replace("merge_slashes off;", "merge_slashes off; server_tokens on;"))

@@ -203,3 +203,26 @@ def test_a_key_whose_time_is_over_is_gone_for_what_runs_too(box: ProbedRouter) -
     assert [target for target, _ in box.nginx.asked if str(key_entry("a", "a")["id"]) in target] == [
         f"/back/{key_entry('a', 'a')['id']}"
     ]
+
+
+def test_an_instance_of_another_box_is_out_until_it_answers_through_nginx(tmp_path: Path) -> None:
+    models = {"qwen3": model_entry("chat", "two/chat")}
+    settings = router_settings(
+        listeners={"lan": {"keys": False, "models": None}}, models=models, probe=dict(OFTEN), digest="1"
+    )
+    world = RouterFixture(tmp_path, settings)
+    with ExitStack() as stack:
+        box = ProbedRouter(world, stack)
+        box.nginx_starts()
+        box.nginx.probes = {"two/chat": 503}
+        stack.callback(world.stop)
+        box.ready("chat")
+        world.start()
+        wait_until(lambda: box.out("two_chat"))
+        assert world.ask("/health").json["models"]["qwen3"]["instances"] == {"chat": "ok", "two/chat": "down"}
+        # it has no link here whose time could say that it was started anew
+        box.wait_for_probes("two/chat")
+        assert box.out("two_chat")
+        box.nginx.probes = {}
+        wait_until(lambda: not box.out("two_chat"))
+        assert world.ask("/health").json["models"]["qwen3"]["instances"] == {"chat": "ok", "two/chat": "ok"}

@@ -45,6 +45,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "files": {path: _sha256(Path(path)) for path in asked["files"]},
         "keys_version": _keys_version(Path(asked["keys"])) if asked["keys"] else "",
         "certificates": {str(path): _certificate(path) for path in secrets},
+        "between_boxes": {str(path): _all_certificates(path) for path in secrets if path.name.startswith("gateway-_")},
     }
 
 
@@ -138,6 +139,11 @@ def _certificate(path: Path) -> str:
     with suppress(ValueError):
         return hashlib.sha256(base64.b64decode(found[1])).hexdigest() if found else ""
     return ""
+
+
+def _all_certificates(path: Path) -> list[str]:
+    """The certificates in a file, in Base64."""
+    return ["".join(one.split()) for one in PEM.findall(common.begin(path))]
 
 
 def _sha256(path: Path) -> str:

@@ -72,13 +72,9 @@ class Prober:
         if not settings.out.is_dir():
             settings.out.mkdir()
             settings.out.chmod(0o755)
+        names = {settings.out_file(name): name for name in settings.instances}
         for file in settings.out.iterdir():
-            try:
-                ready = (settings.links / file.name).lstat().st_mtime_ns
-                stays = file.name in settings.instances and ready == file.stat().st_mtime_ns
-            except FileNotFoundError:
-                stays = False
-            if not stays:
+            if file not in names or settings.ready_since(names[file]) != file.stat().st_mtime_ns:
                 file.unlink(missing_ok=True)
 
     async def _tell(self, settings: Settings, state: State) -> None:
@@ -109,16 +105,14 @@ class Prober:
 
     async def _ask(self, settings: Settings, name: str, model: str) -> None:
         """Ask an instance for one token, and take it out if none comes, nor any of another request."""
-        link = settings.links / name
         try:
-            before = link.lstat()
+            before = settings.ready_since(name)
             why = await self._unwell(settings, name, model)
-            after = link.lstat()
             # one that was started anew meanwhile has shown that it is ready
-            if (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns):
+            if before is None or before != settings.ready_since(name):
                 return
             if why:
-                self._out(settings, name, why, before.st_mtime_ns)
+                self._out(settings, name, why, before)
             else:
                 self._in(settings, name)
         except (Unanswered, OSError):
@@ -150,14 +144,14 @@ class Prober:
 
     @staticmethod
     def _out(settings: Settings, name: str, why: str, ready: int) -> None:
-        file = settings.out / name
+        file = settings.out_file(name)
         if not file.exists():
             say(f"{name} is out: {why}")
         _write(file, f"{why}\n", ready)
 
     @staticmethod
     def _in(settings: Settings, name: str) -> None:
-        file = settings.out / name
+        file = settings.out_file(name)
         if file.exists():
             file.unlink()
             say(f"{name} answers again")

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from .fields import ENTRY, KINDS, FieldRule, RuleSet
 
 _ONE = TypeVar("_ONE")
-_INSTANCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_INSTANCE = re.compile(rf"({_NAME.pattern}/)?{_NAME.pattern}")
+"""BOX/NAME is one of another box."""
 _MODEL = re.compile(r"[\x21-\x7e]{1,256}")
 _PATH = re.compile(r"[a-z][a-z0-9_/-]{0,63}")
 _STICKY = re.compile(r"|conversation|header:[a-z0-9-]{1,64}")
@@ -103,6 +105,21 @@ class Settings:
         """All names of a model, its own first."""
         return (model, *(alias for alias, name in self.aliases.items() if name == model))
 
+    def out_file(self, instance: str) -> Path:
+        """The file that there is of an instance that is left out."""
+        return self.out / instance.replace("/", "_")
+
+    def ready_since(self, instance: str) -> int | None:
+        """Since when an instance says that it is ready, in nanoseconds by the host's clock; None if it does not. One of
+        another box says nothing here, and has always done so.
+        """
+        if "/" in instance:
+            return 0
+        try:
+            return (self.links / instance).lstat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
     @property
     def instances(self) -> dict[str, str]:
         """What the engine of each instance calls its model, by instance."""
@@ -129,7 +146,7 @@ def read_settings(path: Path) -> Settings:
     probe = root.table("probe")
     rules = [_rule(one) for one in root.rows("fields")]
     settings = Settings(
-        listeners={name: _listener(one) for name, one in root.tables("listeners", _INSTANCE).items()},
+        listeners={name: _listener(one) for name, one in root.tables("listeners", _NAME).items()},
         models={name: _model(one, rules) for name, one in root.tables("models", _MODEL).items()},
         aliases=root.words("aliases"),
         every=probe.number("every"),

@@ -1,0 +1,95 @@
+"""Connections between boxes: who gets in at the port for gateways of others, and the certificates of both ends."""
+
+from base64 import b64decode
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks import DEPLOY, Drift, check, expect
+from checks.gateway_key_answers import LOG
+from checks.remedy import STOP_LISTENER, host_command
+from checks.survey.answers import SurveyAnswers
+from checks.survey.frontend_services import GATES
+from checks.survey.managed_files import OURS
+from checks.survey.requests import REQUESTS, find_answer
+from checks.survey.service_exposure import REACH
+from rigwright.gateway.gateway_units import GATEWAY_PREFIX
+from rigwright.gateway.secrets_distribution import FLEET, FRONT, GATEWAY_UNIT, pair_path
+from rigwright.model.fleet_schema import FleetLinks, FleetListener, front_certificate_name, lender_certificate_name
+from rigwright.model.roots import Roots
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+RELOAD = host_command("systemctl reload {}", GATEWAY_UNIT)
+EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
+
+
+@check(
+    "D15",
+    "systemd holds the port for gateways of other boxes, and nobody gets in without a certificate",
+    severity="critical",
+    why="whoever gets in uses the instances without a key and without limits",
+)
+def test_port_needs_a_certificate(survey: SurveyAnswers, fleet_port: tuple[str, FleetListener]) -> None:
+    entry = fleet_port[1]
+    there = [one for one in survey.read(REACH).listeners if one.port == entry.port]
+    expect(", ".join(sorted({one.at for one in there})) or "nothing", entry.endpoint, DEPLOY)
+    others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {GATEWAY_UNIT}")})
+    unheld = [] if all(one.systemd for one in there) else ["not systemd"]
+    expect(", ".join([*others, *unheld]) or "systemd", "systemd", STOP_LISTENER + DEPLOY)
+    expect(survey.read(GATES).unit_state(f"{GATEWAY_PREFIX}{entry.port}.socket").active, "active", DEPLOY)
+    requests = survey.read(REQUESTS)
+    found = {name: find_answer(requests, f"fleet: {name} without a certificate").describe for name in entry.lent}
+    wrong = [f"{said} for {name}" for name, said in found.items() if said != "403"]
+    expect(", ".join(wrong) or "403", "403", DEPLOY + LOG)
+
+
+@check(
+    "D16",
+    "the certificates between boxes are of the inventory's CA, and valid for another 14 days",
+    severity="critical",
+    why="the boxes refuse each other, or accept a box of another CA",
+)
+def test_certificates_between_boxes(
+    survey: SurveyAnswers, inventory_file: str, target_name: str, roots: Roots, fleet: tuple[str, FleetLinks]
+) -> None:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    from rigwright.gateway.certificate_authority import CERTIFICATE, FOLDER
+    from rigwright.gateway.certificates import certificate_names
+
+    beside = Path(inventory_file).parent / FOLDER / CERTIFICATE
+    if not beside.exists():
+        pytest.skip(f"{FOLDER}/{CERTIFICATE} is missing next to the inventory")
+    above, now = x509.load_pem_x509_certificate(beside.read_bytes()), datetime.now(timezone.utc)
+    ends = {
+        FRONT: front_certificate_name(target_name) if fleet[1].remote else "",
+        FLEET: lender_certificate_name(target_name) if fleet[1].listener else "",
+    }
+    for owner, name in ends.items():
+        if not name:
+            continue
+        own, trusted = _load_certificates(survey.read(OURS).between_boxes.get(pair_path(roots, owner), []))
+        expect("the CA" if trusted == above else "another CA", "the CA", DEPLOY)
+        try:
+            own.verify_directly_issued_by(above)
+        except (ValueError, TypeError, InvalidSignature):
+            raise Drift("a certificate of the CA", f"one of {own.issuer.rfc4514_string()[:80]}", DEPLOY) from None
+        expect(", ".join(certificate_names(own)), name, DEPLOY)
+        until, limit = own.not_valid_after_utc, now + EXPIRY
+        expect(f"until {until:%Y-%m-%d}", f"until {limit:%Y-%m-%d} or later", RELOAD + DEPLOY, holds=until >= limit)
+
+
+def _load_certificates(encoded: list[str]) -> tuple["Certificate", "Certificate"]:
+    """That of an end, and the one by which it judges the other end."""
+    from cryptography import x509
+
+    try:
+        own, above = [x509.load_der_x509_certificate(b64decode(one)) for one in encoded]
+    except ValueError:
+        raise Drift("a certificate and that of its CA", "none" if not encoded else "another file", DEPLOY) from None
+    return own, above

@@ -1,0 +1,163 @@
+"""Gateways that use instances of other boxes: what each box of an inventory has to do with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from rigwright.engines import kind_of
+from rigwright.gateway.served_models import SLOTS
+from rigwright.model.fleet_schema import FleetEntry, FleetLinks, FleetListener, RemoteInstance
+from rigwright.model.gateway_schema import Gateway
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
+from rigwright.problems import Invalid, Problem, describe_unknown
+
+EXAMPLE = '"fleet": {"address": "192.0.2.8"}'
+
+
+def link_boxes(
+    file: str, rigs: Mapping[str, Rig], declared: Mapping[str, Mapping[str, object]]
+) -> tuple[dict[str, FleetLinks], list[Problem]]:
+    """What the boxes of an inventory have to do with each other, without those that have nothing to do with others.
+
+    Args:
+        file: The inventory, for messages.
+        rigs: Its rigs that were not refused, by name.
+        declared: The entries of all of its rigs, refused ones among them.
+    """
+    entries = {name: declared[name].get("fleet") for name in rigs}
+    lenders = {name: FleetEntry.model_validate(entry) for name, entry in entries.items() if entry is not None}
+    problems: list[Problem] = []
+    remote: dict[str, dict[str, RemoteInstance]] = {}
+    fronts: dict[str, set[str]] = {}
+    lent: dict[str, dict[str, set[str]]] = {}
+    for front, rig in rigs.items():
+        for model, reference in _list_references(rig.gateway):
+            box, _, name = reference.partition("/")
+            if box in declared and box not in rigs:
+                continue  # its own problems come first
+            if text := _find_fault(front, box, name, rigs, lenders):
+                problems.append(Problem(file, f"{front}.gateway.models.{model}.instances", text))
+                continue
+            instance = next(one for one in rigs[box].instances if one.name == name)
+            remote.setdefault(front, {})[reference] = _describe_remote(box, instance, lenders[box])
+            fronts.setdefault(box, set()).add(front)
+            lent.setdefault(box, {}).setdefault(name, set()).add(model)
+    links = {
+        name: FleetLinks(
+            remote=tuple(one for _, one in sorted(remote.get(name, {}).items())),
+            listener=FleetListener(
+                address=lenders[name].address,
+                port=lenders[name].port,
+                lent={one: tuple(sorted(models)) for one, models in sorted(lent[name].items())},
+                variants={one.name: one.variant_name for one in rigs[name].instances if one.name in lent[name]},
+                fronts=tuple(sorted(fronts[name])),
+            )
+            if name in lent
+            else None,
+        )
+        for name in rigs
+        if name in remote or name in lent
+    }
+    for name, one in links.items():
+        problems += _find_model_problems(file, rigs[name], one)
+    return links, problems
+
+
+def _list_references(gateway: Gateway | None) -> Iterator[tuple[str, str]]:
+    """Model and name of each instance of another box that a gateway uses."""
+    for model, entry in gateway.models.items() if gateway else ():
+        for reference in entry.instances:
+            if "/" in reference:
+                yield model, reference
+
+
+def _find_fault(front: str, box: str, name: str, rigs: Mapping[str, Rig], lenders: Mapping[str, FleetEntry]) -> str:
+    if box == front:
+        return f'{box}/{name} is an instance of this box itself: name it "{name}"'
+    if box not in rigs:
+        return f"{box}/{name}: {describe_unknown('box', box, sorted(rigs.keys() - {front}))}"
+    names = [one.name for one in rigs[box].instances]
+    if name not in names:
+        return f"{box}/{name}: {describe_unknown(f'instance of {box}', name, names)}"
+    if box not in lenders:
+        return f"{box}/{name}: no gateway of another box can reach {box}: add {EXAMPLE} with its address to {box}"
+    return ""
+
+
+def _describe_remote(box: str, instance: Instance, entry: FleetEntry) -> RemoteInstance:
+    kind = kind_of(instance)
+    return RemoteInstance(
+        box=box,
+        instance=instance.name,
+        address=entry.address,
+        port=entry.port,
+        variant=instance.variant_name,
+        model=instance.model_name,
+        paths=kind.paths(instance),
+        unsalted_paths=kind.unsalted_paths,
+        slots=(instance.variant.capacity or (SLOTS, 0))[0],
+        usage_on_request=kind.has_stream_usage,
+        salts_prompts=kind.salts_prompts,
+    )
+
+
+def _find_model_problems(file: str, rig: Rig, links: FleetLinks) -> Iterator[Problem]:
+    """Models that mix variants, and caches that the engine of another box cannot keep apart."""
+    if not rig.gateway:
+        return
+    own = {one.name: one.variant_name for one in rig.instances}
+    others = {one.name: one for one in links.remote}
+    for model, entry in rig.gateway.models.items():
+        key = f"{rig.name}.gateway.models.{model}"
+        variants = {own.get(name) or (others[name].variant if name in others else "") for name in entry.instances}
+        if len(variants := variants - {""}) > 1:
+            listed = " and ".join(sorted(variants))
+            text = f"they are of {listed}: only instances of one variant can share a name"
+            yield Problem(file, f"{key}.instances", text)
+        isolation = rig.gateway.cache_isolation if entry.cache_isolation is None else entry.cache_isolation
+        for name in entry.instances:
+            if isolation and name in others and not others[name].salts_prompts:
+                text = f'the prompt cache of {name} does not support isolation by key: set it to "" for this model'
+                yield Problem(file, f"{key}.cache_isolation", text)
+
+
+def _find_exchanged_variants(rig: Rig, links: FleetLinks) -> Iterator[Problem]:
+    """Instances with another variant than the gateways of others rely on: a switch of this box alone."""
+    if not links.listener:
+        return
+    fronts = ", ".join(links.listener.fronts)
+    for one in rig.instances:
+        known = links.listener.variants.get(one.name, one.variant_name)
+        if known != one.variant_name:
+            text = (
+                f"gateways of {fronts} use it as {known}: change the variant in the inventory, and deploy these boxes"
+            )
+            yield Problem(rig.inventory, f"{rig.name}.instances.{one.name}.variant", text)
+
+
+def attach_links(rig: Rig, links: FleetLinks) -> Rig:
+    """A rig that has to do with others. One without a gateway of its own has one without listeners.
+
+    Raises:
+        Invalid: they do not fit its models: a variant was exchanged.
+    """
+    if problems := [*_find_model_problems(rig.inventory, rig, links), *_find_exchanged_variants(rig, links)]:
+        raise Invalid(problems)
+    gateway = rig.gateway or Gateway.model_construct(listeners={})
+    return replace(rig, gateway=gateway.with_fleet(links))
+
+
+def parse_links(file: str, name: str, data: object) -> FleetLinks:
+    """Those that `rigwright.inventory` put into the data of a rig.
+
+    Raises:
+        Invalid: they are not.
+    """
+    try:
+        return FleetLinks.model_validate(data)
+    except ValidationError:
+        raise Invalid([Problem(file, f"{name}.fleet", "was not made by rigwright.inventory.hosts()")]) from None

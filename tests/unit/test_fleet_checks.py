@@ -1,0 +1,93 @@
+"""The checks of connections between boxes: what is red, of what a host says."""
+
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks import Drift, test_fleet
+from checks.survey.answers import SurveyAnswers
+from checks.survey.frontend_services import Gates, GateUnit, ShareProcess
+from checks.survey.host import managed_files
+from checks.survey.managed_files import LedgerFile, ManagedEntry, ManagedFiles
+from checks.survey.requests import RequestAnswers, SurveyAnswer
+from checks.survey.service_exposure import ReachSurvey, TcpListener
+from rigwright.gateway.certificate_authority import (
+    FOLDER,
+    Authority,
+    certificate_now,
+    ensure_authority,
+    temporary_authority,
+)
+from rigwright.gateway.secrets_distribution import FLEET, pair_path
+from rigwright.model.fleet_schema import FleetLinks, FleetListener, front_certificate_name, lender_certificate_name
+from rigwright.model.roots import Roots
+
+LISTENER = FleetListener(address="192.0.2.8", port=8555, lent={"chat": ("m",)}, variants={}, fronts=("one",))
+LINKS = FleetLinks(listener=LISTENER)
+
+
+def port_answers(status: int, at: str = "192.0.2.8:8555", *, systemd: bool = True) -> SurveyAnswers:
+    """What a host says of its port that answers so without a certificate."""
+    gates = Gates(
+        {"rigwright_gateway-8555.socket": GateUnit("active", "enabled")}, {}, 0, {}, [], [], ShareProcess(0, False, [])
+    )
+    reach = ReachSurvey([TcpListener(at, systemd, [])], [], {}, {}, {}, [], [], [])
+    answer = SurveyAnswer(status, "", "", {}, "", "")
+    requests = RequestAnswers({"fleet: chat without a certificate": answer}, {})
+    told = {"frontend_services": gates, "service_exposure": reach, "requests": requests}
+    answers: dict[str, Any] = {name: {"told": asdict(one)} for name, one in told.items()}
+    return SurveyAnswers(answers)
+
+
+def test_a_port_that_refuses_whoever_has_no_certificate_is_green() -> None:
+    test_fleet.test_port_needs_a_certificate(port_answers(403), ("fleet", LISTENER))
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (port_answers(200), "200 for chat"),
+        (port_answers(403, "0.0.0.0:8555"), "0.0.0.0:8555"),
+        (port_answers(403, systemd=False), "not systemd"),
+    ],
+)
+def test_a_port_that_is_open_or_elsewhere_is_red(answers: SurveyAnswers, said: str) -> None:
+    with pytest.raises(Drift, match=said):
+        test_fleet.test_port_needs_a_certificate(answers, ("fleet", LISTENER))
+
+
+def judge_certificate(
+    folder: Path, signing: Authority, name: str, above: str, *, days: int = 0, links: FleetLinks = LINKS
+) -> None:
+    """Check D16 of a host with a certificate of that name, made so many days ago, beside another of an authority."""
+    roots = Roots()
+    pair = signing.issue((name,), certificate_now() - timedelta(days=days))
+    file = folder / "gateway-_fleet.pem"
+    file.write_text(replace(pair, certificates=pair.certificates + above).text)
+    entry = ManagedEntry(roots.ledger, "file", 0o644, 0, 0, 0.0)
+    found = {pair_path(roots, FLEET): managed_files._all_certificates(file)}
+    own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], [], [], {}, "", {}, found)
+    told: dict[str, Any] = {"managed_files": {"told": asdict(own)}}
+    inventory = str(folder / "rig.py")
+    test_fleet.test_certificates_between_boxes(SurveyAnswers(told), inventory, "two", roots, ("fleet", links))
+
+
+def test_certificates_of_the_inventorys_authority_are_green_and_others_red(tmp_path: Path) -> None:
+    ours = ensure_authority(tmp_path / FOLDER, certificate_now())
+    other = temporary_authority(certificate_now())
+    name = lender_certificate_name("two")
+    judge_certificate(tmp_path, ours, name, ours.pem)
+    for what, signing, called, above, days in (
+        ("another CA's", other, name, ours.pem, 0),
+        ("trusts another CA", ours, name, other.pem, 0),
+        ("trusts none", ours, name, "", 0),
+        ("another box's", ours, lender_certificate_name("three"), ours.pem, 0),
+        ("of the other side", ours, front_certificate_name("two"), ours.pem, 0),
+        ("ends soon", ours, name, ours.pem, 80),
+    ):
+        with pytest.raises(Drift):
+            judge_certificate(tmp_path, signing, called, above, days=days)
+            pytest.fail(what)
