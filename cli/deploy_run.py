@@ -36,7 +36,7 @@ from rigwright.problems import printable
 from rigwright.project_root import ROOT
 from rigwright.serving import serving_state
 from roles import root_shell
-from roles.connection_failures import describe_connect_error, silence_paramiko_log
+from roles.connection_failures import address_of, describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
 from roles.progress import progress
 from roles.pyinfra_inventory import load_pyinfra_inventory
@@ -91,7 +91,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
 
     def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
         """Keep why a host was not reached."""
-        self.hosts[host.name].unreached = describe_connect_error(error)
+        self.hosts[host.name].unreached = describe_connect_error(error, address_of(host))
         if len(self.hosts) > 1:  # of one host it is said at the end, which is now
             print_line(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
 

@@ -287,9 +287,7 @@ def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
     try:
         found = root_shell.run_command(box.target, "id -u", limit=60).lines
     except root_shell.RootDenied as error:
-        user = box.target.data.get("ssh_user") or "USER"
-        line = shlex.quote(f"{user} ALL=(ALL) NOPASSWD: ALL")
-        return _blocking("no-root", str(error), f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
+        return _blocking("no-root", error.denial, error.remedy)
     except root_shell.ConnectionGone as error:
         return _blocking("no-answer", f"its answer is invalid: {error}")
     if found == ["0"]:

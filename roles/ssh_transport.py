@@ -5,14 +5,17 @@ paramiko leaves TCP_NODELAY unset; against a delayed acknowledgement that costs 
 
 from __future__ import annotations
 
+import getpass
 import shlex
 import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import paramiko
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.connectors import ssh_util
 from pyinfra.connectors.sshuserclient import client as ssh_client
 from pyinfra.connectors.sshuserclient.client import (
     AcceptNewPolicy,
@@ -28,6 +31,8 @@ from roles.known_hosts_reader import KnownHosts, load_known_hosts
 from roles.login_shell import wrap_channel
 from roles.root_shell import OPENING
 
+KEY_PROMPT = "Enter password for private key: "
+"""How pyinfra asks for one; the file's name follows."""
 OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
     # a host that lost its power or its network says nothing any more: without these it is waited for up to an hour
@@ -38,6 +43,14 @@ OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 75_000,  # milliseconds that what was sent may be unacknowledged
 }
 """Socket options of every connection; by them a host is given up after 75 s of silence (tcp(7))."""
+
+
+def describe_encrypted_key(file: str) -> str:
+    """Why a private key with a passphrase is not used, and the way to use it."""
+    return (
+        f"the private key {file} has a passphrase: `ssh-add {shlex.quote(file)}` gives it to your agent; then log in "
+        "without ssh_key in the inventory (init: without --key)"
+    )
 
 
 class HostKeyRejected(paramiko.SSHException):
@@ -185,8 +198,16 @@ def _warn_of_host_key(self: WarningPolicy, client: SSHClient, hostname: str, key
     _warn(self, client, hostname, key)
 
 
+def _ask_passphrase(prompt: str = KEY_PROMPT, stream: TextIO | None = None) -> str:
+    """Ask for a private key's passphrase on a terminal; on a pipe a question would have no answer."""
+    if sys.stdin.isatty():
+        return getpass.getpass(prompt, stream)
+    raise PyinfraError(describe_encrypted_key(prompt.removeprefix(KEY_PROMPT).removesuffix(": ")))
+
+
 AcceptNewPolicy.missing_host_key = _accept_new_host_key  # type: ignore[method-assign]
 WarningPolicy.missing_host_key = _warn_of_host_key  # type: ignore[method-assign]
 StrictPolicy.missing_host_key = _missing_host_key  # type: ignore[method-assign]
 AskPolicy.missing_host_key = _ask_host_key  # type: ignore[method-assign]
 ssh_client.get_host_keys = load_known_hosts
+ssh_util.getpass = _ask_passphrase

@@ -16,7 +16,8 @@ import paramiko
 import pytest
 from click.testing import CliRunner
 from paramiko.ssh_exception import NoValidConnectionsError
-from pyinfra.api.exceptions import ConnectError
+from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.connectors import ssh_util
 
 from checks import connections
 from cli import main
@@ -41,8 +42,15 @@ MORE: dict[str, list[str]] = {
     "chat": ["chat", "--message", "Are you there?"],
     "switch": ["chat", "--list"],
 }
-HANGS_UP = "it takes the connection, and ends it before it has answered as an SSH server"
-REFUSED = "Connection refused (port 1 of 127.0.0.9)"
+HANGS_UP = (
+    "it takes the connection, and ends it before it has answered as an SSH server: check ssh_port, and that sshd runs "
+    "there"
+)
+REFUSED = "Connection refused (port 1 of 127.0.0.9): check ssh_port, and that sshd runs there"
+ENCRYPTED = (
+    "the private key /k has a passphrase: `ssh-add /k` gives it to your agent; then log in without ssh_key in the "
+    "inventory (init: without --key)"
+)
 
 
 def raised(message: str, cause: BaseException) -> ConnectError:
@@ -68,12 +76,17 @@ def raised(message: str, cause: BaseException) -> ConnectError:
         ),
         (
             raised("Could not connect", NoValidConnectionsError({("::1", 22): OSError(113, "No route to host")})),
-            "No route to host (port 22 of ::1)",
+            "No route to host (port 22 of ::1): check ssh_hostname, and that the box is on",
         ),
-        (raised("Could not connect (timed out)", TimeoutError("timed out")), "no answer: the connection timed out"),
+        (
+            raised("Could not connect (timed out)", TimeoutError("timed out")),
+            "no answer: the connection timed out: check ssh_hostname, and that the box is on, or that no firewall "
+            "drops its packets",
+        ),
         (
             raised("SSH error (No existing session)", paramiko.SSHException("No existing session")),
-            "it takes the connection, and does not answer as an SSH server in time",
+            "it takes the connection, and does not answer as an SSH server in time: check ssh_port, and that sshd runs "
+            "there",
         ),
         (raised("SSH error (x)", paramiko.SSHException("Error reading SSH protocol banner")), HANGS_UP),
         (EOFError(), HANGS_UP),
@@ -82,11 +95,13 @@ def raised(message: str, cause: BaseException) -> ConnectError:
                 "Authentication error (username=ops, key=/k)",
                 paramiko.AuthenticationException("Authentication failed."),
             ),
-            "login as ops is refused with /k (Authentication failed.)",
+            "login as ops is refused with /k (Authentication failed.): correct ssh_user or ssh_key, or allow the "
+            "key there with ssh-copy-id",
         ),
         (
             raised("Authentication error (username=ops)", paramiko.AuthenticationException("none")),
-            "login as ops is refused with every key that was tried (none)",
+            "login as ops is refused with every key that was tried (none): correct ssh_user or ssh_key, or "
+            "allow the key there with ssh-copy-id",
         ),
         (
             raised("SSH error (x)", paramiko.SSHException("No authentication methods available")),
@@ -94,14 +109,22 @@ def raised(message: str, cause: BaseException) -> ConnectError:
         ),
         (
             raised("Could not resolve hostname ([Errno -2] Name or service not known)", gaierror(-2, "unknown")),
-            "Name or service not known",
+            "the name box.example has no address (unknown): check ssh_hostname, and this machine's resolver",
         ),
+        (PyinfraError("Private key file (/k) is encrypted, set ssh_key_password to use this key"), ENCRYPTED),
         (paramiko.SSHException("a\x1b[31m\nb"), r"a\x1b[31m b"),
         (paramiko.SSHException("x" * 100_000), "x" * 400),
     ],
 )
 def test_the_reason_is_one_line_of_plain_words(error: BaseException, said: str) -> None:
-    assert describe_connect_error(error) == said
+    assert describe_connect_error(error, "box.example") == said
+
+
+def test_a_pipe_gets_no_question_for_a_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
+    with pytest.raises(PyinfraError) as caught:
+        ssh_util.getpass("Enter password for private key: /k: ")
+    assert describe_connect_error(caught.value) == ENCRYPTED
 
 
 def test_a_host_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
