@@ -28,9 +28,10 @@ from rigwright.host.script_output import (
 from rigwright.model import api_keys
 from rigwright.model.secret_sources import SecretSource
 from rigwright.supply.bundle import LocalFile
+from roles.download_progress import parse_progress_document, report_files
 from roles.operations.facts import ChannelFact
 from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
-from roles.progress import parse_progress_document, progress, report_files
+from roles.progress import progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
@@ -90,7 +91,7 @@ def ensure_job(
     + test: shell condition that holds once the result is there
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
-      file of a download of many files, which `roles.progress.report_files` describes
+      file of a download of many files, which `roles.download_progress.report_files` describes
     + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
     + secrets: a systemd credential's name -> the file or command on the operator's machine whose only line it is
