@@ -121,6 +121,13 @@ def test_a_repository_that_is_down_is_said_though_apt_only_warns(tmp_path: Path)
     assert [line for line in done.stdout.splitlines() if line.startswith("note: ")] == [told]
 
 
+def test_a_host_that_resolves_no_names_is_told_where_to_look(tmp_path: Path) -> None:
+    warned = "W: Failed to fetch http://c/x  Temporary failure resolving 'c'"
+    done = PackagesHost(tmp_path).run(rig_with_mirrors(), WARNED=warned)
+    (told,) = (line for line in done.stdout.splitlines() if line.startswith("note: "))
+    assert told.endswith("resolving 'c': check this host's default route (ip route) and /etc/resolv.conf")
+
+
 def test_a_lock_that_is_held_too_long_ends_it(tmp_path: Path) -> None:
     write_stand_in(tmp_path / "bin", "sleep", "")
     done = PackagesHost(tmp_path).run(rig_with_mirrors(), "update:own", WARNED="E: Could not get lock /x")
