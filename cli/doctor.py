@@ -39,6 +39,7 @@ from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid, describe_unknown, format_count, printable
 from rigwright.serving.activation import goal_for
 from roles import root_shell
+from roles.progress import progress
 
 THIS_MACHINE = "this machine"
 BLOCKING = 200  # weight of a fault that keeps hosts from being reached, deployed to or served: before all causes
@@ -266,7 +267,8 @@ def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: 
     from roles.first_contact import HostKeyUnavailable
 
     try:
-        contact = meet(name, data)
+        with progress.task(name, "connecting", quiet=True):
+            contact = meet(name, data)
     except HostKeyUnavailable as error:
         return _blocking(
             "unreachable", f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} shows where it stops"

@@ -202,17 +202,19 @@ class LiveDisplay:
             self.rows[name].services |= services
 
     @contextmanager
-    def task(self, host: str, text: str, *, detached: bool = False) -> Iterator[ProgressTask]:
+    def task(self, host: str, text: str, *, detached: bool = False, quiet: bool = False) -> Iterator[ProgressTask]:
         """Show a job while the block runs.
 
         Args:
             host: Whose it is, or the verb outside of hosts.
             text: What it is called until it reports which step is under way.
             detached: Whether it goes on without this process.
+            quiet: Whether it has no row, and its first line after LINE_INTERVAL: it usually takes a second.
         """
         task = ProgressTask(self, host, text, detached)
         self.tasks.append(task)
-        self._start()
+        if not quiet:
+            self._start()
         self._begin_beats()
         try:
             yield task

@@ -168,6 +168,16 @@ def test_without_a_terminal_silent_work_has_a_line_every_ten_seconds(
     assert wait(30) == []
 
 
+def test_quiet_work_has_no_row_and_its_first_line_after_ten_seconds(clock: FakeClock, terminal: SizedTerminal) -> None:
+    display = LiveDisplay()
+    with display.task("h1", "connecting", quiet=True):
+        assert not display.live
+        for _ in range(12):
+            clock.now += 1
+            display.report_silent_work()
+    assert terminal.getvalue() == "h1: connecting: running for 0:10\n"
+
+
 def test_a_thread_writes_lines_of_silent_work_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(LiveDisplay, "stream", written)
