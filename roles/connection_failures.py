@@ -14,7 +14,7 @@ from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.state import BaseStateCallback
 
 from rigwright.problems import printable
-from roles.ssh_transport import HostKeyRejected, describe_encrypted_key
+from roles.ssh_transport import HostKeyRejected, UnusableKey
 
 NOTHING = logging.CRITICAL + 1
 LONGEST = 400  # characters; a host may say anything, even before a login
@@ -23,8 +23,6 @@ BRACKETED = re.compile(r"[A-Za-z ]+ \((.*)\)", re.DOTALL)
 """How pyinfra puts what kind of error something is before what was said."""
 NO_LOGIN_METHOD = "No authentication methods available"
 """What paramiko says where it has no key to try."""
-ENCRYPTED_KEY = re.compile(r"Private key file \((.+)\) is encrypted, set ssh_key_password to use this key")
-"""What pyinfra says of one for which it does not ask."""
 UNSPOKEN = "no existing session"
 """What paramiko says where a handshake took too long."""
 LOGIN_REMEDY = "correct ssh_user or ssh_key, or allow the key there with ssh-copy-id"
@@ -86,12 +84,10 @@ def describe_connect_error(error: BaseException, address: str = "") -> str:
             refused = all(isinstance(one, ConnectionRefusedError) for one in cause.errors.values())
             remedy = PORT_REMEDY if refused else ADDRESS_REMEDY
             return f"{printable('; '.join(places))[:LONGEST]}: {remedy}"
-        if isinstance(cause, HostKeyRejected):
+        if isinstance(cause, (HostKeyRejected, UnusableKey)):
             return printable(str(cause))
         if isinstance(cause, paramiko.PasswordRequiredException):
             return "the private key has a passphrase: add it to ssh-agent"
-        if encrypted := ENCRYPTED_KEY.fullmatch(str(cause)):
-            return printable(describe_encrypted_key(encrypted[1]))[:LONGEST]
         if isinstance(cause, paramiko.AuthenticationException):
             said = printable(f"{_describe_login_error(error)} ({_describe_error(cause)})")[:LONGEST]
             return f"{said}: {LOGIN_REMEDY}"
