@@ -371,13 +371,8 @@ def describe_interruption(state: State) -> str:
     """What is said of a run that Ctrl-C has ended."""
     going = {task.host: task.text for task in progress.tasks if task.detached}
     if going:
-        said = "; ".join(f"{host} goes on {_describe_activity(text)}" for host, text in sorted(going.items()))
+        said = "; ".join(f"the job on {host} continues ({text})" for host, text in sorted(going.items()))
         return f"\nStopped watching; {said}. The same command watches again.\n"
     if state.current_stage < StateStage.Execute:
         return "\nStopped; nothing was changed.\n"
     return "\nStopped in the middle; the same command continues from there.\n"
-
-
-def _describe_activity(text: str) -> str:
-    first = text.partition(" ")[0]
-    return text if first.endswith("ing") else f"with {text}"

@@ -228,7 +228,7 @@ def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: LocalDeployFolder
         (
             {"steps": "called(name='Two')", "sleep": "60"},
             "box1: compiling",
-            "Stopped watching; box1 goes on compiling. The same command watches again.",
+            "Stopped watching; the job on box1 continues (compiling). The same command watches again.",
         ),
         ({"before": "print('here', flush=True); gevent.sleep(60)"}, "here", "Stopped; nothing was changed."),
     ],
