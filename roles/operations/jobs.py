@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +28,7 @@ from rigwright.host.script_output import (
 )
 from rigwright.model import api_keys
 from rigwright.model.secret_sources import SecretSource
+from rigwright.problems import format_count
 from rigwright.supply.bundle import LocalFile
 from roles.download_progress import parse_progress_document, report_files
 from roles.operations.facts import ChannelFact
@@ -41,6 +43,8 @@ LEAVING = 50
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 # apt's APT::Status-Fd: what it is about, percent of all downloads (dl) or of all installations (pm), words
 APT = re.compile(r"^(dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
+# apt, of each file by itself
+FETCH_FAILURE = re.compile(r"[EW]: Failed to fetch ")
 # What is no line of a log for people
 STATUS = re.compile(r"==> |(dl|pm)status:")
 
@@ -152,9 +156,20 @@ def run_job(
     else:
         log = watcher.shell.run(f"grep -vaE '^(dl|pm)status:' {shlex.quote(f'{folder}/log')} | tail -n {LOG_LINES}")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
-        for line in log:
+        for line in fold_fetch_failures(log):
             logger.error(f"{host.print_prefix}  {free_text(line)}")
     return succeeded
+
+
+def fold_fetch_failures(log: Sequence[str]) -> Iterator[str]:
+    """A log with one line for consecutive files that apt did not fetch: they have one cause."""
+    for is_failure, lines in groupby(log, lambda line: bool(FETCH_FAILURE.match(line))):
+        first, *rest = lines
+        if is_failure and rest:
+            yield first
+            yield f"({format_count(len(rest), 'more file')} not fetched)"
+        else:
+            yield from (first, *rest)
 
 
 def _report_sent_bytes(task: Any, before: int, total: int, there: int) -> None:
