@@ -268,7 +268,10 @@ class LiveDisplay:
 
     def _beat(self, ended: threading.Event) -> None:
         while not ended.wait(BEAT):
-            self.report_silent_work()
+            try:
+                self.report_silent_work()
+            except (OSError, ValueError):
+                return  # the stream is closed: the work itself reports that
 
     def print_line(self, text: str) -> None:
         """Write a line in one piece: another process or thread has no part in it."""
