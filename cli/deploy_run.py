@@ -36,7 +36,7 @@ from rigwright.problems import printable
 from rigwright.project_root import ROOT
 from rigwright.serving import serving_state
 from roles import root_shell
-from roles.connection_failures import describe_connect_error, silence_paramiko_log
+from roles.connection_failures import address_of, describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
 from roles.progress import progress
 from roles.pyinfra_inventory import load_pyinfra_inventory
@@ -91,8 +91,8 @@ class DeployOutput(BaseStateCallback, logging.Handler):
 
     def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
         """Keep why a host was not reached."""
-        self.hosts[host.name].unreached = describe_connect_error(error)
-        if len(self.hosts) > 1:  # of one host it is printed at the end, which is now
+        self.hosts[host.name].unreached = describe_connect_error(error, address_of(host))
+        if len(self.hosts) > 1:  # of one host it is said at the end, which is now
             print_line(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
 
     def estimate_run(self, state: Any) -> None:
@@ -371,13 +371,8 @@ def describe_interruption(state: State) -> str:
     """The message of a run that Ctrl-C has ended."""
     going = {task.host: task.text for task in progress.tasks if task.detached}
     if going:
-        said = "; ".join(f"{host} goes on {_describe_activity(text)}" for host, text in sorted(going.items()))
+        said = "; ".join(f"the job on {host} continues ({text})" for host, text in sorted(going.items()))
         return f"\nStopped watching; {said}. The same command watches again.\n"
     if state.current_stage < StateStage.Execute:
         return "\nStopped; nothing was changed.\n"
     return "\nStopped in the middle; the same command continues from there.\n"
-
-
-def _describe_activity(text: str) -> str:
-    first = text.partition(" ")[0]
-    return text if first.endswith("ing") else f"with {text}"

@@ -39,6 +39,7 @@ from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid, describe_unknown, format_count, printable
 from rigwright.serving.activation import goal_for
 from roles import root_shell
+from roles.progress import progress
 
 THIS_MACHINE = "this machine"
 BLOCKING = 200  # weight of a fault that keeps hosts from being reached, deployed to or served: before all causes
@@ -266,7 +267,8 @@ def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: 
     from roles.first_contact import HostKeyUnavailable
 
     try:
-        contact = meet(name, data)
+        with progress.task(name, "connecting", quiet=True):
+            contact = meet(name, data)
     except HostKeyUnavailable as error:
         return _blocking(
             "unreachable", f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} shows where it stops"
@@ -287,9 +289,7 @@ def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
     try:
         found = root_shell.run_command(box.target, "id -u", limit=60).lines
     except root_shell.RootDenied as error:
-        user = box.target.data.get("ssh_user") or "USER"
-        line = shlex.quote(f"{user} ALL=(ALL) NOPASSWD: ALL")
-        return _blocking("no-root", str(error), f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
+        return _blocking("no-root", error.denial, error.remedy)
     except root_shell.ConnectionGone as error:
         return _blocking("no-answer", f"its answer is invalid: {error}")
     if found == ["0"]:

@@ -51,6 +51,7 @@ from rigwright.survey.suggestions import (
     taken_ports,
 )
 from rigwright.validated_types import Name, VariantName
+from roles.progress import progress
 
 SSH_TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
@@ -254,7 +255,8 @@ def _confirm_host_key(target: str, connection: dict[str, object], fingerprint: s
 
     keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
     try:
-        contact = probe_host_key(target, connection_data("", target, keys))
+        with progress.task(target, "connecting", quiet=True):
+            contact = probe_host_key(target, connection_data("", target, keys))
     except HostKeyUnavailable as error:
         raise HostUnreached(f"cannot survey {target}: {flatten_text(str(error))}") from None
     found, expected = contact.found, contact.expected
@@ -290,7 +292,8 @@ def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
 
     keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
     try:
-        return survey_host(target, keys, sudo=bool(connection.get("_sudo")))
+        with progress.task(target, "surveying", quiet=True):
+            return survey_host(target, keys, sudo=bool(connection.get("_sudo")))
     except HostKeyUnavailable as error:
         raise HostUnreached(f"cannot survey {target}: {flatten_text(str(error))}") from None
 

@@ -33,11 +33,13 @@ from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.operate.instance_state import StateFacts, assess_state
-from rigwright.problems import Invalid, Problem, describe_unknown, printable
+from rigwright.problems import Invalid, Problem, describe_unknown, format_count, printable
 from rigwright.serving.activation import goal_for
 from rigwright.serving.serving_state import INSTANCE, ObservedServing, ObservedUnit
 from roles.connection_failures import describe_unreachable_host
+from roles.progress import progress
 
+NAMED_HOSTS = 3  # that a line of progress names; of more it has the number
 WATCH_INTERVAL_S = 5.0  # seconds between two looks
 
 
@@ -205,7 +207,9 @@ def connect_hosts(
             raise InvalidRequest("\n".join(unknown))
         found = sorted({*wrong, *problems})
         report(found)
-        gone = connect_targets(state, targets)
+        subject = ", ".join(targets) if len(targets) <= NAMED_HOSTS else format_count(len(targets), "host")
+        with progress.task(subject, "connecting", quiet=True):
+            gone = connect_targets(state, targets)
     reached = {name: target for name, target in targets.items() if name not in gone}
     boxes = [ConnectedHost(name, rigs[name], target) for name, target in reached.items() if name in rigs]
     invalid = [UndeclaredHost(name, target) for name, target in reached.items() if name not in rigs]

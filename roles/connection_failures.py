@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.state import BaseStateCallback
 
 from rigwright.problems import printable
-from roles.ssh_transport import HostKeyRejected
+from roles.ssh_transport import HostKeyRejected, UnusableKey
 
 NOTHING = logging.CRITICAL + 1
 LONGEST = 400  # characters; a host may say anything, even before a login
@@ -23,7 +24,10 @@ BRACKETED = re.compile(r"[A-Za-z ]+ \((.*)\)", re.DOTALL)
 NO_LOGIN_METHOD = "No authentication methods available"
 """paramiko's message where it has no key to try."""
 UNSPOKEN = "no existing session"
-"""paramiko's message where a handshake took too long."""
+"""What paramiko says where a handshake took too long."""
+LOGIN_REMEDY = "correct ssh_user or ssh_key, or allow the key there with ssh-copy-id"
+ADDRESS_REMEDY = "check ssh_hostname, and that the box is on"
+PORT_REMEDY = "check ssh_port, and that sshd runs there"
 
 
 class ConnectFailureRecorder(BaseStateCallback):
@@ -34,7 +38,7 @@ class ConnectFailureRecorder(BaseStateCallback):
 
     def host_connect_error(self, state: Any, host: Any, error: BaseException) -> None:  # type: ignore[override]
         """Keep why."""
-        self.why[host.name] = describe_connect_error(error)
+        self.why[host.name] = describe_connect_error(error, address_of(host))
 
 
 def silence_paramiko_log() -> None:
@@ -60,32 +64,44 @@ def describe_unreachable_host(reason: str) -> str:
     return f"cannot be reached: {reason}" if reason else "cannot be reached"
 
 
-def describe_connect_error(error: BaseException) -> str:
-    """Why there is no connection, for the operator.
+def address_of(host: Any) -> str:
+    """The address of one of pyinfra's hosts, as the inventory has it."""
+    return str(host.data.get("ssh_hostname") or host.name)
+
+
+def describe_connect_error(error: BaseException, address: str = "") -> str:
+    """Why there is no connection, for the operator, and the key of the inventory to look at.
 
     Args:
         error: pyinfra's, while what caused it is its context; or paramiko's own.
+        address: The host's, as the inventory has it; empty for unknown.
     """
     for cause in _exception_chain(error):
         if isinstance(cause, NoValidConnectionsError):
             places = dict.fromkeys(
                 f"{_describe_error(one)} (port {key[1]} of {key[0]})" for key, one in cause.errors.items()
             )
-            return printable("; ".join(places))[:LONGEST]
-        if isinstance(cause, HostKeyRejected):
+            refused = all(isinstance(one, ConnectionRefusedError) for one in cause.errors.values())
+            remedy = PORT_REMEDY if refused else ADDRESS_REMEDY
+            return f"{printable('; '.join(places))[:LONGEST]}: {remedy}"
+        if isinstance(cause, (HostKeyRejected, UnusableKey)):
             return printable(str(cause))
         if isinstance(cause, paramiko.PasswordRequiredException):
             return "the private key has a passphrase: add it to ssh-agent"
         if isinstance(cause, paramiko.AuthenticationException):
-            return printable(f"{_describe_login_error(error)} ({_describe_error(cause)})")[:LONGEST]
+            said = printable(f"{_describe_login_error(error)} ({_describe_error(cause)})")[:LONGEST]
+            return f"{said}: {LOGIN_REMEDY}"
         if NO_LOGIN_METHOD in str(cause):
             return "no SSH key to log in with: name one (init: --key FILE; inventory: ssh_key), or add it to ssh-agent"
         if isinstance(cause, TimeoutError):
-            return "no answer: the connection timed out"
+            return f"no answer: the connection timed out: {ADDRESS_REMEDY}, or that no firewall drops its packets"
         if UNSPOKEN in str(cause).lower():
-            return "it takes the connection, and does not answer as an SSH server in time"
+            return f"it takes the connection, and does not answer as an SSH server in time: {PORT_REMEDY}"
         if "SSH protocol banner" in str(cause) or isinstance(cause, EOFError):
-            return "it takes the connection, and ends it before it has answered as an SSH server"
+            return f"it takes the connection, and ends it before it has answered as an SSH server: {PORT_REMEDY}"
+        if isinstance(cause, socket.gaierror):
+            name = f"the name {printable(address)[:LONGEST]}" if address else "its name"
+            return f"{name} has no address ({_describe_error(cause)}): check ssh_hostname, and this machine's resolver"
     said = _describe_error(error)
     return printable(found[1] if (found := BRACKETED.fullmatch(said)) else said)[:LONGEST]
 

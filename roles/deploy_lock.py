@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -23,6 +24,9 @@ ANSWER = 60  # seconds within which a host that is not waiting answers
 SILENCE = 60  # seconds without one after which the host takes a holder for dead: its connection was cut
 PATIENCE = 2  # seconds for `rigwright status`, which takes it for an instant to see whether it is free
 RENEWAL = 2 * SILENCE  # seconds in which the host must have noticed that our own old connection is gone
+NO_SHELL = re.compile(r"account is (?:currently )?not available|nologin", re.IGNORECASE)
+"""What nologin(8) says in place of a command, also as a shell that is not there."""
+READ_ONLY = "Read-only file system"
 LINES = 1000  # that a host says before it tells something
 
 
@@ -52,7 +56,7 @@ class DeployLock:
             # a host may send a letter at a time
             with root_shell.close_after(channel, patience + ANSWER):
                 channel.sendall(f"{self.holder}\n".encode())
-                refused = _read_refusal(channel)
+                refused = _read_refusal(channel, str(self.host.data.get("ssh_user") or ""))
         except root_shell.BROKEN as error:
             return f"no deploy lock: {error}"
         if refused:
@@ -87,22 +91,29 @@ class DeployLock:
             self.lost = "the host released it, as it does when this machine is silent"
 
 
-def _read_refusal(channel: Channel) -> str:
+def _read_refusal(channel: Channel, user: str) -> str:
     """Why the host gives no deploy lock, or nothing: the first of its lines that tells."""
     words = []
     for line in islice(root_shell.read_bounded_lines(channel.makefile("rb")), LINES):
         words.append(line.decode(errors="replace"))
         with suppress(ValueError):
             return deploy_lock_state.describe_lock_refusal(words)
-    return _describe_denial(channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]))
+    return describe_denial(
+        channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]), user
+    )
 
 
-def _describe_denial(complaint: str) -> str:
-    """The message of a host that gives no deploy lock."""
+def describe_denial(complaint: str, user: str) -> str:
+    """Why a host gives the deploy lock to no run of this user, and the remedy."""
     if words := root_shell.describe_sudo_denial(complaint.encode()):
-        return f"{root_shell.ROOT_DENIAL} ({words})"
+        return str(root_shell.RootDenied(words, user))
     words = free_text(complaint.strip()) or "no answer"
-    return f'the host did not grant the deploy lock ({words}): log in as root, or set "_sudo": True and allow sudo'
+    remedy = 'log in as root, or set "_sudo": True and allow sudo'
+    if NO_SHELL.search(words):
+        remedy = f"give {user or 'the user'} a login shell on the box (chsh -s /bin/sh), or log in as another user"
+    elif READ_ONLY in words:
+        remedy = "mount that file system writable"
+    return f"the host did not grant the deploy lock ({words}): {remedy}"
 
 
 _deploy_locks: dict[str, DeployLock] = {}

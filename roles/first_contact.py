@@ -19,7 +19,7 @@ from rigwright.inventory import connection_data
 from rigwright.render import render
 from rigwright.survey import box_survey
 from roles import root_shell
-from roles.connection_failures import describe_connect_error, silence_paramiko_log, silence_pyinfra_log
+from roles.connection_failures import address_of, describe_connect_error, silence_paramiko_log, silence_pyinfra_log
 from roles.ssh_transport import HostKeyRejected, as_host_key, unreadable_known_hosts_lines
 
 
@@ -77,7 +77,7 @@ def probe_host_key(name: str, data: Mapping[str, object]) -> ProbedHostKey:
     except paramiko.BadHostKeyException as other:
         return ProbedHostKey(as_host_key(other.key), as_host_key(other.expected_key))
     except (OSError, EOFError, paramiko.SSHException, PyinfraError) as error:
-        raise HostKeyUnavailable(describe_connect_error(error)) from None
+        raise HostKeyUnavailable(describe_connect_error(error, str(data.get("ssh_hostname") or name))) from None
     finally:
         client.close()
 
@@ -108,9 +108,9 @@ def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> b
         host.connect(show_errors=False, raise_exceptions=True)
         answer = root_shell.run_command(host, render("probe/survey.sh.j2"), limit=LIMIT, whole=WHOLE)
     except root_shell.RootDenied as error:
-        raise HostKeyUnavailable(f"{error}{hint}") from None
+        raise HostKeyUnavailable(f"{error.denial}{hint}") from None
     except (PyinfraError, SSHException, OSError, EOFError) as error:
-        raise HostKeyUnavailable(describe_connect_error(error)) from None
+        raise HostKeyUnavailable(describe_connect_error(error, address_of(host))) from None
     finally:
         if connector.client is not None:
             connector.client.close()

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:  # imported where the first row is drawn: a pipe has none
     from rich.live import Live
     from rich.text import Text
 
-from rigwright.host import script_output
 from rigwright.problems import printable
 from roles.step_durations import RunEstimate, StepDurations, StepSeconds
 
 LINE_INTERVAL = 10.0  # seconds between two progress lines of one host, at least
+BEAT = 1.0  # seconds between two looks at whether a line is due
+PREPARING = "connecting and reading the host"
+"""What a host does before its first step."""
 TICKS = 2  # of the display in a second
 BAR = 8  # columns
 WIDE = 110  # columns from which a row has amounts beside its rate
 NARROWEST, LOWEST = 60, 6  # columns and lines below which a terminal has plain lines
-# Of a path, where it tells the operator nothing: a commit, or the folder of one package.
-COMMIT = re.compile(r"\b[0-9a-f]{40}/|\A_packages/[0-9a-f]{16}/")
 STATES = ("working", "failed", "waiting")
 """Of rows, in the order in which they are shown."""
 
@@ -151,6 +150,8 @@ class LiveDisplay:
         """Host -> when its last progress line was written."""
         self.is_running = False
         """Whether a run has rows; outside of one, jobs have their own."""
+        self.beats: threading.Event | None = None
+        """Set, it ends the thread that writes lines of silent work; None while there is no such thread."""
 
     @property
     def stream(self) -> TextIO:
@@ -161,6 +162,7 @@ class LiveDisplay:
         """Show a row for each host of a run, on standard output, until `end_run`."""
         self.is_running = True
         self.rows = {name: HostRow(name) for name in sorted(hosts)}
+        self._begin_beats()
 
     def end_run(self) -> None:
         """Take the rows away; their counts stay readable."""
@@ -200,17 +202,20 @@ class LiveDisplay:
             self.rows[name].services |= services
 
     @contextmanager
-    def task(self, host: str, text: str, *, detached: bool = False) -> Iterator[ProgressTask]:
+    def task(self, host: str, text: str, *, detached: bool = False, quiet: bool = False) -> Iterator[ProgressTask]:
         """Show a job while the block runs.
 
         Args:
             host: Its host, or the verb outside of hosts.
             text: Its name until it reports which step is under way.
             detached: Whether it goes on without this process.
+            quiet: Whether it has no row, and its first line after LINE_INTERVAL: it usually takes a second.
         """
         task = ProgressTask(self, host, text, detached)
         self.tasks.append(task)
-        self._start()
+        if not quiet:
+            self._start()
+        self._begin_beats()
         try:
             yield task
         finally:
@@ -236,7 +241,37 @@ class LiveDisplay:
             self.lines[task.host] = now
             left = f"{format_clock(task.left)} left" if task.left is not None else ""
             detail = ", ".join(filter(None, [task.describe_amount(), task.describe_rate(), left]))
+            if not (detail or fresh):
+                detail = f"running for {format_clock(now - task.started)}"
             self.print_line(printable(f"{task.host}: {task.text}{f': {detail}' if detail else ''}"))
+
+    def report_silent_work(self) -> None:
+        """Write a line of each job, and of each host in a run, that had none for LINE_INTERVAL."""
+        now, busy = time.monotonic(), {task.host for task in self.tasks}
+        for task in tuple(self.tasks):
+            if now - max(self.lines.get(task.host, 0.0), task.started) >= LINE_INTERVAL:
+                self.report(task)
+        for name, row in self.rows.items() if self.is_running and not self.live else ():
+            # a host between two steps waits for others
+            if name in busy or row.state == "failed" or (row.state == "waiting" and row.step):
+                continue
+            since = row.step_began if row.step else row.began
+            if now - max(self.lines.get(name, 0.0), since) >= LINE_INTERVAL:
+                self.lines[name] = now
+                what = row.step or PREPARING
+                self.print_line(printable(f"{name}: {what}: running for {format_clock(now - since)}"))
+
+    def _begin_beats(self) -> None:
+        if self.beats is None:
+            self.beats = ended = threading.Event()
+            threading.Thread(target=self._beat, args=(ended,), daemon=True).start()
+
+    def _beat(self, ended: threading.Event) -> None:
+        while not ended.wait(BEAT):
+            try:
+                self.report_silent_work()
+            except (OSError, ValueError):
+                return  # the stream is closed: the work itself reports that
 
     def print_line(self, text: str) -> None:
         """Write a line in one piece: another process or thread has no part in it."""
@@ -309,6 +344,9 @@ class LiveDisplay:
         live, self.live = self.live, None
         if live:
             live.stop()
+        beats, self.beats = self.beats, None
+        if beats:
+            beats.set()
 
 
 def _describe_task(task: ProgressTask) -> str:
@@ -336,46 +374,6 @@ def _render_line(
     end = f" [{'#' * filled}{'-' * (BAR - filled)}] {rate:>9} {remaining:>10} {format_clock(took):>5}"
     lead = f"{printable(name)}  "
     return f"{lead}{set_cell_size(printable(text), max(columns - len(lead) - len(end) - 1, 8))}{end}"
-
-
-def parse_progress_document(value: str) -> Mapping[str, Any]:
-    """The type of what a download of many files writes beside them; empty where it is not there yet.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    if not value:
-        return {}
-    try:
-        read = json.loads(value)
-        rows = [
-            {
-                "path": script_output.free_text(str(row["path"])),
-                "from": script_output.free_text(str(row["from"] or "")),
-                "state": script_output.free_text(str(row["state"])),
-                **{key: script_output.number(str(row[key])) for key in ("size", "done")},
-            }
-            for row in read["files"]
-        ]
-        return {"files": rows, **{key: script_output.number(str(read[key])) for key in ("done", "total")}}
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("the progress of a download") from None
-
-
-def report_files(task: ProgressTask, document: Mapping[str, Any]) -> None:
-    """Report how much of a job's files is there, and which of them is in work.
-
-    Args:
-        task: The job.
-        document: As `parse_progress_document` has it: `done` and `total` in bytes, and `files`: `path`, `size`, `done`,
-            `state` and `from` of each that is not done.
-    """
-    rows = [row for row in document["files"] if row["state"] != "waiting"]
-    if rows:
-        row = rows[-1]
-        source = f" from {row['from']}" if row["from"] and row["state"] == "fetching" else ""
-        task.last = f"{COMMIT.sub('', row['path'])}: {row['state']}{source}"
-    task.report_done(document["done"], document["total"], "bytes")
 
 
 progress = LiveDisplay()

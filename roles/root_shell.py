@@ -70,7 +70,15 @@ class TransferAllowance:
 
 
 class RootDenied(ConnectionGone):
-    """The user that logs in does not become root; the text says so, with sudo's own words."""
+    """The user that logs in does not become root; the text says so, with sudo's own words and the remedy."""
+
+    def __init__(self, words: str, user: str) -> None:
+        self.denial = f"{ROOT_DENIAL} ({words})"
+        rule = shlex.quote(f"{user or 'USER'} ALL=(ALL) NOPASSWD: ALL")
+        self.remedy = f"on the box, as root: echo {rule} > /etc/sudoers.d/rigwright"
+        if words.endswith("not found"):
+            self.remedy = "install sudo on the box, or log in as root"
+        super().__init__(f"{self.denial}: {self.remedy}")
 
 
 ROOT_DENIAL = "cannot become root"
@@ -240,7 +248,7 @@ def run_command(
         raise ConnectionGone("the session ended")
     answer = RootCommandResult(status, bytes(out), b"".join(complaint))
     if status and not out and target.data.get("_sudo") and (words := describe_sudo_denial(answer.err)):
-        raise RootDenied(f"{ROOT_DENIAL} ({words})")
+        raise RootDenied(words, str(target.data.get("ssh_user") or ""))
     return answer
 
 

@@ -13,8 +13,9 @@ from typing import IO
 from rigwright.local_files import SecretUnavailable
 from rigwright.model.secret_sources import CommandSource
 from rigwright.safe_text import HIDDEN, has_secret_form, hide_tokens, printable
+from roles.progress import progress
 
-LATE = "does not end in time"
+LATE = "does not end within {:g} s; it has no terminal to ask on: unlock its store in your terminal first"
 TIMEOUT_S = 60.0  # seconds; the operator may have to touch a hardware key meanwhile
 STDERR_BYTES = 64 << 10  # bytes of standard error that are kept for a message
 STDERR_CHARACTERS = 300  # characters of it that a message repeats
@@ -49,11 +50,12 @@ def run_secret_command(source: CommandSource, most: int) -> bytes:
         raise SecretUnavailable(f"does not start: {error.strerror}") from None
     end, fault, status = time.monotonic() + TIMEOUT_S, "", 0
     try:
-        output, errors, fault = _collect_output(process, most, end)
+        with progress.task("secrets", f"running {source.arguments[0]}"):
+            output, errors, fault = _collect_output(process, most, end)
         if not fault:
             status = process.wait(timeout=max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
-        fault = LATE
+        fault = LATE.format(TIMEOUT_S)
     finally:
         # also at an interrupt; a program that ends by itself may leave an agent, which keeps its keys
         if fault or process.returncode is None:
@@ -80,7 +82,7 @@ def _collect_output(process: subprocess.Popen[bytes], most: int, end: float) -> 
     while pipes:
         ready, _, _ = select.select([*pipes], [], [], max(0.0, end - time.monotonic()))
         if not ready:
-            return bytes(found["output"]), bytes(found["errors"]), LATE
+            return bytes(found["output"]), bytes(found["errors"]), LATE.format(TIMEOUT_S)
         for pipe in ready:
             piece = os.read(pipe.fileno(), 1 << 16)
             if not piece:

@@ -5,14 +5,19 @@ paramiko leaves TCP_NODELAY unset; against a delayed acknowledgement that costs 
 
 from __future__ import annotations
 
+import getpass
+import re
 import shlex
 import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import paramiko
+from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.api.state import State
+from pyinfra.connectors import ssh, ssh_util
 from pyinfra.connectors.sshuserclient import client as ssh_client
 from pyinfra.connectors.sshuserclient.client import (
     AcceptNewPolicy,
@@ -28,6 +33,10 @@ from roles.known_hosts_reader import KnownHosts, load_known_hosts
 from roles.login_shell import wrap_channel
 from roles.root_shell import OPENING
 
+KEY_PROMPT = "Enter password for private key: "
+"""How pyinfra asks for one; the file's name follows."""
+ENCRYPTED_KEY = re.compile(r"Private key file \((.+)\) is encrypted, set ssh_key_password to use this key")
+"""What pyinfra says of one for which it does not ask."""
 OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
     # a host that lost its power or its network says nothing any more: without these it is waited for up to an hour
@@ -38,6 +47,18 @@ OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 75_000,  # milliseconds that what was sent may be unacknowledged
 }
 """Socket options of every connection; by them a host is given up after 75 s of silence (tcp(7))."""
+
+
+def describe_encrypted_key(file: str) -> str:
+    """Why a private key with a passphrase is not used, and the way to use it."""
+    return (
+        f"the private key {file} has a passphrase: `ssh-add {shlex.quote(file)}` gives it to your agent; then log in "
+        "without ssh_key in the inventory (init: without --key)"
+    )
+
+
+class UnusableKey(ConnectError):
+    """A private key cannot be used; the text is one line."""
 
 
 class HostKeyRejected(paramiko.SSHException):
@@ -119,6 +140,7 @@ def pinned_transport(sock: Any, *, expected: HostKey | None, file: str, name: st
     return PinnedTransport(sock, expected, file, name, **options)
 
 
+_get_private_key = ssh_util.get_private_key
 _unknown: Callable[..., None] = StrictPolicy.missing_host_key
 
 
@@ -185,8 +207,30 @@ def _warn_of_host_key(self: WarningPolicy, client: SSHClient, hostname: str, key
     _warn(self, client, hostname, key)
 
 
+def _ask_passphrase(prompt: str = KEY_PROMPT, stream: TextIO | None = None) -> str:
+    """Ask for a private key's passphrase on a terminal; on a pipe a question would have no answer."""
+    if sys.stdin.isatty():
+        return getpass.getpass(prompt, stream)
+    raise PyinfraError(describe_encrypted_key(prompt.removeprefix(KEY_PROMPT).removesuffix(": ")))
+
+
+def _load_key(state: State, key_filename: str, key_password: str) -> paramiko.PKey:
+    """A private key; pyinfra's own error would end the run of all hosts as a traceback.
+
+    Raises:
+        UnusableKey: it cannot be used.
+    """
+    try:
+        return _get_private_key(state, key_filename, key_password)
+    except PyinfraError as error:
+        encrypted = ENCRYPTED_KEY.fullmatch(str(error))
+        raise UnusableKey(describe_encrypted_key(encrypted[1]) if encrypted else str(error)) from None
+
+
 AcceptNewPolicy.missing_host_key = _accept_new_host_key  # type: ignore[method-assign]
 WarningPolicy.missing_host_key = _warn_of_host_key  # type: ignore[method-assign]
 StrictPolicy.missing_host_key = _missing_host_key  # type: ignore[method-assign]
 AskPolicy.missing_host_key = _ask_host_key  # type: ignore[method-assign]
 ssh_client.get_host_keys = load_known_hosts
+ssh_util.getpass = _ask_passphrase
+ssh.get_private_key = _load_key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -82,10 +82,28 @@ def write_locks(inventory: Path | None, from_dir: Path | None, refresh: bool) ->
     folders.write_files(texts)
     for line in describe_changes(folders.all_rows, new) or ["no change"]:
         print_prose(line)
+    for line in describe_unused_plugins(rigs, rows):
+        print_prose(line, err=True)
     if inventory:
         found = format_digest(supply_digest(Lock.load(layer_folders(inventory, "locks")), None))
         print_prose(f"the digest of these locks, for `deploy --expect` of rigs without a bundle: {found}", err=True)
     return 0
+
+
+def describe_unused_plugins(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list[str]:
+    """A line for each plugin's file that was locked and not inspected.
+
+    Args:
+        rigs: Rigs of the inventory.
+        rows: Input -> what it is locked as.
+    """
+    inspected = {plugin.keys.input for rig in rigs for env in rig.envs for plugin in env.plugins}
+    return [
+        f"{row.file} is not inspected: no environment of the inventory has its plugin; `lock` inspects it once one has"
+        for name, found in rows.items()
+        for row in found
+        if row.kind == "plugin" and name not in inspected
+    ]
 
 
 def print_upstream_changes(inventory: Path | None) -> int:

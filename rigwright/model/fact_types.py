@@ -93,6 +93,8 @@ class HostFacts:
     """Folders of engines whose build has begun: their space is already taken."""
     linked_roots: tuple[str, ...] = ()
     """Roots that are symbolic links."""
+    read_only_roots: tuple[str, ...] = ()
+    """Roots that the user of the deploy cannot write to: for root, those on a read-only file system."""
     missing_packages: tuple[str, ...] = ()
     """Of those that it was asked for, in their order."""
     clock: int = 0

@@ -87,6 +87,7 @@ SCHEMA: script_output.Schema = {
     "systemd": (optional(number, 0),),
     "disk": (path, number, path),
     "linked": (path,),
+    "read_only": (path,),
     "apt_lock": (free_text,),
     "address": (script_output.address,),
     # passwd line, whether it is in our list
@@ -128,6 +129,7 @@ def parse(output: Iterable[str]) -> HostFacts:
         missing_packages=tuple(told.all("missing")),
         clock=told.one("clock"),
         linked_roots=tuple(told.all("linked")),
+        read_only_roots=tuple(told.all("read_only")),
         ledger_whole=not told.many("ledger_cut"),
         covered=tuple(dict.fromkeys(told.all("covered"))),
         foreign_roots=tuple(told.many("foreign")),

@@ -107,7 +107,13 @@ def find_refusals(wanted: TargetState, now: float) -> list[str]:
             "(timedatectl set-ntp true)"
         )
     found += [f"{path} is a symbolic link: name its target in roots" for path in facts.linked_roots]
-    if facts.uid != 0:
+    if facts.uid == 0:
+        found += [
+            f"{path} is on a read-only file system: mount it writable (`findmnt --target {path}` shows it), or move "
+            "the root to another disk"
+            for path in facts.read_only_roots
+        ]
+    else:
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is required")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -27,10 +28,12 @@ from rigwright.host.script_output import (
 )
 from rigwright.model import api_keys
 from rigwright.model.secret_sources import SecretSource
+from rigwright.problems import format_count
 from rigwright.supply.bundle import LocalFile
+from roles.download_progress import parse_progress_document, report_files
 from roles.operations.facts import ChannelFact
 from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
-from roles.progress import parse_progress_document, progress, report_files
+from roles.progress import progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
@@ -40,7 +43,9 @@ LEAVING = 50
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 # apt's APT::Status-Fd: its subject, percent of all downloads (dl) or of all installations (pm), words
 APT = re.compile(r"^(dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
-# Lines of a log that are not for people
+# apt, of each file by itself
+FETCH_FAILURE = re.compile(r"[EW]: Failed to fetch ")
+# What is no line of a log for people
 STATUS = re.compile(r"==> |(dl|pm)status:")
 
 
@@ -90,8 +95,8 @@ def ensure_job(
     + test: shell condition that holds once the result is there
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
-      file of a download of many files, which `roles.progress.report_files` describes
-    + files: the contents of `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
+      file of a download of many files, which `roles.download_progress.report_files` describes
+    + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
     + secrets: a systemd credential's name -> the file or command on the operator's machine whose only line it is
 
@@ -151,9 +156,20 @@ def run_job(
     else:
         log = watcher.shell.run(f"grep -vaE '^(dl|pm)status:' {shlex.quote(f'{folder}/log')} | tail -n {LOG_LINES}")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
-        for line in log:
+        for line in fold_fetch_failures(log):
             logger.error(f"{host.print_prefix}  {free_text(line)}")
     return succeeded
+
+
+def fold_fetch_failures(log: Sequence[str]) -> Iterator[str]:
+    """A log with one line for consecutive files that apt did not fetch: they have one cause."""
+    for is_failure, lines in groupby(log, lambda line: bool(FETCH_FAILURE.match(line))):
+        first, *rest = lines
+        if is_failure and rest:
+            yield first
+            yield f"({format_count(len(rest), 'more file')} not fetched)"
+        else:
+            yield from (first, *rest)
 
 
 def _report_sent_bytes(task: Any, before: int, total: int, there: int) -> None:

@@ -31,7 +31,7 @@ from rigwright.serving import generation
 from rigwright.supply import apt_release, bundle, cuda_machine_code, image_manifest
 from rigwright.toml import parse_lock_text
 from rigwright.weights import gguf, safetensors
-from roles import progress
+from roles import download_progress
 from roles.envs.host import lists
 from roles.gateway.host.router import http, settings
 from roles.weights.host import peers, simple
@@ -282,7 +282,9 @@ READERS: dict[str, ReaderRow] = {
         text_reader(lambda said: token_usage.parse_usage_file("2026-11-01", said)),
         (b"- tiny 1 7 3 0 0\nalice tiny 12 84 36 4 1\nend\n",),
     ),
-    "roles/progress.py": ReaderRow(text_reader(progress.parse_progress_document), (json_bytes(PROGRESS),)),
+    "roles/download_progress.py": ReaderRow(
+        text_reader(download_progress.parse_progress_document), (json_bytes(PROGRESS),)
+    ),
     "roles/envs/host/lists.py": ReaderRow(
         text_reader(lambda said: lists.parse_record_rows(said, "a")), (WHEEL,), (lists.EnvironmentRejected,)
     ),

@@ -82,6 +82,17 @@ def test_one_that_fits_is_locked_with_its_hash(world: LockFixture) -> None:
     assert world.lock_lines() == ["no change"]
 
 
+def test_one_that_no_environment_has_is_locked_and_named_as_not_inspected(world: LockFixture) -> None:
+    inventory = world.folder / "rig.py"
+    inventory.write_text(inventory.read_text().replace('"envs": ["small"], ', ""))
+    world.files.serve("store/louder.zip", complete_file(b"not a zip"))
+    done = world.run_lock()
+    assert done.exit_code == 0, done.output
+    assert "louder.zip is not inspected: no environment of the inventory has its plugin" in " ".join(
+        done.output.split()
+    )
+
+
 def test_an_operators_file_is_read_in_place(world: LockFixture, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()

@@ -228,7 +228,8 @@ def test_a_host_out_of_reach_is_in_json_too(box: OperatorFolder, host: StandInSs
     assert (found["host"], found["reached"], found["why"], found["instances"]) == (
         "box",
         False,
-        f"cannot be reached: Connection refused (port {host.port} of 127.0.0.1)",
+        f"cannot be reached: Connection refused (port {host.port} of 127.0.0.1): "
+        "check ssh_port, and that sshd runs there",
         [],
     )
 

@@ -16,7 +16,7 @@ import pytest
 from rigwright.host.deploy_lock_state import describe_lock_refusal
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from roles import deploy_lock
-from roles.deploy_lock import DeployLock
+from roles.deploy_lock import DeployLock, describe_denial
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines_of
 from tests.unit.rendered_scripts import lock_holder_script
@@ -65,6 +65,19 @@ def test_a_holder_records_its_name_and_time() -> None:
 def test_a_host_without_a_connection_gives_no_deploy_lock() -> None:
     target = SimpleNamespace(data={}, connector=SimpleNamespace(client=None))
     assert DeployLock(target, "x").acquire().startswith("no deploy lock: ")
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("mkdir: cannot create directory '/run/rigwright': Permission denied", "log in as root, or set "),
+        ("This account is currently not available.", "give ops a login shell on the box (chsh -s /bin/sh), or "),
+        ("mkdir: cannot create directory '/run/rigwright': Read-only file system", "mount that file system writable"),
+        ("sudo: a password is required", "on the box, as root: echo 'ops ALL=(ALL) NOPASSWD: ALL' > "),
+    ],
+)
+def test_a_host_that_gives_no_deploy_lock_has_a_remedy(said: str, remedy: str) -> None:
+    assert f"({said}): {remedy}" in describe_denial(said, "ops")
 
 
 def test_signs_of_life_come_well_before_the_host_gives_up() -> None:

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ RECORDS = [
     ("weight", "4096", "/srv/models/small/1/small.gguf"),
     ("building", "plain-1.0-ba9876543210"),
     ("linked", "/srv/models"),
+    ("read_only", "/opt/rigwright"),
     ("missing", "ninja-build"),
     ("missing", "cmake"),
     ("foreign", "/srv/models", "ops", "2775"),
@@ -88,6 +90,7 @@ MANY = {
     "weight",
     "building",
     "linked",
+    "read_only",
     "missing",
     "foreign",
     "undeclared",
@@ -136,6 +139,7 @@ def test_a_probes_lines_become_facts() -> None:
         weight_bytes={"/srv/models/small/1/small.gguf": 4096},  # type: ignore[arg-type]
         started_builds=frozenset({"plain-1.0-ba9876543210"}),
         linked_roots=("/srv/models",),
+        read_only_roots=("/opt/rigwright",),
         missing_packages=("ninja-build", "cmake"),
         clock=1790000000,
         foreign_roots=(("/srv/models", "ops", 0o2775),),
@@ -194,6 +198,7 @@ def test_missing_parts_are_named(missing: tuple[str, ...]) -> None:
         ("missing", "a b"),
         ("missing", "$(id)"),
         ("linked", "srv"),
+        ("read_only", "srv"),
         ("user", "svc:x:1:1", "yes"),
         ("user", "svc:x:1:1::/:/bin/sh\nroot:x:0:0::/:/bin/sh", "yes"),
         ("user", "", "no"),
@@ -218,9 +223,9 @@ def test_an_invalid_answer_is_refused(output: list[str]) -> None:
         parse(output)
 
 
-def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
+def probe(*, user: int | None = None, within: Sequence[str] = (), **changes: Any) -> HostFacts:
     script = render("probe/probe.sh.j2", **sample_probe_values(**changes))
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, user=user)
+    done = subprocess.run([*within, "sh", "-c", script], capture_output=True, text=True, check=True, user=user)
     return parse(done.stdout.splitlines())
 
 
@@ -234,6 +239,16 @@ def test_the_probe_finds_out_what_this_machine_is() -> None:
     assert found.sharing is None
     assert found.disk_free_kib["/not/yet/there"] > 0
     assert set(found.disk_free_kib) == {"/", "/not/yet/there"}
+    assert found.read_only_roots == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_the_probe_tells_roots_on_a_read_only_file_system(tmp_path: Path) -> None:
+    (tmp_path / "fixed").mkdir()
+    roots = [f"{tmp_path}/fixed/models", f"{tmp_path}/state"]
+    mount = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$1" && shift && exec "$@"', "sh"]
+    found = probe(within=[*mount, f"{tmp_path}/fixed"], folders=roots)
+    assert found.read_only_roots == (roots[0],)
 
 
 def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path: Path) -> None:

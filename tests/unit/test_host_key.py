@@ -227,5 +227,6 @@ def test_host_key_says_which_host_is_out_of_reach(box, host, home, monkeypatch):
     declare(box, host, ssh_port=1)
     done = run_host_key(box, home)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "box: cannot be reached: Connection refused (port 1 of 127.0.0.1)\n"
+    cause = "Connection refused (port 1 of 127.0.0.1)"
+    assert done.stderr == f"box: cannot be reached: {cause}: check ssh_port, and that sshd runs there\n"
     assert done.stderr.count("\n") == 1

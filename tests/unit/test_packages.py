@@ -9,6 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from rigwright.model.rig import Rig
+from roles.operations.jobs import fold_fetch_failures
 from tests.unit.rendered_scripts import packages_script, write_stand_in
 from tests.unit.samples import sample_rig
 
@@ -119,6 +120,19 @@ def test_a_repository_that_is_down_is_reported_though_apt_only_warns(tmp_path: P
     assert done.returncode == 0
     told = "note: a package repository of this host cannot be read: Failed to fetch http://c/x  Connection refused"
     assert [line for line in done.stdout.splitlines() if line.startswith("note: ")] == [told]
+
+
+def test_a_host_that_resolves_no_names_is_told_where_to_look(tmp_path: Path) -> None:
+    warned = "W: Failed to fetch http://c/x  Temporary failure resolving 'c'"
+    done = PackagesHost(tmp_path).run(rig_with_mirrors(), WARNED=warned)
+    (told,) = (line for line in done.stdout.splitlines() if line.startswith("note: "))
+    assert told.endswith("resolving 'c': check this host's default route (ip route) and /etc/resolv.conf")
+
+
+def test_files_that_apt_did_not_fetch_are_one_line_of_a_failed_job() -> None:
+    failed = [f"E: Failed to fetch http://c/{name}.deb  Temporary failure resolving 'c'" for name in "abcd"]
+    log = ["==> installing packages", *failed, "E: Unable to fetch some archives", failed[0]]
+    assert [*fold_fetch_failures(log)] == [log[0], failed[0], "(3 more files not fetched)", *log[5:]]
 
 
 def test_a_lock_that_is_held_too_long_ends_it(tmp_path: Path) -> None:

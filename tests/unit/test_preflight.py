@@ -107,6 +107,11 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"kernel": "5.15.167.4-microsoft-standard-WSL2"}, ["Windows Subsystem for Linux", "on the machine itself"]),
     ({"kernel": "6.6.0-22621-Microsoft"}, ["Windows Subsystem for Linux"]),
     ({"linked_roots": ("/srv/models",)}, ["/srv/models is a symbolic link"]),
+    (
+        {"read_only_roots": ("/opt/rigwright",)},
+        ["/opt/rigwright is on a read-only file system", "findmnt --target /opt/rigwright"],
+    ),
+    ({"read_only_roots": ("/opt/rigwright",), "uid": 1000}, ["not root"]),
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
     (
         {"listeners": (ListeningSocket(8020, "nginx", "nginx.service"),)},

@@ -4,6 +4,8 @@ import io
 import os
 import re
 import sys
+import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +15,9 @@ import pytest
 
 from cli.deep_reading import show_deep_reading
 from roles import progress, step_durations
+from roles.download_progress import report_files
 from roles.operations.jobs import _JobWatcher
-from roles.progress import LiveDisplay, ProgressTask, report_files
+from roles.progress import LiveDisplay, ProgressTask
 from roles.step_durations import RunEstimate, StepDurations, record_path
 
 
@@ -129,6 +132,81 @@ def test_without_a_terminal_a_line_comes_for_each_step_and_every_ten_seconds_of_
         "h1: compiling: 20/100 steps, 1.0/s, 1:20 left",
         "h2: rw-job-y: 1/2 steps",
     ]
+
+
+def test_without_a_terminal_silent_work_has_a_line_every_ten_seconds(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(LiveDisplay, "stream", written)
+    monkeypatch.setattr(progress, "BEAT", 3600.0)
+    display = LiveDisplay()
+
+    def wait(seconds: int) -> list[str]:
+        for _ in range(seconds):
+            clock.now += 1
+            display.report_silent_work()
+        lines = written.getvalue().splitlines()
+        written.truncate(written.seek(0))
+        return lines
+
+    with display.task("checks", "running all checks"):
+        assert wait(9) == []
+        assert wait(16) == [f"checks: running all checks: running for {took}" for took in ("0:10", "0:20")]
+    display.begin_run(["h1", "h2"])
+    assert wait(10) == [f"{name}: connecting and reading the host: running for 0:10" for name in ("h1", "h2")]
+    display.start_step("h1", "Base: Folders")
+    display.start_step("h2", "Base: Folders")
+    display.end_step("h2")
+    assert wait(10) == ["h1: Base: Folders: running for 0:10"]
+    with display.task("h1", "rw-job-x") as job:
+        job.start_step("installing")
+        assert wait(10) == ["h1: installing", "h1: installing: running for 0:10"]
+    display.fail_host("h1")
+    assert wait(30) == []
+    display.end_run()
+    assert wait(30) == []
+
+
+def test_quiet_work_has_no_row_and_its_first_line_after_ten_seconds(clock: FakeClock, terminal: SizedTerminal) -> None:
+    display = LiveDisplay()
+    with display.task("h1", "connecting", quiet=True):
+        assert not display.live
+        for _ in range(12):
+            clock.now += 1
+            display.report_silent_work()
+    assert terminal.getvalue() == "h1: connecting: running for 0:10\n"
+
+
+def test_a_thread_writes_lines_of_silent_work_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(LiveDisplay, "stream", written)
+    monkeypatch.setattr(progress, "BEAT", 0.01)
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.05)
+    display = LiveDisplay()
+    with display.task("checks", "running all checks"):
+        ended = display.beats
+        deadline = time.monotonic() + 30
+        while not written.getvalue() and time.monotonic() < deadline:
+            threading.Event().wait(0.01)
+    assert written.getvalue().startswith("checks: running all checks: running for 0:00\n")
+    assert ended
+    assert ended.is_set()
+
+
+def test_a_closed_stream_ends_the_thread_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr(LiveDisplay, "stream", closed)
+    monkeypatch.setattr(progress, "BEAT", 0.01)
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.02)
+    before = set(threading.enumerate())
+    with LiveDisplay().task("checks", "running all checks", quiet=True):
+        (beat,) = set(threading.enumerate()) - before
+        beat.join(30)
+    assert (beat.is_alive(), raised) == (False, [])
 
 
 def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:

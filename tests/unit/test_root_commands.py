@@ -192,10 +192,13 @@ def test_a_login_that_does_not_become_root_says_so_shortly(
     write_stand_in(tmp_path, "sudo", script)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     host = ShellHost()
-    host.data = {"_sudo": True}
+    host.data = {"_sudo": True, "ssh_user": "ops"}
     with pytest.raises(RootDenied) as caught:
         root_shell.run_command(host, "x" * 100_000)
-    assert str(caught.value) == f"cannot become root ({words})"
+    assert caught.value.denial == f"cannot become root ({words})"
+    remedy = "on the box, as root: echo 'ops ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/rigwright"
+    remedy = "install sudo on the box, or log in as root" if words.endswith("not found") else remedy
+    assert str(caught.value) == f"{caught.value.denial}: {remedy}"
 
 
 def test_a_command_that_fails_as_root_is_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

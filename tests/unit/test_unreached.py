@@ -11,12 +11,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gaierror
 from types import SimpleNamespace
+from typing import Any
 
 import paramiko
+import pyinfra
 import pytest
 from click.testing import CliRunner
 from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.exceptions import ConnectError
+from pyinfra.connectors import ssh
 
 from checks import connections
 from cli import main
@@ -41,8 +44,11 @@ MORE: dict[str, list[str]] = {
     "chat": ["chat", "--message", "Are you there?"],
     "switch": ["chat", "--list"],
 }
-HANGS_UP = "it takes the connection, and ends it before it has answered as an SSH server"
-REFUSED = "Connection refused (port 1 of 127.0.0.9)"
+HANGS_UP = (
+    "it takes the connection, and ends it before it has answered as an SSH server: check ssh_port, and that sshd runs "
+    "there"
+)
+REFUSED = "Connection refused (port 1 of 127.0.0.9): check ssh_port, and that sshd runs there"
 
 
 def raised(message: str, cause: BaseException) -> ConnectError:
@@ -68,12 +74,17 @@ def raised(message: str, cause: BaseException) -> ConnectError:
         ),
         (
             raised("Could not connect", NoValidConnectionsError({("::1", 22): OSError(113, "No route to host")})),
-            "No route to host (port 22 of ::1)",
+            "No route to host (port 22 of ::1): check ssh_hostname, and that the box is on",
         ),
-        (raised("Could not connect (timed out)", TimeoutError("timed out")), "no answer: the connection timed out"),
+        (
+            raised("Could not connect (timed out)", TimeoutError("timed out")),
+            "no answer: the connection timed out: check ssh_hostname, and that the box is on, or that no firewall "
+            "drops its packets",
+        ),
         (
             raised("SSH error (No existing session)", paramiko.SSHException("No existing session")),
-            "it takes the connection, and does not answer as an SSH server in time",
+            "it takes the connection, and does not answer as an SSH server in time: check ssh_port, and that sshd runs "
+            "there",
         ),
         (raised("SSH error (x)", paramiko.SSHException("Error reading SSH protocol banner")), HANGS_UP),
         (EOFError(), HANGS_UP),
@@ -82,11 +93,13 @@ def raised(message: str, cause: BaseException) -> ConnectError:
                 "Authentication error (username=ops, key=/k)",
                 paramiko.AuthenticationException("Authentication failed."),
             ),
-            "login as ops is refused with /k (Authentication failed.)",
+            "login as ops is refused with /k (Authentication failed.): correct ssh_user or ssh_key, or allow the "
+            "key there with ssh-copy-id",
         ),
         (
             raised("Authentication error (username=ops)", paramiko.AuthenticationException("none")),
-            "login as ops is refused with every key that was tried (none)",
+            "login as ops is refused with every key that was tried (none): correct ssh_user or ssh_key, or "
+            "allow the key there with ssh-copy-id",
         ),
         (
             raised("SSH error (x)", paramiko.SSHException("No authentication methods available")),
@@ -94,14 +107,31 @@ def raised(message: str, cause: BaseException) -> ConnectError:
         ),
         (
             raised("Could not resolve hostname ([Errno -2] Name or service not known)", gaierror(-2, "unknown")),
-            "Name or service not known",
+            "the name box.example has no address (unknown): check ssh_hostname, and this machine's resolver",
         ),
         (paramiko.SSHException("a\x1b[31m\nb"), r"a\x1b[31m b"),
         (paramiko.SSHException("x" * 100_000), "x" * 400),
     ],
 )
 def test_the_reason_is_one_line_of_plain_words(error: BaseException, said: str) -> None:
-    assert describe_connect_error(error) == said
+    assert describe_connect_error(error, "box.example") == said
+
+
+@pytest.mark.parametrize("is_cli", [True, False])
+def test_a_pipe_gets_no_question_for_a_passphrase(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_cli: bool
+) -> None:
+    file = tmp_path / "key"
+    paramiko.ECDSAKey.generate().write_private_key_file(str(file), password="secret-word")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
+    monkeypatch.setattr(pyinfra, "is_cli", is_cli)
+    host: Any = SimpleNamespace(private_keys={}, cwd=str(tmp_path))
+    with pytest.raises(ConnectError) as caught:
+        ssh.get_private_key(host, str(file), "")
+    assert describe_connect_error(caught.value) == (
+        f"the private key {file} has a passphrase: `ssh-add {file}` gives it to your agent; then log in without "
+        "ssh_key in the inventory (init: without --key)"
+    )
 
 
 def test_a_host_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
