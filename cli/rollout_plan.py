@@ -78,16 +78,16 @@ def _describe_box(
     )
 
 
-def list_models(rig: Rig) -> dict[str, tuple[str, ...]]:
+def list_models(instances: tuple[Instance, ...], gateway: Gateway | None) -> dict[str, tuple[str, ...]]:
     """Model -> the instances that serve it: by names of gateways, its own and those of boxes that use its instances, or
     by the model of each instance.
     """
-    lent = rig.gateway.fleet.listener.lent if rig.gateway and rig.gateway.fleet.listener else {}
+    lent = gateway.fleet.listener.lent if gateway and gateway.fleet.listener else {}
     pairs = [(model, name) for name, models in lent.items() for model in models]
-    if rig.gateway and rig.gateway.serves_clients:
-        pairs += [(one.name, each.name) for one in offers_of(rig.instances, rig.gateway) for each in one.instances]
+    if gateway and gateway.serves_clients:
+        pairs += [(one.name, each.name) for one in offers_of(instances, gateway) for each in one.instances]
     else:
-        pairs += [(one.model_name, one.name) for one in rig.instances if one.name not in lent]
+        pairs += [(one.model_name, one.name) for one in instances if one.name not in lent]
     found: dict[str, tuple[str, ...]] = {}
     for model, name in dict.fromkeys(pairs):
         found[model] = (*found.get(model, ()), name)

@@ -21,7 +21,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path

@@ -251,6 +251,9 @@ def test_the_status_names_the_port_and_the_other_boxes(box: OperatorFolder) -> N
 
 def test_a_rollout_counts_instances_that_other_boxes_use_by_the_names_of_their_clients(box: OperatorFolder) -> None:
     rigs = load_rigs(box, one=front_entry(), two=lender_entry())
-    assert [list_models(rigs[name]) for name in ("one", "two")] == [{"m": ("chat",)}, {"m": ("chat",)}]
+    assert [list_models(rigs[name].instances, rigs[name].gateway) for name in ("one", "two")] == [
+        {"m": ("chat",)},
+        {"m": ("chat",)},
+    ]
     unused = load_rigs(box, two=lender_entry())["two"]
-    assert list_models(unused) == {unused.instances[0].model_name: ("chat",)}
+    assert list_models(unused.instances, unused.gateway) == {unused.instances[0].model_name: ("chat",)}
