@@ -234,7 +234,7 @@ def measure_instance(
                 ):
                     made.add_rung(part, rung)
                     if lock.lost:
-                        raise ClientJobLost(f"the deploy lock is gone: {lock.lost}")
+                        raise ClientJobLost(f"lost the deploy lock: {lock.lost}")
             drop_impossible_rates(made.parts)
             after = read_conditions(box, instance)
             made.hottest = tuple(

@@ -19,7 +19,7 @@ from rich.table import Table
 from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
 from cli.init_prompts import VariantRequest, choose_variant
 from cli.inventory_loading import SuggestingChoice
-from cli.option_types import WholeNumber
+from cli.option_types import WholeNumber, describe_write_fault
 from cli.prog_name import prog_name
 from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.catalog_loader import load_catalog
@@ -231,8 +231,8 @@ def _require_new_file(path: str) -> Path:
         raise click.ClickException(f"--output {format_value(path)} is refused: must be a file's name")
     if file.is_symlink() or file.exists():
         raise click.ClickException(f"{file} already exists: choose another with --output, or move it away")
-    if not file.parent.is_dir():
-        raise click.ClickException(f"there is no folder {file.parent}")
+    if fault := describe_write_fault(file):
+        raise click.ClickException(f"{file} cannot be written: {fault}")
     return file
 
 

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from cli.inventory_loading import SuggestingChoice
+from cli.option_types import OutputFolder
 from cli.prog_name import NAME
 from cli.tables import print_prose
 from rigwright.project_root import IS_CLONE, ROOT
@@ -43,7 +44,7 @@ SYSTEM_BIN_FOLDER = Path("/usr/local/bin")
 
 
 @click.command()
-@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="The folder; default: on PATH.")
+@click.option("--to", "folder", type=OutputFolder(), help="The folder; default: on PATH.")
 @click.option("--completion", "shell", type=SuggestingChoice(SHELLS), help="Print the completion script for a shell.")
 def install(folder: Path | None, shell: str | None) -> None:
     """Add the command to PATH.

@@ -87,7 +87,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         else:
             click.echo(line[0], err=line[1])
     for name, why in sorted(lost.items()):
-        print_prose(f"{name}: the connection is gone: {printable(why)}", err=True)
+        print_prose(f"{name}: lost the connection: {printable(why)}", err=True)
     exit_if_unreached(gone)
     if lost:
         sys.exit(STATUS["not reached"])
