@@ -295,7 +295,7 @@ class BundleBuilder:
             first, second = row.path.split("/")[:2]
             sizes[kinds.get(first, f"packages of {second}")] += row.size
         print_table(
-            ("what", "files", "size"), [(kind, str(counted[kind]), format_size(sizes[kind])) for kind in counted]
+            ("kind", "files", "size"), [(kind, str(counted[kind]), format_size(sizes[kind])) for kind in counted]
         )
         print_table(
             ("suite", "signed", "valid until"),

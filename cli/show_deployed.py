@@ -213,9 +213,10 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
     for row in rows:
         words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
         number, digest = str(row["number"]), str(row["digest"])[:12]
-        shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
+        written = str(row["created"]).removesuffix("Z").replace("T", " ")
+        shown.append((str(row["host"]), number, written, digest, ", ".join(words)))
     if shown:
-        print_table(("host", "generation", "written (UTC)", "digest", ""), shown)
+        print_table(("host", "generation", "written (UTC)", "digest", "state"), shown)
     for box, (state, _) in zip(found, seen, strict=True):
         if not state.generations:
             print_prose(f"{box.name}: no generation: nothing is deployed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,31 +14,8 @@ import click
 
 from rigwright.safe_text import printable, wrap_words
 
-NUMBERS = (
-    "port",
-    "restarts",
-    "memory",
-    "files",
-    "size",
-    "fetched",
-    "weights",
-    "hosts",
-    "seconds",
-    "hosts' processor s",
-    "processor s",
-    "remote commands",
-    "ansible takes",
-    "streams",
-    "tokens/s",
-    "TTFT P50 ms",
-    "TTFT P99 ms",
-    "ITL P50 ms",
-    "ITL P99 ms",
-    *("req/s", "QPS", "failed", "running", "waiting", "KV %"),
-    *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
-    *("requests", "input", "output", "cached", "unknown"),
-    *("CV %", "runs", "TTFT ms", "accepted", "change %"),
-)
+NUMBER = re.compile(r"[-+~]?[0-9][0-9.,]*( (B|kB|MB|GB|GiB|s|ms|W|C)|%)?")
+"""A cell of a column that stands to the right."""
 MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
 SHORT_DIGEST = 12  # digits
 WIDTH = 200  # columns, where the output is no terminal
@@ -64,21 +42,27 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: in
     widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
     over = sum(widths) + 2 * (len(widths) - 1) - wide
+    right = [_holds_numbers(texts) for texts in zip(*cells, strict=True)] or [False] * len(titles)
+    lines = cells
     if over > 0 and broken in titles and widths[titles.index(broken)] - over >= MIN_COLUMN_WIDTH:
-        cells = [
-            part for row in cells for part in _wrap_row(row, titles.index(broken), widths[titles.index(broken)] - over)
-        ]
-        widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
+        at = titles.index(broken)
+        lines = [part for row in cells for part in _wrap_row(row, at, widths[at] - over)]
+        widths = [max(map(_display_width, texts)) for texts in zip(titles, *lines, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > wide:
         _print_cells(titles, cells, wide)
         return
-    for number, row in enumerate([titles, *cells]):
+    for number, row in enumerate([titles, *lines]):
         filled = [
-            _pad_text(text.rstrip(), width, right=column in NUMBERS)
-            for column, text, width in zip(titles, row, widths, strict=True)
+            _pad_text(text.rstrip(), width, right=to_right)
+            for text, width, to_right in zip(row, widths, right, strict=True)
         ]
         line = "  ".join(filled).rstrip()
         click.echo(style_text(line, bold=True) if number == 0 else line)
+
+
+def _holds_numbers(texts: Sequence[str]) -> bool:
+    cells = [text.strip() for text in texts if text.strip() not in ("", "-")]
+    return bool(cells) and all(NUMBER.fullmatch(cell) for cell in cells)
 
 
 def _wrap_row(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, ...]]:

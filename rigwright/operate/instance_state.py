@@ -210,7 +210,8 @@ def _name_state(facts: StateFacts) -> tuple[InstanceState, str]:
         return "failed", f"systemd gave up: {unit.result}"
     if unit.active == "activating":
         if unit.sub == "auto-restart" or unit.restarts:
-            return "failed", f"its process ends ({unit.result}); restarted {format_count(unit.restarts, 'time')}"
+            again = f"; restarted {format_count(unit.restarts, 'time')}" if unit.restarts else ""
+            return "failed", f"its process ends ({unit.result}){again}"
         return "starting", ""
     if unit.active == "inactive":
         masked = unit.load == "masked"

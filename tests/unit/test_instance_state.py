@@ -37,7 +37,7 @@ STATES: list[tuple[StateFacts, InstanceState, str, str]] = [
     (replace(READY, engine=replace(MUTE, asleep=True)), "asleep", "the next request", ""),
     (replace(READY, engine=None), "running", "", ""),
     (unit(active="activating", sub="start-post"), "starting", "", "status rig.py --watch"),
-    (unit(active="activating", sub="auto-restart"), "failed", "restarted 0 times", "logs rig.py --instance chat"),
+    (unit(active="activating", sub="auto-restart"), "failed", "its process ends", "logs rig.py --instance chat"),
     (unit(active="activating", sub="start", restarts=1), "failed", "restarted 1 time", "logs rig.py --instance chat"),
     (unit(active="failed", result="oom-kill"), "failed", "systemd gave up: oom-kill", "logs rig.py --instance chat"),
     (unit(active="deactivating"), "stopping", "", "status rig.py"),
