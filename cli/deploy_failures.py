@@ -27,6 +27,8 @@ class HostProgress:
     """The one that failed."""
     errors: list[str] = field(default_factory=list)
     """What was said of that, as lines."""
+    notes: set[str] = field(default_factory=set)
+    """Lines about the host that were printed, which no later round prints again."""
     steps: int = 0
     changed: int = 0
     """How many of its steps changed something."""

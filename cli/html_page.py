@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from rigwright.project_root import ROOT
 from rigwright.speed_baselines import BaselineHistory
 
 SEVERITY_ORDER = ("critical", "high", "medium", "low")
-WORDS = {"ok": "holds", "fail": "fails", "changed": "changed", "skip": "left out"}
+WORDS = {"ok": "holds", "fail": "fails", "changed": "changed", "skip": "does not apply"}
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,9 @@ def _render(title: str, hosts: Sequence[PageHost], **values: Any) -> str:
         lstrip_blocks=True,
         finalize=_finalize,
     )
+    made = re.sub(r"T(\d\d:\d\d):\d\d(\.\d+)?(Z|\+00:00)$", r" \1 UTC", str(values["made"]))
     return environment.get_template("page.html.j2").render(
-        **{"title": title, "hosts": hosts, "words": WORDS, "text": Markup(""), **values}
+        **{"title": title, "hosts": hosts, "words": WORDS, "text": Markup(""), **values, "made": made}
     )
 
 

@@ -19,7 +19,7 @@ SHELLS = ("bash", "zsh", "fish")
 # where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)
 COMPLETION_FILES = {
     "bash": "~/.local/share/bash-completion/completions/rigwright",
-    "zsh": "a file _rigwright in a folder of your fpath",
+    "zsh": '"${fpath[1]}/_rigwright"',
     "fish": "~/.config/fish/completions/rigwright.fish",
 }
 # click's scripts complete one name. These also complete `rig`, by any path, and print no traceback on Ctrl-C.
@@ -81,7 +81,8 @@ def install(folder: Path | None, shell: str | None) -> None:
 
 def _print_completion_steps() -> None:
     for name, file in COMPLETION_FILES.items():
-        print_prose(f"to complete it in {name}: {NAME} install --completion {name} > {file}")
+        # a command to copy is one line
+        click.echo(f"to complete it in {name}: {NAME} install --completion {name} > {file}")
 
 
 def render_completion(shell: str) -> str:

@@ -12,9 +12,10 @@ from unicodedata import combining, east_asian_width
 
 import click
 
+from cli.prog_name import with_prog_name
 from rigwright.safe_text import printable, wrap_words
 
-NUMBER = re.compile(r"[-+~]?[0-9][0-9.,]*( (B|kB|MB|GB|GiB|s|ms|W|C)|%)?")
+NUMBER = re.compile(r"[-+~]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?( (B|kB|MB|GB|GiB|s|ms|W|C)|%)?")
 """A cell of a column that stands to the right."""
 MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
 SHORT_DIGEST = 12  # digits
@@ -109,6 +110,7 @@ def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
         lead: What the first line begins with; styles in it take no room.
         hang: Columns before each further line; as many as the lead has, where it is not said.
     """
+    text = with_prog_name(text)
     if not sys.stdout.isatty():
         click.echo(lead + text)
         return
@@ -126,7 +128,8 @@ def print_prose(text: str, *, err: bool = False, fg: str | None = None) -> None:
         err: To standard error.
         fg: Its colour.
     """
-    said = wrap_prose(text) if is_terminal(err=err) else text
+    said = with_prog_name(text)
+    said = wrap_prose(said) if is_terminal(err=err) else said
     click.echo(style_text(said, fg=fg) if fg else said, err=err)
 
 
