@@ -296,7 +296,7 @@ def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
 
 
 def _print_survey(name: str, survey: BoxSurvey, catalog: Catalog) -> None:
-    print_prose(f"{name}: what is there")
+    print_prose(f"{name}: hardware and system")
     table = Table(box=None, show_header=False)
     nodes = f" in {survey.numa_nodes} NUMA nodes" if survey.numa_nodes > 1 else ""
     memory = f"{survey.memory_kib / GIB:.0f} GiB of memory"
