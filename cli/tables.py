@@ -36,7 +36,9 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: in
         width: Columns of text where the output is no terminal.
         broken: The column whose cells may be broken between words, where that is enough.
     """
-    whole = [tuple(map(printable, (*row, *[""] * (len(columns) - len(row))))) for row in rows]
+    whole = [
+        tuple(with_prog_name(printable(cell)) for cell in (*row, *[""] * (len(columns) - len(row)))) for row in rows
+    ]
     kept = [number for number in range(len(columns)) if not whole or any(row[number].strip() for row in whole)]
     titles = tuple(columns[number] for number in kept)
     cells = [tuple(row[number] for number in kept) for row in whole]

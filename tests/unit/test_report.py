@@ -177,7 +177,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
         "| python | 3.11.2 |",
         "| cards | 2 x the operator's own |",
         "| generation | 7 |",
-        "Checks: 1 hold, 2 do not, 1 were left out.",
+        "Checks: 1 hold, 2 fail, 1 do not apply.",
         "| N21 | high | each card's power limit is the declared one |",
         "1 of the operator's own fail.",
         "vllm 0.21.0, variant the operator's own, 1 cards.",
