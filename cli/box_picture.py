@@ -140,7 +140,7 @@ def _render_nodes(columns: Sequence[PicturedCard], top: int) -> Iterator[Markup]
         x, count = EDGE + numbers[0] * (CARD_WIDTH + GAP), len(numbers)
         name = "NUMA node unknown" if node is None else f"NUMA node {node}"
         yield Markup('<rect class="node" x="{}" y="{}" width="{}" height="{}" rx="8"/>').format(
-            x, top, count * (CARD_WIDTH + GAP) - 6, CARD_HEIGHT + 34
+            x + 2, top, count * (CARD_WIDTH + GAP) - 4, CARD_HEIGHT + 34
         )
         yield _text(x + 10, top + 17, name, "small")
 
@@ -192,16 +192,17 @@ def _render_instances(
     for number, one in enumerate(instances):
         at = sorted(place[card] for card in one.cards if card in place)
         first, last = (at[0], at[-1]) if at else (0, max(1, len(place) - 1))
-        x = EDGE + first * (CARD_WIDTH + GAP)
-        wide = min((last - first + 1) * (CARD_WIDTH + GAP) - 6, width - x - EDGE)
+        x = EDGE + 2 + first * (CARD_WIDTH + GAP)
+        wide = min((last - first + 1) * (CARD_WIDTH + GAP) - 4, width - x - EDGE)
         y = top + number * (BAND + 8)
         cards = f"GPU {', '.join(map(str, one.cards))}" if one.cards else "CPU"
         room = (wide - 20) // 8
         # the band lies below its cards
         text = f"{one.name}: {one.variant}, {cards}"
-        text = text if len(text) <= room else _shorten(f"{one.name}: {one.variant}", room)
+        kind = "" if len(text) <= room else "small"
+        text = _shorten(f"{one.name}: {one.variant}", round(room * 1.25)) if kind else _clean(text)
         yield Markup('<rect class="instance" x="{}" y="{}" width="{}" height="{}" rx="6"/>{}').format(
-            x, y, wide, BAND, _text(x + 10, y + 21, text)
+            x, y, wide, BAND, _text(x + 10, y + 21, text, kind)
         )
 
 

@@ -168,10 +168,11 @@ def render_speed_page(hosts: Sequence[PageHost], made: str, version: str) -> str
 def render_public_page(markdown: str, made: str, version: str) -> str:
     """The page of a public report: its text, which is Markdown without HTML."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
-    tokens = parser.parse(_finalize(markdown))
+    # the page has its own first heading, with the version
+    _, mark, rest = markdown.partition("\n## ")
+    tokens = parser.parse(_finalize(mark + rest if mark else markdown))
     for token in tokens:
-        # the page has its own first heading
-        token.tag = {"h1": "h2", "h2": "h3", "h3": "h4"}.get(token.tag, token.tag)
+        token.tag = {"h1": "h2"}.get(token.tag, token.tag)
     text = Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 (it escapes all text)
     return _render("Public report", (), made=made, version=version, verdict="", text=text)
 

@@ -180,7 +180,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
         "Checks: 1 hold, 2 fail, 1 do not apply.",
         "| N21 | high | each card's power limit is the declared one |",
         "1 of the operator's own fail.",
-        "vllm 0.21.0, variant the operator's own, 1 cards.",
+        "vllm 0.21.0, variant the operator's own, 1 card.",
         "driver 580.95.05, power limit 280 W, 16 lanes.",
         "| narrative decode | 70.5 | 70.5 | unjudged |",
         "- log, 2 times: harmless: cards below compute capability 8.0 need another backend",
