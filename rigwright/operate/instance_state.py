@@ -157,7 +157,8 @@ class AssessedState:
 
     def describe(self) -> str:
         """One sentence without its end: the instance, its state, and the reason."""
-        lead = f"{self.instance} is {'of ' if self.state == 'other generation' else ''}{self.state}"
+        verb = {"failed": "has", "other generation": "is of"}.get(self.state, "is")
+        lead = f"{self.instance} {verb} {self.state}"
         if not self.note:
             return lead
         return f"{lead} {self.note}" if self.note.startswith("since ") else f"{lead}: {self.note}"

@@ -95,5 +95,5 @@ def test_a_sentence_names_instance_state_and_reason() -> None:
     assert said == [
         "chat is ready",
         "chat is stopped by hand since 1970-01-01 00:00 UTC",
-        "chat is failed: systemd gave up: success",
+        "chat has failed: systemd gave up: success",
     ]

@@ -184,8 +184,8 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
         "driver 580.95.05, power limit 280 W, 16 lanes.",
         "| narrative decode | 70.5 | 70.5 | unjudged |",
         "- log, 2 times: harmless: cards below compute capability 8.0 need another backend",
-        f"- log, 1 times: likely cause: {log_patterns.CAUSES[0].means}",
-        "- xid-79: the box, 1 times",
+        f"- log, 1 time: likely cause: {log_patterns.CAUSES[0].means}",
+        "- xid-79: the box, 1 time",
         "- cards-silent: the box, 1 times",
         f"- {log_patterns.CAUSES[0].id}: instance 1, 1 times",
     ):
