@@ -187,7 +187,7 @@ def test_what_helps_is_on_the_page(report_of: RunReport) -> None:
         f"- log, 1 time: likely cause: {log_patterns.CAUSES[0].means}",
         "- xid-79: the box, 1 time",
         "- cards-silent: the box, 1 time",
-        f"- {log_patterns.CAUSES[0].id}: instance 1, 1 times",
+        f"- {log_patterns.CAUSES[0].id}: instance 1, 1 time",
     ):
         assert line in said, line
 
