@@ -171,7 +171,7 @@ class Contest:
             MeasurementFailed: it does not come up, or the deploy lock is lost.
         """
         if self.deploy_lock.lost:
-            raise MeasurementFailed(f"the deploy lock is gone: {self.deploy_lock.lost}")
+            raise MeasurementFailed(f"lost the deploy lock: {self.deploy_lock.lost}")
         if alone:
             self.stop(*self.units, BARE_UNIT)
         began = time.monotonic()
@@ -224,7 +224,7 @@ class Contest:
             MeasurementFailed: it failed, or the deploy lock is lost.
         """
         if self.deploy_lock.lost:
-            raise MeasurementFailed(f"the deploy lock is gone: {self.deploy_lock.lost}")
+            raise MeasurementFailed(f"lost the deploy lock: {self.deploy_lock.lost}")
         return self._run(command, stdin)
 
     def _run(self, script: str, stdin: str = "") -> str:

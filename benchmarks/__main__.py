@@ -223,7 +223,7 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
         )
         for row in report.rows
     ]
-    print_table(("what", "seconds", "beside", "seconds", "ratio", "goal"), rows)
+    print_table(("case", "seconds", "beside", "seconds", "ratio", "goal"), rows)
     click.echo(f"four boxes drew {report.uplink:.3f} of the model's bytes from the hub; goal: at most 1.05")
     click.echo(f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs")
 
@@ -245,7 +245,7 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
         report = benchmarks.environment_install.measure(which, fleet, release, runs, show)
     if file:
         write_output(file, report.as_json())
-    print_table(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
+    print_table(("case", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
     click.echo(report.fleet)
     click.echo(report.about)
 

@@ -124,7 +124,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         self._tw.write("  CAUSE", red=True)
         self._tw.line(self._wrap_text(f"  CAUSE  {target}  {cause.headline}", " " * 10)[7:])
         self._print_rows(
-            "        ", {"cure": cause.cure.replace("`rigwright ", f"`{program_name()} "), "evidence": cause.evidence}
+            "        ", {"fix": cause.cure.replace("`rigwright ", f"`{program_name()} "), "evidence": cause.evidence}
         )
         count, ids = len(cause.results), list(dict.fromkeys(label.split(" ")[0] for label in cause.results))
         listed = ", ".join(ids[:LISTED]) + (", ..." if len(ids) > LISTED else "")
@@ -142,9 +142,9 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         for step in result.steps:
             text = step.describe(target)
             if step.where == "person":
-                self._print_rows(f"{lead}      ", {"cure": text})
+                self._print_rows(f"{lead}      ", {"fix": text})
             else:  # a line break within a command would be copied, too
-                self._tw.line(f"{lead}      {'cure':<8}  {text}")
+                self._tw.line(f"{lead}      {'fix':<8}  {text}")
         self._print_rows(f"{lead}      ", {"why": result.why})
 
     def _print_rows(self, lead: str, rows: dict[str, str]) -> None:
@@ -160,7 +160,9 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         self._tw.line(after)
 
     def _wrap_text(self, text: str, more: str) -> str:
-        """A text in lines no wider than the terminal, each but the first after `more`."""
+        """A text in lines no wider than the terminal, each but the first after `more`; as it is elsewhere."""
+        if not self._tw._file.isatty():
+            return text
         began = len(text) - len(text.lstrip())
         return "\n".join(wrap_words(text[began:], max(self._tw.fullwidth, 40), text[:began], more))
 
@@ -207,7 +209,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             self.print_archives(target)
             if advisories := self.frame.advisories.get(target):
                 states = ", ".join(f"{number} {state}" for state, number in advisories.items())
-                what = f"published advisories: {states} (`rigwright show advisories` lists them)"
+                what = f"published advisories: {states} (`{program_name()} show advisories` lists them)"
                 self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
         for target, why in self.frame.unleft.items():
             self._tw.line(f"{target}: monitoring did not get this result: {strip_control_characters(why)}")

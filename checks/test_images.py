@@ -22,6 +22,7 @@ from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState
+from rigwright.problems import format_count
 
 # File systems that podman makes for a container, each of its own; the kernel's own are not writable.
 MADE = {
@@ -228,7 +229,7 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     wrong += [f"{path}, which is another device on the host" for path in container_unit.forged]
     expect_none(wrong, "the device files of its cards", DEPLOY + restart)
     if len(own) != len(contained.cards):
-        raise Drift(f"{len(contained.cards)} cards known to the driver", str(len(own)), DEPLOY)
+        raise Drift(f"{format_count(len(contained.cards), 'card')} known to the driver", str(len(own)), DEPLOY)
 
 
 @check(

@@ -335,7 +335,7 @@ def _measure_ladder(
             for _ in run_ladder(ladder.subjects, plan, lambda text: task.start_step(f"{names}: {text}")):
                 ladder.steps += 1
                 if lock.lost:
-                    raise ClientJobLost(f"the deploy lock is gone: {lock.lost}")
+                    raise ClientJobLost(f"lost the deploy lock: {lock.lost}")
         except ClientJobLost as error:
             ladder.ended = "interrupted" if interrupt.asked else "host lost"
             if not interrupt.asked:

@@ -125,8 +125,8 @@ def speed(
     Runs essays, code, long prompts, and one, two and four streams on the host, at the instance's own socket. Deploys
     wait. baselines/HOST.json next to INVENTORY keeps each run with its driver, cards, power limit and lock.
     docs/guides/benchmarks.md describes the protocol.
-    Exit status: 0, no rate is slower. 1, a rate is slower, or the run is incomplete. 2, the command is refused, or the
-    instance is in use. 3, a host was not reached.
+    Exit status: 0, no rate is slower. 1, a rate is slower, the run is incomplete, or --accept did not save it. 2, the
+    command is refused, or the instance is in use. 3, a host was not reached.
     Example: rigwright bench speed rig.py --limit box1 --accept
     """
     if quick and accept:
@@ -162,7 +162,9 @@ def speed(
         sys.exit(INTERRUPTED_STATUS)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
     lost = any(one.ended == "host lost" for one, _ in made)
-    sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended or one.gone for one, _ in made)))
+    unsaved = accept and not all(one.as_run.is_comparable for one, _ in made)
+    incomplete = any(one.ended or one.gone for one, _ in made)
+    sys.exit(STATUS["not reached"] if gone or lost else int(slower or incomplete or unsaved))
 
 
 def _write_page(page: str, inventory: str, boxes: Sequence[ConnectedHost]) -> None:
@@ -236,7 +238,7 @@ def measure_instance(
                 ):
                     made.add_rung(part, rung)
                     if lock.lost:
-                        raise ClientJobLost(f"the deploy lock is gone: {lock.lost}")
+                        raise ClientJobLost(f"lost the deploy lock: {lock.lost}")
             drop_impossible_rates(made.parts)
             after = read_conditions(box, instance)
             made.hottest = tuple(
@@ -328,7 +330,7 @@ def missing_rates(before: speed_baselines.AcceptedRuns | None, run: BaselineRun)
 
 def _print_run(made: SpeedMeasurement, run: BaselineRun, rows: list[RateComparison]) -> None:
     beside = {row.name: row for row in rows}
-    click.echo(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
+    click.echo(f"{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
     table: list[tuple[str, ...]] = []
     for part in made.parts.values():
         for name, series in ((name, run.rates[name]) for name in part.rates if name in run.rates):
@@ -339,11 +341,15 @@ def _print_run(made: SpeedMeasurement, run: BaselineRun, rows: list[RateComparis
             # one value has no deviation
             spread = f"{100 * series.variation:.1f}" if len(series.values) > 1 else ""
             table.append((name, f"{series.mean:.1f}", spread, count, first, *against))
-    print_table(("what", "tokens/s", "CV %", "runs", "TTFT ms", "accepted", "change %", "verdict"), table)
+    if table:
+        print_table(("workload", "tokens/s", "CV %", "runs", "TTFT ms", "accepted", "change %", "verdict"), table)
+    reasons: dict[str, list[str]] = {}
     for part in made.parts.values():
-        for said in dict.fromkeys((part.absent, *part.left_out)):
-            if said:
-                print_paragraph(f"{part.name}: {said}", hang=4)
+        for reason in dict.fromkeys((part.absent, *part.left_out)):
+            reasons.setdefault(reason, []).append(part.name)
+    for reason, names in reasons.items():
+        if reason:
+            print_paragraph(f"{', '.join(names)}: {reason}", hang=4)
     for name, series in run.rates.items():
         if series.variation > STEADY:
             print_paragraph(f"{name}: unsteady: CV {100 * series.variation:.1f} %, above 5 %", hang=4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from rigwright.problems import printable
+from rigwright.problems import format_count, printable
 
 CARD_WIDTH, CARD_HEIGHT, GAP, EDGE = 176, 96, 14, 16  # units of the picture, one of which is a pixel at its own size
 BAND = 34  # height of an instance
@@ -91,10 +91,16 @@ def render_box(box: PicturedBox, label: str) -> Markup:
     title = _text(EDGE, EDGE + 6, f"{box.name}{memory}", "strong")
     return Markup(
         '<svg role="img" aria-labelledby="{label}" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
-        '<title id="{label}">{box}: {count} cards, {instances} instances</title>{title}{parts}</svg>'
+        '<title id="{label}">{box}: {count}, {instances}</title>{title}{parts}</svg>'
     ).format(
-        **{"label": label, "width": width, "height": height, "box": _clean(box.name), "count": len(columns)},
-        **{"instances": len(box.instances), "title": title, "parts": Markup("").join(parts)},
+        **{
+            "label": label,
+            "width": width,
+            "height": height,
+            "box": _clean(box.name),
+            "count": format_count(len(columns), "card"),
+        },
+        **{"instances": format_count(len(box.instances), "instance"), "title": title, "parts": Markup("").join(parts)},
     )
 
 
@@ -111,11 +117,11 @@ def render_series(values: Sequence[float], label: str, name: str) -> Markup:
     dots = Markup("").join(Markup('<circle cx="{}" cy="{}" r="2.5"/>').format(*point.split(",")) for point in points)
     return Markup(
         '<svg class="series" role="img" aria-labelledby="{label}" viewBox="0 0 {width} {height}" width="{width}" '
-        'height="{height}"><title id="{label}">{name}: {least:.1f} to {most:.1f} tokens/s in {count} runs</title>'
+        'height="{height}"><title id="{label}">{name}: {least:.1f} to {most:.1f} tokens/s in {count}</title>'
         '<polyline points="{points}"/>{dots}</svg>'
     ).format(
         **{"label": label, "width": width, "height": height, "name": _clean(name), "least": least, "most": most},
-        **{"count": len(values), "points": " ".join(points), "dots": dots},
+        **{"count": format_count(len(values), "run"), "points": " ".join(points), "dots": dots},
     )
 
 
@@ -134,7 +140,7 @@ def _render_nodes(columns: Sequence[PicturedCard], top: int) -> Iterator[Markup]
         x, count = EDGE + numbers[0] * (CARD_WIDTH + GAP), len(numbers)
         name = "NUMA node unknown" if node is None else f"NUMA node {node}"
         yield Markup('<rect class="node" x="{}" y="{}" width="{}" height="{}" rx="8"/>').format(
-            x, top, count * (CARD_WIDTH + GAP) - 2, CARD_HEIGHT + 34
+            x + 2, top, count * (CARD_WIDTH + GAP) - 4, CARD_HEIGHT + 34
         )
         yield _text(x + 10, top + 17, name, "small")
 
@@ -186,13 +192,17 @@ def _render_instances(
     for number, one in enumerate(instances):
         at = sorted(place[card] for card in one.cards if card in place)
         first, last = (at[0], at[-1]) if at else (0, max(1, len(place) - 1))
-        x = EDGE + first * (CARD_WIDTH + GAP)
-        wide = min((last - first + 1) * (CARD_WIDTH + GAP) - 2, width - x - EDGE)
+        x = EDGE + 2 + first * (CARD_WIDTH + GAP)
+        wide = min((last - first + 1) * (CARD_WIDTH + GAP) - 4, width - x - EDGE)
         y = top + number * (BAND + 8)
         cards = f"GPU {', '.join(map(str, one.cards))}" if one.cards else "CPU"
-        text = _shorten(f"{one.name}: {one.variant}, {cards}", (wide - 20) // 8)
+        room = (wide - 20) // 8
+        # the band lies below its cards
+        text = f"{one.name}: {one.variant}, {cards}"
+        kind = "" if len(text) <= room else "small"
+        text = _shorten(f"{one.name}: {one.variant}", round(room * 1.25)) if kind else _clean(text)
         yield Markup('<rect class="instance" x="{}" y="{}" width="{}" height="{}" rx="6"/>{}').format(
-            x, y, wide, BAND, _text(x + 10, y + 21, text)
+            x, y, wide, BAND, _text(x + 10, y + 21, text, kind)
         )
 
 

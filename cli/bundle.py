@@ -8,6 +8,7 @@ import click
 
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice
+from cli.option_types import OutputFolder
 from rigwright.host.supported_systems import SYSTEMS
 from rigwright.problems import Invalid
 
@@ -23,7 +24,7 @@ from rigwright.problems import Invalid
 )
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OutputFolder(),
     help="Output folder; default: the rigs' bundle folder.",
 )
 @click.option(

@@ -29,7 +29,7 @@ from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import locked_artefacts
 from rigwright.plan.host_facts import required_packages
-from rigwright.problems import Invalid, Problem
+from rigwright.problems import Invalid, Problem, format_count
 from rigwright.supply.apt_release import PACKAGES, TIME, ArchiveSuite
 from rigwright.supply.bundle import (
     ADVISORIES,
@@ -295,13 +295,13 @@ class BundleBuilder:
             first, second = row.path.split("/")[:2]
             sizes[kinds.get(first, f"packages of {second}")] += row.size
         print_table(
-            ("what", "files", "size"), [(kind, str(counted[kind]), format_size(sizes[kind])) for kind in counted]
+            ("kind", "files", "size"), [(kind, str(counted[kind]), format_size(sizes[kind])) for kind in counted]
         )
         print_table(
             ("suite", "signed", "valid until"),
             [(f"{one.system} {one.suite}", one.signed, one.valid_until or "no end") for one in suites],
         )
-        print_prose(f"{self.folder}: {len(rows)} files, {format_size(sum(sizes.values()))}")
+        print_prose(f"{self.folder}: {format_count(len(rows), 'file')}, {format_size(sum(sizes.values()))}")
         found = format_digest(supply_digest(self.rigs[0].lock, load_bundle(self.folder)))
         print_prose(f"the digest of lock and bundle, for `deploy --expect`: {found}")
 

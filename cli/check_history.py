@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 import click
@@ -15,10 +15,8 @@ from rigwright.monitoring.self_check import history_paths
 from rigwright.monitoring.self_check_history import SelfCheckEvent, parse_history
 from rigwright.problems import printable
 from rigwright.render import render
-from rigwright.safe_text import wrap_words
 
 WIDTH = 80  # columns
-ROOM = WIDTH - len("2026-11-28 18:05  UUU99  ok again  ")  # of the last column; a path that is longer is broken
 
 
 def _read_history(box: ConnectedHost) -> tuple[SelfCheckEvent, ...]:
@@ -49,15 +47,8 @@ def print_events(histories: Mapping[str, Sequence[SelfCheckEvent]]) -> None:
             continue
         if len(histories) > 1:
             click.echo(style_text(name, bold=True))
-        print_table(("when (UTC)", "check", "change", "found"), [*_wrap_rows(events)], WIDTH)
-
-
-def _wrap_rows(events: Iterable[SelfCheckEvent]) -> Iterator[tuple[str, ...]]:
-    """All rows, of which each further one of a long text has the rest of it."""
-    for when, check, change, text in (row for event in events for row in describe_event(event)):
-        first, *more = wrap_words(text, ROOM) or [""]
-        yield when, check, change, first
-        yield from (("", "", "", line) for line in more)
+        rows = [row for event in events for row in describe_event(event)]
+        print_table(("when (UTC)", "check", "change", "found"), [*rows], broken="found")
 
 
 def describe_event(event: SelfCheckEvent) -> Iterator[tuple[str, str, str, str]]:

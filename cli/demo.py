@@ -62,13 +62,13 @@ def demo(release: str) -> None:
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
         f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
         f"the rig of inventory/demo.py ({deployed - booted:.0f} s) and checked it ({checked - deployed:.0f} s).\n\n"
-        f"  look around     {prog_name()} lab --name {NAME} ssh {HOST}\n"
-        f"  the service     ssh {HOST}: systemctl status rigwright-chat; journalctl -u rigwright-chat\n"
-        f"  ask it          {prog_name()} lab --name {NAME} ssh {HOST} 'curl -s http://127.0.0.1:{PORT}/v1/models "
+        f"  look around       {prog_name()} lab --name {NAME} ssh {HOST}\n"
+        f"  the service       ssh {HOST}: systemctl status rigwright-chat; journalctl -u rigwright-chat\n"
+        f"  ask it            {prog_name()} lab --name {NAME} ssh {HOST} 'curl -s http://127.0.0.1:{PORT}/v1/models "
         f'-H "Authorization: Bearer $(cat /etc/rigwright/credentials/chat.api-key)"\'\n'
         f"  what was written  {prog_name()} lab --name {NAME} diff {HOST}\n"
-        f"  run it again    {prog_name()} deploy inventory/demo.py; {prog_name()} check inventory/demo.py\n"
-        f"  tear it down    {prog_name()} lab --name {NAME} down"
+        f"  run it again      {prog_name()} deploy inventory/demo.py; {prog_name()} check inventory/demo.py\n"
+        f"  tear it down      {prog_name()} lab --name {NAME} down"
     )
 
 

@@ -26,7 +26,9 @@ class HostProgress:
     step: str = ""
     """The one that failed."""
     errors: list[str] = field(default_factory=list)
-    """The reports about that, as lines."""
+    """What was said of that, as lines."""
+    notes: set[str] = field(default_factory=set)
+    """Lines about the host that were printed, which no later round prints again."""
     steps: int = 0
     changed: int = 0
     """How many of its steps changed something."""
@@ -123,5 +125,5 @@ def _describe_cause(one: HostProgress, wrong: str) -> str:
     refused = [line for line in one.errors if line.startswith("refused: ")]
     if refused and not one.step:
         return refused[0]
-    reason = wrong or (one.errors[-1].strip() if one.errors else "the connection is gone")
+    reason = wrong or (one.errors[-1].strip() if one.errors else "lost the connection")
     return f"{one.step}: {reason}" if one.step else reason

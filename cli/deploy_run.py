@@ -85,6 +85,11 @@ class DeployOutput(BaseStateCallback, logging.Handler):
                 continue  # all that its script was asked; the line before has the reason
             said = said.removeprefix(REASON) if PYINFRA_MESSAGES.search(record.pathname) else said
             said = _truncate_text(said)
+            # each round of a run begins with the same notes
+            if name and level == logging.INFO and record.filename == "preflight.py":
+                if said in self.hosts[name].notes:
+                    continue
+                self.hosts[name].notes.add(said)
             if name and level >= logging.ERROR:
                 self.hosts[name].errors.append(said)
             print_line(f"{name}: {said}" if name else said, COLOURS.get(level))

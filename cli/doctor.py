@@ -9,7 +9,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from checks.results import STATUS
 from cli.exit_codes import InvalidRequest
 from cli.host_evidence import MAX_LOG_BYTES, causes_for_log, collect_evidence, collect_failed_checks, read_log
 from cli.inventory_loading import load_hosts, optional_inventory
-from cli.observed_box import observe_box
+from cli.observed_box import next_command, observe_box
 from cli.option_types import JSON_OPTION
 from cli.prog_name import NAME, prog_name, with_typed_inventory
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
@@ -158,9 +158,7 @@ def _diagnose_box(
     mine = [one for one in box.rig.instances if not names or one.name in names]
     unseen = [] if red is not None else ["checks: they are incomplete"]
     try:
-        blocking = list(
-            _check_deployability(lambda verb: f"{prog_name()} {verb} --limit {box.name} {shlex.quote(inventory)}", box)
-        )
+        blocking = list(_check_deployability(inventory, box))
         evidence, missed = collect_evidence(inventory, box, mine, (red or {}).get(box.name, ()))
     except (click.ClickException, root_shell.ConnectionGone) as error:
         fault = _blocking("no-answer", f"its answer is invalid: {getattr(error, 'message', error)}")
@@ -297,13 +295,12 @@ def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
     return _blocking("no-root", "the SSH user is not root", 'put "_sudo": True among its keys in the inventory')
 
 
-def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Iterator[Diagnosis]:
-    """The obstacles of a deploy to a host, and of serving there.
+def _check_deployability(inventory: str, box: ConnectedHost) -> Iterator[Diagnosis]:
+    """What keeps a host from being deployed to, and from serving."""
 
-    Args:
-        again: Makes the command line of a verb about this host.
-        box: The host.
-    """
+    def again(verb: str) -> str:
+        return f"{prog_name()} {verb} {shlex.quote(inventory)} --limit {box.name}"
+
     observed = observe_box(box, "served", "holder")
     box = observed.box
     served, wanted = box.read_serving_state(), box.resolve_desired()
@@ -327,6 +324,5 @@ def _check_deployability(again: Callable[[str], str], box: ConnectedHost) -> Ite
     for one, state in zip(box.rig.instances, states, strict=False):
         if state.is_ready or state in undeployed:
             continue
-        verb, *words = state.remediation or ("status",)
-        command = " ".join([again(verb), *map(shlex.quote, words)])
+        command = next_command(state, inventory, box.name) or again("status")
         yield Diagnosis(f"state-{state.state.replace(' ', '-')}", one.name, state.describe(), "", command, BLOCKING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from rigwright.project_root import ROOT
 from rigwright.speed_baselines import BaselineHistory
 
 SEVERITY_ORDER = ("critical", "high", "medium", "low")
-WORDS = {"ok": "holds", "fail": "fails", "changed": "changed", "skip": "left out"}
+WORDS = {"ok": "holds", "fail": "fails", "changed": "changed", "skip": "does not apply"}
 
 
 @dataclass(frozen=True)
@@ -167,10 +168,11 @@ def render_speed_page(hosts: Sequence[PageHost], made: str, version: str) -> str
 def render_public_page(markdown: str, made: str, version: str) -> str:
     """The page of a public report: its text, which is Markdown without HTML."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
-    tokens = parser.parse(_finalize(markdown))
+    # the page has its own first heading, with the version
+    _, mark, rest = markdown.partition("\n## ")
+    tokens = parser.parse(_finalize(mark + rest if mark else markdown))
     for token in tokens:
-        # the page has its own first heading
-        token.tag = {"h1": "h2", "h2": "h3", "h3": "h4"}.get(token.tag, token.tag)
+        token.tag = {"h1": "h2"}.get(token.tag, token.tag)
     text = Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 (it escapes all text)
     return _render("Public report", (), made=made, version=version, verdict="", text=text)
 
@@ -184,8 +186,9 @@ def _render(title: str, hosts: Sequence[PageHost], **values: Any) -> str:
         lstrip_blocks=True,
         finalize=_finalize,
     )
+    made = re.sub(r"T(\d\d:\d\d):\d\d(\.\d+)?(Z|\+00:00)$", r" \1 UTC", str(values["made"]))
     return environment.get_template("page.html.j2").render(
-        **{"title": title, "hosts": hosts, "words": WORDS, "text": Markup(""), **values}
+        **{"title": title, "hosts": hosts, "words": WORDS, "text": Markup(""), **values, "made": made}
     )
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from cli.exit_codes import HostUnreached, InvalidRequest, NotAsDeclared
 from cli.init_prompts import VariantRequest, choose_variant
 from cli.inventory_loading import SuggestingChoice
-from cli.option_types import WholeNumber
+from cli.option_types import WholeNumber, describe_write_fault
 from cli.prog_name import prog_name
 from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.catalog_loader import load_catalog
@@ -232,8 +232,8 @@ def _require_new_file(path: str) -> Path:
         raise click.ClickException(f"--output {format_value(path)} is refused: must be a file's name")
     if file.is_symlink() or file.exists():
         raise click.ClickException(f"{file} already exists: choose another with --output, or move it away")
-    if not file.parent.is_dir():
-        raise click.ClickException(f"there is no folder {file.parent}")
+    if fault := describe_write_fault(file):
+        raise click.ClickException(f"{file} cannot be written: {fault}")
     return file
 
 
@@ -299,7 +299,7 @@ def _survey_box(target: str, connection: dict[str, object]) -> BoxSurvey:
 
 
 def _print_survey(name: str, survey: BoxSurvey, catalog: Catalog) -> None:
-    print_prose(f"{name}: what is there")
+    print_prose(f"{name}: hardware and system")
     table = Table(box=None, show_header=False)
     nodes = f" in {survey.numa_nodes} NUMA nodes" if survey.numa_nodes > 1 else ""
     memory = f"{survey.memory_kib / GIB:.0f} GiB of memory"

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from cli.inventory_loading import SuggestingChoice
+from cli.option_types import OutputFolder
 from cli.prog_name import NAME
 from cli.tables import print_prose
 from rigwright.project_root import IS_CLONE, ROOT
@@ -18,7 +19,7 @@ SHELLS = ("bash", "zsh", "fish")
 # where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)
 COMPLETION_FILES = {
     "bash": "~/.local/share/bash-completion/completions/rigwright",
-    "zsh": "a file _rigwright in a folder of your fpath",
+    "zsh": '"${fpath[1]}/_rigwright"',
     "fish": "~/.config/fish/completions/rigwright.fish",
 }
 # click's scripts complete one name. These also complete `rig`, by any path, and print no traceback on Ctrl-C.
@@ -43,7 +44,7 @@ SYSTEM_BIN_FOLDER = Path("/usr/local/bin")
 
 
 @click.command()
-@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="The folder; default: on PATH.")
+@click.option("--to", "folder", type=OutputFolder(), help="The folder; default: on PATH.")
 @click.option("--completion", "shell", type=SuggestingChoice(SHELLS), help="Print the completion script for a shell.")
 def install(folder: Path | None, shell: str | None) -> None:
     """Add the command to PATH.
@@ -80,7 +81,8 @@ def install(folder: Path | None, shell: str | None) -> None:
 
 def _print_completion_steps() -> None:
     for name, file in COMPLETION_FILES.items():
-        print_prose(f"to complete it in {name}: {NAME} install --completion {name} > {file}")
+        # a command to copy is one line
+        click.echo(f"to complete it in {name}: {NAME} install --completion {name} > {file}")
 
 
 def render_completion(shell: str) -> str:

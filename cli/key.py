@@ -11,7 +11,7 @@ from checks.results import STATUS
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rig, load_hosts
 from cli.lazy_commands import LazyGroup
 from cli.shell_completion import LIMIT_OPTION
-from cli.tables import print_prose
+from cli.tables import is_terminal, print_prose
 from rigwright.declaration.connection import HostKey
 from rigwright.survey.inventory_draft import flatten_text
 
@@ -68,12 +68,14 @@ def ca(inventory: str) -> None:
     except (certificate_authority.BrokenAuthority, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(found.pem, nl=False)
+    half = "\n  " if is_terminal(err=True) else ""
     print_prose(
         TRUST_INSTRUCTIONS.format(
             there="The CA in" if there else "Created a new CA in",
             path=folder / certificate_authority.CERTIFICATE,
             key=folder / certificate_authority.KEY,
-            fingerprint=found.fingerprint,
+            # a line of 80 columns has room for half of it
+            fingerprint=f"{found.fingerprint[:48]}{half}{found.fingerprint[48:]}",
         ),
         err=True,
     )

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from cli.lazy_commands import LazyGroup
 from cli.option_types import WholeNumber
 from cli.prog_name import prog_name
-from cli.tables import print_prose
+from cli.tables import print_prose, print_table
 from lab import base_images
 from lab.hosts import HostSpec, LabHost
 from lab.machine_requirements import UnsupportedMachine
@@ -119,15 +119,20 @@ def down(lab: ThrowawayLab, every: bool) -> None:
     for one in list_labs() if every else [lab]:
         names = [host.name for host in one.hosts]
         one.down()
-        click.echo(f"{one.name}{_checkout(one)}: {', '.join(names) or 'nothing'} ended")
+        place = _describe_checkout(one)
+        click.echo(f"{one.name}{f' (of {place})' if place else ''}: {', '.join(names) or 'nothing'} ended")
 
 
 @click.command("list")
 def list_() -> None:
     """List the labs of this machine and their hosts."""
-    for one in list_labs():
-        for host in one.hosts:
-            click.echo(f"{one.name}  {host.name}  {host.spec.release}  {host.address}{_checkout(one)}")
+    rows: list[tuple[str, ...]] = [
+        (one.name, host.name, host.spec.release, host.address, _describe_checkout(one))
+        for one in list_labs()
+        for host in one.hosts
+    ]
+    if rows:
+        print_table(("lab", "host", "release", "address", "checkout"), rows)
 
 
 def _describe_access(host: LabHost, lab_name: str) -> str:
@@ -140,5 +145,6 @@ def _describe_access(host: LabHost, lab_name: str) -> str:
     )
 
 
-def _checkout(lab: ThrowawayLab) -> str:
-    return "" if lab.checkout == ROOT else f" (of {lab.checkout or 'an older version'})"
+def _describe_checkout(lab: ThrowawayLab) -> str:
+    """The folder that a lab belongs to; empty for this one."""
+    return "" if lab.checkout == ROOT else str(lab.checkout or "an older version")

@@ -29,7 +29,9 @@ from roles import root_shell
 @click.command()
 @INVENTORY_ARGUMENT
 @LIMIT_OPTION
-@click.option("--instance", help="Only this instance.", shell_complete=shell_completion.complete_instances)
+@click.option(
+    "--instance", metavar="NAME", help="Only this instance.", shell_complete=shell_completion.complete_instances
+)
 @click.option("--lines", "-n", type=WholeNumber(1, 100_000), default=50, show_default=True, help="Last lines.")
 @click.option("--follow", "-f", is_flag=True, help="Print new lines until interrupted.")
 @click.option("--all", "everything", is_flag=True, help="Also the lines that an engine writes for each request.")
@@ -88,7 +90,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         else:
             click.echo(line[0], err=line[1])
     for name, why in sorted(lost.items()):
-        print_prose(f"{name}: the connection is gone: {printable(why)}", err=True)
+        print_prose(f"{name}: lost the connection: {printable(why)}", err=True)
     exit_if_unreached(gone)
     if lost:
         sys.exit(STATUS["not reached"])

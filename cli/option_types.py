@@ -28,24 +28,46 @@ class OutputFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse a name that is too long, and a folder that does not exist or cannot be written to."""
-        place = Path(value)
-        folder, fault = place.parent, ""
-        try:
-            with suppress(FileNotFoundError):
-                place.lstat()
-            while self.creates_folder and not folder.exists():
-                folder = folder.parent
-            folder.stat()
-            # devices and pipes are written to as they are
-            if not os.access(folder, os.W_OK) and not (place.exists() and not place.is_file()):
-                fault = f"the folder {folder} is not writable"
-        except FileNotFoundError:
-            fault = f"there is no folder {folder}{suggest_path(folder)}"
-        except (OSError, ValueError) as error:
-            fault = getattr(error, "strerror", None) or str(error)
-        if fault:
+        if fault := describe_write_fault(Path(value), creates_folder=self.creates_folder):
             self.fail(f"{format_value(str(value))} cannot be written: {fault}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class OutputFolder(click.Path):
+    """A folder that a command fills, and creates if it is missing: checked at the beginning, as an `OutputFile`."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a file, and a folder that cannot be created or written to."""
+        if fault := describe_write_fault(Path(value) / "file", creates_folder=True):
+            self.fail(f"{format_value(str(value))} cannot be written: {fault}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def describe_write_fault(place: Path, *, creates_folder: bool = False) -> str:
+    """Why a file cannot be written; empty if it can.
+
+    Args:
+        place: Its path.
+        creates_folder: Whether missing folders are created first.
+    """
+    folder = place.parent
+    try:
+        with suppress(FileNotFoundError):
+            place.lstat()
+        while creates_folder and not folder.exists():
+            folder = folder.parent
+        folder.stat()
+        # devices and pipes are written to as they are
+        if not os.access(folder, os.W_OK) and not (place.exists() and not place.is_file()):
+            return f"the folder {folder} is not writable"
+    except FileNotFoundError:
+        return f"there is no folder {folder}{suggest_path(folder)}"
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return ""
 
 
 class WholeNumber(click.IntRange):

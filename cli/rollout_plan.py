@@ -122,13 +122,13 @@ def print_batches(batches: Sequence[RolloutBatch], soak_minutes: int) -> None:
     print_table(("batch", "boxes", "minutes", "ready instances meanwhile"), rows)
     known = [batch.seconds for batch in batches if batch.seconds is not None]
     unknown = len(batches) - len(known)
-    total = sum(known) / 60 + soak_minutes * len(batches)
+    total = max(sum(known) / 60, 0.1) + soak_minutes * len(batches)
     missing = f"; no record for {unknown} of {len(batches)} batches" if unknown else ""
     click.echo(f"expected: at most {total:.1f} minutes, gates not counted{missing}")
 
 
 def _format_minutes(seconds: float | None, soak_minutes: int) -> str:
-    return "unknown" if seconds is None else f"{seconds / 60 + soak_minutes:.1f}"
+    return "unknown" if seconds is None else f"{max(seconds / 60, 0.1) + soak_minutes:.1f}"
 
 
 def digest_inputs(inventory: str, supplies: Mapping[str, str]) -> tuple[str, str]:

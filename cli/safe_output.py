@@ -61,6 +61,8 @@ def _escape_character(found: re.Match[str]) -> str:
 class EscapingStream:
     """A stream of text that writes what is `shown`; in all else the one below it."""
 
+    escape = staticmethod(escape_controls)
+
     def __init__(self, stream: TextIO) -> None:
         self.ungated = stream
         """A drawing program, such as a progress bar, moves the cursor; it has this one, and escapes its input."""
@@ -71,7 +73,7 @@ class EscapingStream:
 
     def write(self, text: str) -> int:
         """Write a text."""
-        self.ungated.write(escape_controls(text))
+        self.ungated.write(self.escape(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

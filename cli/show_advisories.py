@@ -203,7 +203,7 @@ def print_finding(finding: AdvisoryFinding) -> None:
     for path in finding.paths:
         grouped.setdefault((path.state, path.reason), []).append(path.path)
     for (state, reason), names in grouped.items():
-        through = "; ".join(filter(None, names))
+        through = "; ".join(filter(None, dict.fromkeys(names)))
         print_paragraph(f"{f'{through}: ' if through else ''}{state}: {reason}", lead=f"{indent}- ")
     if finding.note and finding.state == "open":
         print_paragraph(finding.note, lead=indent)

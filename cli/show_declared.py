@@ -10,6 +10,7 @@ import click
 
 from cli import shell_completion
 from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice, load_host_rigs, load_hosts
+from cli.option_types import OutputFolder
 from cli.prog_name import with_prog_name
 from cli.shell_completion import LIMIT_OPTION, complete_instances
 from cli.tables import print_prose, print_table
@@ -129,7 +130,7 @@ def client_notes(
 @click.command()
 @INVENTORY_ARGUMENT
 @click.argument("name", metavar="INSTANCE", shell_complete=complete_instances)
-@click.option("--into", type=click.Path(file_okay=False, path_type=Path), help="Write all its files to this folder.")
+@click.option("--into", type=OutputFolder(), help="Write all its files to this folder.")
 @LIMIT_OPTION
 def compose(inventory: str, name: str, into: Path | None, limit: str | None) -> None:
     """Print an instance as a Docker compose file.

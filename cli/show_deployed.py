@@ -16,7 +16,7 @@ from cli.option_types import JSON_OPTION
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
 from rigwright.host.deploy_lock_state import LOCKS, render_holder_record
-from rigwright.problems import describe_unknown, format_value
+from rigwright.problems import describe_unknown, format_count, format_value
 from rigwright.render import render
 from rigwright.serving.serving_state import ObservedServing
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory, list_models, parse_removal
@@ -139,7 +139,8 @@ def _remove_everywhere(seen: list[HostModels], asked: str, yes: bool) -> None:
             f"{_model_label(chosen[0][1])} stays, because it is needed; on {'; on '.join(needed)}"
         )
     for one, model in chosen:
-        print_prose(f"{one.box.name}: {model.folder}, {model.files} files, {format_size(model.size + model.left_over)}")
+        size = f"{format_count(model.files, 'file')}, {format_size(model.size + model.left_over)}"
+        print_prose(f"{one.box.name}: {model.folder}, {size}")
     if not yes:
         click.confirm(f"Remove {_model_label(chosen[0][1])}?", abort=True)
     said = [_remove_from_host(one, model) for one, model in chosen]
@@ -169,7 +170,7 @@ def _remove_from_host(found: HostModels, model: StoredModel) -> str:
     for path in told.stays:
         print_prose(f"{box.name}: {path} stays: it is not managed by Rigwright, and was never verified")
     sizes = [found.stored.entries[path].size for path in told.gone if path in found.stored.entries]
-    print_prose(f"{box.name}: {len(told.gone)} files removed, {format_size(sum(sizes))}")
+    print_prose(f"{box.name}: {format_count(len(told.gone), 'file')} removed, {format_size(sum(sizes))}")
     return ""
 
 
@@ -213,9 +214,10 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
     for row in rows:
         words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
         number, digest = str(row["number"]), str(row["digest"])[:12]
-        shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
+        written = str(row["created"]).removesuffix("Z").replace("T", " ")
+        shown.append((str(row["host"]), number, written, digest, ", ".join(words)))
     if shown:
-        print_table(("host", "generation", "written (UTC)", "digest", ""), shown)
+        print_table(("host", "generation", "written (UTC)", "digest", "state"), shown)
     for box, (state, _) in zip(found, seen, strict=True):
         if not state.generations:
             print_prose(f"{box.name}: no generation: nothing is deployed")

@@ -9,7 +9,7 @@ import click
 
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts
 from cli.shell_completion import LIMIT_OPTION
-from cli.tables import print_table
+from cli.tables import print_prose, print_table
 from rigwright.inventory import layer_folders, load_for
 from rigwright.model.instance import patches_by_target
 from rigwright.model.lock_coverage import UNLOCKED
@@ -70,7 +70,7 @@ def _load_patched_rigs(inventory: str, limit: str | None, everything: bool) -> t
             raise
     with load_for("lock"):
         found = read()
-    click.echo("some inputs are not locked: `rigwright lock` compares patches with their versions", err=True)
+    print_prose("some inputs are not locked: `rigwright lock` compares patches with their versions", err=True)
     return found
 
 

@@ -186,5 +186,6 @@ def collect_symptoms(instance: Instance, lines: Sequence[str]) -> list[ReportedS
     return [
         ReportedSymptom(one.means, one.check, one.harmless, len(at))
         for one, at in found.items()
-        if not (one.last or one.plain)
+        # a refused request is a client's fault, and often one of our own checks
+        if not (one.last or one.plain or one.request)
     ]

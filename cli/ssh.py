@@ -147,7 +147,7 @@ def _attach_command(box: LoginHost, words: tuple[str, ...], *, sudo: bool) -> in
         channel = _open_command(box, words, sudo, remote_terminal.describe_terminal() if typed else None)
         return remote_terminal.attach_channel(channel, typed)
     except root_shell.BROKEN as error:
-        raise HostUnreached(f"{box.name}: the connection is gone: {printable(str(error))}") from None
+        raise HostUnreached(f"{box.name}: lost the connection: {printable(str(error))}") from None
 
 
 def _run_and_print(box: LoginHost, words: tuple[str, ...], *, sudo: bool) -> int:
@@ -160,7 +160,7 @@ def _run_and_print(box: LoginHost, words: tuple[str, ...], *, sudo: bool) -> int
         errors.join()
         return channel.recv_exit_status() & 0xFF
     except root_shell.BROKEN as error:
-        print_prose(f"{box.name}: the connection is gone: {printable(str(error))}", err=True)
+        print_prose(f"{box.name}: lost the connection: {printable(str(error))}", err=True)
         return 255
 
 
@@ -216,7 +216,7 @@ def forward_port(inventory: str, limit: str | None, instance: str, port: int | N
     exit_codes.exit_on_interrupt(lambda: "\n")
     while root_shell.is_connected(box.target):
         gevent.sleep(1)
-    print_prose(f"{box.name}: the connection is gone", err=True)
+    print_prose(f"{box.name}: lost the connection", err=True)
     sys.exit(3)
 
 

@@ -125,6 +125,6 @@ def _run_on_box(box: ConnectedHost, verb: LifecycleVerb, names: list[str], *, re
     except root_shell.RootDenied as error:
         return LifecycleOutcome(refusal=printable(str(error)))
     except root_shell.ConnectionGone as error:
-        return LifecycleOutcome(refusal=f"the connection is gone: {printable(str(error))}")
+        return LifecycleOutcome(refusal=f"lost the connection: {printable(str(error))}")
     except ValueError as error:
         return LifecycleOutcome(refusal=str(error))

@@ -204,7 +204,7 @@ def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]
         found += [f"{one.instance}: {error}" for error in one.errors]
         found += [f"{one.instance}: {said}"] if verbose and (said := _describe_startup(one)) else []
     if host.gateway:
-        again = f": `{prog_name()} deploy --limit {host.host} {shlex.quote(inventory)}` starts it"
+        again = f": `{prog_name()} deploy {shlex.quote(inventory)} --limit {host.host}` starts it"
         found.append(f"gateway {host.gateway}{again * host.gateway_down}")
     if host.gpus_say:
         found.append(host.gpus_say)

@@ -52,7 +52,7 @@ from rigwright.serving.standby import (
 )
 from rigwright.serving.takeover import RULE, ExistingService, ExistingServiceFacts, parse_existing_service
 
-COLUMNS = ("variant", "cards", "context", "evidence", "")
+COLUMNS = ("variant", "cards", "context", "evidence", "state")
 
 
 @click.command()
@@ -325,7 +325,7 @@ def _undo_failed_switch(inventory: str, host: str, order: VariantSwitch, content
     found, gone = connect_inventory(inventory, host)
     served = None if gone else found[0].read_serving_state()
     if served is None:
-        raise HostUnreached(f"{host} cannot be reached: what it serves is not known; run the same command again")
+        raise HostUnreached(f"{host} cannot be reached: its state is unknown; run the same command again")
     if served.job or served.served_variants.get(order.instance) == order.variant:
         raise NotAsDeclared(f"{host}: the switch is incomplete (see above); run the same command again to continue")
     if text != content:
@@ -345,7 +345,8 @@ def _print_variants(inventory: str, host: str, data: dict[str, Any], catalog: Ca
         evidence = one.evidence.kind if one.evidence else "none given"
         takes = format_count(one.cards, "card") if one.cards else "CPU"
         rows.append((name, takes, one.capacity_text, evidence, word or refusal_))
-    print_table(COLUMNS, sorted(rows, key=lambda row: row[-1] not in ("", "served", "declared", "served, declared")))
+    rows.sort(key=lambda row: row[-1] not in ("", "served", "declared", "served, declared"))
+    print_table(COLUMNS, rows, broken=COLUMNS[-1])
     if served and served not in (row[0] for row in rows):
         print_prose(f"{host}: {now.name} serves {served}, which the catalogue lacks, or lacks for these cards")
     exit_if_unreached(gone)

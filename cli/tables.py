@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,33 +12,11 @@ from unicodedata import combining, east_asian_width
 
 import click
 
+from cli.prog_name import with_prog_name
 from rigwright.safe_text import printable, wrap_words
 
-NUMBERS = (
-    "port",
-    "restarts",
-    "memory",
-    "files",
-    "size",
-    "fetched",
-    "weights",
-    "hosts",
-    "seconds",
-    "hosts' processor s",
-    "processor s",
-    "remote commands",
-    "ansible takes",
-    "streams",
-    "tokens/s",
-    "TTFT P50 ms",
-    "TTFT P99 ms",
-    "ITL P50 ms",
-    "ITL P99 ms",
-    *("req/s", "QPS", "failed", "running", "waiting", "KV %"),
-    *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
-    *("requests", "input", "output", "cached", "unknown"),
-    *("CV %", "runs", "TTFT ms", "accepted", "change %"),
-)
+NUMBER = re.compile(r"[-+~]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?( (B|kB|MB|GB|GiB|s|ms|W|C)|%)?")
+"""A cell of a column that stands to the right."""
 MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
 SHORT_DIGEST = 12  # digits
 WIDTH = 200  # columns, where the output is no terminal
@@ -57,28 +36,36 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: in
         width: Columns of text where the output is no terminal.
         broken: The column whose cells may be broken between words, where that is enough.
     """
-    whole = [tuple(map(printable, (*row, *[""] * (len(columns) - len(row))))) for row in rows]
+    whole = [
+        tuple(with_prog_name(printable(cell)) for cell in (*row, *[""] * (len(columns) - len(row)))) for row in rows
+    ]
     kept = [number for number in range(len(columns)) if not whole or any(row[number].strip() for row in whole)]
     titles = tuple(columns[number] for number in kept)
     cells = [tuple(row[number] for number in kept) for row in whole]
     widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
     over = sum(widths) + 2 * (len(widths) - 1) - wide
+    right = [_holds_numbers(texts) for texts in zip(*cells, strict=True)] or [False] * len(titles)
+    lines = cells
     if over > 0 and broken in titles and widths[titles.index(broken)] - over >= MIN_COLUMN_WIDTH:
-        cells = [
-            part for row in cells for part in _wrap_row(row, titles.index(broken), widths[titles.index(broken)] - over)
-        ]
-        widths = [max(map(_display_width, texts)) for texts in zip(titles, *cells, strict=True)]
+        at = titles.index(broken)
+        lines = [part for row in cells for part in _wrap_row(row, at, widths[at] - over)]
+        widths = [max(map(_display_width, texts)) for texts in zip(titles, *lines, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > wide:
         _print_cells(titles, cells, wide)
         return
-    for number, row in enumerate([titles, *cells]):
+    for number, row in enumerate([titles, *lines]):
         filled = [
-            _pad_text(text.rstrip(), width, right=column in NUMBERS)
-            for column, text, width in zip(titles, row, widths, strict=True)
+            _pad_text(text.rstrip(), width, right=to_right)
+            for text, width, to_right in zip(row, widths, right, strict=True)
         ]
         line = "  ".join(filled).rstrip()
         click.echo(style_text(line, bold=True) if number == 0 else line)
+
+
+def _holds_numbers(texts: Sequence[str]) -> bool:
+    cells = [text.strip() for text in texts if text.strip() not in ("", "-")]
+    return bool(cells) and all(NUMBER.fullmatch(cell) for cell in cells)
 
 
 def _wrap_row(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, ...]]:
@@ -125,6 +112,7 @@ def print_paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
         lead: The beginning of the first line; styles in it take no room.
         hang: Columns before each further line; as many as the lead has, where it is not said.
     """
+    text = with_prog_name(text)
     if not sys.stdout.isatty():
         click.echo(lead + text)
         return
@@ -142,7 +130,8 @@ def print_prose(text: str, *, err: bool = False, fg: str | None = None) -> None:
         err: To standard error.
         fg: Its colour.
     """
-    said = wrap_prose(text) if is_terminal(err=err) else text
+    said = with_prog_name(text)
+    said = wrap_prose(said) if is_terminal(err=err) else said
     click.echo(style_text(said, fg=fg) if fg else said, err=err)
 
 

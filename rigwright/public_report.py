@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.engines.log_causes import UNKNOWN_CAUSE
+from rigwright.problems import format_count
 
 OPERATORS_OWN = "the operator's own"
 WITHHELD = "withheld"
@@ -158,7 +159,7 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
     cards = [shipped_name(name, shipped.cards) for name in box.cards]
     counted = [f"{cards.count(name)} x {name}" for name in dict.fromkeys(cards)]
     yield from _render_table(
-        ("what", "is"),
+        ("property", "value"),
         [
             *versions.items(),
             ("cards", ", ".join(counted) or "none"),
@@ -186,7 +187,7 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
         yield ""
         for sign in signs:
             where = f"instance {int(sign.instance)}" if sign.instance is not None else "the box"
-            yield f"- {sign.id}: {where}, {int(sign.times)} times"
+            yield f"- {sign.id}: {where}, {format_count(int(sign.times), 'time')}"
     for number, one in enumerate(box.instances, 1):
         yield ""
         yield f"### Instance {number}"
@@ -194,19 +195,20 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
         yield from _render_instance(one, shipped)
 
 
-WORDS = ("hold", "do not", "found changes", "were left out")
+WORDS = ("hold", "fail", "found changes", "do not apply")
 
 
 def _render_instance(one: ReportedInstance, shipped: ShippedNames) -> Iterable[str]:
     engine = f"{shipped_name(one.engine, shipped.engines)} {safe_version(one.version)}"
-    yield f"{engine}, variant {shipped_name(one.variant, shipped.variants)}, {int(one.cards) or 'no'} cards."
+    cards = format_count(int(one.cards), "card") if one.cards else "no cards"
+    yield f"{engine}, variant {shipped_name(one.variant, shipped.variants)}, {cards}."
     if one.measured:
         yield ""
         yield from _render_run(one.measured, shipped)
     for symptom in one.symptoms:
         sign = "harmless: " if symptom.harmless else "" if symptom.means.startswith(UNKNOWN_CAUSE) else "likely cause: "
         more = f" ({symptom.check})" if symptom.check in shipped.checks else ""
-        yield f"- log, {int(symptom.times)} times: {sign}{symptom.means}{more}"
+        yield f"- log, {format_count(int(symptom.times), 'time')}: {sign}{symptom.means}{more}"
 
 
 def _render_run(run: ReportedRun, shipped: ShippedNames) -> Iterable[str]:
@@ -216,7 +218,7 @@ def _render_run(run: ReportedRun, shipped: ShippedNames) -> Iterable[str]:
     yield f"Measured {safe_prefix(DAY, run.date)}: {on}."
     yield ""
     yield from _render_table(
-        ("what", "tokens/s", "accepted", "verdict"),
+        ("workload", "tokens/s", "accepted", "verdict"),
         [
             (one.name, f"{one.now:.1f}", "" if one.accepted is None else f"{one.accepted:.1f}", one.verdict)
             for one in run.rates

@@ -50,8 +50,18 @@ def is_plain(command: str) -> bool:
 
 def wrap_channel(channel: Any) -> Any:
     """A session of paramiko's whose commands pass any login shell; for those that pyinfra starts by itself."""
-    channel.exec_command = partial(_exec_via_login_shell, channel, channel.exec_command)
+    execute = channel.exec_command
+    channel.exec_command = partial(_exec_via_login_shell, channel, execute)
+    channel.get_pty = partial(_request_terminal, channel, channel.get_pty, execute)
     return channel
+
+
+def _request_terminal(channel: Any, request: Any, execute: Any, *arguments: Any, **options: Any) -> None:
+    request(*arguments, **options)
+    # a terminal shows its input, and passes no line on before its end: the input is no place for a script
+    channel.exec_command = lambda command: execute(
+        render_terminal_line(command.decode() if isinstance(command, bytes) else command)
+    )
 
 
 def _exec_via_login_shell(channel: Any, execute: Any, command: str | bytes) -> None:

@@ -146,6 +146,8 @@ class LiveDisplay:
         self.rows: dict[str, HostRow] = {}
         self.tasks: list[ProgressTask] = []
         self.live: Live | None = None
+        self.redirected: dict[str, TextIO] = {}
+        """Standard streams -> what they are without rows."""
         self.lines: dict[str, float] = {}
         """Host -> when its last progress line was written."""
         self.is_running = False
@@ -323,7 +325,18 @@ class LiveDisplay:
         if self.live or not is_live_terminal(self.stream):
             return
         from rich.console import Console
+        from rich.file_proxy import FileProxy
         from rich.live import Live
+
+        class LineStream(FileProxy):
+            """Lines go above the rows. `click.echo` writes past a stream without these two, into the rows."""
+
+            encoding = "utf-8"
+            errors = "backslashreplace"
+
+            def write(self, text: str) -> int:
+                escape = getattr(self.rich_proxied_file, "escape", str)
+                return super().write(escape(text))
 
         # it moves the cursor, which the command's gate for text would not let through
         console = Console(file=getattr(self.stream, "ungated", self.stream), highlight=False, markup=False)
@@ -334,14 +347,23 @@ class LiveDisplay:
             get_renderable=self.render,
             transient=True,
             refresh_per_second=TICKS,
-            # piped output is not for this terminal
-            redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=sys.stderr.isatty(),
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         self.live.start(refresh=True)
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            # a pipe is not for this terminal
+            if stream.isatty():
+                self.redirected[name] = stream
+                setattr(sys, name, LineStream(console, stream))
 
     def _stop(self) -> None:
         live, self.live = self.live, None
+        for name, stream in self.redirected.items():
+            getattr(sys, name).flush()
+            setattr(sys, name, stream)
+        self.redirected = {}
         if live:
             live.stop()
         beats, self.beats = self.beats, None

@@ -13,7 +13,7 @@ from typing import Any
 from paramiko import Channel, SSHException
 
 from rigwright.problems import printable
-from roles.login_shell import render_line, render_terminal_line
+from roles.login_shell import render_line
 
 # seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
 LIMIT = 3600.0
@@ -161,7 +161,7 @@ def start_command(
             words = f"{sudo}sh -c {shlex.quote(command)}"
             if terminal:
                 channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
-                channel.exec_command(render_terminal_line(words))
+                channel.exec_command(words)
             else:
                 line, script = render_line(words)
                 channel.exec_command(line)

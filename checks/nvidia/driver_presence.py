@@ -14,6 +14,7 @@ from rigwright.model.instance import Instance
 from rigwright.nvidia.cards.card_facts import UNEXPLAINED_MIB
 from rigwright.nvidia.cards.smi import App, Gpu
 from rigwright.nvidia.cards.topology import cards_on_bus
+from rigwright.problems import format_count
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
@@ -46,7 +47,7 @@ def find_unanswering_cards(cards: tuple[Card, ...], facts: HostFacts, gpus: Sequ
     if away > 0:
         found.append(
             Drift(
-                f"{len(cards)} cards on the PCI bus",
+                f"{format_count(len(cards), 'card')} on the PCI bus",
                 str(len(facts.pci_cards)),
                 REBOOT + instruction("if it stays missing, check its power cables and reseat it"),
             )

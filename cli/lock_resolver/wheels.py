@@ -28,7 +28,7 @@ from cli.lock_resolver import downloads
 from cli.lock_resolver.downloads import DownloadUnavailable
 from cli.lock_resolver.package_index import PackageIndex
 from rigwright.host.supported_systems import SYSTEM_RELEASES
-from rigwright.problems import format_value
+from rigwright.problems import format_count, format_value
 from rigwright.supply.cuda_machine_code import UnreadableLibrary, find_targets
 from rigwright.supply.lock import Artefact
 from rigwright.validated_types import MachineCode
@@ -215,7 +215,9 @@ class WheelInspector:
         unknown = [row for row in wanted if row.sha256 not in self.known]
         total, done = sum(row.size for row in unknown), 0
         if unknown:
-            with progress.task("lock", f"reading machine code of {len(unknown)} wheels of {group}") as task:
+            with progress.task(
+                "lock", f"reading machine code of {format_count(len(unknown), 'wheel')} of {group}"
+            ) as task:
                 for row in unknown:
                     self.known[row.sha256] = self._read_targets(row, task, done, total)
                     done += row.size

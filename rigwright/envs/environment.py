@@ -20,6 +20,7 @@ from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.patches.new_files import shadow_pattern
 from rigwright.patches.patch import Patch, collect_digests, describe_patches
 from rigwright.plugins.plugin import Plugin, describe_plugins
+from rigwright.problems import format_count
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
@@ -103,7 +104,8 @@ def plan_environment(
         version=version,
         digest=digest,
         artefacts=artefacts,
-        what=f"install {env.name} {version}: {len(env.python)} conda packages and {len(env.packages)} wheels"
+        what=f"install {env.name} {version}: {format_count(len(env.python), 'conda package')} and "
+        + format_count(len(env.packages), "wheel")
         + describe_plugins(env.plugins)
         + describe_patches(env.patches),
         record={"env": env.name, "digest": digest, **record},

@@ -75,8 +75,10 @@ class HostEvidence:
 
 
 def shorten_line(line: str) -> str:
-    """A line as evidence has it."""
-    return " ".join(line.split())[:LENGTH]
+    """A line as evidence has it; a long one ends after a word."""
+    text = " ".join(line.split())
+    cut = text[: LENGTH - 4]
+    return text if len(text) <= LENGTH else f"{cut.rpartition(' ')[0] or cut} ..."
 
 
 def excerpt_line(line: str, start: int) -> str:
@@ -137,16 +139,23 @@ def correlate_evidence(found: HostEvidence, again: Callable[..., str]) -> Iterat
 def weigh_by_state(
     made: Iterable[Diagnosis], found: HostEvidence, causes: Mapping[str, Sequence[Cause]]
 ) -> Iterator[Diagnosis]:
-    """Causes from logs, judged by the present state: one that a check reports, too, is likelier; one of an instance
-    that serves again, less."""
+    """Causes from logs, judged by what is so now: what a check says, too, is likelier; what serves again, less.
+
+    A stop by hand needs no cause, and a refused request is none of an instance that is down.
+    """
     red = {one.id for one in found.red}
-    ready = {one.instance for one in found.healths if one.state == "ready"}
+    states = {one.instance: one.state for one in found.healths}
+    requests = {(name, cause.id) for name, every in causes.items() for cause in every if cause.request}
     checks = {(name, cause.id): cause.check for name, every in causes.items() for cause in every}
     for one in made:
         check = checks.get((one.where, one.id), "")
         if red.intersection(check.split(",")):
             yield replace(one, weight=one.weight + 8, means=f"{one.means} ({check} fails, too)")
-        elif (one.where, one.id) in checks and one.where in ready:
+        elif (one.where, one.id) in (checks if states.get(one.where) == "stopped by hand" else requests) and (
+            states.get(one.where) in ("failed", "stopped", "stopped by hand")
+        ):
+            yield replace(one, weight=0)
+        elif (one.where, one.id) in checks and states.get(one.where) == "ready":
             yield replace(one, weight=one.weight - 50, means=f"{one.means} (it serves now)")
         else:
             yield one

@@ -157,7 +157,8 @@ class AssessedState:
 
     def describe(self) -> str:
         """One sentence without its end: the instance, its state, and the reason."""
-        lead = f"{self.instance} is {'of ' if self.state == 'other generation' else ''}{self.state}"
+        verb = {"failed": "has", "other generation": "is of"}.get(self.state, "is")
+        lead = f"{self.instance} {verb} {self.state}"
         if not self.note:
             return lead
         return f"{lead} {self.note}" if self.note.startswith("since ") else f"{lead}: {self.note}"
@@ -210,7 +211,8 @@ def _name_state(facts: StateFacts) -> tuple[InstanceState, str]:
         return "failed", f"systemd gave up: {unit.result}"
     if unit.active == "activating":
         if unit.sub == "auto-restart" or unit.restarts:
-            return "failed", f"its process ends ({unit.result}); restarted {format_count(unit.restarts, 'time')}"
+            again = f"; restarted {format_count(unit.restarts, 'time')}" if unit.restarts else ""
+            return "failed", f"its process ends ({unit.result}){again}"
         return "starting", ""
     if unit.active == "inactive":
         masked = unit.load == "masked"

@@ -301,7 +301,7 @@ def diagnose_checks(red: Iterable[FailedCheck]) -> Iterator[Diagnosis]:
         yield Diagnosis(
             one.id,
             one.part,
-            f"not so: {one.title}",
+            f"{one.id} fails: {one.title}",
             shorten_line(evidence),
             one.cure,
             WEIGHTS[one.severity],

@@ -215,7 +215,7 @@ class _JobWatcher:
         folder, total, done = f"{self.folder}/files", sum(file.size for file in files), 0
         # apt reads them as a user of its own, whatever the login's umask is
         there = dict(self.shell.read_facts("look/sent.sh.j2", LISTED, folder=folder).many("there"))
-        with progress.task(self.host.name, f"sending {len(files)} files") as task:
+        with progress.task(self.host.name, f"sending {format_count(len(files), 'file')}") as task:
             for file in files:
                 if there.get(file.name) != file.size:
                     # in a thread: the deploy lock needs its signs of life while a large file is read

@@ -197,7 +197,7 @@ def test_a_bundle_sends_packages_in_one_job_and_what_is_verified_no_more(
     host.run(f"cd /srv/models && cp {kept} {lost}.part && echo x >> {lost}")
     run = run_deploy(inventory, file=PACKAGES, GROUP="one")
     assert run.status == 0, run.said
-    assert "sending 1 files" in run.said
+    assert "sending 1 file" in run.said
     assert run_deploy(inventory, file=PACKAGES, GROUP="one").changed_operations == []
     sums = host.run("cd /srv/models/_packages && sha256sum */*.whl").split()[::2]
     assert sorted(sums) == sorted(row.sha256 for row in rows)

@@ -188,11 +188,16 @@ def _render_changes() -> str:
         return printed()
 
 
+class _TerminalText(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @contextmanager
 def checks_reporter() -> Iterator[tuple[ChecksReporter, Callable[[], str]]]:
     """The reporter of checks on a terminal; gives what it has printed."""
-    written = TerminalWriter(io.StringIO())
-    written.fullwidth = COLUMNS
+    written = TerminalWriter(_TerminalText())
+    written.fullwidth, written.hasmarkup = COLUMNS, False
     one = ChecksReporter.__new__(ChecksReporter)
     one.__dict__.update(_tw=written, config=SimpleNamespace(option=SimpleNamespace(verbose=0)))
     yield one, lambda: str(written._file.getvalue())

@@ -178,7 +178,7 @@ def test_a_deploy_lock_that_is_lost_ends_it(loading: Loading) -> None:
         StandInChatEngine(first_s=0.01, gap_s=0), "--streams=1,2", lock=StandInDeployLock("the host has let go of it")
     )
     assert done.exit_code == 3
-    assert "the deploy lock is gone: the host has let go of it" in done.output
+    assert "lost the deploy lock: the host has let go of it" in done.output
     assert "not complete: host lost, after 1 of 2 steps" in done.output
 
 

@@ -75,7 +75,7 @@ def test_no_control_character_of_a_host_reaches_the_terminal(box: OperatorFolder
     [
         ("while echo line; do sleep 0.01; done", True, 130, b""),
         ("echo line; exec sleep 1000", True, 130, b""),
-        ("echo line; exec sleep 1000", False, 3, b"box: the connection is gone: the session ended\n"),
+        ("echo line; exec sleep 1000", False, 3, b"box: lost the connection: the session ended\n"),
     ],
     ids=["an interrupt", "an interrupt in silence", "a connection that ends"],
 )

@@ -111,7 +111,7 @@ def test_a_short_version_will_do_and_the_last_of_a_repository_takes_its_folders_
 def test_it_asks_first(host: WeightHost, models: Verb, answer: str) -> None:
     done = models("--remove", f"org/name@{OTHER}", answer=answer)
     assert done.exit_code == 1
-    assert f"box1: {host.root}/org/name/{OTHER}, 1 files, 3 B" in done.output
+    assert f"box1: {host.root}/org/name/{OTHER}, 1 file, 3 B" in done.output
     assert (host.root / OLD).exists()
     assert models("--remove", f"org/name@{OTHER}", answer="y\n").exit_code == 0
     assert not (host.root / OLD).exists()

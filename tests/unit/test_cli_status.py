@@ -142,7 +142,7 @@ def test_columns_without_anything_are_left_out() -> None:
         (HostStatus("box1", False, "cannot be reached"), ["cannot be reached"], 3),
         (
             replace(SERVES, gateway="not there, on 10.0.0.1:8000", gateway_down=True),
-            ["gateway not there, on 10.0.0.1:8000: `rigwright deploy --limit box1 rig.py` starts it"],
+            ["gateway not there, on 10.0.0.1:8000: `rigwright deploy rig.py --limit box1` starts it"],
             0,
         ),
     ],

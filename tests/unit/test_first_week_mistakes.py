@@ -336,6 +336,8 @@ def test_a_missing_model_is_reported_once_where_its_key_is_misspelt(box: Operato
         ("check rig.py --only nosuch", "docs/reference/checks.md lists all"),
         ("check rig.py --html /nonexistent/x.html", "cannot be written: there is no folder /nonexistent"),
         ("check rig.py --junit /nonexistent/x.xml", "cannot be written: there is no folder /nonexistent"),
+        ("bundle rig.py --system debian-12 --output rig.py/x", "cannot be written: Not a directory"),
+        ("init root@box --output nowhere/rig.py", "cannot be written: there is no folder nowhere"),
         ("show report rig.py --output /nonexistent/x.md", "cannot be written: there is no folder /nonexistent"),
         ("show nosuch", 'there is no command "nosuch"; allowed: advisories, compose, '),
         ("show modles rig.py", 'there is no command "modles"; did you mean "models"?'),

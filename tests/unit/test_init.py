@@ -296,6 +296,6 @@ def test_output_has_no_escape_codes(init, monkeypatch):
     monkeypatch.setattr(roles.first_contact, "probe_host_key", add_known_host)
     monkeypatch.setattr(init_module, "Console", partial(Console, force_terminal=True))
     done = init("root@box")
-    assert "box: what is there\n" in done.output
+    assert "box: hardware and system\n" in done.output
     assert "\x1b" not in done.output
     assert "u001b" not in done.output

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from checks.testinfra_backend import load_hosts
 from cli import main
-from cli.option_types import DecimalNumber, OutputFile, WholeNumber
+from cli.option_types import DecimalNumber, OutputFile, OutputFolder, WholeNumber
 from rigwright.address_types import HttpUrl, HttpUrlWithQuery, Origin, Source
 from rigwright.declaration.catalog_loader import CatalogFile
 from rigwright.declaration.connection import ConnectionEntry
@@ -109,6 +109,23 @@ def test_a_file_that_cannot_be_written_is_refused_before_a_command_runs(tmp_path
     for good in ("results/x.json", "results/new.json"):
         assert OutputFile().convert(f"{tmp_path}/{good}", None, None) == f"{tmp_path}/{good}"
     assert OutputFile(creates_folder=True).convert(f"{tmp_path}/new/x", None, None) == f"{tmp_path}/new/x"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a" * 300, "File name too long"),
+        ("x.json", "Not a directory"),
+        ("x.json/y", "Not a directory"),
+        ("a\0b", "embedded null"),
+    ],
+)
+def test_a_folder_that_cannot_be_filled_is_refused_before_a_command_runs(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "x.json").touch()
+    with pytest.raises(click.BadParameter, match=re.escape(text.replace("FOLDER", str(tmp_path)))):
+        OutputFolder().convert(f"{tmp_path}/{name}", None, None)
+    for good in (".", "new/folder"):
+        assert OutputFolder().convert(f"{tmp_path}/{good}", None, None) == tmp_path / good
 
 
 URLS: dict[str, str] = {

@@ -37,7 +37,7 @@ STATES: list[tuple[StateFacts, InstanceState, str, str]] = [
     (replace(READY, engine=replace(MUTE, asleep=True)), "asleep", "the next request", ""),
     (replace(READY, engine=None), "running", "", ""),
     (unit(active="activating", sub="start-post"), "starting", "", "status rig.py --watch"),
-    (unit(active="activating", sub="auto-restart"), "failed", "restarted 0 times", "logs rig.py --instance chat"),
+    (unit(active="activating", sub="auto-restart"), "failed", "its process ends", "logs rig.py --instance chat"),
     (unit(active="activating", sub="start", restarts=1), "failed", "restarted 1 time", "logs rig.py --instance chat"),
     (unit(active="failed", result="oom-kill"), "failed", "systemd gave up: oom-kill", "logs rig.py --instance chat"),
     (unit(active="deactivating"), "stopping", "", "status rig.py"),
@@ -95,5 +95,5 @@ def test_a_sentence_names_instance_state_and_reason() -> None:
     assert said == [
         "chat is ready",
         "chat is stopped by hand since 1970-01-01 00:00 UTC",
-        "chat is failed: systemd gave up: success",
+        "chat has failed: systemd gave up: success",
     ]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rigwright.render import render
-from roles.login_shell import END, LONGEST, render_line, render_terminal_line
+from roles.login_shell import END, LONGEST, render_line, render_terminal_line, wrap_channel
 
 SHELLS = [one for one in ("sh", "bash", "dash", "tcsh", "csh", "fish", "zsh") if shutil.which(one)]
 SCRIPTS = [
@@ -35,6 +35,32 @@ def test_a_script_with_a_terminal_leaves_the_input_alone(shell: str) -> None:
     line = render_terminal_line(shlex.join(["sh", "-c", SCRIPTS[1]]))
     done = subprocess.run([shell, "-c", line], input=DATA, capture_output=True, check=False)
     assert done.stdout == b"a!b c\\d\n" + DATA
+
+
+class RecordedChannel:
+    """A stand-in for a session of paramiko's: keeps what the host would get."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.sent = b""
+
+    def exec_command(self, line: str) -> None:
+        self.lines.append(line)
+
+    def get_pty(self, *size: object) -> None:
+        self.lines.append("terminal")
+
+    def sendall(self, script: bytes) -> None:
+        self.sent += script
+
+
+@pytest.mark.parametrize("command", ["echo a; echo 'b'", "#" * (2 * LONGEST) + "\necho a"])
+def test_a_command_with_a_terminal_gets_no_script_through_its_input(command: str) -> None:
+    channel = wrap_channel(RecordedChannel())
+    channel.get_pty("xterm", 80, 24)
+    channel.exec_command(command)
+    assert channel.lines == ["terminal", render_terminal_line(command)]
+    assert channel.sent == b""
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=300))

@@ -19,6 +19,7 @@ from roles.download_progress import report_files
 from roles.operations.jobs import _JobWatcher
 from roles.progress import LiveDisplay, ProgressTask
 from roles.step_durations import RunEstimate, StepDurations, record_path
+from tests.unit.pseudo_terminal import run_on_terminal
 
 
 class FakeClock:
@@ -215,6 +216,27 @@ def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     with LiveDisplay().task("h1", "a") as task:
         task.start_step("b")
     assert written == ["h1: b\n"]
+
+
+PRINTS_WITH_ROWS = """
+import click
+from cli.safe_output import install_streams
+from roles.progress import progress
+
+install_streams()
+with progress.task("h1", "working"):
+    click.echo("a line \\x1b]8;;http://evil.example\\x07 of a host")
+    print("another")
+"""
+
+
+def test_lines_that_are_printed_meanwhile_stand_above_the_rows_and_are_escaped() -> None:
+    _, written = run_on_terminal([sys.executable, "-c", PRINTS_WITH_ROWS], os.environ)
+    # the row before a line is erased, so both lines begin at the left
+    assert re.findall(r"\r\x1b\[2K([a-z][^\r]*)\r\n", written) == [
+        r"a line \u001b]8;;http://evil.example\u0007 of a host",
+        "another",
+    ]
 
 
 def rows(display: LiveDisplay) -> list[str]:

@@ -52,7 +52,7 @@ def test_wrong_bytes_are_reported_marked_and_not_verified_any_more(
     found = hashlib.sha256(rotten).hexdigest()
     said = capsys.readouterr().out
     assert f"{shelf.root / 'bad'}: expected {file.sha256}, found {found}; deploy again" in said
-    assert "2 files looked at, 1 of them wrong; 0 are still due" in said
+    assert "2 files hashed, 1 wrong; 0 still due" in said
     assert not shelf.has_file(file)
     assert shelf.wrong_record(file).read_text().startswith(f"{found} 20")
     assert not is_fresh(shelf.deep_record(file))
@@ -109,7 +109,7 @@ def test_a_file_that_was_only_touched_is_recorded_as_it_is_now(
     assert is_fresh(shelf.deep_record(file))
     assert f"{path} was touched, and has the right bytes" in capsys.readouterr().out
     assert shelf.run_rehash() == 0
-    assert "0 files looked at" in capsys.readouterr().out
+    assert "0 files hashed" in capsys.readouterr().out
 
 
 def test_a_file_that_was_touched_and_has_other_bytes_is_not_recorded(
@@ -213,7 +213,7 @@ def test_it_stops_between_two_files_when_the_box_becomes_busy(
     monkeypatch.setattr(os, "getloadavg", lambda: (99.0 if is_fresh(shelf.deep_record(first)) else 0.0, 0.0, 0.0))
     assert shelf.run_rehash() == 0
     assert not is_fresh(shelf.deep_record(second))
-    assert "1 files looked at, 0 of them wrong; 1 are still due" in capsys.readouterr().out
+    assert "1 file hashed, 0 wrong; 1 still due" in capsys.readouterr().out
 
 
 def test_a_file_half_read_waits_for_calm_and_is_finished_then(

@@ -177,17 +177,17 @@ def test_remedies_are_on_the_page(report_of: RunReport) -> None:
         "| python | 3.11.2 |",
         "| cards | 2 x the operator's own |",
         "| generation | 7 |",
-        "Checks: 1 hold, 2 do not, 1 were left out.",
+        "Checks: 1 hold, 2 fail, 1 do not apply.",
         "| N21 | high | each card's power limit is the declared one |",
         "1 of the operator's own fail.",
-        "vllm 0.21.0, variant the operator's own, 1 cards.",
+        "vllm 0.21.0, variant the operator's own, 1 card.",
         "driver 580.95.05, power limit 280 W, 16 lanes.",
         "| narrative decode | 70.5 | 70.5 | unjudged |",
         "- log, 2 times: harmless: cards below compute capability 8.0 need another backend",
-        f"- log, 1 times: likely cause: {log_patterns.CAUSES[0].means}",
-        "- xid-79: the box, 1 times",
-        "- cards-silent: the box, 1 times",
-        f"- {log_patterns.CAUSES[0].id}: instance 1, 1 times",
+        f"- log, 1 time: likely cause: {log_patterns.CAUSES[0].means}",
+        "- xid-79: the box, 1 time",
+        "- cards-silent: the box, 1 time",
+        f"- {log_patterns.CAUSES[0].id}: instance 1, 1 time",
     ):
         assert line in said, line
 

@@ -123,13 +123,21 @@ def test_packages_are_added_to_an_environment_and_serve_the_lesser_verbs_too(tmp
     assert [clone.run(verb) for verb in ("status", "demo", "test")] == [[], [], []]
 
 
+@pytest.mark.parametrize(("first", "again"), [("test lint", TEST), ("lab up", LAB), ("check", "uv controller.txt")])
+def test_an_environment_that_is_made_anew_for_a_verb_holds_what_it_held(tmp_path: Path, first: str, again: str) -> None:
+    clone = ProjectClone(tmp_path)
+    clone.run(*first.split())
+    (clone.root / "pyproject.toml").write_text("# another version\n")
+    assert clone.run("check") == ["venv", again]
+    assert clone.run(*first.split()) == []
+
+
 def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tmp_path: Path) -> None:
     clone = ProjectClone(tmp_path)
     clone.run("test")
     lock = clone.root / "locks/controller.txt"
     lock.write_text(lock.read_text() + "# moved\n")
-    assert clone.run("status") == ["venv", "uv controller.txt"]
-    assert clone.run("lab", "list") == [LAB]
+    assert clone.run("status") == ["venv", TEST]
 
 
 def test_changed_modules_are_compiled_once_for_pythons_without_a_cache(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from cli import tables
 from rigwright.project_root import ROOT
 from tests.unit.pseudo_terminal import run_on_terminal
 
-NAMES = [*tables.NUMBERS, "host", "state", "why", ""]
+NAMES = ["port", "size", "files", "tokens/s", "CV %", "host", "state", "why", ""]
 LETTERS = "ab1 []/-.,()\u00e9\u4e2d"
 
 

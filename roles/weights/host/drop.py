@@ -17,7 +17,7 @@ from pathlib import Path
 from . import records
 from .fetch import hold_run_lock
 from .place import ModelsRoot
-from .progress import print_log_line
+from .progress import print_log_line, spell_count
 from .records import DEEP, WRONG, LockedFile
 from .spec import FetchRefused, FetchSpec, load_spec
 from .verity import FOLDER
@@ -48,7 +48,7 @@ def drop_files(spec: FetchSpec) -> None:
             print_log_line(f"note: {path} stays, for another user placed it there")
         gone += _remove_empty_folders(spec.root, path.parent)
     _strike_ledger_lines(spec.ledger, frozenset(gone))
-    print_log_line(f"==> {len(spec.files)} packages are gone")
+    print_log_line(f"==> removed {spell_count(len(spec.files), 'package')}")
 
 
 def _remove_record(folder: Path, file: LockedFile) -> None:

@@ -20,7 +20,7 @@ from .bringing import FULL, Download, RunResources, adopt_existing
 from .client import remove_tree
 from .http import available_bytes, file_size
 from .place import ModelsRoot
-from .progress import ProgressBoard, print_log_line
+from .progress import ProgressBoard, print_log_line, spell_bytes, spell_count
 from .records import LockedFile
 from .spec import DiskFull, FetchRefused, FetchSpec, FileRequest, load_spec
 
@@ -85,7 +85,7 @@ class FetchRun:
     def _fetch_files(self, wanted: list[FileRequest]) -> None:
         with ProgressBoard(self.spec.root, [one.file for one in wanted]) as board:
             means = RunResources(self.spec, self.place, board)
-            print_log_line(f"==> looking for {len(wanted)} files")
+            print_log_line(f"==> looking for {spell_count(len(wanted), 'file')}")
             cores = len(os.sched_getaffinity(0))
             missing: list[FileRequest] = []
 
@@ -107,8 +107,7 @@ class FetchRun:
             missing.sort(key=_size_order)
             if missing and self._has_room(missing):
                 total = sum(one.file.size for one in missing)
-                size = f"{total / GB:.2f} GB" if total >= GB else f"{total / MB:.1f} MB"
-                print_log_line(f"==> fetching {len(missing)} file{'s' * (len(missing) > 1)}, {size}")
+                print_log_line(f"==> fetching {spell_count(len(missing), 'file')}, {spell_bytes(total)}")
                 self.place.claim_paths(*self._usable_paths(missing))
                 self._run_for_each(missing, THREADS, fetch, means)
 
@@ -170,7 +169,7 @@ class FetchRun:
             count = len(self.spec.files)
             print_log_line("==> the file is there" if count == 1 else f"==> all {count} files are there")
             return 0
-        print_log_line(f"==> {len(self.failures)} of {len(self.spec.files)} files are missing")
+        print_log_line(f"==> missing: {len(self.failures)} of {spell_count(len(self.spec.files), 'file')}")
         shared = set(self.failures.values())
         if len(shared) == 1 and len(self.failures) > 1:
             print_log_line(f"{', '.join(sorted(self.failures))}: {shared.pop()}")

@@ -24,6 +24,22 @@ def print_log_line(line: str) -> None:
     print(line, flush=True)
 
 
+def spell_count(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def spell_bytes(count: int) -> str:
+    """`19.1 GB`, `3.2 MB`, `12 kB`."""
+    return (
+        f"{count / 1e9:.1f} GB"
+        if count >= 1e9
+        else f"{count / 1e6:.1f} MB"
+        if count >= 1e6
+        else f"{count / 1e3:.0f} kB"
+    )
+
+
 @dataclass
 class FileProgressRow:
     """One file's progress."""

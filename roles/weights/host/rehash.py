@@ -16,6 +16,7 @@ from pathlib import Path
 
 from . import direct, locks, records, verity
 from .load import SystemLoad
+from .progress import spell_count
 from .records import DEEP, VerifiedRecord
 from .spec import FetchRefused
 
@@ -171,7 +172,7 @@ def rehash_due(folder: Path, days: float, load: SystemLoad | None) -> int:
                 load.begun = True
     except BoxBusy as busy:
         print(f"stopped: {busy}; the next run goes on")
-    print(f"{looked} files looked at, {wrong} of them wrong; {len(listed) - looked} are still due")
+    print(f"{spell_count(looked, 'file')} hashed, {wrong} wrong; {len(listed) - looked} still due")
     return wrong
 
 
