@@ -68,7 +68,8 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
         containers: The choice for containers.
     """
     rig, switch, existing = context.rig, context.options.switch, context.existing
-    for known in describe_variant_evidence(rig.cards, rig.instances):
+    # a switch prints it before it begins
+    for known in () if switch else describe_variant_evidence(rig.cards, rig.instances):
         logger.info(f"{host.print_prefix}evidence: {known}")
     for warning in find_warnings(rig, context.facts):
         logger.warning(f"{host.print_prefix}{warning}")
