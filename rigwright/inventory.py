@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -300,7 +301,8 @@ def load_rig(data: Any) -> Rig:
         raise Invalid([problem])
     inventory, name = str(data["inventory"]), str(data["name"])
     declaration = (inventory, _MAKING.get(), data["entry"], data.get("watched", ()), data.get("fleet"))
-    return resolve_once(name, declaration, partial(_resolve, inventory, name, *declaration[2:]))
+    rig = resolve_once(name, declaration, partial(_resolve, inventory, name, *declaration[2:]))
+    return rig if rig.name == name else replace(rig, name=name)
 
 
 def _resolve(inventory: str, name: str, entry: Any, watched: Any, fleet: Any) -> Rig:
