@@ -35,7 +35,7 @@ def name_subjects(failure: CheckFailure) -> list[str]:
 
 
 def ask_authors(target: Any, state_folder: str, failures: Sequence[CheckFailure]) -> dict[str, str]:
-    """Label of a failure -> what changed, when, and by whom, of those of which logs of the host tell it.
+    """Label of a failure -> the change with its time and author, for failures that logs of the host explain.
 
     Args:
         target: pyinfra's connected host.

@@ -296,7 +296,7 @@ def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
 
 
 def _check_deployability(inventory: str, box: ConnectedHost) -> Iterator[Diagnosis]:
-    """What keeps a host from being deployed to, and from serving."""
+    """The obstacles of a deploy to a host, and of serving there."""
 
     def again(verb: str) -> str:
         return f"{prog_name()} {verb} {shlex.quote(inventory)} --limit {box.name}"

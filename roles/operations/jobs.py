@@ -45,7 +45,7 @@ NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 APT = re.compile(r"^(dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
 # apt, of each file by itself
 FETCH_FAILURE = re.compile(r"[EW]: Failed to fetch ")
-# What is no line of a log for people
+# Lines of a log that are not for people
 STATUS = re.compile(r"==> |(dl|pm)status:")
 
 
@@ -88,7 +88,7 @@ def ensure_job(
     """Run a script as a transient unit until a test succeeds, showing how far it is.
 
     A unit that is already running is watched, not started again. The script must put its result in place as its
-    last step, in one step: whatever ends it earlier, the next run starts it anew.
+    last step, in one step: after an earlier end, the next run starts it anew.
 
     + unit: name of the transient unit, without `.service`; names the work, so two runs agree on it
     + script: shell script, run as root
