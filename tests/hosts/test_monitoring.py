@@ -162,8 +162,8 @@ def test_what_is_silent_is_known_and_what_is_not_declared_any_more_goes(
 
         # that an alert fires and resolves is test_monitoring_boxes.py's
         converged.run("systemctl kill --signal=STOP rigwright-chat.service")
-        silent = "what does not answer any more is known"
-        wait_until(lambda: query_prometheus(converged, 'up{job="engine"} == 0'), silent, MINUTES)
+        silent = "the engine has answered no scrape for two minutes, the window of Q06"
+        wait_until(lambda: query_prometheus(converged, 'max_over_time(up{job="engine"}[2m]) == 0'), silent, 4 * MINUTES)
         (heard,) = check_results(inventory, "--only", "Q06")
         assert (heard["verdict"], heard["found"]) == ("fail", "engine of box")
         converged.run("systemctl kill --signal=CONT rigwright-chat.service")
