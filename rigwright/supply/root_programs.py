@@ -59,7 +59,7 @@ DISTRIBUTION = {
     "findutils": "find xargs",
     "gcc, g++": "gcc g++",
     "grep": "grep",
-    "initramfs-tools-core": "lsinitramfs unmkinitramfs update-initramfs",
+    "initramfs-tools-core": "unmkinitramfs update-initramfs",
     "iproute2": "ip ss",
     "kmod": "modinfo modprobe",
     "libc-bin": "getconf getent",

@@ -62,7 +62,6 @@ def driver_release_values(roots: Roots, keep: Collection[str] = ()) -> dict[str,
     return {
         "power": POWER if POWER in gone else "",
         "power_unit": POWER_UNIT,
-        "modprobe": MODPROBE if MODPROBE in gone else "",
         "driver_files": gone,
         "preferences": PREFERENCES,
         "persistence_link": "/etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service",
