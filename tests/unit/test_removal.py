@@ -103,7 +103,6 @@ class FormerRigHost:
             driver_files=[self.root / "etc/rigwright-nvidia", self.root / "units/rigwright-power.service"],
             driver_store=self.root / "opt/driver",
             driver_records=[self.root / "etc/driver.json"],
-            packed="etc/modprobe.d/ours.conf",
             preferences=self.root / "etc/preferences",
             persistence_link=self.root / "units/persistence",
             share_unit="rigwright_share.service",
