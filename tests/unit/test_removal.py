@@ -192,7 +192,7 @@ def test_what_was_taken_over_is_named_with_what_brings_it_back(host: FormerRigHo
     record.parent.mkdir(parents=True)
     record.write_text("before -\nstate running\nback systemctl enable --now vllm.service\n")
     done = host.remove(keep_weights=keep_weights)
-    said = "note: vllm.service was taken over: systemctl enable --now vllm.service brings it back"
+    said = "note: vllm.service was taken over: `systemctl enable --now vllm.service` restores it"
     assert said in done.splitlines()
     assert not record.parent.exists()
 
