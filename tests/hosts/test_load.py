@@ -53,14 +53,13 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
     assert "8 streams on 4 slots: up to" in done.stdout
     assert len(list(csv.DictReader((folder / "l.csv").open()))) == 3
 
-    # 500 tokens of a model of 0.8 MB take 0.1 s: no rate of that is a baseline
+    # 500 tokens of a model of 0.8 MB take 0.1 s: whether rates of that can be compared follows from the machine
     done = rigwright("bench", "speed", inventory, "--accept")
     assert done.returncode == 0, done.stderr
-    assert "too short to tell a rate: 500 tokens" in done.stdout
-    assert "baseline not saved" in done.stdout
     history = speed_baselines.load_history(speed_baselines.history_path(str(inventory), "box")).for_instance("chat")
     (run,) = history.runs
-    assert (history.accepted, run.is_comparable) == ((), False)
+    assert ("accepted: 1 run of 1 start of the engine" in done.stdout) is run.is_comparable is bool(history.accepted)
+    assert ("baseline not saved" in done.stdout) != run.is_comparable
     assert (run.fingerprint.driver, run.fingerprint.cards) == ("", ())
 
     # nothing was restarted, and no job is left
