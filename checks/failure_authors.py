@@ -39,7 +39,7 @@ def ask_authors(target: Any, state_folder: str, failures: Sequence[CheckFailure]
 
     Args:
         target: pyinfra's connected host.
-        state_folder: Rigwright's folder there, by which its own changes are told from others'.
+        state_folder: Rigwright's folder there, which tells its own changes from others'.
         failures: Its failures.
     """
     named = [(one.label, names) for one in failures[:MOST_FAILURES] if (names := name_subjects(one))]

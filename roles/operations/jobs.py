@@ -96,7 +96,7 @@ def ensure_job(
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
       file of a download of many files, which `roles.download_progress.report_files` describes
-    + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
+    + files: the contents of `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
     + secrets: a systemd credential's name -> the file or command on the operator's machine whose only line it is
 
