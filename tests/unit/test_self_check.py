@@ -356,6 +356,7 @@ def test_a_survey_says_that_a_result_is_none(host: DeployedFolder, text: str) ->
     path = host.root / STATE / "state.json"
     asked = {
         "result": str(path),
+        "full_read": str(host.root / "none"),
         "declaration": str(host.root / "none"),
         "files": [str(host.root / "none")],
         "folder": str(host.root),
