@@ -84,6 +84,7 @@ def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of a Python's own modules, in a host that got it long ago."""
     monkeypatch.setattr(python_shadowing, "ROOT", tmp_path)
+    monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
     name = f"python3.{sys.version_info[1]}"
     folder = tmp_path / f"usr/lib/{name}/json"
     folder.mkdir(parents=True)
@@ -118,6 +119,21 @@ def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monk
     monkeypatch.setattr(python_shadowing, "INSTALLED", time.time())
     (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
     assert python_shadowing.look({})["other"] == []
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_the_log_of_packages_tells_when_all_was_compiled(library: Path, tmp_path: Path, is_logged: bool) -> None:
+    now = time.time()
+    for path in (tmp_path / "var/lib/dpkg/info").iterdir():
+        os.utime(path, (now - 60, now - 60))
+    log = tmp_path / "var/log/dpkg.log"
+    log.parent.mkdir(parents=True)
+    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - 50))
+    name = f"libpython3.{sys.version_info[1]}-stdlib:amd64"
+    log.write_text(f"{ended} status half-configured {name} 3\n" + is_logged * f"{ended} status installed {name} 3\n")
+    compiled = library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc"
+    compiled.write_bytes(b"x")
+    assert python_shadowing.look({})["other"] == is_logged * [f"/{compiled.relative_to(tmp_path)}"]
 
 
 def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:

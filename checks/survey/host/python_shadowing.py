@@ -31,7 +31,8 @@ FIRST = re.compile(r"(site|user)customize(\..*)?")
 MADE = "__pycache__"
 # Its libraries are imported before what is written in Python, in a folder of modules as well
 LIBRARY = ".so"
-INSTALLED = 600.0  # s: from when a package's list is written to when all of it is compiled
+INSTALLED = 600.0  # s: from when a package's list is written to when all of it is compiled, where no log has that
+CLOCK = 2.0  # s: the log of packages has whole seconds
 HEAD = 16  # bytes of what was compiled before its code (PEP 552)
 
 
@@ -84,13 +85,22 @@ def compiled() -> Iterator[str]:
     own = re.compile(rf"(?:lib)?python3\.{sys.version_info[1]}(?:-minimal|-stdlib)?(?::[a-z0-9]+)?")
     bases = [str(path.with_suffix("")) for path in (ROOT / INFO).glob("*.list") if own.fullmatch(path.stem)]
     born = common.born(f"{base}.{kind}" for base in bases for kind in ("list", "md5sums"))
-    since = max((dpkg.unpacked(base, born) or 0.0 for base in bases), default=0.0) + INSTALLED
+    configured = dpkg.configured()
+    since = max((_complete(base, born, configured) for base in bases), default=0.0)
     for top, _, names in os.walk(library):
         if not top.endswith(f"/{MADE}"):
             continue
         for path, state in _states(f"{top}/{name}" for name in names if f".{sys.implementation.cache_tag}." in name):
             if state.st_ctime > since and not same(Path(path)):
                 yield f"/{Path(path).relative_to(ROOT)}"
+
+
+def _complete(base: str, born: dict[str, float], configured: dict[str, float]) -> float:
+    """When a package's scripts had compiled all of it: when dpkg says so, and at most so long after its files came."""
+    unpacked = dpkg.unpacked(base, born) or 0.0
+    ended = configured.get(os.path.basename(base).partition(":")[0], 0.0)
+    is_logged = ended and unpacked - INSTALLED < ended < unpacked + INSTALLED
+    return ended + CLOCK if is_logged else unpacked + INSTALLED
 
 
 def _states(paths: Iterator[str] | list[str]) -> Iterator[tuple[str, os.stat_result]]:
