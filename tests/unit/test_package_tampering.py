@@ -121,6 +121,21 @@ def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monk
     assert python_shadowing.look({})["other"] == []
 
 
+def test_what_packages_have_compiled_is_their_modules_code(library: Path, tmp_path: Path) -> None:
+    site = tmp_path / "usr/lib/python3/dist-packages/tool"
+    site.mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/info/python3-tool.list").write_text("/usr/lib/python3/dist-packages/tool/a.py\n")
+    os.utime(tmp_path / "var/lib/dpkg/info/python3-tool.list", (1, 1))
+    for name in ("a", "unpackaged"):
+        (site / f"{name}.py").write_text("a = 1\n")
+        py_compile.compile(str(site / f"{name}.py"))
+    assert python_shadowing.look({})["other"] == []
+    for compiled in (site / "__pycache__").iterdir():
+        compiled.write_bytes(b"x")
+    made = f"/usr/lib/python3/dist-packages/tool/__pycache__/a.{sys.implementation.cache_tag}.pyc"
+    assert python_shadowing.look({})["other"] == [made]
+
+
 @pytest.mark.parametrize("is_logged", [True, False])
 def test_the_log_of_packages_tells_when_all_was_compiled(library: Path, tmp_path: Path, is_logged: bool) -> None:
     now = time.time()
