@@ -54,18 +54,20 @@ def test_bytes(
 ) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
-    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", remove_paths(path) + DEPLOY)
-    expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
+    found = f"a {file.kind}" if file.kind != "none" else "no file"
+    expect(f"{found} at {path}", f"a file at {path}", remove_paths(path) + DEPLOY)
+    expect(f"{path} of {file.size} bytes", f"{path} of {weight.size} bytes", DEPLOY)
     if not file.read:
         record_property("how", "verified earlier and unchanged since; --deep reads it again")
         found = "verified" if file.is_untouched else "changed since, and not read"
-        expect(found, "verified", DEPLOY)
+        expect(f"{path} {found}", f"{path} verified", DEPLOY)
         return
     record_property("how", "all bytes were read")
     # what its record says is right is not looked at again before somebody touches it
     cure = host_command("touch -- {}", path) + DEPLOY if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
-        raise Drift(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))
+        since = "" if file.is_untouched else format_day(file.changed)
+        raise Drift(f"{path} with the digest {weight.sha256}", file.read, cure, since)
 
 
 @check(
@@ -78,7 +80,7 @@ def test_mode(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
-    expect(found, "-r--r--r-- of user 0", DEPLOY)
+    expect(f"{path} {found}", f"{path} -r--r--r-- of user 0", DEPLOY)
 
 
 @check(
