@@ -346,7 +346,7 @@ def test_keys_at_rest(survey: SurveyAnswers, inventory_file: str, roots: Roots, 
     ours = survey.read(OURS)
     found = ours.files.get(keys_path(roots), "")
     serial, _, identifier = ours.keys_version.partition(" ")
-    numbered = f"keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
+    numbered = f"{keys_path(roots)} with keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
     # the file is older than the host's keys: a deploy is refused
     step = DEPLOY if is_replaceable(ring.current_version, identifier) else NEWER_KEYS
     expect(numbered, described, step, holds=found == wanted)
