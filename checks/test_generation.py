@@ -111,7 +111,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, declared_insta
         if any(units.property_value(one.unit, "ActiveState") != "active" for one in declared_instances):
             found.remove(STOPPED)
     paths = [f"{roots.config}/{name}" for name in found]
-    expect(", ".join(found), "only files that a deploy wrote", remove_paths(*paths), holds=not found)
+    expect(", ".join(paths), "only files that a deploy wrote", remove_paths(*paths), holds=not paths)
 
 
 def sha256(text: str) -> str:
