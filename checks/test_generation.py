@@ -38,7 +38,8 @@ def test_current(survey: SurveyAnswers, roots: Roots, target_generation: Generat
     declared = {path: f"{sha256(text)} {file_mode(text)}" for path, text in target_generation.files.items()}
     declared |= {path: f"-> {target}" for path, target in target_generation.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
-    changed = [f"{path} {_how(declared.get(path), current.files.get(path))}" for path in others]
+    folder = f"{roots.generations}/{current.number}"
+    changed = [f"{folder}/{path} {_how(declared.get(path), current.files.get(path))}" for path in others]
     found_files = ItemText.from_items(changed, shown=3)
     expect(found_files, f"the declared files in generation {current.number}", DEPLOY, holds=not others)
     expect(current.sealed[:12], target_generation.digest[:12], DEPLOY)
