@@ -55,19 +55,19 @@ def test_bytes(
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"a {file.kind}" if file.kind != "none" else "no file"
-    expect(f"{found} at {path}", f"a file at {path}", remove_paths(path) + DEPLOY)
-    expect(f"{path} of {file.size} bytes", f"{path} of {weight.size} bytes", DEPLOY)
+    expect(found, f"a file at {path}", remove_paths(path) + DEPLOY, holds=file.kind == "file")
+    expect(f"{file.size} bytes", f"{weight.size} bytes at {path}", DEPLOY, holds=file.size == weight.size)
     if not file.read:
         record_property("how", "verified earlier and unchanged since; --deep reads it again")
         found = "verified" if file.is_untouched else "changed since, and not read"
-        expect(f"{path} {found}", f"{path} verified", DEPLOY)
+        expect(found, f"verified bytes at {path}", DEPLOY, holds=file.is_untouched)
         return
     record_property("how", "all bytes were read")
     # what its record says is right is not looked at again before somebody touches it
     cure = host_command("touch -- {}", path) + DEPLOY if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
         since = "" if file.is_untouched else format_day(file.changed)
-        raise Drift(f"{path} with the digest {weight.sha256}", file.read, cure, since)
+        raise Drift(f"{weight.sha256} at {path}", file.read, cure, since)
 
 
 @check(
@@ -80,7 +80,8 @@ def test_mode(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
-    expect(f"{path} {found}", f"{path} -r--r--r-- of user 0", DEPLOY)
+    right = "-r--r--r-- of user 0"
+    expect(found, f"{right} at {path}", DEPLOY, holds=found == right)
 
 
 @check(
