@@ -277,10 +277,8 @@ def test_bytes_that_only_the_disk_has_changed_are_seen_where_they_are_few(place:
     place.few = FEW
     (said,) = place.red().values()
     wrong = hashlib.sha256(b"A" * 5000).hexdigest()
-    assert (
-        f"expected {place.small.sha256} at {place.path}, found {wrong}; as root on the host: touch -- {place.path}; then deploy"
-        in said
-    )
+    cure = f"as root on the host: touch -- {place.path}; then deploy"
+    assert f"expected {place.small.sha256} at {place.path}, found {wrong}; {cure}" in said
 
 
 def test_beside_a_model_that_is_read_whole_nothing_lies_that_an_engine_would_take(place: WeightCheckHost) -> None:
