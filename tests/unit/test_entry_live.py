@@ -15,7 +15,7 @@ from checks.survey.host.entry_derivations import AlternativeRecord, expanded, un
 from checks.survey.host.entry_live import sshd_values, unit_of_mount
 from checks.survey.host.entry_packages import PackageRecords
 from checks.survey.host.host_entry import HostEntry
-from tests.unit.attributed_host import AttributedHost, packaged_host
+from tests.unit.attributed_host import POSTINST, AttributedHost, packaged_host
 
 UNITS = "/usr/lib/systemd/system"
 
@@ -218,3 +218,14 @@ def test_a_packages_link_is_explained_when_it_is_made_again(tmp_path: Path, monk
     assert host.attribute()[0]["/usr/bin/t"].origin == "package tool"
     host.link("/usr/bin/t", "tool", 1.9e9)
     assert host.attribute()[0]["/usr/bin/t"].origin == "package tool"
+
+
+def test_a_maintainer_script_is_explained_when_it_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = packaged_host(tmp_path, monkeypatch)
+    path = "/var/lib/dpkg/info/tool.postinst"
+    assert host.attribute()[0][path].origin == "package tool"
+    for text, origin in ((POSTINST, "package tool"), (f"{POSTINST}evil\n", "")):
+        host.write(path, text, 0o755)
+        assert host.attribute()[0][path].origin == origin
