@@ -40,7 +40,7 @@ def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
 def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEntry) -> None:
     one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(roots, share)
     expect_started_from(SHARE_UNIT, one.started_from if one.active == "active" else "", wanted)
-    # what lies there is what it has from its next start on
+    # the file holds from its next start on
     lying = survey.read(GATES).files.get(config_path(roots)) == render_share_config(roots, share)
     expect(f"another {config_path(roots)}", "its settings as declared", DEPLOY, holds=lying)
     expect("another program" if one.replaced else "the same", "the same", RESTART)

@@ -72,7 +72,7 @@ def result_path(roots: Roots) -> str:
 
 
 def full_read_path(roots: Roots) -> str:
-    """What the last nightly reads found, and when the last one was complete."""
+    """The findings of the last nightly reads, and the time of the last complete one."""
     return f"{results_folder(roots)}/full_read.json"
 
 

@@ -121,7 +121,7 @@ def test_bytecode_of_the_installation_is_not_read(library: Path, monkeypatch: py
     assert python_shadowing.look({})["other"] == []
 
 
-def test_what_packages_have_compiled_is_their_modules_code(library: Path, tmp_path: Path) -> None:
+def test_compiled_modules_of_packages_are_compared(library: Path, tmp_path: Path) -> None:
     site = tmp_path / "usr/lib/python3/dist-packages/tool"
     site.mkdir(parents=True)
     (tmp_path / "var/lib/dpkg/info/python3-tool.list").write_text("/usr/lib/python3/dist-packages/tool/a.py\n")
@@ -151,7 +151,7 @@ def test_the_log_of_packages_tells_when_all_was_compiled(library: Path, tmp_path
     assert python_shadowing.look({})["other"] == is_logged * [f"/{compiled.relative_to(tmp_path)}"]
 
 
-def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
+def test_a_file_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
     os.utime(host / "var/lib/dpkg/info/curl.list", (1, 1))
     (host / "usr/bin/curl.real").touch()
     moved = "/usr/bin/curl\n/usr/bin/curl.real\n"

@@ -137,7 +137,7 @@ def _states(paths: Iterator[str] | list[str]) -> Iterator[tuple[str, os.stat_res
 
 
 def same(path: Path) -> bool:
-    """Whether what was compiled is the code of the text that it is named after; where there is none, nobody runs it."""
+    """Whether compiled code is that of the text that it is named after; without that text, Python never runs it."""
     source = _source(path)
     kind = path.name.partition(f".{sys.implementation.cache_tag}")[2]
     level = re.fullmatch(r"(?:\.opt-([12]))?\.pyc", kind)
