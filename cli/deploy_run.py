@@ -38,6 +38,7 @@ from rigwright.serving import serving_state
 from roles import root_shell
 from roles.connection_failures import describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
+from roles.host_pool import HostThreads, TooManyHosts, pace_hosts, raise_file_limit
 from roles.progress import progress
 from roles.pyinfra_inventory import load_pyinfra_inventory
 from roles.step_durations import StepDurations, StepSeconds
@@ -224,6 +225,10 @@ def run_deploy(
         NotAsDeclared: something failed on a host.
         HostUnreached: a host was not reached.
     """
+    try:
+        raise_file_limit(len(rigs))
+    except TooManyHosts as error:
+        raise click.ClickException(f"{inventory}: {error}") from None
     output = DeployOutput(rigs)
     _redirect_output(output)
     if only := str(data.get("only", "")):
@@ -241,7 +246,7 @@ def run_deploy(
             try:
                 wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
                 failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-                serving |= {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
+                serving |= _describe_all_serving(failed, rigs)
                 if agreement and not wrong:
                     hosts = sorted(state.active_hosts, key=str)
                     with output.show_checks(hosts):
@@ -316,6 +321,7 @@ def _run_stages(
     state.init(made, config, initial_limit=[host for host in made if host.name in names])
     state.add_callback_handler(output)
     try:
+        pace_hosts(state)
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
@@ -344,6 +350,13 @@ def _run_stages(
 def _describe_error(error: Exception) -> str:
     said = [printable(line) for line in str(error).splitlines()]
     return "\n".join(said) or type(error).__name__
+
+
+def _describe_all_serving(hosts: Collection[Any], rigs: Mapping[str, Rig]) -> dict[str, str]:
+    """Host -> its serving state, in words."""
+    with HostThreads(len(hosts)) as pool:
+        described = pool.map(lambda one: _describe_serving(one, rigs[one.name].roots), hosts)
+        return dict(zip([one.name for one in hosts], described, strict=True))
 
 
 def _describe_serving(target: Any, roots: Roots) -> str:

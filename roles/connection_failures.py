@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,8 +29,14 @@ UNSPOKEN = "no existing session"
 class ConnectFailureRecorder(BaseStateCallback):
     """Hears from pyinfra which hosts were not connected to."""
 
-    def __init__(self) -> None:
+    def __init__(self, connected: Callable[[str], object]) -> None:
         self.why: dict[str, str] = {}
+        self.connected = connected
+        """Is called with the name of each host as soon as it is connected."""
+
+    def host_connect(self, state: Any, host: Any) -> None:  # type: ignore[override]
+        """Report a connected host."""
+        self.connected(host.name)
 
     def host_connect_error(self, state: Any, host: Any, error: BaseException) -> None:  # type: ignore[override]
         """Keep why."""
