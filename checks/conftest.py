@@ -13,6 +13,7 @@ from testinfra.host import Host
 from checks import SEVERITIES
 from checks.acceptance.host_review import HostReview
 from checks.check_items import describe_part, parse_identifiers
+from checks.fleet_report import FleetReporter
 from checks.pytest_frame import ChecksPlugin
 from checks.report import ChecksReporter, JsonReporter
 from checks.runner import StartedRunPlugin
@@ -43,6 +44,7 @@ from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
 from rigwright.supply.lock import Lock
+from roles.host_counts import is_many
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "contained": lambda rig: [one for one in rig.instances if kind_of(one).container_engine],
@@ -93,7 +95,8 @@ def pytest_configure(config: pytest.Config) -> None:
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
         config.pluginmanager.unregister(standard)
-        reporter = JsonReporter if config.getoption("--json") else ChecksReporter
+        by_host = FleetReporter if is_many(look.hosts) else ChecksReporter
+        reporter = JsonReporter if config.getoption("--json") else by_host
         config.pluginmanager.register(reporter(config, frame), "terminalreporter")
 
 

@@ -63,12 +63,12 @@ def format_hosts(names: Collection[str]) -> str:
     following = ""
     for name in sorted(names, key=_split_number):
         if name == following:
-            ranges[-1][1:] = [name]
+            ranges[-1].append(name)
         else:
             ranges.append([name])
         before, digits, number, after = _split_number(name)
         following = f"{before}{number + 1:0{digits}}{after}" if digits else ""
-    shown = [" to ".join(one) for one in ranges[:RANGES]]
+    shown = [f"{one[0]} to {one[-1]}" if one[2:] else ", ".join(one) for one in ranges[:RANGES]]
     more = ["..."] if ranges[RANGES:] else []
     return f"{', '.join([*shown, *more])} ({len(names)} hosts)"
 

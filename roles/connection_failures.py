@@ -61,6 +61,11 @@ def silence_pyinfra_log() -> Iterator[None]:
         logger.setLevel(before)
 
 
+def strip_address(reason: str) -> str:
+    """The reason of a failed connection without the host's own address: hosts with the same cause have the same."""
+    return re.sub(r" \(port [0-9]+ of [^()\s]+\)", "", reason)
+
+
 def describe_unreachable_host(reason: str) -> str:
     """The message about a host that is out of reach."""
     return f"cannot be reached: {reason}" if reason else "cannot be reached"
