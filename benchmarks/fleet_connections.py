@@ -146,7 +146,9 @@ def run_once(row: FleetRow) -> None:
             inventory = write_inventory(folder, ports)
             words = ["-c", PROGRAM, str(inventory), str(folder / "figures"), str(LIMIT)]
             launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(folder / "launched"), sys.executable, *words]
-            done = subprocess.run(launcher, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT, check=False)
+            done = subprocess.run(
+                launcher, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT, check=False
+            )
             simulation = used()
         if done.returncode:
             raise BenchmarkFailed((done.stdout + done.stderr)[-3000:])

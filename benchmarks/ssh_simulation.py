@@ -17,6 +17,7 @@ import gevent
 import paramiko
 from gevent.event import Event
 from gevent.server import StreamServer
+from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 ANSWER = b"fine\n"
 """The output of each command."""
@@ -35,7 +36,7 @@ class SimulatedHost(paramiko.ServerInterface):
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         """Accept the key."""
-        return paramiko.AUTH_SUCCESSFUL
+        return AUTH_SUCCESSFUL
 
     def get_allowed_auths(self, username: str) -> str:
         """Keys only."""
@@ -43,7 +44,7 @@ class SimulatedHost(paramiko.ServerInterface):
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         """Accept sessions."""
-        return paramiko.OPEN_SUCCEEDED
+        return OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         """Answer after the client knows that its command was accepted."""
@@ -84,7 +85,7 @@ def serve_host(fault: str, key: paramiko.PKey, sock: socket.socket, _client: obj
         transport.join()
 
 
-def serve_forever(folder: Path) -> None:
+def serve_hosts(folder: Path) -> None:
     """Serve hosts; their ports are printed first.
 
     Args:
@@ -102,4 +103,4 @@ def serve_forever(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    serve_forever(Path(sys.argv[1]))
+    serve_hosts(Path(sys.argv[1]))

@@ -26,6 +26,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.envs.environment import Environment
 from rigwright.gateway.served_models import offers_of
+from rigwright.host_selection import is_many
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
@@ -44,7 +45,6 @@ from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
 from rigwright.supply.lock import Lock
-from roles.host_counts import is_many
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "contained": lambda rig: [one for one in rig.instances if kind_of(one).container_engine],

@@ -14,9 +14,8 @@ from checks import strip_control_characters
 from checks.pytest_frame import ChecksPlugin
 from checks.report import ChecksReporter
 from checks.results import FailureCause, Result
-from rigwright.host_selection import format_hosts
+from rigwright.host_selection import format_hosts, group_lines
 from roles.connection_failures import strip_address
-from roles.host_counts import group_lines
 
 INTERVAL = 10.0  # seconds between two lines of counts
 HOST = "HOST"

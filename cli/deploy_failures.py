@@ -12,9 +12,8 @@ from click.core import ParameterSource
 from cli.deploy_agreement import describe_remains
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.prog_name import TYPED_INVENTORY_KEY, prog_name
-from rigwright.host_selection import format_hosts
+from rigwright.host_selection import format_hosts, group_lines, is_many
 from roles.connection_failures import strip_address
-from roles.host_counts import group_lines, is_many
 from roles.root_shell import is_root_denial
 
 RERUN_HINT = "run the same command again"

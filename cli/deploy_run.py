@@ -30,14 +30,13 @@ from cli.deploy_failures import HostProgress, raise_failures
 from cli.failed_serving import describe_serving_states
 from cli.run_recap import HostRecap, print_recap
 from rigwright.declaration.shared_resolution import share_resolutions
-from rigwright.host_selection import format_hosts
+from rigwright.host_selection import format_hosts, is_many
 from rigwright.model.rig import Rig
 from rigwright.plan.separate_roles import describe_selection, select_roles
 from rigwright.problems import printable
 from rigwright.project_root import ROOT
 from roles.connection_failures import describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
-from roles.host_counts import is_many
 from roles.host_pool import TooManyHosts, pace_hosts, raise_file_limit
 from roles.progress import progress
 from roles.pyinfra_inventory import load_pyinfra_inventory

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import click
 
 from cli.tables import format_size, is_terminal, print_prose, print_table
-from rigwright.host_selection import format_hosts
+from rigwright.host_selection import format_hosts, is_many
 from rigwright.problems import format_count
-from roles.host_counts import is_many
 
 RESULTS = ("unchanged", "changed", "failed", "not reached")
 """In the order in which they are shown."""

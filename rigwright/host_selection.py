@@ -77,3 +77,16 @@ def _split_number(name: str) -> tuple[str, int, int, str]:
     """A name as text, digits and value of its last number, and text."""
     found = re.fullmatch(r"(.*?)([0-9]{1,9})([^0-9]*)", name)
     return (found[1], len(found[2]), int(found[2]), found[3]) if found else (name, 0, 0, "")
+
+
+def is_many(hosts: Collection[object]) -> bool:
+    """Whether a run shows its hosts by their states, and not one by one."""
+    return len(hosts) > FEW
+
+
+def group_lines(lines: Collection[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the hosts that it is about, of pairs of a host and its text; the most frequent text comes first."""
+    found: dict[str, list[str]] = {}
+    for host, text in lines:
+        found.setdefault(text, []).append(host)
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))

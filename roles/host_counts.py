@@ -6,8 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from rigwright.host_selection import FEW
-
 
 class CountedRow(Protocol):
     """One host of a run."""
@@ -27,11 +25,6 @@ class CountedLine:
         return now - self.written >= interval
 
 
-def is_many(hosts: Collection[object]) -> bool:
-    """Whether a run shows its hosts by their states, and not one by one."""
-    return len(hosts) > FEW
-
-
 def describe_states(rows: Collection[CountedRow]) -> str:
     """The hosts of a run by their state in its latest step: `Engines: Install x: 612 done, 30 running, 3 failed`."""
     running = [row.step for row in rows if row.state == "working"]
@@ -46,11 +39,3 @@ def describe_states(rows: Collection[CountedRow]) -> str:
     counted["waiting"] = len(rows) - sum(counted.values())
     counts = ", ".join(f"{number} {state}" for state, number in counted.items() if number)
     return f"{step}: {counts}" if step else counts
-
-
-def group_lines(lines: Collection[tuple[str, str]]) -> dict[str, list[str]]:
-    """Text -> the hosts that it is about, of pairs of a host and its text; the most frequent text comes first."""
-    found: dict[str, list[str]] = {}
-    for host, text in lines:
-        found.setdefault(text, []).append(host)
-    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))

@@ -18,8 +18,9 @@ if TYPE_CHECKING:  # imported where the first row is drawn: a pipe has none
     from rich.text import Text
 
 from rigwright.host import script_output
+from rigwright.host_selection import is_many
 from rigwright.problems import format_count, printable
-from roles.host_counts import CountedLine, describe_states, is_many
+from roles.host_counts import CountedLine, describe_states
 from roles.step_durations import RunEstimate, StepDurations, StepSeconds
 
 LINE_INTERVAL = 10.0  # seconds between two progress lines of one host, at least

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from cli.run_recap import HostRecap, print_recap
+from rigwright.host_selection import group_lines
 from roles import progress as progress_module
-from roles.host_counts import describe_states, group_lines
+from roles.host_counts import describe_states
 from roles.progress import LiveDisplay
 from tests.unit.test_check_framework import MINE, CheckRunFolder, box  # noqa: F401 (fixtures)
 from tests.unit.test_cli_output import REFUSE, LocalDeployFolder, boxes, ground  # noqa: F401 (fixtures)
