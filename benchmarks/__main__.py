@@ -12,6 +12,7 @@ import click
 
 import benchmarks.check_states
 import benchmarks.environment_install
+import benchmarks.fleet_connections
 import benchmarks.gateway_overhead
 import benchmarks.inventory_load
 import benchmarks.noop_deploy
@@ -194,6 +195,36 @@ def inventory(runs: int, boxes: int, file: str | None) -> None:
     ]
     print_table(("run", "boxes", "seconds", "processor s", "by the first row", "memory", "goal"), rows)
     click.echo(f"{report.date}, {report.cpus} CPUs, medians of {runs}; load {report.load[1]:.1f} at the end")
+
+
+@main.command()
+@click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="Timed runs of each.")
+@click.option("--hosts", type=click.IntRange(2, 10_000), default=1000, show_default=True, help="Of the larger fleet.")
+@click.option("--faulty", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Of them with a fault.")
+@JSON_OPTION
+def fleet(runs: int, hosts: int, faulty: int, file: str | None) -> None:
+    """Time the connections to many simulated hosts and one command on each, also with hosts that hang or send slowly.
+
+    Needs no root and no hosts. The simulation shares the processors of this machine; its own seconds are reported.
+    """
+    if faulty >= hosts:
+        raise click.UsageError(f"--faulty: must be less than --hosts ({hosts})")
+    with errors() as show:
+        report = benchmarks.fleet_connections.measure(hosts, faulty, runs, show)
+    if file:
+        write_output(file, report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(str(row.hosts), str(row.faulty), f"{median(row.answered):.1f}", f"{median(row.ended):.1f}"),
+            *(f"{median(row.processor):.2f}", f"{report.further_ms(row):.1f}" if row.hosts > 1 else ""),
+            *(f"{median(row.simulation):.2f}", format_size(row.peak_bytes)),
+        )
+        for row in report.rows
+    ]
+    head = ("hosts", "faulty", "others answered s", "end s", "processor s", "ms/further host", "simulation s", "memory")
+    print_table(head, rows)
+    limit = benchmarks.fleet_connections.LIMIT
+    click.echo(f"{report.date}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}; limit {limit:.0f} s")
 
 
 @main.command()

@@ -13,6 +13,7 @@ from testinfra.host import Host
 from checks import SEVERITIES
 from checks.acceptance.host_review import HostReview
 from checks.check_items import describe_part, parse_identifiers
+from checks.fleet_report import FleetReporter
 from checks.pytest_frame import ChecksPlugin
 from checks.report import ChecksReporter, JsonReporter
 from checks.runner import StartedRunPlugin
@@ -25,6 +26,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.envs.environment import Environment
 from rigwright.gateway.served_models import offers_of
+from rigwright.host_selection import is_many
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
@@ -103,7 +105,8 @@ def pytest_configure(config: pytest.Config) -> None:
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
         config.pluginmanager.unregister(standard)
-        reporter = JsonReporter if config.getoption("--json") else ChecksReporter
+        by_host = FleetReporter if is_many(look.hosts) else ChecksReporter
+        reporter = JsonReporter if config.getoption("--json") else by_host
         config.pluginmanager.register(reporter(config, frame), "terminalreporter")
 
 

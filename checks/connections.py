@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -37,6 +36,7 @@ from rigwright.serving.serving_state import ObservedServing, UnitUsage, render_s
 from rigwright.serving.unit_diff import WrittenUnits
 from rigwright.serving.weight_inventory import WeightInventory
 from roles import root_shell
+from roles.host_pool import HostThreads
 
 T = TypeVar("T")
 H = TypeVar("H")
@@ -259,5 +259,5 @@ def require_single_host(inventory: str, rigs: Collection[str]) -> None:
 
 def map_hosts(found: list[H], look: Callable[[H], T]) -> list[T]:
     """Look at all of them at once; returns what was found in their order."""
-    with ThreadPoolExecutor(max_workers=16) as pool:
+    with HostThreads(len(found)) as pool:
         return list(pool.map(look, found))

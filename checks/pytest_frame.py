@@ -46,6 +46,7 @@ from checks.survey.archive_comparison import ArchiveComparison
 from checks.survey.base_system import ABOUT, About
 from checks.survey.fingerprint import FINGERPRINT
 from checks.survey_run import SurveyedHost, SurveyRun
+from roles.host_pool import HostThreads
 
 HERE = Path(__file__).parent
 ORDER = (
@@ -171,6 +172,28 @@ class ChecksPlugin:
         self.look.prepare_validators()
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run the checks of hosts in the order of their names; a host that answers late comes after the others."""
+        if session.testsfailed or session.config.option.collectonly:
+            return None
+        by_host: dict[str, list[pytest.Item]] = {}
+        for item in session.items:
+            by_host.setdefault(target_of(item), []).append(item)
+        name = self.look.choose_next_host(by_host) if by_host else ""
+        while by_host:
+            items = by_host.pop(name)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                if following is None and by_host:
+                    name = self.look.choose_next_host(by_host)
+                    following = by_host[name][0]
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.shouldfail:
+                    raise session.Failed(session.shouldfail)
+                if session.shouldstop:
+                    raise session.Interrupted(session.shouldstop)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Run a check of ours at one go, once its host has answered; others may not have: pytest's own way to, of three
         parts with hooks around each, takes longer than a check. A user's own are run by that, for they may ask for more
@@ -289,10 +312,15 @@ class ChecksPlugin:
 
     def _write_metrics(self) -> None:
         """Have each host that is declared to tell know what all checks have found of it."""
-        for name, found in self.results.items():
+
+        def write(name: str) -> str:
             seen = self.look.hosts[name]
-            if why := write_check_metrics(seen, self._build_host_report(name, seen, found), time.time()):
-                self.unleft[name] = why
+            return write_check_metrics(seen, self._build_host_report(name, seen, self.results[name]), time.time())
+
+        with HostThreads(len(self.results)) as pool:
+            self.unleft |= {
+                name: why for name, why in zip(self.results, pool.map(write, self.results), strict=True) if why
+            }
 
     def build_report(self) -> Report:
         """All that was found."""

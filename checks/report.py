@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ VERDICT = {
 
 LISTED = 8
 """Consequences of a cause, and changes of a class, that are named; -v lists all."""
+AFTER_REVIEW = "after a review"
 ARCHIVES_SHOWN = 5
 """Packages that were not compared with their archives that are named; JSON has all."""
 
@@ -189,50 +190,59 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
     def short_test_summary(self) -> None:
         """The verdict of each host."""
         for target in sorted(self.frame.gone):
-            self._tw.write(f"{target}: ")
-            self._tw.write(f"{self.frame.look.hosts[target].why}\n", red=True)
-        for target, counted in self.tally.items():
-            bad, changes = counted["fail"], count_changes(self.frame.results[target])
+            self.print_unreached(target, self.frame.look.hosts[target].why)
+        for target in self.tally:
             if (kinds := self.left_out[target]) and self.verbosity >= 1:
                 listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
                 self._tw.line(self._wrap_text(f"{target}: do not apply: {listed}", "  "))
-            verdict = "does not match its rig" if bad else "conforms"
-            unaccepted = f", {changes} change{' is' if changes == 1 else 's are'} not accepted" if changes else ""
-            changed = f"{counted['changed']} changed, " if counted["changed"] else ""
-            counts = f"({counted['ok']} ok, {bad} failed, {changed}{counted['skip']} skipped)"
-            line = self._wrap_text(f"{target}: {verdict}{unaccepted} {counts}", "  ")
-            before, _, after = line.partition(verdict)
-            self._tw.write(before)
-            self._tw.write(verdict, **{"red" if bad else "green": True})
-            self._tw.line(after)
-            self.print_acceptance(target, changes)
-            self.print_archives(target)
-            if advisories := self.frame.advisories.get(target):
-                states = ", ".join(f"{number} {state}" for state, number in advisories.items())
-                what = f"published advisories: {states} (`{program_name()} show advisories` lists them)"
-                self._tw.line(self._wrap_text(f"{target}: {what}", "  "))
+            self.print_host_verdict(target, *self.describe_verdict(target))
+            for line in self.describe_more(target):
+                self.print_more(target, line)
         for target, why in self.frame.unleft.items():
-            self._tw.line(f"{target}: monitoring did not get this result: {strip_control_characters(why)}")
+            self.print_more(target, f"monitoring did not get this result: {strip_control_characters(why)}")
 
-    def print_acceptance(self, target: str, changes: int) -> None:
-        """Print the command that accepts changes, or that begins with it on a host that was never reviewed."""
-        look = self.frame.look
+    def print_unreached(self, hosts: str, why: str) -> None:
+        """Print why hosts were not reached."""
+        self._tw.write(f"{hosts}: ")
+        self._tw.write(f"{why}\n", red=True)
+
+    def describe_verdict(self, target: str) -> tuple[str, str]:
+        """The verdict of a host, and the counts after it."""
+        counted, changes = self.tally[target], count_changes(self.frame.results[target])
+        changed = f"{counted['changed']} changed, " if counted["changed"] else ""
+        unaccepted = f", {changes} change{' is' if changes == 1 else 's are'} not accepted" if changes else ""
+        counts = f"({counted['ok']} ok, {counted['fail']} failed, {changed}{counted['skip']} skipped)"
+        return "does not match its rig" if counted["fail"] else "conforms", f"{unaccepted} {counts}"
+
+    def print_host_verdict(self, hosts: str, verdict: str, counts: str) -> None:
+        """Print the verdict of hosts."""
+        before, _, after = self._wrap_text(f"{hosts}: {verdict}{counts}", "  ").partition(verdict)
+        self._tw.write(before)
+        self._tw.write(verdict, **{"green" if verdict == "conforms" else "red": True})
+        self._tw.line(after)
+
+    def describe_more(self, target: str) -> Iterator[str]:
+        """The lines about a host after its verdict: review, archives, advisories."""
+        look, changes = self.frame.look, count_changes(self.frame.results[target])
         (step,) = REVIEW.locate(str(Path(look.inventory).absolute()), target if look.several else "")
         if changes:
-            self._tw.line(f"{target}: after a review: `{step.text}`")
+            yield f"{AFTER_REVIEW}: `{step.text}`"
         elif (unreviewed := self.frame.count_unreviewed(target)) is not None:
-            text = f"{target}: {describe_unreviewed(unreviewed)} (`{step.text}` lists and accepts them)"
-            self._tw.line(self._wrap_text(text, "  "))
+            yield f"{describe_unreviewed(unreviewed)} (`{step.text}` lists and accepts them)"
+        if found := self.frame.compared(target):
+            size = f"{found.bytes >> 20} MiB in {found.seconds:.0f} s"
+            text = f"{found.packages} packages compared with the files of their archives ({size})"
+            if found.left:
+                text += f", {len(found.left)} not: {ItemText.from_items(found.left, '; ', ARCHIVES_SHOWN)}"
+            yield strip_control_characters(text)
+        if advisories := self.frame.advisories.get(target):
+            states = ", ".join(f"{number} {state}" for state, number in advisories.items())
+            yield f"published advisories: {states} (`rigwright show advisories` lists them)"
 
-    def print_archives(self, target: str) -> None:
-        """Print how many packages were compared with their files in archives, and which were not."""
-        if not (found := self.frame.compared(target)):
-            return
-        size = f"{found.bytes >> 20} MiB in {found.seconds:.0f} s"
-        text = f"{target}: {found.packages} packages compared with the files of their archives ({size})"
-        if found.left:
-            text += f", {len(found.left)} not: {ItemText.from_items(found.left, '; ', ARCHIVES_SHOWN)}"
-        self._tw.line(self._wrap_text(strip_control_characters(text), "  "))
+    def print_more(self, hosts: str, line: str) -> None:
+        """Print a line about hosts. A command that is to be copied has no line breaks."""
+        text = f"{hosts}: {line}"
+        self._tw.line(text if line.startswith(AFTER_REVIEW) else self._wrap_text(text, "  "))
 
 
 class JsonReporter(ChecksReporter):  # type: ignore[misc] # as that

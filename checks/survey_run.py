@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import PurePath
@@ -21,13 +21,14 @@ from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, lo
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.declaration.host_data import find_foreign_data
 from rigwright.declaration.shared_resolution import share_resolutions
-from rigwright.gateway.gateway_units import certificate_owners
+from rigwright.host_selection import format_hosts
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig
 from rigwright.model.secret_sources import run_secret_commands
 from rigwright.problems import Invalid, Problem
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
+from roles.host_pool import HostThreads
 
 if TYPE_CHECKING:
     from checks.acceptance.host_review import HostReview
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from rigwright.model.fact_types import HostFacts
     from rigwright.plan.plan_inputs import TargetState
 
-MOST_HOSTS = 16
-"""Hosts that are asked at the same time."""
 MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
 PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what for
 TURN = 0.005  # seconds for which it waits while another host is judged
@@ -193,8 +192,14 @@ class SurveyRun:
                     _ = seen.rig
         self._load_accepted()
         self.last = 0.0
-        self.pool = ThreadPoolExecutor(max_workers=MOST_HOSTS + 1)
-        self.asked: Future[dict[str, Future[bool]]] = self.pool.submit(self._survey_hosts)
+        self.order_patience = PATIENCE
+        """Seconds that are left of waiting for hosts in the order of their names."""
+        self.pool = HostThreads(len(self.hosts) + 1)
+        self.answers: dict[str, Future[bool]] = {name: Future() for name in self.hosts}
+        """Host -> whether it has answered."""
+        self.begun: set[str] = set()
+        """Hosts that are connected, and asked."""
+        self.pool.submit(self._survey_hosts)
         self.yield_to_hosts()
 
     def _load_accepted(self) -> None:
@@ -213,15 +218,33 @@ class SurveyRun:
         if problems:
             raise UnknownHost(str(Invalid(problems)))
 
-    def _survey_hosts(self) -> dict[str, Future[bool]]:
-        """Host -> whether it has answered, of those that are connected."""
-        gone = connect_targets(self.state, {name: seen.target for name, seen in self.hosts.items()})
-        for name, why in gone.items():
-            self.hosts[name].why = describe_unreachable_host(why)
-        there = {name: seen for name, seen in self.hosts.items() if name not in gone}
-        asked = {name: self.pool.submit(lambda seen: seen.survey is not None, seen) for name, seen in there.items()}
+    def _survey_hosts(self) -> None:
+        """Ask each host as soon as it is connected."""
+        targets = {name: seen.target for name, seen in self.hosts.items()}
+        try:
+            gone = connect_targets(self.state, targets, self._begin_survey)
+            for name, why in gone.items():
+                self.hosts[name].why = describe_unreachable_host(why)
+                self.answers[name].set_result(False)
+            for name in targets:
+                if name not in gone:
+                    self._begin_survey(name)
+        except BaseException as error:  # raised where the answers are waited for
+            for name in {*targets} - self.begun:
+                if not self.answers[name].done():
+                    self.answers[name].set_exception(error)
         self.pool.shutdown(wait=False)
-        return asked
+
+    def _begin_survey(self, name: str) -> None:
+        if name not in self.begun:
+            self.begun.add(name)
+            self.pool.submit(self._survey_host, name)
+
+    def _survey_host(self, name: str) -> None:
+        try:
+            self.answers[name].set_result(self.hosts[name].survey is not None)
+        except BaseException as error:  # as above
+            self.answers[name].set_exception(error)
 
     @staticmethod
     def yield_to_hosts() -> None:
@@ -233,7 +256,7 @@ class SurveyRun:
         from checks.survey.sections import list_sections
 
         for section in list_sections():
-            if self.asked.done() and any(one.done() for one in self.asked.result().values()):
+            if any(one.done() for one in self.answers.values()):
                 return
             _ = section.validator
             self.yield_to_hosts()
@@ -241,25 +264,40 @@ class SurveyRun:
         if any(certificate_owners(gateway) for gateway in gateways):
             import cryptography.x509  # noqa: F401 (certificates are judged by it, and it takes its time)
 
+    def choose_next_host(self, names: Collection[str]) -> str:
+        """Wait until one of these hosts has answered; returns the first of those that have.
+
+        The first of all is waited for a little, once for all calls: a few hosts keep their order.
+        """
+        first = next(iter(names))
+        if self.order_patience > 0:
+            began = time.monotonic()
+            wait([self.answers[first]], self.order_patience)
+            self.order_patience -= time.monotonic() - began
+        while True:
+            for name in names:
+                if self.answers[name].done():
+                    return name
+            # one that waits alone is reported with its sections
+            if len(names) == 1 or wait([self.answers[name] for name in names], PATIENCE, FIRST_COMPLETED).done:
+                return next((name for name in names if self.answers[name].done()), first)
+            if not self.deep:
+                print(f"waiting for {format_hosts(names)}", file=sys.__stderr__, flush=True)
+
     def is_out_of_reach(self, name: str) -> bool:
         """Wait until a host has answered; returns whether it is out of reach."""
-        if time.monotonic() - self.last > TURN and not all(one.done() for one in self.asked.result().values()):
+        if time.monotonic() - self.last > TURN and not all(one.done() for one in self.answers.values()):
             self.yield_to_hosts()
             self.last = time.monotonic()
         told = ""
         while not self._is_known(name, PATIENCE):
             waits = ", ".join(self.hosts[name].waits)
-            what = f"{name}: waiting for {waits or 'its answer'}" if self.asked.done() else "waiting for connections"
+            what = f"{name}: waiting for {waits or 'its answer'}" if name in self.begun else "waiting for connections"
             if what != told and not self.deep:  # its display shows it
                 print(what, file=sys.__stderr__, flush=True)
             told = what
-        answered = self.asked.result().get(name)
-        return answered is None or not answered.result()
+        return not self.answers[name].result()
 
     def _is_known(self, name: str, seconds: float) -> bool:
         """Wait, no longer than so many seconds, until a host has answered, or is out of reach."""
-        end = time.monotonic() + seconds
-        if not wait([self.asked], seconds).done:
-            return False
-        answered = self.asked.result().get(name)
-        return answered is None or bool(wait([answered], max(0.0, end - time.monotonic())).done)
+        return bool(wait([self.answers[name]], seconds).done)

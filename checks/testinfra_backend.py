@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from rigwright.local_files import refuse_special_file
 from rigwright.problems import Invalid
 from roles import root_shell
 from roles.connection_failures import ConnectFailureRecorder, silence_pyinfra_log
+from roles.host_pool import TooManyHosts, pace_hosts, raise_file_limit
 from roles.pyinfra_inventory import load_pyinfra_inventory
 
 
@@ -71,7 +72,8 @@ def load_selected_hosts(state: State, inventory: str, limit: str | None) -> list
     """Load an inventory into a state; returns the hosts that the limit names, or all.
 
     Raises:
-        UnknownHost: no such file, no hosts in it, or none that the limit names. pyinfra itself calls these a success.
+        UnknownHost: no such file, no hosts in it, or none that the limit names (pyinfra itself calls these a success),
+            or more than the process may connect to.
         SystemExit: the inventory is refused; its text says why.
     """
     try:
@@ -101,6 +103,10 @@ def load_selected_hosts(state: State, inventory: str, limit: str | None) -> list
         wanted = select_hosts(limit, [host.name for host in hosts], groups)
     except LookupError as error:
         raise UnknownHost(f"{inventory}: --limit: {error.args[0]}") from None
+    try:
+        raise_file_limit(len(wanted))
+    except TooManyHosts as error:
+        raise UnknownHost(f"{inventory}: {error}") from None
     return [host for host in hosts if host.name in wanted]
 
 
@@ -115,12 +121,21 @@ def load_hosts(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]
     return state, {host.name: host for host in load_selected_hosts(state, inventory, limit)}
 
 
-def connect_targets(state: State, targets: dict[str, Any]) -> dict[str, str]:
-    """Connect to hosts; returns those out of reach by name, each with the reason."""
-    heard = ConnectFailureRecorder()
+def connect_targets(
+    state: State, targets: dict[str, Any], connected: Callable[[str], object] = lambda name: None
+) -> dict[str, str]:
+    """Connect to hosts; returns those out of reach by name, each with the reason.
+
+    Args:
+        state: pyinfra's, as `load_hosts` returns it.
+        targets: The hosts by name.
+        connected: Is called with the name of each host as soon as it is connected.
+    """
+    heard = ConnectFailureRecorder(connected)
     state.add_callback_handler(heard)
     with ctx_state.use(state), silence_pyinfra_log():
         state.limit_hosts = [*targets.values()]
+        pace_hosts(state)
         with suppress(PyinfraError):  # no host is left; the missing ones are named below
             connect_all(state)
     return {name: heard.why.get(name, "") for name in sorted(targets) if targets[name] not in state.active_hosts}

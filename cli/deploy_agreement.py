@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,13 @@ from rigwright.plan.owned_state import OwnedStateFacts
 from rigwright.plan.repairs import Repair, RepairReport, parse_repair_report, render_repairs
 from rigwright.problems import format_count
 from roles import owned_state, root_shell
+from roles.host_pool import HostThreads
 from roles.operations.owned_state import observed_generation, observed_state
 
 if TYPE_CHECKING:
     from checks.owned_checks import HostAgreement
     from checks.repairs import DriftedCheck
 
-MOST_HOSTS = 16
-"""Hosts that are checked at the same time."""
 ROUNDS = 3
 """Repairs, each followed by the roles and the checks: files, then processes that were started from them."""
 REPAIR_SECONDS = 120.0
@@ -67,8 +65,7 @@ class DeployAgreement:
         ]
         if not due:
             return []
-        with ThreadPoolExecutor(min(MOST_HOSTS, len(due))) as pool:
-            seen = dict(zip([one.name for one in due], pool.map(self._survey, due), strict=True))
+        seen = self._survey_all(due)
         return [one.name for one in due if self._settle_host(one, *seen[one.name], pending=one.name in changed)]
 
     def repair_failed(self, hosts: Collection[Any]) -> list[str]:
@@ -82,12 +79,13 @@ class DeployAgreement:
         """
         if self.rounds > ROUNDS:
             return []
-        return [one.name for one in hosts if observed_state(one.name) is not None and self._remove_additions(one)]
+        deployed = [one for one in hosts if observed_state(one.name) is not None]
+        surveyed = self._survey_all(deployed)
+        return [one.name for one in deployed if self._remove_additions(one, surveyed[one.name][1])]
 
-    def _remove_additions(self, target: Any) -> bool:
+    def _remove_additions(self, target: Any, seen: Any) -> bool:
         from checks.owned_checks import judge_host
 
-        _, seen = self._survey(target)
         if seen.survey is None:
             return False
         done = self.done.setdefault(target.name, set())
@@ -100,6 +98,10 @@ class DeployAgreement:
 
     def _declared(self, target: Any) -> str:
         return declared_digest(self.rigs[target.name].digest, observed_generation(target.name))
+
+    def _survey_all(self, hosts: Collection[Any]) -> dict[str, tuple[OwnedStateFacts, Any]]:
+        with HostThreads(len(hosts)) as pool:
+            return dict(zip([one.name for one in hosts], pool.map(self._survey, hosts), strict=True))
 
     def _survey(self, target: Any) -> tuple[OwnedStateFacts, Any]:
         from checks.survey_run import SurveyedHost

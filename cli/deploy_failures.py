@@ -12,6 +12,8 @@ from click.core import ParameterSource
 from cli.deploy_agreement import describe_remains
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.prog_name import TYPED_INVENTORY_KEY, prog_name
+from rigwright.host_selection import format_hosts, group_lines, is_many
+from roles.connection_failures import strip_address
 from roles.root_shell import is_root_denial
 
 RERUN_HINT = "run the same command again"
@@ -61,9 +63,15 @@ def raise_failures(
     if not bad:
         return
     alone = len(hosts) == 1
-    lines = [
-        f"{name}: {_describe_failure(one, serving.get(name, ''), wrong, touched, alone)}" for name, one in bad.items()
+    many = is_many(hosts)
+    described = [
+        (name, _describe_failure(one, serving.get(name, ""), wrong, touched, with_reason=alone or many))
+        for name, one in bad.items()
     ]
+    lines = [f"{name}: {text}" for name, text in described]
+    if many:
+        similar = [(name, strip_address(text)) for name, text in described]
+        lines = [f"{format_hosts(names)}: {text}" for text, names in group_lines(similar).items()]
     where = f"on {len(bad)} of {len(hosts)} hosts" if len(hosts) > 1 else f"on {next(iter(bad))}"
     # on a host that was never reached, nothing failed
     none_reached = all(one.unreached for one in bad.values())
@@ -99,12 +107,12 @@ def _render_continuation(hosts: Collection[str]) -> str:
     return shlex.join([*words, "--limit", ",".join(sorted(hosts))])
 
 
-def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, alone: bool) -> str:
+def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, *, with_reason: bool) -> str:
     serves = f". {serving[:1].upper()}{serving[1:]}" if serving else ""
     if one.unreached:
-        # of several, each was reported with its reason as soon as that was known
-        why = f"cannot be reached: {one.unreached}" if alone else "cannot be reached"
-        return f"{why}. Nothing was done there. Fix that, then {RERUN_HINT}"
+        # of a few, each was reported with its reason as soon as that was known
+        why = f"cannot be reached: {one.unreached}" if with_reason else "cannot be reached"
+        return f"{why}. Nothing was done there; {RERUN_HINT} once it answers"
     if one.remains:
         return f"{describe_remains(one.remains)}\n  Fix that, then {RERUN_HINT}"
     refused = [line for line in one.errors if line.startswith("refused: ")]

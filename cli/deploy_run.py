@@ -27,17 +27,17 @@ from pyinfra_cli.util import load_deploy_file
 from cli import exit_codes, tables
 from cli.deploy_agreement import DeployAgreement
 from cli.deploy_failures import HostProgress, raise_failures
+from cli.failed_serving import describe_serving_states
 from cli.run_recap import HostRecap, print_recap
 from rigwright.declaration.shared_resolution import share_resolutions
+from rigwright.host_selection import format_hosts, is_many
 from rigwright.model.rig import Rig
-from rigwright.model.roots import Roots
 from rigwright.plan.separate_roles import describe_selection, select_roles
 from rigwright.problems import printable
 from rigwright.project_root import ROOT
-from rigwright.serving import serving_state
-from roles import root_shell
-from roles.connection_failures import address_of, describe_connect_error, silence_paramiko_log
+from roles.connection_failures import describe_connect_error, silence_paramiko_log
 from roles.deploy_lock import release_deploy_locks
+from roles.host_pool import TooManyHosts, pace_hosts, raise_file_limit
 from roles.progress import progress
 from roles.pyinfra_inventory import load_pyinfra_inventory
 from roles.step_durations import StepDurations, StepSeconds
@@ -92,12 +92,15 @@ class DeployOutput(BaseStateCallback, logging.Handler):
                 self.hosts[name].notes.add(said)
             if name and level >= logging.ERROR:
                 self.hosts[name].errors.append(said)
+                if is_many(self.hosts):
+                    continue  # at the end, by cause
             print_line(f"{name}: {said}" if name else said, COLOURS.get(level))
 
     def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
         """Keep why a host was not reached."""
-        self.hosts[host.name].unreached = describe_connect_error(error, address_of(host))
-        if len(self.hosts) > 1:  # of one host it is printed at the end, which is now
+        self.hosts[host.name].unreached = describe_connect_error(error)
+        # of one host it is printed at the end, which is now; of many, by cause
+        if len(self.hosts) > 1 and not is_many(self.hosts):
             print_line(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
 
     def estimate_run(self, state: Any) -> None:
@@ -132,20 +135,26 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         self._end_step(host.name, op_hash)
         self.hosts[host.name].step = step = step_name(state, op_hash)
         progress.fail_host(host.name)
-        print_line(f"{host.name}: {step}: failed ({self._seconds(host.name, op_hash):.1f} s)", "red")
+        if not is_many(self.hosts):
+            print_line(f"{host.name}: {step}: failed ({self._seconds(host.name, op_hash):.1f} s)", "red")
 
     def operation_end(self, state: Any, op_hash: str) -> None:  # type: ignore[override]
         """Record what a step has changed, which pyinfra knows now; print it where no row shows it."""
+        step, changed = step_name(state, op_hash), []
         for host in sorted(state.active_hosts, key=str):
             if op_hash not in state.ops[host]:
                 continue
-            one, step = self.hosts[host.name], step_name(state, op_hash)
+            one = self.hosts[host.name]
             one.steps += 1
             if state.ops[host][op_hash].operation_meta.did_change():
                 one.changed += 1
                 self.recorded.add(step, host.name, self.took[host.name, op_hash])
-                if not progress.live or len(self.hosts) == 1:
+                changed.append(host.name)
+                if not is_many(self.hosts) and (not progress.live or len(self.hosts) == 1):
                     print_line(f"{host.name}: {step} ({self._seconds(host.name, op_hash):.1f} s)", "green")
+
+        if changed and is_many(self.hosts):
+            print_line(f"{format_hosts(changed)}: {step}", "green")
 
     def _end_step(self, name: str, op_hash: str) -> None:
         self.hosts[name].ended = time.monotonic()
@@ -208,7 +217,6 @@ def _truncate_text(text: str) -> str:
 
 
 DEPLOY = ROOT / "deploy.py"
-STATE_TIMEOUT_S = 10.0  # seconds within which a host on which something failed has to say what it serves
 
 
 def run_deploy(
@@ -229,6 +237,10 @@ def run_deploy(
         NotAsDeclared: something failed on a host.
         HostUnreached: a host was not reached.
     """
+    try:
+        raise_file_limit(len(rigs))
+    except TooManyHosts as error:
+        raise click.ClickException(f"{inventory}: {error}") from None
     output = DeployOutput(rigs)
     _redirect_output(output)
     if only := str(data.get("only", "")):
@@ -246,7 +258,7 @@ def run_deploy(
             try:
                 wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
                 failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-                serving |= {host.name: _describe_serving(host, rigs[host.name].roots) for host in failed}
+                serving |= describe_serving_states(failed, rigs)
                 if agreement and not wrong:
                     hosts = sorted(state.active_hosts, key=str)
                     with output.show_checks(hosts):
@@ -321,6 +333,7 @@ def _run_stages(
     state.init(made, config, initial_limit=[host for host in made if host.name in names])
     state.add_callback_handler(output)
     try:
+        pace_hosts(state)
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
@@ -349,27 +362,6 @@ def _run_stages(
 def _describe_error(error: Exception) -> str:
     said = [printable(line) for line in str(error).splitlines()]
     return "\n".join(said) or type(error).__name__
-
-
-def _describe_serving(target: Any, roots: Roots) -> str:
-    """The serving state of a host after a failure, in words; empty where it does not answer."""
-    try:
-        script = serving_state.render_state_query(
-            roots.config, roots.software, roots.startup_records, roots.builds, roots.ledger
-        )
-        found = serving_state.parse(
-            root_shell.run_command(target, script, limit=STATE_TIMEOUT_S, whole=STATE_TIMEOUT_S).lines
-        )
-    except (ValueError, *root_shell.BROKEN):
-        return ""
-    if found.current is None:
-        return "nothing is served there"
-    up = sorted(
-        name.removeprefix("rigwright-").removesuffix(".service")
-        for name, process in found.processes.items()
-        if process.running and name.startswith("rigwright-")
-    )
-    return f"generation {found.current} is served ({', '.join(up)})" if up else "no instance runs there"
 
 
 def describe_interruption(state: State) -> str:

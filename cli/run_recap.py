@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 import click
 
 from cli.tables import format_size, is_terminal, print_prose, print_table
+from rigwright.host_selection import format_hosts, is_many
 from rigwright.problems import format_count
 
 RESULTS = ("unchanged", "changed", "failed", "not reached")
 """In the order in which they are shown."""
+TOOK = "\N{NULL}"
+"""Stands for the seconds of hosts that are grouped."""
 LEAST_BYTES = 10**6  # a smaller download is not listed
 
 
@@ -43,6 +46,10 @@ def print_recap(rows: Sequence[HostRecap], verb: str = "changed") -> None:
         verb: The verb of the steps.
     """
     ordered = sorted(rows, key=lambda one: (RESULTS.index(one.result), one.host))
+    if is_many(rows):
+        for line in _group_recaps(ordered, verb):
+            print_prose(line)
+        return
     if len(rows) > 1 and is_terminal():
         click.echo()
         columns = ("host", "result", "steps", "services", "fetched", "minutes", "checks")
@@ -51,11 +58,23 @@ def print_recap(rows: Sequence[HostRecap], verb: str = "changed") -> None:
     for one in ordered:
         # the only host that failed has its own error
         if len(rows) > 1 or one.result in ("changed", "unchanged"):
-            print_prose(f"{one.host}: {_describe_recap(one, verb)}")
+            print_prose(f"{one.host}: {_describe_recap(one, verb, f'{one.seconds:.1f} s')}")
 
 
-def _describe_recap(one: HostRecap, verb: str) -> str:
-    took = f"{one.seconds:.1f} s"
+def _group_recaps(rows: Sequence[HostRecap], verb: str) -> list[str]:
+    """A line for hosts with the same recap, each with the range of their seconds."""
+    groups: dict[str, list[HostRecap]] = {}
+    for one in rows:
+        groups.setdefault(_describe_recap(one, verb, TOOK), []).append(one)
+    lines = []
+    for text, hosts in groups.items():
+        least, most = (f"{limit(one.seconds for one in hosts):.1f}" for limit in (min, max))
+        took = f"{least} s" if least == most else f"{least} to {most} s"
+        lines.append(f"{format_hosts([one.host for one in hosts])}: {text.replace(TOOK, took)}")
+    return lines
+
+
+def _describe_recap(one: HostRecap, verb: str, took: str) -> str:
     if one.result == "not reached":
         return one.result
     if one.result == "failed" and not one.steps:

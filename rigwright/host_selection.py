@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from rigwright.problems import describe_unknown
@@ -46,3 +47,46 @@ def select_hosts(limit: str | None, hosts: Sequence[str], groups: Mapping[str, C
             raise LookupError(describe_unknown("host or group", one, {*hosts, *parts}))
         wanted |= named
     return [host for host in hosts if host in wanted]
+
+
+FEW = 8
+"""Hosts that a message lists one by one."""
+RANGES = 12
+"""Ranges of more hosts that a message has."""
+
+
+def format_hosts(names: Collection[str]) -> str:
+    """Hosts of a message: a few one by one, more as ranges of their numbers: `n001 to n300, n302 (301 hosts)`."""
+    if len(names) <= FEW:
+        return ", ".join(sorted(names))
+    ranges: list[list[str]] = []
+    following = ""
+    for name in sorted(names, key=_split_number):
+        if name == following:
+            ranges[-1].append(name)
+        else:
+            ranges.append([name])
+        before, digits, number, after = _split_number(name)
+        following = f"{before}{number + 1:0{digits}}{after}" if digits else ""
+    shown = [f"{one[0]} to {one[-1]}" if one[2:] else ", ".join(one) for one in ranges[:RANGES]]
+    more = ["..."] if ranges[RANGES:] else []
+    return f"{', '.join([*shown, *more])} ({len(names)} hosts)"
+
+
+def _split_number(name: str) -> tuple[str, int, int, str]:
+    """A name as text, digits and value of its last number, and text."""
+    found = re.fullmatch(r"(.*?)([0-9]{1,9})([^0-9]*)", name)
+    return (found[1], len(found[2]), int(found[2]), found[3]) if found else (name, 0, 0, "")
+
+
+def is_many(hosts: Collection[object]) -> bool:
+    """Whether a run shows its hosts by their states, and not one by one."""
+    return len(hosts) > FEW
+
+
+def group_lines(lines: Collection[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the hosts that it is about, of pairs of a host and its text; the most frequent text comes first."""
+    found: dict[str, list[str]] = {}
+    for host, text in lines:
+        found.setdefault(text, []).append(host)
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,8 +32,14 @@ PORT_REMEDY = "check ssh_port, and that sshd runs there"
 class ConnectFailureRecorder(BaseStateCallback):
     """Hears from pyinfra which hosts were not connected to."""
 
-    def __init__(self) -> None:
+    def __init__(self, connected: Callable[[str], object]) -> None:
         self.why: dict[str, str] = {}
+        self.connected = connected
+        """Is called with the name of each host as soon as it is connected."""
+
+    def host_connect(self, state: Any, host: Any) -> None:  # type: ignore[override]
+        """Report a connected host."""
+        self.connected(host.name)
 
     def host_connect_error(self, state: Any, host: Any, error: BaseException) -> None:  # type: ignore[override]
         """Keep why."""
@@ -57,6 +62,11 @@ def silence_pyinfra_log() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def strip_address(reason: str) -> str:
+    """The reason of a failed connection without the host's own address: hosts with the same cause have the same."""
+    return re.sub(r" \(port [0-9]+ of [^()\s]+\)", "", reason)
 
 
 def describe_unreachable_host(reason: str) -> str:

@@ -7,8 +7,7 @@ import shutil
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
@@ -17,7 +16,10 @@ if TYPE_CHECKING:  # imported where the first row is drawn: a pipe has none
     from rich.live import Live
     from rich.text import Text
 
-from rigwright.problems import printable
+from rigwright.host import script_output
+from rigwright.host_selection import is_many
+from rigwright.problems import format_count, printable
+from roles.host_counts import CountedLine, describe_states
 from roles.step_durations import RunEstimate, StepDurations, StepSeconds
 
 LINE_INTERVAL = 10.0  # seconds between two progress lines of one host, at least
@@ -146,8 +148,7 @@ class LiveDisplay:
         self.rows: dict[str, HostRow] = {}
         self.tasks: list[ProgressTask] = []
         self.live: Live | None = None
-        self.redirected: dict[str, TextIO] = {}
-        """Standard streams -> what they are without rows."""
+        self.counts = CountedLine()
         self.lines: dict[str, float] = {}
         """Host -> when its last progress line was written."""
         self.is_running = False
@@ -164,7 +165,7 @@ class LiveDisplay:
         """Show a row for each host of a run, on standard output, until `end_run`."""
         self.is_running = True
         self.rows = {name: HostRow(name) for name in sorted(hosts)}
-        self._begin_beats()
+        self.counts = CountedLine(time.monotonic())
 
     def end_run(self) -> None:
         """Take the rows away; their counts stay readable."""
@@ -191,6 +192,7 @@ class LiveDisplay:
         row.number, row.state = row.number + 1, "waiting"
         spent = time.monotonic() - row.step_began - sum(row.parts.values())
         parts, row.parts = {**row.parts, "": max(spent, 0.0)}, {}
+        self._print_counts()
         return parts
 
     def fail_host(self, name: str) -> None:
@@ -235,6 +237,9 @@ class LiveDisplay:
     def report(self, task: ProgressTask, *, fresh: bool = False) -> None:
         """Write a line of a job where there are no rows: for each step one, and one every LINE_INTERVAL of a host."""
         now = time.monotonic()
+        if self.is_running and not self.live and is_many(self.rows):
+            self._print_counts()
+            return
         if self.live:
             if fresh:
                 self.live.refresh()
@@ -292,10 +297,19 @@ class LiveDisplay:
         lines = [line for _, line in rows]
         if len(lines) > room:
             lines = [line for _, line in sorted(rows, key=lambda row: STATES.index(row[0]))]
-            counted = Counter(state for state, _ in rows)
-            count = ", ".join(f"{counted[state]} {state}" for state in STATES if counted[state])
-            lines = [*lines[: room - 1], f"{len(rows)} rows: {count}"[: size.columns - 1]]
+            lines = [*lines[: room - 1], self._describe_counts()[: size.columns - 1]]
         return Text("\n".join(lines), no_wrap=True, overflow="crop")
+
+    def _describe_counts(self) -> str:
+        jobs = [task for task in self.tasks if task.host not in self.rows or not self.is_running]
+        counts = describe_states(self.rows.values()) if self.is_running else ""
+        return ", ".join(filter(None, [printable(counts), format_count(len(jobs), "job") if jobs else ""]))
+
+    def _print_counts(self) -> None:
+        """Write the counts of a run over many hosts where there are no rows, one line every LINE_INTERVAL."""
+        if not self.live and is_many(self.rows) and self.counts.is_due(now := time.monotonic(), LINE_INTERVAL):
+            self.counts.written = now
+            self.print_line(self._describe_counts())
 
     def _render_row(self, row: HostRow, columns: int) -> str:
         task = next((one for one in reversed(self.tasks) if one.host == row.name), None)

@@ -73,5 +73,5 @@ def run_local_survey(
 collection.take_survey = run_local_survey
 _targets = {_name: ThisMachineTarget(_data)}
 testinfra_backend.load_hosts = lambda _inventory, _limit: (SimpleNamespace(inventory=_targets), _targets)
-testinfra_backend.connect_targets = lambda _state, _targets: {}
+testinfra_backend.connect_targets = lambda _state, _targets, *_: {}
 testinfra_backend.testinfra_host = lambda _target: testinfra.get_host("local://")

@@ -54,7 +54,7 @@ class PluginNvidiaHost(NvidiaFolderHost):
 made = {"yes": RIG, "managed": MANAGED, "no": sample_rig()}[os.environ["CARDS"]]
 collection.take_survey = lambda *_, **__: PluginNvidiaHost().run_survey(made)
 testinfra_backend.load_hosts = lambda _inventory, _limit: (SimpleNamespace(inventory=["box"]), {"box": FolderTarget()})
-testinfra_backend.connect_targets = lambda _state, _targets: {}
+testinfra_backend.connect_targets = lambda _state, _targets, *_: {}
 testinfra_backend.testinfra_host = lambda _target: FolderTestinfraHost()
 inventory.load_rig = lambda _data: made
 host_facts.parse = lambda _lines: FACTS

@@ -28,7 +28,7 @@ testinfra_backend.load_hosts = lambda _inventory, _limit: (
     SimpleNamespace(inventory=[NAME]),
     {NAME: SimpleNamespace(name=NAME, data=DATA)},
 )
-testinfra_backend.connect_targets = lambda _state, _targets: {}
+testinfra_backend.connect_targets = lambda _state, _targets, *_: {}
 testinfra_backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load_rig = lambda _data: RIG
 host_facts.parse = lambda _lines: replace(LOOKS["read_facts"](EmptyHost(NAME, RIG)), clock=int(time.time()))
