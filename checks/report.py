@@ -237,7 +237,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             yield strip_control_characters(text)
         if advisories := self.frame.advisories.get(target):
             states = ", ".join(f"{number} {state}" for state, number in advisories.items())
-            yield f"published advisories: {states} (`rigwright show advisories` lists them)"
+            yield f"published advisories: {states} (`{program_name()} show advisories` lists them)"
 
     def print_more(self, hosts: str, line: str) -> None:
         """Print a line about hosts. A command that is to be copied has no line breaks."""

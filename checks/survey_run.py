@@ -21,6 +21,7 @@ from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, lo
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.declaration.host_data import find_foreign_data
 from rigwright.declaration.shared_resolution import share_resolutions
+from rigwright.gateway.gateway_units import certificate_owners
 from rigwright.host_selection import format_hosts
 from rigwright.inventory import load_rig
 from rigwright.model.rig import Rig

@@ -112,7 +112,7 @@ def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool
     if one.unreached:
         # of a few, each was reported with its reason as soon as that was known
         why = f"cannot be reached: {one.unreached}" if with_reason else "cannot be reached"
-        return f"{why}. Nothing was done there; {RERUN_HINT} once it answers"
+        return f"{why}. Nothing was done there. Fix that, then {RERUN_HINT}"
     if one.remains:
         return f"{describe_remains(one.remains)}\n  Fix that, then {RERUN_HINT}"
     refused = [line for line in one.errors if line.startswith("refused: ")]

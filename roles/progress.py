@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # imported where the first row is drawn: a pipe has none
     from rich.live import Live
     from rich.text import Text
 
-from rigwright.host import script_output
 from rigwright.host_selection import is_many
 from rigwright.problems import format_count, printable
 from roles.host_counts import CountedLine, describe_states
@@ -148,6 +147,8 @@ class LiveDisplay:
         self.rows: dict[str, HostRow] = {}
         self.tasks: list[ProgressTask] = []
         self.live: Live | None = None
+        self.redirected: dict[str, TextIO] = {}
+        """Standard streams -> what they are without rows."""
         self.counts = CountedLine()
         self.lines: dict[str, float] = {}
         """Host -> when its last progress line was written."""
@@ -166,6 +167,7 @@ class LiveDisplay:
         self.is_running = True
         self.rows = {name: HostRow(name) for name in sorted(hosts)}
         self.counts = CountedLine(time.monotonic())
+        self._begin_beats()
 
     def end_run(self) -> None:
         """Take the rows away; their counts stay readable."""
