@@ -18,7 +18,7 @@ from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.self_check import NAME, STARTERS, program_folder
-from rigwright.plan.host_facts import required_packages
+from rigwright.plan.host_probe import required_packages
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import HOME
 from rigwright.plan.self_check_declaration import render_self_check

@@ -25,7 +25,7 @@ from lab import engine_cache
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.inventory import load_rig
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 from rigwright.project_root import ROOT
 from rigwright.render import render
 
@@ -116,7 +116,7 @@ def _ansible_variables(lab: ThrowawayLab, folder: Path) -> dict[str, dict[str, o
     told = {}
     for name, data in runpy.run_path(inventory_of(folder, lab, lab.hosts))["rigs"]:
         rig, host = load_rig(data["rig"]), lab.host(name)
-        found = host_facts.parse(host.run(render("probe/probe.sh.j2", **host_facts.probe_values(rig))).splitlines())
+        found = host_probe.parse(host.run(render("probe/probe.sh.j2", **host_probe.probe_values(rig))).splitlines())
         current = shlex.quote(f"{rig.roots.config}/current")
         number = int(host.run(f"basename $(readlink {current})"))
         told[name] = ansible_core.variables(rig, found, number)

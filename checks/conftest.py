@@ -11,7 +11,7 @@ import pytest
 from testinfra.host import Host
 
 from checks import SEVERITIES
-from checks.acceptance.host_review import HostReview
+from checks.change_review.accepted_comparison import HostReview
 from checks.check_items import describe_part, parse_identifiers
 from checks.fleet_report import FleetReporter
 from checks.pytest_frame import ChecksPlugin

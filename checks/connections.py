@@ -26,9 +26,9 @@ from rigwright.nvidia.cards import card_facts
 from rigwright.nvidia.cards.card_facts import ForeignProcesses
 from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import DriverFacts
-from rigwright.plan import host_facts as host_facts
-from rigwright.plan.owned_state import OwnedStateFacts, parse_owned_state, render_owned_state_query
+from rigwright.plan import host_probe as host_probe
 from rigwright.plan.plan_inputs import TargetState, build_target_state
+from rigwright.plan.state_digests import OwnedStateFacts, parse_owned_state, render_owned_state_query
 from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.serving import serving_state, unit_diff, weight_inventory
@@ -48,7 +48,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
         rig.roots.config, rig.roots.software, rig.roots.startup_records, rig.roots.builds, rig.roots.ledger
     ),
     "stored": lambda rig: weight_inventory.render_weights_query(rig.roots),
-    "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.probe_values(rig)),
+    "facts": lambda rig: render("probe/probe.sh.j2", **host_probe.probe_values(rig)),
     "driver_facts": lambda rig: driver_facts.render_probe(rig.roots, rig.toolkit),
     "containers": lambda rig: container_facts.render_probe(rig.roots, rig.cards, rig.containers, rig.container_supply),
     "holders": lambda rig: card_facts.render_holders_query(),
@@ -115,7 +115,7 @@ class ConnectedHost:
 
     def read_facts(self) -> HostFacts:
         """The findings of a probe."""
-        return self.run_and_parse(host_facts.parse, SCRIPTS["facts"](self.rig))
+        return self.run_and_parse(host_probe.parse, SCRIPTS["facts"](self.rig))
 
     def read_driver_facts(self) -> DriverFacts:
         """Its facts for the choice of a driver."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from checks import Drift
-from checks.nvidia.driver_presence import LOG, REBOOT
+from checks.nvidia.driver_status import LOG, REBOOT
 from checks.survey.answers import SurveyAnswers
 from checks.survey.cards import CARDS
 

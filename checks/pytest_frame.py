@@ -13,10 +13,11 @@ from typing import Any, Literal
 import pytest
 
 from checks import Drift, strip_control_characters
-from checks.acceptance.host_changes import UnacceptedChanges
-from checks.acceptance.host_review import ACCEPTANCE_CHECK, REVIEW
 from checks.cause_facts import collect_cause_facts
 from checks.cause_rules import CAUSE_RULES
+from checks.change_authors import ask_authors
+from checks.change_review.accepted_comparison import ACCEPTANCE_CHECK, REVIEW
+from checks.change_review.fingerprint_diff import UnacceptedChanges
 from checks.check_items import (
     parse_identifiers,
     part_of,
@@ -25,7 +26,6 @@ from checks.check_items import (
     select_checks,
     target_of,
 )
-from checks.failure_authors import ask_authors
 from checks.failure_causes import CheckFailure, group_failures
 from checks.remedy import describe_steps, instruction, render_place
 from checks.result_metrics import count_advisories, write_check_metrics

@@ -15,7 +15,7 @@ from _pytest.config import create_terminal_writer
 from _pytest.terminal import TerminalReporter
 
 from checks import ItemText, strip_control_characters
-from checks.acceptance.host_review import REVIEW, describe_unreviewed
+from checks.change_review.accepted_comparison import REVIEW, describe_unreviewed
 from checks.pytest_frame import ChecksPlugin
 from checks.remedy import program_name
 from checks.results import FailureCause, Result, count_changes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from checks import Severity
-from checks.acceptance.host_changes import HostChange
+from checks.change_review.fingerprint_diff import HostChange
 from checks.remedy import RemedyStep
 from checks.survey.archive_comparison import ArchiveComparison
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from testinfra.host import Host
 
-from checks.acceptance.accepted_entries import HostAcceptance, accepted_path, load_accepted
+from checks.change_review.accepted_entries import HostAcceptance, accepted_path, load_accepted
 from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts, testinfra_host
 from rigwright.declaration.host_data import find_foreign_data
 from rigwright.declaration.shared_resolution import share_resolutions
@@ -32,7 +32,7 @@ from roles.connection_failures import describe_unreachable_host
 from roles.host_pool import HostThreads
 
 if TYPE_CHECKING:
-    from checks.acceptance.host_review import HostReview
+    from checks.change_review.accepted_comparison import HostReview
     from checks.survey.answers import SurveyAnswers
     from rigwright.model.fact_types import HostFacts
     from rigwright.plan.plan_inputs import TargetState
@@ -93,23 +93,23 @@ class SurveyedHost:
             ValueError, AssertionError: it tells something else than it was asked.
             roles.root_shell.ConnectionGone: the connection is gone.
         """
-        from rigwright.plan import host_facts as host_facts
+        from rigwright.plan import host_probe as host_probe
 
-        return host_facts.parse(self.host.check_output("sh -c %s", self.probe).splitlines())
+        return host_probe.parse(self.host.check_output("sh -c %s", self.probe).splitlines())
 
     @property
     def probe(self) -> str:
         """The script that finds them."""
-        from rigwright.plan import host_facts as host_facts
+        from rigwright.plan import host_probe as host_probe
         from rigwright.render import render
 
-        return render("probe/probe.sh.j2", **host_facts.probe_values(self.rig))
+        return render("probe/probe.sh.j2", **host_probe.probe_values(self.rig))
 
     def resolve_from_probe(self, lines: list[str]) -> TargetState:
         """The target state of its rig by a probe's findings; raises as `facts`."""
-        from rigwright.plan import host_facts as host_facts
+        from rigwright.plan import host_probe as host_probe
 
-        self.facts = host_facts.parse(lines)
+        self.facts = host_probe.parse(lines)
         return self.desired
 
     @cached_property
@@ -156,7 +156,7 @@ class SurveyedHost:
         Raises:
             Drift: it has not answered.
         """
-        from checks.acceptance.host_review import review_host
+        from checks.change_review.accepted_comparison import review_host
         from checks.survey.answers import SurveyAnswers
         from checks.survey.fingerprint import FINGERPRINT
 

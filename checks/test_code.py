@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from checks import check
-from checks.services import (
+from checks.service_processes import (
     describe_process,
     expect_no_unit_faults,
     iterate_processes,

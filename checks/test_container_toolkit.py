@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from checks import DEPLOY, Drift, check
-from checks.container_expectations import expected_container_plan, installed_packages
+from checks.container_check_helpers import expected_container_plan, installed_packages
 from checks.nvidia import expect_no_differences, expect_no_items
 from checks.nvidia.package_state import find_archive_differences
 from checks.remedy import remove_paths

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checks import DEPLOY, Drift, check
-from checks.container_expectations import (
+from checks.container_check_helpers import (
     installed_packages,
     running_daemon,
     skip_without_container_cards,

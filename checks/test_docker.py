@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from checks import Drift, check, expect
-from checks.container_expectations import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
+from checks.container_check_helpers import RESTART, running_daemon, skip_without_container_cards, skip_without_docker
 from checks.nvidia import expect_no_items
 from checks.remedy import instruction, restart_units
 from checks.survey.answers import SurveyAnswers

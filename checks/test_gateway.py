@@ -20,7 +20,7 @@ from checks.gateway_key_answers import (
     parse_model_names,
 )
 from checks.remedy import STOP_LISTENER, Remedy, host_command, instruction, restart_units, rig_command
-from checks.services import expect_started_from
+from checks.service_processes import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.managed_files import OURS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from checks import check
 from checks.drift_text import expect_none
 from checks.remedy import Remedy, host_command, restart_units
-from checks.services import describe_process, iterate_processes, running_services
+from checks.service_processes import describe_process, iterate_processes, running_services
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES
 from checks.survey.section import SurveyScope

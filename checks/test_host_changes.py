@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from checks import Drift, ItemText, check
-from checks.acceptance.class_checks import CLASS_CHECKS, PACKAGES, ClassCheck
-from checks.acceptance.host_changes import ACCEPTANCE, HostChange, UnacceptedChanges
-from checks.acceptance.host_review import ACCEPTANCE_CHECK, HostReview, describe_unreviewed
+from checks.change_review.accepted_comparison import ACCEPTANCE_CHECK, HostReview, describe_unreviewed
+from checks.change_review.class_checks import CLASS_CHECKS, PACKAGES, ClassCheck
+from checks.change_review.fingerprint_diff import ACCEPTANCE, HostChange, UnacceptedChanges
 from checks.remedy import instruction
-from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.survey.fingerprint_classes import ENTRY_CLASSES
 
 LISTED = 8
 """Entries of a failure that are named."""

@@ -7,7 +7,7 @@ import pytest
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
 from checks.remedy import STOP_LISTENER, instruction, restart_units, show_log
-from checks.services import expect_started_from
+from checks.service_processes import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.requests import HEARD, REQUESTS, find_answer

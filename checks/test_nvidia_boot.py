@@ -15,7 +15,7 @@ from checks.nvidia import (
     skip_unless_managed,
     skip_without_cards,
 )
-from checks.nvidia.driver_presence import REBOOT
+from checks.nvidia.driver_status import REBOOT
 from checks.remedy import Remedy, host_command, instruction, reinstall_packages
 from checks.survey.answers import SurveyAnswers
 from checks.survey.kernel import BOOT, KERNEL

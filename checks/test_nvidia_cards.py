@@ -8,7 +8,7 @@ from checks import check
 from checks.nvidia import (
     card_health,
     card_settings,
-    deploy_record,
+    driver_drift,
     expect_no_differences,
     kernel_state,
     read_driver_record,
@@ -142,7 +142,7 @@ def test_kernel_log(survey: SurveyAnswers, declared_cards: tuple[Card, ...], fac
 def test_vitals(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
     seen = answering(survey, declared_cards)
     expect_no_differences(
-        deploy_record.find_vital_differences(
+        driver_drift.find_vital_differences(
             declared_cards,
             facts,
             seen,

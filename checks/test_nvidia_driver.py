@@ -1,8 +1,8 @@
 """The NVIDIA driver and the cards, for every origin of the driver."""
 
 from checks import Drift, check
-from checks.nvidia import card_health, driver_presence, expect_no_differences, skip_without_cards
-from checks.nvidia.driver_presence import CardHolder
+from checks.nvidia import card_health, driver_status, expect_no_differences, skip_without_cards
+from checks.nvidia.driver_status import CardHolder
 from checks.nvidia_smi import parse_smi_answer
 from checks.remedy import instruction, restart_units
 from checks.survey.answers import SurveyAnswers
@@ -42,7 +42,7 @@ def heard(log: KernelLog) -> list[str]:
     why="instances get cards by index: with one missing or swapped, they run on the wrong card or on none",
 )
 def test_cards_answer(survey: SurveyAnswers, declared_cards: tuple[Card, ...], facts: HostFacts) -> None:
-    expect_no_differences(driver_presence.find_unanswering_cards(declared_cards, facts, gpus(survey, declared_cards)))
+    expect_no_differences(driver_status.find_unanswering_cards(declared_cards, facts, gpus(survey, declared_cards)))
 
 
 @check(
@@ -60,9 +60,7 @@ def test_one_version(survey: SurveyAnswers, declared_cards: tuple[Card, ...], dr
     except Drift as drift:
         smi = drift.found
     module = kernel.loaded.get("nvidia", [""])[0]
-    expect_no_differences(
-        driver_presence.find_version_differences(module, libraries, smi, driver_supply.tables.minimum)
-    )
+    expect_no_differences(driver_status.find_version_differences(module, libraries, smi, driver_supply.tables.minimum))
 
 
 @check(
@@ -77,7 +75,7 @@ def test_device_files(survey: SurveyAnswers, declared_cards: tuple[Card, ...], f
     there = {one.path for one in kernel.devices if one.kind == "device"}
     minors = {one.address: str(one.minor) for one in kernel.cards if one.minor is not None}
     expect_no_differences(
-        driver_presence.find_device_differences(declared_cards, facts, there, minors, "nouveau" in kernel.loaded)
+        driver_status.find_device_differences(declared_cards, facts, there, minors, "nouveau" in kernel.loaded)
     )
 
 
@@ -98,7 +96,7 @@ def test_cards_are_ours(
     apps = parse_smi_answer(survey, "apps", nvidia_smi.apps)
     processes = {one.pid: CardHolder(one.name, one.cgroup) for one in survey.read(CARDS).processes}
     expect_no_differences(
-        driver_presence.find_holder_differences(
+        driver_status.find_holder_differences(
             declared_cards, reserved_gpus, declared_instances, facts, seen, apps, processes
         )
     )

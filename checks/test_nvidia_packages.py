@@ -5,7 +5,7 @@ import pytest
 from checks import DEPLOY, Drift, check
 from checks.nvidia import (
     collect_driver_facts,
-    deploy_record,
+    driver_drift,
     driver_state,
     expect_no_differences,
     expected_driver_plan,
@@ -13,7 +13,7 @@ from checks.nvidia import (
     skip_unless_managed,
     skip_without_cards,
 )
-from checks.nvidia.deploy_record import SettingFileFacts, SettingsFacts, find_settings_differences
+from checks.nvidia.driver_drift import SettingFileFacts, SettingsFacts, find_settings_differences
 from checks.nvidia.package_state import (
     find_archive_differences,
     find_branch_differences,
@@ -187,7 +187,7 @@ def test_drift(
     driver = collect_driver_facts(survey, facts)
     packages = {one.name: one.version for one in driver.packages}
     there = read_driver_record(survey)
-    expect_no_differences(deploy_record.find_driver_drift(there, driver.kernel, driver.module, packages))
+    expect_no_differences(driver_drift.find_driver_drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
         raise Drift(f"packages of the last deploy in {store_folder(roots)}/installed", "others, or none", DEPLOY)
 

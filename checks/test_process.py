@@ -8,7 +8,7 @@ from checks import check
 from checks.drift_text import expect_none
 from checks.effective_units import ExpectedProperties
 from checks.remedy import Remedy, host_command, kill_processes
-from checks.services import (
+from checks.service_processes import (
     Services,
     describe_process,
     expect_no_unit_faults,

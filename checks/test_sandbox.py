@@ -6,7 +6,7 @@ import pytest
 
 from checks import DEPLOY, check
 from checks.drift_text import expect_none
-from checks.services import CONTAINED
+from checks.service_processes import CONTAINED
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import ESCAPES, EscapeResult
 from rigwright.engines.engine_interface import ServiceSpec

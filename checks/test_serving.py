@@ -11,7 +11,7 @@ from checks import DEPLOY, Drift, check, expect
 from checks.drift_text import expect_none
 from checks.nvidia_smi import parse_smi_answer
 from checks.remedy import host_command, instruction, kill_processes, restart_units, show_log
-from checks.services import CONTAINED
+from checks.service_processes import CONTAINED
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import observe_state
 from checks.survey.processes import PROCESSES, ServiceProcesses

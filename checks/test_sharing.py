@@ -4,7 +4,7 @@ import pytest
 
 from checks import DEPLOY, check, expect
 from checks.remedy import STOP_LISTENER, restart_units, show_log
-from checks.services import expect_started_from
+from checks.service_processes import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.requests import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer

@@ -174,7 +174,7 @@ def parse_classes(texts: tuple[str, ...]) -> list[str]:
     Raises:
         InvalidRequest: there is no class of that name.
     """
-    from checks.survey.entry_classes import ENTRY_CLASSES
+    from checks.survey.fingerprint_classes import ENTRY_CLASSES
 
     known = {one.name for one in ENTRY_CLASSES} | {"packages"}
     names = [word for text in texts for word in re.split(r"[,\s]+", text) if word]

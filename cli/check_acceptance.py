@@ -14,21 +14,21 @@ from pathlib import Path
 import click
 
 from checks import Drift, strip_control_characters
-from checks.acceptance.accepted_entries import (
+from checks.change_review.accepted_entries import (
     HostAcceptance,
     accept_entries,
     accepted_path,
     restore_accepted,
     save_accepted,
 )
-from checks.acceptance.change_groups import ChangeGroup, group_changes
-from checks.acceptance.class_checks import PACKAGES
-from checks.acceptance.host_changes import ACCEPTANCE, HostChange, compare_entries
-from checks.acceptance.host_copies import EntriesChanged, store_accepted
+from checks.change_review.class_checks import PACKAGES
+from checks.change_review.fingerprint_diff import ACCEPTANCE, HostChange, compare_entries
+from checks.change_review.host_copies import EntriesChanged, store_accepted
+from checks.change_review.identical_changes import ChangeGroup, group_changes
 from checks.results import STATUS
 from checks.runner import ChecksRejected
-from checks.survey.entry_classes import ENTRY_CLASSES
 from checks.survey.fingerprint import FINGERPRINT, HostFingerprint
+from checks.survey.fingerprint_classes import ENTRY_CLASSES
 from checks.survey_run import SurveyedHost, SurveyRun
 from checks.testinfra_backend import UnknownHost
 from cli.deep_reading import show_deep_reading

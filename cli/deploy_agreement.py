@@ -7,18 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checks.owned_ids import declared_digest
+from checks.required_check_ids import declared_digest
 from rigwright.model.rig import Rig
-from rigwright.plan.owned_state import OwnedStateFacts
 from rigwright.plan.repairs import Repair, RepairReport, parse_repair_report, render_repairs
+from rigwright.plan.state_digests import OwnedStateFacts
 from rigwright.problems import format_count
 from roles import owned_state, root_shell
 from roles.host_pool import HostThreads
 from roles.operations.owned_state import observed_generation, observed_state
 
 if TYPE_CHECKING:
-    from checks.owned_checks import HostAgreement
-    from checks.repairs import DriftedCheck
+    from checks.automatic_repairs import DriftedCheck
+    from checks.post_deploy_checks import HostAgreement
 
 ROUNDS = 3
 """Repairs, each followed by the roles and the checks: files, then processes that were started from them."""
@@ -84,7 +84,7 @@ class DeployAgreement:
         return [one.name for one in deployed if self._remove_additions(one, surveyed[one.name][1])]
 
     def _remove_additions(self, target: Any, seen: Any) -> bool:
-        from checks.owned_checks import judge_host
+        from checks.post_deploy_checks import judge_host
 
         if seen.survey is None:
             return False
@@ -115,7 +115,7 @@ class DeployAgreement:
 
     def _settle_host(self, target: Any, found: OwnedStateFacts, seen: Any, *, pending: bool) -> bool:
         """Judge a host; whether its roles have to run again after repairs."""
-        from checks.owned_checks import judge_host
+        from checks.post_deploy_checks import judge_host
 
         result = self.results.setdefault(target.name, AgreementResult())
         if seen.survey is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
-from checks.owned_ids import declared_digest
+from checks.required_check_ids import declared_digest
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import observe_box

@@ -58,8 +58,8 @@ def complete_checks(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 def complete_entry_classes(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Classes of entries of a host; of several with commas between, the last."""
-    from checks.acceptance.class_checks import PACKAGES
-    from checks.survey.entry_classes import ENTRY_CLASSES
+    from checks.change_review.class_checks import PACKAGES
+    from checks.survey.fingerprint_classes import ENTRY_CLASSES
 
     before, comma, last = incomplete.rpartition(",")
     names = (PACKAGES, *(one.name for one in ENTRY_CLASSES))

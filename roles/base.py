@@ -6,7 +6,7 @@ from rigwright import nginx_package
 from rigwright.model import installation
 from rigwright.model.rig import account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
-from rigwright.plan.host_facts import required_packages
+from rigwright.plan.host_probe import required_packages
 from rigwright.plan.preflight import HOME
 from rigwright.weights.verification import records_folder
 from roles.operations.files import make_directories, repair_last_line

@@ -9,7 +9,7 @@ from pyinfra.api import StringCommand
 
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 from roles.operations.facts import ChannelFact
 
 
@@ -22,10 +22,10 @@ class HostProbeFact(ChannelFact[HostFacts]):
 
     def read(self, output: list[str]) -> HostFacts:
         """Read what it tells."""
-        return host_facts.parse(output)
+        return host_probe.parse(output)
 
 
 def probe_host(rig: Rig) -> HostFacts | None:
     """Look at the host of the running deploy; None where that failed, and with it this host."""
-    found: HostFacts | None = host.get_fact(HostProbeFact, questions=json.dumps(host_facts.probe_values(rig)))
+    found: HostFacts | None = host.get_fact(HostProbeFact, questions=json.dumps(host_probe.probe_values(rig)))
     return found

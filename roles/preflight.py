@@ -10,9 +10,9 @@ from pyinfra import host, logger, state
 from rigwright.containers.container_plan import ContainerRefusal
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_plan import DriverRefusal
-from rigwright.plan.owned_state import render_question
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
+from rigwright.plan.state_digests import render_question
 from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
 from roles.container_toolkit import ContainerChoice, choose_containers, packages_for_containers
 from roles.host_probe import probe_host

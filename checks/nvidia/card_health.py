@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from checks import DEPLOY, Drift
-from checks.nvidia.driver_presence import KERNEL_LOG, LOG, REBOOT
+from checks.nvidia.driver_status import KERNEL_LOG, LOG, REBOOT
 from checks.remedy import instruction
 from checks.survey.cards import COMPLAINTS
 from rigwright.model.catalog_schema import Card

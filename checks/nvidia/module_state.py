@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checks import DEPLOY, Drift
-from checks.nvidia.driver_presence import INSTALL, REBOOT
+from checks.nvidia.driver_status import INSTALL, REBOOT
 from checks.remedy import host_command, instruction, rig_command
 from rigwright.model.catalog_schema import Card
 from rigwright.model.inventory_schema import DriverEntry

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from checks import DEPLOY, Drift
-from checks.nvidia.driver_presence import REBOOT
+from checks.nvidia.driver_status import REBOOT
 from checks.remedy import host_command, instruction, rig_command
 from rigwright.host import script_output
 from rigwright.nvidia.driver.driver_facts import DriverFacts, InstalledPackage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section, SurveyScope
 from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.model.roots import Roots
-from rigwright.plan.host_facts import required_packages
+from rigwright.plan.host_probe import required_packages
 
 MIB = 1 << 20
 

@@ -25,4 +25,4 @@ FAILURE_AUTHORS: Section[FailureAuthors] = Section(
     phase="separate",
     blind="what is in no log, or was changed in them",
 )
-"""Its question is that of checks/failure_authors.py: a host of which checks fail is asked once more."""
+"""Its question is that of checks/change_authors.py: a host of which checks fail is asked once more."""

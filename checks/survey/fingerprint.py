@@ -10,14 +10,14 @@ from functools import cache
 from checks.survey.archive_comparison import ArchiveComparison
 from checks.survey.deployed_entries import deployed_entries
 from checks.survey.entry_churn import CHURN
-from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.survey.fingerprint_classes import ENTRY_CLASSES
 from checks.survey.section import Section, SurveyScope
 from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.model.instance import SOCKET_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.monitoring.self_check import results_folder
 from rigwright.nginx_package import LEFTOVER_FILES
-from rigwright.plan.host_facts import required_packages
+from rigwright.plan.host_probe import required_packages
 
 DRIVER_NAMES = (
     r"(?:lib|xserver-xorg-video-)?(?:nvidia|cuda|xnvctrl)[a-z0-9+.-]*|dkms|linux-(?:headers|image|modules)-.*"

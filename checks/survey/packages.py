@@ -12,7 +12,7 @@ from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.nvidia.driver import driver_files
 from rigwright.nvidia.driver.driver_facts import OF_A_DRIVER, SOURCE
 from rigwright.nvidia.driver.driver_files import store_folder
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 
 # The inputs of the next boot
 BOOTED = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-kbuild-*", "dkms", "kmod", "initramfs-tools*")
@@ -169,7 +169,7 @@ FILES: Section[PackageFiles] = Section(
         "strict": [*(OF_A_DRIVER if scene.rig.cards else ()), *BOOTED],
         "run": [
             *RUN,
-            *host_facts.required_packages(scene.rig),
+            *host_probe.required_packages(scene.rig),
             *(container_packages(scene.rig.container_supply) if scene.rig.containers else ()),
         ],
         "deep": scene.deep,

@@ -139,7 +139,7 @@ def _no_packages(rig: Rig, system: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class FactSource:
-    """The facts of one feature, and the packages that it needs; rigwright.plan.host_facts lists all sources."""
+    """The facts of one feature, and the packages that it needs; rigwright.plan.host_probe lists all sources."""
 
     name: str
     template: str = ""

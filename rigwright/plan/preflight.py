@@ -19,7 +19,7 @@ from rigwright.model.rig import Rig, account_names
 from rigwright.monitoring.monitoring_facts import expected_growth_kib
 from rigwright.monitoring.validation import find_monitoring_refusals
 from rigwright.nvidia.cuda_toolkit import DISK_KIB, glibc_refusals, toolkit_refusals
-from rigwright.plan.host_facts import find_missing_host_packages
+from rigwright.plan.host_probe import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.plan.port_conflicts import (
     describe_used_addresses,

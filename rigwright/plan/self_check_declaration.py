@@ -29,7 +29,7 @@ from rigwright.monitoring.self_check import (
 )
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
 from rigwright.nvidia.driver.driver_files import store_folder
-from rigwright.plan.host_facts import required_packages
+from rigwright.plan.host_probe import required_packages
 from rigwright.serving.instance_units import OWNED_HEADER, STOPPED
 from rigwright.serving.serving_state import JOB
 from rigwright.weights import weight_server

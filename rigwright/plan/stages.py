@@ -31,7 +31,7 @@ from rigwright.nvidia.packages.driver_target import (
 )
 from rigwright.nvidia.packages.locked_driver import find_locked_driver
 from rigwright.patches.patch import describe_patches
-from rigwright.plan.host_facts import find_missing_host_packages
+from rigwright.plan.host_probe import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState, find_removed_units, list_orphans
 from rigwright.plan.self_check_declaration import self_check_digest
 from rigwright.problems import format_count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra import host
 from pyinfra.api import StringCommand
 
-from rigwright.plan.owned_state import TEMPLATE, OwnedStateFacts, owned_state_values, parse_owned_state
+from rigwright.plan.state_digests import TEMPLATE, OwnedStateFacts, owned_state_values, parse_owned_state
 from roles.operations.facts import ChannelFact
 
 
@@ -31,7 +31,7 @@ def observe_owned_state(asked: str) -> OwnedStateFacts:
     """The digests of the host of the running deploy, kept for its end.
 
     Args:
-        asked: As `rigwright.plan.owned_state.render_question` has it.
+        asked: As `rigwright.plan.state_digests.render_question` has it.
     """
     found: OwnedStateFacts = host.get_fact(OwnedStateFact, asked=asked) or OwnedStateFacts()
     _observed[host.name] = found

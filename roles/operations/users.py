@@ -10,7 +10,7 @@ from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.host import script_output
 from rigwright.host.script_output import optional
-from rigwright.plan.host_facts import passwd
+from rigwright.plan.host_probe import passwd
 from roles.operations.facts import ChannelFact
 
 NO_LOGIN = "/usr/sbin/nologin"

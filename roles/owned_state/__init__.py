@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from rigwright.model.rig import Rig
-from rigwright.plan.owned_state import (
+from rigwright.plan.state_digests import (
     OwnedStateFacts,
     parse_owned_state,
     render_owned_state_query,

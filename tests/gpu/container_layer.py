@@ -15,7 +15,7 @@ from lab.hosts import HostSpec
 from lab.machine_requirements import CACHE, UnsupportedMachine
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.engines.image import KIND
-from rigwright.plan.host_facts import PACKAGES
+from rigwright.plan.host_probe import PACKAGES
 from rigwright.project_root import ROOT
 from tests.hosts.support import run_deploy, write_inventory
 

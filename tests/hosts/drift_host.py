@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checks.owned_ids import OWNED
+from checks.required_check_ids import OWNED
 from lab.hosts import LabHost
 from tests.hosts.drift_tables import CHANGED_ONLY, DriftRow, HarmlessRow, load_drifts
 from tests.hosts.support import describe_result, results_with_verdict, run_deploy

@@ -32,8 +32,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from checks.acceptance.class_checks import CLASS_CHECKS
-from checks.owned_ids import OWNED
+from checks.change_review.class_checks import CLASS_CHECKS
+from checks.required_check_ids import OWNED
 from rigwright.toml import tomllib
 
 FOLDER = Path(__file__).with_name("drifts")

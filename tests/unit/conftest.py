@@ -13,7 +13,7 @@ from gevent import get_hub
 
 from cli.lock_resolver import distribution_packages, downloads
 from rigwright.engines.llama_cpp import LlamaCpp
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 from roles.weights.host import reach, rehash
 from roles.weights.host.load import SystemLoad
 from tests.unit import process_start
@@ -113,7 +113,7 @@ def maker(
     made = BundleFixture(tmp_path / "box", files)
     monkeypatch.setenv("PIP_INDEX_URL", made.index.url)
     monkeypatch.setattr(downloads, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(host_facts, "PACKAGES", ("curl",))
+    monkeypatch.setattr(host_probe, "PACKAGES", ("curl",))
     monkeypatch.setattr(LlamaCpp, "packages", ("g++",))
     monkeypatch.setattr(distribution_packages, "KEYRING", str(archive_key[0]))
     for name in ("http_proxy", "https_proxy"):

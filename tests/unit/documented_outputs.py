@@ -20,10 +20,10 @@ import pytest
 from _pytest._io import TerminalWriter
 
 from checks import Drift, pytest_frame, test_base, test_host_changes
-from checks.acceptance.class_checks import CLASS_CHECKS
-from checks.acceptance.host_changes import HostChange, UnacceptedChanges
 from checks.cause_facts import CauseFacts
 from checks.cause_rules import CAUSE_RULES
+from checks.change_review.class_checks import CLASS_CHECKS
+from checks.change_review.fingerprint_diff import HostChange, UnacceptedChanges
 from checks.failure_causes import group_failures
 from checks.report import ChecksReporter
 from checks.survey.accounts import SurveyUser

@@ -11,7 +11,7 @@ from checks import nvidia, testinfra_backend
 from checks.survey import collection
 from rigwright import inventory
 from rigwright.nvidia.driver import driver_files
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RECORD, RIG, STATE, NvidiaFolderHost
 from tests.unit.samples import sample_rig
 
@@ -57,7 +57,7 @@ testinfra_backend.load_hosts = lambda _inventory, _limit: (SimpleNamespace(inven
 testinfra_backend.connect_targets = lambda _state, _targets, *_: {}
 testinfra_backend.testinfra_host = lambda _target: FolderTestinfraHost()
 inventory.load_rig = lambda _data: made
-host_facts.parse = lambda _lines: FACTS
+host_probe.parse = lambda _lines: FACTS
 nvidia.collect_driver_facts = lambda _survey, _facts: DRIVER_FACTS
 nvidia.driver_state = nvidia.kernel_state = lambda _survey: STATE
 nvidia.read_driver_record = lambda _survey: driver_files.parse_driver_record(RECORD)

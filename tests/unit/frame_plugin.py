@@ -14,7 +14,7 @@ from checks import testinfra_backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
 from rigwright import inventory
-from rigwright.plan import host_facts as host_facts
+from rigwright.plan import host_probe as host_probe
 from roles import root_shell
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
@@ -59,7 +59,7 @@ testinfra_backend.connect_targets = lambda _state, targets, *_: {
 }
 testinfra_backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load_rig = lambda _data: MADE
-host_facts.parse = lambda _lines: sample_facts()
+host_probe.parse = lambda _lines: sample_facts()
 collection.take_survey = make_survey
 
 from checks.survey_run import SurveyRun  # noqa: E402 (it imports what has been replaced above)

@@ -15,7 +15,7 @@ from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
 from checks.survey.sections import list_sections
 from rigwright import inventory
-from rigwright.plan import host_facts as host_facts
+from rigwright.plan import host_probe as host_probe
 from tests.unit.golden_hosts import LOOKS, EmptyHost, rigs
 from tests.unit.survey_samples import empty_answer
 
@@ -31,5 +31,5 @@ testinfra_backend.load_hosts = lambda _inventory, _limit: (
 testinfra_backend.connect_targets = lambda _state, _targets, *_: {}
 testinfra_backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load_rig = lambda _data: RIG
-host_facts.parse = lambda _lines: replace(LOOKS["read_facts"](EmptyHost(NAME, RIG)), clock=int(time.time()))
+host_probe.parse = lambda _lines: replace(LOOKS["read_facts"](EmptyHost(NAME, RIG)), clock=int(time.time()))
 collection.take_survey = lambda *_, **__: SurveyAnswers(ANSWERS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rigwright.containers import container_facts as container_facts
 from rigwright.nvidia.driver import driver_facts as driver_facts
-from rigwright.plan import host_facts as host_facts
+from rigwright.plan import host_probe as host_probe
 from rigwright.render import render
 from rigwright.serving import serving_state
 from tests.unit import short_programs
@@ -70,7 +70,7 @@ def _read_containers(output: list[str]) -> dict[str, object]:
 
 
 def _read_host(output: list[str]) -> dict[str, object]:
-    found = host_facts.parse(output)
+    found = host_probe.parse(output)
     listeners = [asdict(one) for one in found.listeners]
     disks = {**found.disk_free_kib}
     there = sorted({"podman", "curl"} - {*found.missing_packages})

@@ -26,7 +26,7 @@ from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec, load_driver_tables
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.lock_files import reseal_text
@@ -313,7 +313,7 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
     """The probe's questions on a machine without anything of ours."""
     nothing: dict[str, object] = {
         "folders": ["/", "/etc"],
-        "parts": [one.template for one in host_facts.SOURCES if one.template],
+        "parts": [one.template for one in host_probe.SOURCES if one.template],
         "engines": "/nowhere",
         "builds": "/nowhere",
         "jobs": "/nowhere",

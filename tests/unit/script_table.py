@@ -22,8 +22,8 @@ from rigwright.nvidia.cards import card_facts, topology
 from rigwright.nvidia.driver import driver_facts
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.patches.patch import APPLY_PROGRAM_TEXT
-from rigwright.plan.owned_state import render_owned_state_query
 from rigwright.plan.repairs import Repair, render_repairs
+from rigwright.plan.state_digests import render_owned_state_query
 from rigwright.render import render
 from rigwright.serving import start_stop_by_hand, takeover, weight_inventory
 from rigwright.serving.activation import Activation

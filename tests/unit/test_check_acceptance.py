@@ -8,15 +8,15 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from checks.acceptance.accepted_entries import (
+from checks.change_review.accepted_comparison import review_host
+from checks.change_review.accepted_entries import (
     HostAcceptance,
     accept_entries,
     accepted_path,
     load_accepted,
     save_accepted,
 )
-from checks.acceptance.host_copies import EntriesChanged
-from checks.acceptance.host_review import review_host
+from checks.change_review.host_copies import EntriesChanged
 from checks.survey.answers import SurveyAnswers
 from checks.survey.fingerprint import EntryPackage, FingerprintEntry, HostFingerprint
 from cli import check_acceptance, main

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from checks.connections import ConnectedHost
-from checks.owned_ids import declared_digest
+from checks.required_check_ids import declared_digest
 from cli import observed_box, plan
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
-from rigwright.plan.owned_state import OwnedStateFacts
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.stages import DeployPlan
+from rigwright.plan.state_digests import OwnedStateFacts
 from rigwright.serving.serving_state import ObservedServing, UnitUsage
 from rigwright.serving.unit_diff import WrittenUnit
 from tests.unit.driver_samples import C3090, driverless_host

@@ -20,7 +20,7 @@ from rigwright.gateway.secrets_distribution import GatewaySecretFacts
 from rigwright.inventory import load_rig
 from rigwright.model.fact_types import HostFacts
 from rigwright.operate.capability_probes import ProbeFinding
-from rigwright.plan.owned_state import OwnedStateFacts
+from rigwright.plan.state_digests import OwnedStateFacts
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit, UnitUsage
 from rigwright.serving.standby import FreeMemory
 from tests.unit.ready_instances import ready_facts

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from cli import main
 from rigwright.engines.engine_interface import Kind
 from rigwright.engines.image import KIND, compose_port
-from rigwright.engines.image.compose import CACHE, COMPOSE, PORT_PROGRAM, SOCKETS
+from rigwright.engines.image.compose_export import CACHE, COMPOSE, PORT_PROGRAM, SOCKETS
 from rigwright.engines.image.container_command import KEY
 from rigwright.engines.vllm.command import LAUNCHER, PROGRAM
 from tests.unit.image_samples import SITE, image_instance, image_rig, image_rows, unpacked_image

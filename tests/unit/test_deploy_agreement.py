@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from checks import Drift, conftest, owned_checks, survey_run
-from checks.owned_checks import HostAgreement
-from checks.owned_ids import OWNED
-from checks.repairs import DriftedCheck
+from checks import Drift, conftest, post_deploy_checks, survey_run
+from checks.automatic_repairs import DriftedCheck
+from checks.post_deploy_checks import HostAgreement
+from checks.required_check_ids import OWNED
 from checks.survey.fingerprint import FINGERPRINT
 from checks.survey.section import SurveyScope
 from cli import deploy_agreement
@@ -50,7 +50,7 @@ class Run:
         self.agreement = DeployAgreement(rigs, dry, self.lines.append)
         left = list(verdicts)
         monkeypatch.setattr(DeployAgreement, "_survey", lambda self, target: (DIGESTS, SEEN))
-        monkeypatch.setattr(owned_checks, "judge_host", lambda seen: left.pop(0) if left[1:] else left[0])
+        monkeypatch.setattr(post_deploy_checks, "judge_host", lambda seen: left.pop(0) if left[1:] else left[0])
         monkeypatch.setattr(deploy_agreement, "observed_state", lambda name: DIGESTS)
         seal: Callable[..., None] = lambda target, *rest: self.sealed.append(target.name)  # noqa: E731
         monkeypatch.setattr(deploy_agreement.owned_state, "seal_owned_state", seal)
@@ -146,13 +146,13 @@ def test_a_host_that_could_not_be_surveyed_is_not_said_to_hold(monkeypatch: pyte
     [("U02", False, True), ("N29", True, True), ("N05", False, False), ("M01", True, False)],
 )
 def test_a_driver_is_a_deploys_where_it_is_managed(identifier: str, managed: bool, owned: bool) -> None:
-    assert owned_checks.is_owned(identifier, managed) is owned
+    assert post_deploy_checks.is_owned(identifier, managed) is owned
 
 
 def test_a_deploy_supplies_each_value_that_its_checks_ask_for() -> None:
-    supplied = {*owned_checks._OneRun(SimpleNamespace(), SimpleNamespace(), None).values, *conftest.PARTS}  # type: ignore[arg-type]
+    supplied = {*post_deploy_checks._OneRun(SimpleNamespace(), SimpleNamespace(), None).values, *conftest.PARTS}  # type: ignore[arg-type]
     for path in sorted(Path(conftest.__file__).parent.glob("test_*.py")):
-        if path.stem[5:] in owned_checks.UNRUN:
+        if path.stem[5:] in post_deploy_checks.UNRUN:
             continue
         module = importlib.import_module(f"checks.{path.stem}")
         checks = [one for one in vars(module).values() if hasattr(one, "pytestmark")]

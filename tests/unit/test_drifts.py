@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from checks.automatic_repairs import REPAIRS
 from checks.check_catalogue import list_checks
-from checks.owned_ids import OWNED
-from checks.repairs import REPAIRS
+from checks.required_check_ids import OWNED
 from checks.survey.sections import list_sections
 from rigwright.project_root import ROOT
 from tests.hosts import drift_tables

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.failure_authors import name_subjects
+from checks.change_authors import name_subjects
 from checks.failure_causes import CheckFailure
 from checks.survey.host import dpkg, entry_authors, failure_authors
 from checks.survey.host.entry_authors import UTMP, parse_apt_history, parse_dpkg_log, parse_journal, parse_wtmp

@@ -18,7 +18,7 @@ from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.fact_types import HostAccount, HostFacts, MonitoringFacts
 from rigwright.monitoring import monitoring_facts, self_check
 from rigwright.monitoring.monitoring_units import unit_name
-from rigwright.plan.host_facts import PACKAGES, SCHEMA, SOURCES, parse, probe_values
+from rigwright.plan.host_probe import PACKAGES, SCHEMA, SOURCES, parse, probe_values
 from rigwright.plan.plan_inputs import list_orphans
 from rigwright.render import render
 from rigwright.weights import weight_server

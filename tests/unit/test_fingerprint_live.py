@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from checks.survey.entry_churn import CHURN
-from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.survey.fingerprint_classes import ENTRY_CLASSES
 from checks.survey.host import entry_collection, entry_files, entry_privileges, entry_readers, live_entries
 from checks.survey.host.host_entry import HostEntry
 

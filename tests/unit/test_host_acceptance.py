@@ -7,13 +7,13 @@ from pathlib import Path, PurePath
 import pytest
 
 from checks import test_host_changes
-from checks.acceptance.accepted_entries import HostAcceptance, accept_entries, load_accepted, save_accepted
-from checks.acceptance.change_groups import group_changes
-from checks.acceptance.class_checks import CLASS_CHECKS, PACKAGES
-from checks.acceptance.host_changes import HostChange, UnacceptedChanges, compare_entries
-from checks.acceptance.host_review import review_host
-from checks.survey.entry_classes import ENTRY_CLASSES
+from checks.change_review.accepted_comparison import review_host
+from checks.change_review.accepted_entries import HostAcceptance, accept_entries, load_accepted, save_accepted
+from checks.change_review.class_checks import CLASS_CHECKS, PACKAGES
+from checks.change_review.fingerprint_diff import HostChange, UnacceptedChanges, compare_entries
+from checks.change_review.identical_changes import group_changes
 from checks.survey.fingerprint import EntryPackage, FingerprintEntry, HostFingerprint
+from checks.survey.fingerprint_classes import ENTRY_CLASSES
 from rigwright.problems import Invalid
 
 SUDO = FingerprintEntry("sudo", "/etc/sudoers.d/ops", "file 440 root root " + "a" * 32, "r1")

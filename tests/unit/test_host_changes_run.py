@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from checks import runner
-from checks.acceptance.accepted_entries import accept_entries, accepted_path, save_accepted
+from checks.change_review.accepted_entries import accept_entries, accepted_path, save_accepted
 from checks.results import Report
 from checks.survey.fingerprint import FingerprintEntry, HostFingerprint
 from rigwright.project_root import ROOT

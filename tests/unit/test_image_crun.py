@@ -14,7 +14,7 @@ from checks.survey.section import SurveyScope
 from rigwright.engines.image import KIND, bundle
 from rigwright.engines.image.bundle import Unfit, calls, configuration, edits, image
 from rigwright.engines.image.container_command import image_service
-from rigwright.plan.host_facts import find_missing_host_packages, required_packages
+from rigwright.plan.host_probe import find_missing_host_packages, required_packages
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import find_refusals
 from rigwright.serving.instance_units import build_unit

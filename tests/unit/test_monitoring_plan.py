@@ -13,7 +13,7 @@ from rigwright.model.fact_types import NO_MONITORING, HostFacts, MonitoringFacts
 from rigwright.model.monitoring_schema import AlertReceiver, Monitoring, MonitoringServer, ScrapeTarget
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services, unit_name
-from rigwright.plan.host_facts import required_packages
+from rigwright.plan.host_probe import required_packages
 from rigwright.plan.preflight import find_refusals
 from rigwright.plan.stages import plan_deploy
 from roles.operations import units as operation

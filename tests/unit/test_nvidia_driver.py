@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.nvidia.card_health import find_card_faults, find_pcie_differences, find_persistence_differences
-from checks.nvidia.driver_presence import (
+from checks.nvidia.driver_status import (
     CardHolder,
     find_device_differences,
     find_holder_differences,

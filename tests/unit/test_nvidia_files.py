@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.nvidia.deploy_record import SettingFileFacts, SettingsFacts, find_settings_differences
+from checks.nvidia.driver_drift import SettingFileFacts, SettingsFacts, find_settings_differences
 from rigwright.nvidia.cards.card_setting_files import SettingFile
 from tests.unit.driver_samples import C3090, driver_rig
 

@@ -14,7 +14,7 @@ from checks.nvidia.card_settings import (
     find_peer_differences,
     find_power_differences,
 )
-from checks.nvidia.deploy_record import find_driver_drift, find_vital_differences
+from checks.nvidia.driver_drift import find_driver_drift, find_vital_differences
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import gpus

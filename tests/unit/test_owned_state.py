@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.plan.owned_state import OwnedStateFacts, parse_owned_state
+from rigwright.plan.state_digests import OwnedStateFacts, parse_owned_state
 from roles.owned_state.host import state_fingerprint
 from tests.unit.channel_records import channel_lines
 

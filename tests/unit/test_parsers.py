@@ -14,7 +14,7 @@ from rigwright.host.basic_facts import unit_of
 from rigwright.host.script_output import Schema
 from rigwright.host.service_states import UNIT_SCHEMA
 from rigwright.monitoring import monitoring_facts
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 from rigwright.serving import serving_state, unit_diff, weight_inventory
 from rigwright.survey import box_survey
 from rigwright.weights import weight_server
@@ -27,7 +27,7 @@ from tests.unit.samples import sample_rig
 Parser = Callable[[list[str]], Any]
 RIG = sample_rig()
 PARSERS: dict[str, tuple[Parser, Schema]] = {
-    "probe": (host_facts.parse, host_facts.SCHEMA),
+    "probe": (host_probe.parse, host_probe.SCHEMA),
     "survey": (box_survey.parse_survey, box_survey.SCHEMA),
     "weights": (lambda output: weight_inventory.parse_weight_inventory(RIG.roots, output), weight_inventory.SCHEMA),
     "sharing": (weight_server.parse_sharing_state, UNIT_SCHEMA),

@@ -8,7 +8,7 @@ import pytest
 from rigwright.host.pci_cards import PciCard
 from rigwright.model.fact_types import HostFacts
 from rigwright.nvidia.cards.numa_nodes import nearest_node
-from rigwright.plan.host_facts import parse
+from rigwright.plan.host_probe import parse
 from rigwright.render import render
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines_of, decode_records

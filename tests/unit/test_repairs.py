@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from checks import Drift, ItemText
+from checks.automatic_repairs import DriftedCheck, find_repairs
 from checks.remedy import instruction
-from checks.repairs import DriftedCheck, find_repairs
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from rigwright.model.roots import Roots

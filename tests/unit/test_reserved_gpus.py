@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from checks.nvidia.card_health import find_persistence_differences
-from checks.nvidia.driver_presence import CardHolder, find_holder_differences
+from checks.nvidia.driver_status import CardHolder, find_holder_differences
 from rigwright.host.systemd import UnitState
 from rigwright.inventory import load_rig
 from rigwright.nvidia.cards.card_facts import (

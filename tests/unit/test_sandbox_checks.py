@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from checks import escape
-from checks.escape import (
+from checks import sandbox_breakout
+from checks.sandbox_breakout import (
     file_escapes,
     is_permitted,
     network_escapes,
@@ -135,19 +135,19 @@ def test_in_the_hosts_network_a_loopback_interface_is_shared(shared: bool) -> No
 
 def has_io_uring() -> bool:
     try:
-        escape.IoUring().close()
+        sandbox_breakout.IoUring().close()
     except OSError:
         return False
     return True
 
 
 def test_without_a_filter_every_family_comes_through_both_ways() -> None:
-    reached = [one for one in range(escape.FAMILIES) if not escape.is_family_refused(one)]
-    assert reached == list(range(escape.FAMILIES))
+    reached = [one for one in range(sandbox_breakout.FAMILIES) if not sandbox_breakout.is_family_refused(one)]
+    assert reached == list(range(sandbox_breakout.FAMILIES))
     names = "AF_UNSPEC, AF_INET, AF_INET6, AF_NETLINK"
-    assert escape.format_families([0, 2, 10, 16]) == names
+    assert sandbox_breakout.format_families([0, 2, 10, 16]) == names
     if has_io_uring():
-        found = escape.io_uring_sockets([0, 2, 10, 16])
+        found = sandbox_breakout.io_uring_sockets([0, 2, 10, 16])
         assert found == ["can use io_uring", f"can open sockets of {names} by io_uring"]
 
 
@@ -157,17 +157,19 @@ def test_a_ring_that_is_refused_or_knows_no_sockets_opens_none(
 ) -> None:
     class Calls:
         def syscall(self, number: int, *_: object) -> int:
-            return {escape.IO_URING_SETUP: setup, escape.IO_URING_REGISTER: 0 if probe else -1}[number]
+            codes = {sandbox_breakout.IO_URING_SETUP: setup, sandbox_breakout.IO_URING_REGISTER: 0 if probe else -1}
+            return codes[number]
 
-    monkeypatch.setattr(escape, "LIBC", Calls())
-    monkeypatch.setattr(escape.IoUring, "close", lambda _: None)
-    assert escape.io_uring_sockets([2]) == ([] if setup < 0 else ["can use io_uring"])
+    monkeypatch.setattr(sandbox_breakout, "LIBC", Calls())
+    monkeypatch.setattr(sandbox_breakout.IoUring, "close", lambda _: None)
+    assert sandbox_breakout.io_uring_sockets([2]) == ([] if setup < 0 else ["can use io_uring"])
 
 
 def test_a_traced_process_is_not_stopped() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         done = subprocess.run(
-            [sys.executable, "-c", f"import checks.escape as e; e.reachable_processes([{child.pid}])"], check=True
+            [sys.executable, "-c", f"import checks.sandbox_breakout as e; e.reachable_processes([{child.pid}])"],
+            check=True,
         )
         assert done.returncode == 0
         with open(f"/proc/{child.pid}/stat") as stat:

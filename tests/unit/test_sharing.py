@@ -12,7 +12,7 @@ from rigwright.host.service_states import NO_SERVICE, ServiceState
 from rigwright.model.inventory_schema import ShareEntry
 from rigwright.model.roots import Roots
 from rigwright.nginx_package import PROOF
-from rigwright.plan import host_facts as host_facts
+from rigwright.plan import host_probe as host_probe
 from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER
 from rigwright.weights.weight_server import (
@@ -188,8 +188,8 @@ def test_nginx_itself_tries_settings_as_user_nobody_before_they_count(tmp_path: 
 
 def test_only_a_sharing_rig_needs_nginx() -> None:
     sharing = sample_rig(share=SHARE)
-    assert set(host_facts.required_packages(sharing)) - set(host_facts.required_packages(RIG)) == {"nginx"}
-    assert host_facts.probe_values(sharing)["packages"] == list(host_facts.required_packages(sharing))
+    assert set(host_probe.required_packages(sharing)) - set(host_probe.required_packages(RIG)) == {"nginx"}
+    assert host_probe.probe_values(sharing)["packages"] == list(host_probe.required_packages(sharing))
 
 
 def test_released_files_are_those_that_were_made() -> None:

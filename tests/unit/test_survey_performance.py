@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import dpkg, fs_responsiveness, mapped_code, package_file_changes
-from rigwright.plan import host_facts
+from rigwright.plan import host_probe
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.survey_root import WriteFile
 from tests.unit.test_facts import probe
@@ -120,7 +120,7 @@ def test_the_probe_asks_once_what_systemd_listens_for(tmp_path: Path, monkeypatc
         tmp_path, "systemctl", f"case $1 in list-sockets) echo >> {tmp_path}/asked; cat <<'END'\n{rows}\nEND\n;; esac"
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found: host_facts.HostFacts = probe()
+    found: host_probe.HostFacts = probe()
     assert {one.port: one.unit for one in found.listeners} == {8020: "a.service", 8021: "b.service", 8022: ""}
     assert (tmp_path / "asked").read_text() == "\n"
 

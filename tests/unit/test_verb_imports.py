@@ -49,7 +49,7 @@ def test_an_inventory_is_judged_without_what_reaches_its_hosts(tmp_path: Path) -
         "rich",
         "cryptography",
         "email",
-        "rigwright.plan.host_facts",
+        "rigwright.plan.host_probe",
         "rigwright.serving.serving_state",
     )
     assert run(forbidden, "validate", str(inventory)) == ""

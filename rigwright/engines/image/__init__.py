@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from rigwright.engines.capabilities import Ability
 from rigwright.engines.engine_interface import InstallingKind, ServiceSpec
-from rigwright.engines.image import compose, container_command, install
+from rigwright.engines.image import compose_export, container_command, install
 from rigwright.engines.image.catalog_keys import ImageEngine, VllmVariant
 from rigwright.engines.image.runtime_selection import select_runtime
 from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
@@ -176,7 +176,7 @@ class Image(InstallingKind):
             cast("ImageEngine", instance.engine),
         )
         service = container_command.image_service(rig.roots, rig.cards, rig.driver, rig.network, instance, made)
-        return compose.render_compose(
+        return compose_export.render_compose(
             instance,
             service,
             container_command.build_container(rig.roots, rig.cards, rig.driver, rig.network, instance, made),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from checks.acceptance.accepted_entries import HostAcceptance
+from checks.change_review.accepted_entries import HostAcceptance
 from checks.survey.answers import SurveyAnswers
 from checks.survey.fingerprint import ACCEPTED_COPIES, acceptance_question
 from checks.survey.section import SurveyScope

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from checks import Drift
-from checks.owned_ids import OWNED
+from checks.automatic_repairs import DriftedCheck, find_repairs, has_foreign_additions
 from checks.remedy import rig_command
-from checks.repairs import DriftedCheck, find_repairs, has_foreign_additions
+from checks.required_check_ids import OWNED
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost
 from rigwright.plan.repairs import Repair

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
-from checks.acceptance.accepted_entries import HostAcceptance
-from checks.acceptance.host_changes import ACCEPTANCE, HostChange, compare_entries, describe_value
+from checks.change_review.accepted_entries import HostAcceptance
+from checks.change_review.fingerprint_diff import ACCEPTANCE, HostChange, compare_entries, describe_value
 from checks.remedy import rig_command
 from checks.survey.fingerprint import FingerprintEntry, HostFingerprint
 

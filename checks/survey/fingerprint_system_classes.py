@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checks.survey.entry_class import EntryClass, words
+from checks.survey.fingerprint_class import EntryClass, words
 
 SYSTEM: tuple[EntryClass, ...] = (
     EntryClass(

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from checks import strip_control_characters
-from checks.acceptance.class_checks import PACKAGES
+from checks.change_review.class_checks import PACKAGES
 from checks.drift_text import format_day
-from checks.survey.entry_classes import CLASS_NAMES, ENTRY_CLASSES
+from checks.survey.fingerprint_classes import CLASS_NAMES, ENTRY_CLASSES
 
 if TYPE_CHECKING:  # every verb imports results, and these import pydantic
-    from checks.acceptance.accepted_entries import HostAcceptance
+    from checks.change_review.accepted_entries import HostAcceptance
     from checks.survey.fingerprint import EntryPackage, HostFingerprint
 
 ACCEPTANCE = "acceptance"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from checks.acceptance.host_changes import HostChange
+from checks.change_review.fingerprint_diff import HostChange
 
 
 @dataclass(frozen=True)

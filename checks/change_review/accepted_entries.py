@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from checks.survey.entry_classes import CLASS_NAMES
 from checks.survey.fingerprint import HostFingerprint
+from checks.survey.fingerprint_classes import CLASS_NAMES
 from rigwright.local_files import read_content, write_atomically
 from rigwright.problems import Invalid, Problem, describe_unknown, format_value, suggestion
 
