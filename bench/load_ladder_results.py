@@ -127,14 +127,14 @@ class LadderStep:
         samples: Sequence[EngineMetrics],
         probes: ProbeAllowance | None = None,
     ) -> LadderStep:
-        """What a load came to.
+        """The result of a load.
 
         Args:
             streams: That it had.
-            loaded: What the client has said of it.
-            samples: What the engine has said of itself meanwhile, the first as the load began, the last when it was
-                over; none where it says nothing.
-            probes: Tokens that may be of the gateway's probes; None where it makes none.
+            loaded: The client's lines about it.
+            samples: The engine's own figures meanwhile, the first as the load began, the last when it was over; none
+                where it has none.
+            probes: Tokens that may be of the gateway's probes; None without a gateway.
         """
         answers = [one for one in loaded.requests if isinstance(one, LoadAnswer)]
         said = [one.error for one in loaded.requests if isinstance(one, LoadFailure)]

@@ -47,7 +47,7 @@ from rigwright.supply.lock import Lock
 
 
 def _fleet_links(rig: Rig) -> list[FleetLinks]:
-    """What a rig has to do with other boxes, if anything."""
+    """The connections of a rig with other boxes."""
     links = rig.gateway.fleet if rig.gateway else FleetLinks()
     return [] if links == FleetLinks() else [links]
 

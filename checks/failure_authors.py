@@ -35,11 +35,11 @@ def name_subjects(failure: CheckFailure) -> list[str]:
 
 
 def ask_authors(target: Any, state_folder: str, failures: Sequence[CheckFailure]) -> dict[str, str]:
-    """Label of a failure -> what changed, when, and by whom, of those of which logs of the host tell it.
+    """Label of a failure -> the change with its time and author, for failures that logs of the host explain.
 
     Args:
         target: pyinfra's connected host.
-        state_folder: Rigwright's folder there, by which its own changes are told from others'.
+        state_folder: Rigwright's folder there, which tells its own changes from others'.
         failures: Its failures.
     """
     named = [(one.label, names) for one in failures[:MOST_FAILURES] if (names := name_subjects(one))]

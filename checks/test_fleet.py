@@ -1,4 +1,4 @@
-"""Connections between boxes: who gets in at the port for gateways of others, and the certificates of both ends."""
+"""Connections between boxes: access to the port for gateways of others, and the certificates of both ends."""
 
 from base64 import b64decode
 from datetime import datetime, timedelta, timezone

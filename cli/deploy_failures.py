@@ -26,7 +26,7 @@ class HostProgress:
     step: str = ""
     """The one that failed."""
     errors: list[str] = field(default_factory=list)
-    """What was said of that, as lines."""
+    """The reports about that, as lines."""
     notes: set[str] = field(default_factory=set)
     """Lines about the host that were printed, which no later round prints again."""
     steps: int = 0

@@ -97,7 +97,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
     def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
         """Keep why a host was not reached."""
         self.hosts[host.name].unreached = describe_connect_error(error, address_of(host))
-        if len(self.hosts) > 1:  # of one host it is said at the end, which is now
+        if len(self.hosts) > 1:  # of one host it is printed at the end, which is now
             print_line(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
 
     def estimate_run(self, state: Any) -> None:

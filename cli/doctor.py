@@ -34,7 +34,7 @@ from rigwright.engines import kind_of
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.rig import Rig
 from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvidence
-from rigwright.operate.root_cause_analysis import diagnose_host
+from rigwright.operate.root_cause_analysis import SPECIFIC, diagnose_host
 from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid, describe_unknown, format_count, printable
 from rigwright.serving.activation import goal_for
@@ -165,6 +165,9 @@ def _diagnose_box(
         return DiagnosedHost(box.name, [fault], reached=False)
     causes = diagnose_host(evidence, {one.name: kind_of(one).causes for one in mine})
     blocking = [one for one in blocking if not names or one.where in {"", *names}]
+    # the reason in its log comes before the state of an instance that ends by itself
+    explained = {one.where for one in causes if one.weight >= SPECIFIC and not one.id.startswith("state-")}
+    blocking = [one for one in blocking if one.id != "state-failed" or one.where not in explained]
     known = {(one.id, one.where) for one in blocking}
     causes = [one for one in causes if (one.id, one.where) not in known]
     return DiagnosedHost(box.name, [*blocking, *causes], [*unseen, *missed])
@@ -296,7 +299,7 @@ def _check_root(box: ConnectedHost | UndeclaredHost) -> Diagnosis | None:
 
 
 def _check_deployability(inventory: str, box: ConnectedHost) -> Iterator[Diagnosis]:
-    """What keeps a host from being deployed to, and from serving."""
+    """The obstacles of a deploy to a host, and of serving there."""
 
     def again(verb: str) -> str:
         return f"{prog_name()} {verb} {shlex.quote(inventory)} --limit {box.name}"

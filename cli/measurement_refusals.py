@@ -31,9 +31,9 @@ def metrics_path(box: ConnectedHost, instance: Instance) -> str:
 def refuse_busy(
     box: ConnectedHost, instance: Instance, client: HostClient, metrics: str, beside_others: bool
 ) -> ProbeAllowance | None:
-    """Refuse what is somebody else's server, and without consent an instance that others are using.
+    """Refuse a foreign server, and without consent an instance with other clients.
 
-    Returns what the gateway's probes may take meanwhile.
+    Returns the tokens that the gateway's probes may take meanwhile.
 
     Raises:
         InvalidRequest: it is one of those.
@@ -64,7 +64,7 @@ def _count_requests(instance: Instance, client: HostClient, metrics: str) -> flo
 
 
 def _measure_probe(client: HostClient) -> ProbeAllowance | None:
-    """What a probe of the gateway's takes; None where its answer does not tell."""
+    """The tokens of a probe of the gateway; None where its answer lacks them."""
     try:
         message = parse_message(client.send_request(PROBE, PROBE_TIMEOUT))
     except NoChatMessage:

@@ -190,7 +190,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
 
 
 def _link_fleet(file: str, group: HostGroup, rigs: dict[str, Rig]) -> tuple[Mapping[str, FleetLinks], list[Problem]]:
-    """What rigs have to do with each other, and what of the mistakes in that refuses them."""
+    """The connections between rigs, and the mistakes in them that refuse the rigs."""
     if not any(rig.gateway and rig.gateway.uses_other_boxes for rig in rigs.values()):
         return {}, []
     # few inventories have such a gateway

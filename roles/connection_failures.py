@@ -24,7 +24,7 @@ BRACKETED = re.compile(r"[A-Za-z ]+ \((.*)\)", re.DOTALL)
 NO_LOGIN_METHOD = "No authentication methods available"
 """paramiko's message where it has no key to try."""
 UNSPOKEN = "no existing session"
-"""What paramiko says where a handshake took too long."""
+"""paramiko's message where a handshake took too long."""
 LOGIN_REMEDY = "correct ssh_user or ssh_key, or allow the key there with ssh-copy-id"
 ADDRESS_REMEDY = "check ssh_hostname, and that the box is on"
 PORT_REMEDY = "check ssh_port, and that sshd runs there"

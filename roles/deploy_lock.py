@@ -25,7 +25,7 @@ SILENCE = 60  # seconds without one after which the host takes a holder for dead
 PATIENCE = 2  # seconds for `rigwright status`, which takes it for an instant to see whether it is free
 RENEWAL = 2 * SILENCE  # seconds in which the host must have noticed that our own old connection is gone
 NO_SHELL = re.compile(r"account is (?:currently )?not available|nologin", re.IGNORECASE)
-"""What nologin(8) says in place of a command, also as a shell that is not there."""
+"""The message of nologin(8) in place of a command, also as a shell that is missing."""
 READ_ONLY = "Read-only file system"
 LINES = 1000  # that a host says before it tells something
 

@@ -23,7 +23,7 @@ from roles.step_durations import RunEstimate, StepDurations, StepSeconds
 LINE_INTERVAL = 10.0  # seconds between two progress lines of one host, at least
 BEAT = 1.0  # seconds between two looks at whether a line is due
 PREPARING = "connecting and reading the host"
-"""What a host does before its first step."""
+"""The work of a host before its first step."""
 TICKS = 2  # of the display in a second
 BAR = 8  # columns
 WIDE = 110  # columns from which a row has amounts beside its rate

@@ -36,7 +36,7 @@ from roles.root_shell import OPENING
 KEY_PROMPT = "Enter password for private key: "
 """How pyinfra asks for one; the file's name follows."""
 ENCRYPTED_KEY = re.compile(r"Private key file \((.+)\) is encrypted, set ssh_key_password to use this key")
-"""What pyinfra says of one for which it does not ask."""
+"""pyinfra's message about a passphrase for which it does not ask."""
 OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
     # a host that lost its power or its network says nothing any more: without these it is waited for up to an hour

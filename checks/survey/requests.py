@@ -73,7 +73,7 @@ class SurveyRequest:
     shown: int = ANSWER
     """Bytes of them that are reported."""
     told: tuple[str, ...] = ()
-    """Headers that are told, in small letters."""
+    """Headers that are reported, in small letters."""
     keyless: bool = False
     """Whether it has no valid API key: its services log a refusal."""
 

@@ -20,7 +20,7 @@ GROUP_DATA_RULE = f"group data of pyinfra is refused next to hosts(), which woul
 
 
 def find_foreign_data(data: Any) -> Problem | None:
-    """What is wrong with host data that `hosts` has not made."""
+    """The problems of host data that `hosts` has not made."""
     if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched", "fleet"}:
         return None
     return Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")

@@ -31,7 +31,7 @@ class InstanceRequest:
 
 
 _COMPLETION = {"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
-# What OpenAI's protocol calls a completion, of one token; the same told as it comes; and which models there are.
+# Requests of OpenAI's protocol: a completion of one token; the same as a stream; and the list of models.
 CHAT = "/v1/chat/completions"
 ONE_TOKEN = InstanceRequest(CHAT, _COMPLETION)
 STREAMED = InstanceRequest(CHAT, {**_COMPLETION, "stream": True})

@@ -100,7 +100,7 @@ def find_cause(causes: Iterable[Cause], line: str) -> Cause | None:
 
 
 _JOURNAL_LINE = re.compile(r"(?P<moment>\S{20,40}) (?P<sender>[^\s:\[]{1,100})(?:\[\d{1,10}\])?: (?P<message>.*)")
-# What checks/survey/host/requests.py writes as root: no client and no engine can write a line from this sender.
+# A line that checks/survey/host/requests.py writes as root: no client and no engine can write a line from this sender.
 _CHECK_RECORD = re.compile(r"a check sends (\d{1,2}) requests without a valid API key")
 _CHECK_SENDER, _CHECK_SECONDS = "rigwright-check", 60.0
 

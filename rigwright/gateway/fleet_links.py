@@ -1,4 +1,4 @@
-"""Gateways that use instances of other boxes: what each box of an inventory has to do with the others."""
+"""Gateways that use instances of other boxes: the connections of each box of an inventory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLE = '"fleet": {"address": "192.0.2.8"}'
 def link_boxes(
     file: str, rigs: Mapping[str, Rig], declared: Mapping[str, Mapping[str, object]]
 ) -> tuple[dict[str, FleetLinks], list[Problem]]:
-    """What the boxes of an inventory have to do with each other, without those that have nothing to do with others.
+    """The connections between the boxes of an inventory, without boxes that have none.
 
     Args:
         file: The inventory, for messages.

@@ -84,7 +84,7 @@ def load_router_modules() -> dict[str, str]:
 def router_settings(
     instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
 ) -> dict[str, object]:
-    """What router and nginx are to do, as both read it; `digest` stands for it and for nginx's configuration."""
+    """The settings of router and nginx, as both read them; `digest` stands for them and for nginx's configuration."""
     links = gateway.fleet
     made: dict[str, object] = {
         "listeners": {
@@ -124,7 +124,7 @@ def router_settings(
             one.name: {
                 "url": f"https://fleet-{one.box}/{one.instance}",
                 "certificate": lender_certificate_name(one.box),
-                # whose connections end where the box is lost
+                # connections to this address end when the box is lost
                 "address": one.address,
                 "port": one.port,
             }

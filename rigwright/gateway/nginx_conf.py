@@ -26,7 +26,7 @@ MEMORY = "4m"
 USAGE_MEMORY = "8m"
 # Until another box has answered with its certificate; after that, another instance is asked.
 CONNECT_SECONDS = 2
-# What nginx answers by itself.
+# The answers of nginx itself.
 ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 500, 501, 502, 503, 504, 505, 507)
 
 _WORD = re.compile(r"[A-Za-z0-9_./:@\[\]+-]+")
@@ -75,7 +75,7 @@ class NginxSettings:
     scrapers: tuple[str, ...] = ()
     """Networks that may read metrics."""
     sticky_headers: tuple[str, ...] = ()
-    """Headers that the router is told because some model's requests are kept together by them."""
+    """Headers that the router gets because some model's requests are kept together by them."""
     boxes: Mapping[str, str] = field(default_factory=dict)
     """Other boxes whose instances it uses: name -> `ADDRESS:PORT`."""
     fleet: NginxFleetListener | None = None

@@ -94,7 +94,7 @@ def has_only_known_keys(found: GatewaySecretFacts, none: Collection[str]) -> boo
     return found.keys not in ("", *none) and found.keys_given in ("", found.keys)
 
 
-# somebody may have named a file there as they like
+# an operator may have put a file of any name there
 _listener = tolerant(matching(r"_?[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
 SCHEMA: script_output.Schema = {
     "keys": (tolerant(script_output.sha256),),

@@ -79,7 +79,7 @@ class FleetListener(FrozenModel):
 
 
 class FleetLinks(FrozenModel):
-    """What a box has to do with the others of its inventory."""
+    """The connections of a box with others of its inventory."""
 
     remote: tuple[RemoteInstance, ...] = ()
     """Instances of others that its gateway uses, by name."""

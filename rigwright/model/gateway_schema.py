@@ -223,7 +223,7 @@ class Gateway(InventoryModel):
 
     @property
     def fleet(self) -> FleetLinks:
-        """What the box has to do with others of its inventory; no key of an inventory."""
+        """The connections of the box with others of its inventory; no key of an inventory."""
         return self._fleet
 
     def with_fleet(self, links: FleetLinks) -> Gateway:

@@ -139,9 +139,10 @@ def correlate_evidence(found: HostEvidence, again: Callable[..., str]) -> Iterat
 def weigh_by_state(
     made: Iterable[Diagnosis], found: HostEvidence, causes: Mapping[str, Sequence[Cause]]
 ) -> Iterator[Diagnosis]:
-    """Causes from logs, judged by what is so now: what a check says, too, is likelier; what serves again, less.
+    """Causes from logs, judged by the present state: one that a check reports, too, is likelier; one of an instance
+    that serves again, less.
 
-    A stop by hand needs no cause, and a refused request is none of an instance that is down.
+    A stop by hand needs no cause, and refused requests never explain an instance that is down.
     """
     red = {one.id for one in found.red}
     states = {one.instance: one.state for one in found.healths}

@@ -45,7 +45,7 @@ NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 APT = re.compile(r"^(dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
 # apt, of each file by itself
 FETCH_FAILURE = re.compile(r"[EW]: Failed to fetch ")
-# What is no line of a log for people
+# Lines of a log that are not for people
 STATUS = re.compile(r"==> |(dl|pm)status:")
 
 
@@ -88,7 +88,7 @@ def ensure_job(
     """Run a script as a transient unit until a test succeeds, showing how far it is.
 
     A unit that is already running is watched, not started again. The script must put its result in place as its
-    last step, in one step: whatever ends it earlier, the next run starts it anew.
+    last step, in one step: after an earlier end, the next run starts it anew.
 
     + unit: name of the transient unit, without `.service`; names the work, so two runs agree on it
     + script: shell script, run as root
@@ -96,7 +96,7 @@ def ensure_job(
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
       file of a download of many files, which `roles.download_progress.report_files` describes
-    + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
+    + files: the contents of `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
     + secrets: a systemd credential's name -> the file or command on the operator's machine whose only line it is
 

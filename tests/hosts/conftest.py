@@ -214,7 +214,7 @@ def vllm_layers(
 def vllm_host(boot: BootHost, vllm_layers: tuple[str, ...]) -> LabHost:
     """That host, serving."""
     host = boot(*vllm_layers)
-    wait_until(lambda: is_serving(host), "serving after a boot")
+    wait_until(lambda: is_serving(host), "serving after a boot", 300)  # the recipe's ready_timeout
     return host
 
 

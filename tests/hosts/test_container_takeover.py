@@ -81,7 +81,7 @@ def test_a_container_is_taken_over_and_stays_away(
     take = ("switch", str(inventory), "code", "--from", "vllm", "--unverified")
     dry = rigwright(*take, "--dry")
     assert dry.returncode == 0, dry.stdout + dry.stderr
-    assert f"vllm has port {PORT}: it stops, and code replaces it" in " ".join(dry.stdout.split())
+    assert f"vllm uses port {PORT}: it stops, and code replaces it" in " ".join(dry.stdout.split())
     assert existing_service_answers(host)
     done = rigwright(*take, "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -94,7 +94,7 @@ def test_a_container_is_taken_over_and_stays_away(
     assert operators.how == (identity, "exited", "no")
     removed = rigwright("remove", str(inventory), "--yes")
     back = f"{program} update --restart=always vllm && {program} start vllm"
-    assert f"vllm was taken over: {back} restores it" in " ".join(removed.stdout.split())
+    assert f"vllm was taken over: `{back}` restores it" in " ".join(removed.stdout.split())
     # the Python that the container runs is the host's, and went with all that we had brought, as what asks it did
     host.run(f"apt-get -q -y --no-install-recommends install python3 curl; {back}")
     wait_until(lambda: existing_service_answers(host), "an answer of theirs")

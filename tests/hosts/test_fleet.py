@@ -82,7 +82,7 @@ class TwoBoxes:
         return [one["instance"] for one in lines if one["status"] == 200 and one["instance"]]
 
     def health(self) -> dict[str, str]:
-        """The state of each instance, as clients are told it."""
+        """The state of each instance, as clients read it."""
         said = requests.get(f"{self.url.partition('/v1')[0]}/health", timeout=10).json()
         return dict(said["models"][MODEL]["instances"])
 
@@ -124,7 +124,7 @@ def test_both_boxes_answer_and_are_as_declared(boxes: TwoBoxes) -> None:
 
 
 def fleet_client(folder: Path, boxes: TwoBoxes, authority: Authority | None, name: str) -> ssl.SSLContext:
-    """What a client of the fleet's port has of certificates; none without an authority."""
+    """The TLS context of a client of the fleet's port; without certificates where it has no authority."""
     context = ssl.create_default_context(cadata=(boxes.folder / FOLDER / "ca.crt").read_text())
     context.check_hostname = False
     if authority:

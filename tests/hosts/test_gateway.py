@@ -147,9 +147,6 @@ def test_usage_reports_the_tokens_of_a_key_as_the_engine_counts_them(box: Gatewa
 
     # the gateway writes its counts each second
     wait_until(count_tokens, f"reported: {expected}", limit=30)
-    assert {"tiny-rig"} <= {
-        line.split(",")[0] for line in run_rigwright("usage", inventory, "--by", "model", "--csv").stdout.splitlines()
-    }
 
 
 @pytest.mark.all_only

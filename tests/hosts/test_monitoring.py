@@ -160,8 +160,8 @@ def test_silent_targets_are_known_and_undeclared_ones_go(lab: ThrowawayLab, conv
 
         # that an alert fires and resolves is test_monitoring_boxes.py's
         converged.run("systemctl kill --signal=STOP rigwright-chat.service")
-        silent = "what does not answer any more is known"
-        wait_until(lambda: query_prometheus(converged, 'up{job="engine"} == 0'), silent, MINUTES)
+        silent = "the engine has answered no scrape for two minutes, the window of Q06"
+        wait_until(lambda: query_prometheus(converged, 'max_over_time(up{job="engine"}[2m]) == 0'), silent, 4 * MINUTES)
         (heard,) = check_results(inventory, "--only", "Q06")
         assert (heard["verdict"], heard["found"]) == ("fail", "engine of box")
         converged.run("systemctl kill --signal=CONT rigwright-chat.service")

@@ -84,9 +84,12 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: LabHost, inven
     weights = path or converged.run("find /srv/models -name '*.gguf' | head -n 1").strip()
     converged.run(f"mv {weights} {weights}.away && printf broken > {weights}")
     converged.run("systemctl start --no-block rigwright-chat", check=False)
-    wait_until(lambda: look_at_instance(inventory)[1]["state"] == "failed", "failed", 60)
-    code, one, _ = look_at_instance(inventory)
-    assert (code, any("is not a GGUF" in error for error in one["errors"])) == (1, True), one
+
+    def has_failed() -> bool:
+        code, one, _ = look_at_instance(inventory)  # each restart is silent until it has read the file
+        return (code, one["state"]) == (1, "failed") and any("is not a GGUF" in error for error in one["errors"])
+
+    wait_until(has_failed, "failed, and the reason is reported", 60)
     told = run_rigwright("doctor", str(inventory), "--json", "--no-checks")
     _, host = json.loads(told.stdout)
     assert (told.returncode, host["causes"][0]["id"]) == (1, "invalid-magic-characters"), host

@@ -80,7 +80,7 @@ def test_a_unit_is_taken_over_and_stays_away(lab: ThrowawayLab, host: LabHost, t
     assert f"port {PORT} of instance code is in use by python3 (vllm.service)" in run_deploy(inventory).said
     dry = rigwright(*take, "--dry")
     assert dry.returncode == 0, dry.stdout + dry.stderr
-    assert f"vllm.service has port {PORT}: it stops, and code replaces it" in dry.stdout
+    assert f"vllm.service uses port {PORT}: it stops, and code replaces it" in " ".join(dry.stdout.split())
     assert rigwright(*take).returncode == 1
     other = rigwright("switch", str(inventory), "code", "--from", "ssh.service", "--yes")
     assert "ssh.service does not listen on any of the ports 8020, 8033" in other.stderr
@@ -98,7 +98,7 @@ def test_a_unit_is_taken_over_and_stays_away(lab: ThrowawayLab, host: LabHost, t
     again = rigwright(*take, "--yes")
     assert again.returncode == 0, again.stdout + again.stderr
     removed = rigwright("remove", str(inventory), "--yes")
-    assert "vllm.service was taken over: systemctl enable --now vllm.service restores it" in removed.stdout
+    assert "vllm.service was taken over: `systemctl enable --now vllm.service` restores it" in removed.stdout
     assert host.run("ls -d /var/lib/rigwright", check=False) == ""
 
 

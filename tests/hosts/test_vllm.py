@@ -96,7 +96,7 @@ def test_whatever_of_it_ends_it_comes_back_and_leaves_nothing(
     assert vllm_host.run("ls -A /dev/shm; ls -d /run/rigwright/instances/chat 2> /dev/null || true") == ""
     assert vllm_host.run("grep -c rigwright-chat /proc/mounts || true").strip() == "0"
     vllm_host.reboot()
-    wait_until(lambda: is_serving(vllm_host), "serving after a boot")
+    wait_until(lambda: is_serving(vllm_host), "serving after a boot", 300)
     assert run_deploy(inventory).changed_operations == []
     assert red_checks(inventory) == set()
 

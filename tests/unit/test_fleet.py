@@ -1,4 +1,4 @@
-"""One address over several boxes: what an inventory may say, what each box is given, and who gets in."""
+"""One address over several boxes: keys of the inventory, settings of each box, and access between boxes."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The checks of connections between boxes: what is red, of what a host says."""
+"""The checks of connections between boxes: failures by the answers of a host."""
 
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -30,7 +30,7 @@ LINKS = FleetLinks(listener=LISTENER)
 
 
 def port_answers(status: int, at: str = "192.0.2.8:8555", *, systemd: bool = True) -> SurveyAnswers:
-    """What a host says of its port that answers so without a certificate."""
+    """The answer of a host about its port, which answers so without a certificate."""
     gates = Gates(
         {"rigwright_gateway-8555.socket": GateUnit("active", "enabled")}, {}, 0, {}, [], [], ShareProcess(0, False, [])
     )

@@ -210,6 +210,13 @@ def test_a_line_of_a_units_journal_is_searched_up_to_a_length_on_the_host(monkey
     assert [len(one) for one in shown] == ([health.LENGTH] if found else [])
 
 
+def test_the_reason_of_a_failed_start_is_kept_beside_the_lines_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = "".join(f"failed to load model, step {number}\n" for number in range(6))
+    monkeypatch.setattr(health.common, "run", lambda *_, **__: f"invalid magic characters: 'brok'\n{end}")
+    shown, _ = health.betraying({"InvocationID": "a" * 32}, ["invalid magic characters", "failed to load model"])
+    assert shown[0] == "invalid magic characters: 'brok'"
+
+
 def test_a_search_of_a_units_journal_ends_in_time_with_its_newest_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(9))
     monkeypatch.setattr(health.time, "monotonic", lambda: next(clock) * health.SEARCH * 0.4)

@@ -1,4 +1,4 @@
-"""What measurements refuse, and what they leave out: a probe of the gateway is no client."""
+"""Refusals of measurements; probes of the gateway are left out, they are no clients."""
 
 from pathlib import Path
 from types import SimpleNamespace

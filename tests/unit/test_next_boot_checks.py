@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -38,7 +39,7 @@ CHECKS: dict[str, Callable[[SurveyAnswers], None]] = {
     "N31": lambda s: test_nvidia_boot.test_modules_closed(s, MANAGED.cards),
     "N32": lambda s: test_nvidia_boot.test_dkms_source(s, MANAGED.cards),
     "N33": lambda s: test_nvidia_boot.test_headers(s, MANAGED.cards, MANAGED.driver),
-    "N35": lambda s: test_nvidia_boot.test_initrd(s, MANAGED.cards),
+    "N35": lambda s: test_nvidia_boot.test_initrd(s, MANAGED.cards, MANAGED.driver),
     "N37": lambda s: test_nvidia_boot.test_device_modes(s, MANAGED.cards, MANAGED.driver),
     "N39": lambda s: test_nvidia_boot.test_command_line(s, MANAGED.cards),
     "N40": lambda s: test_nvidia_files.test_boot_files(s, MANAGED.roots, MANAGED.cards, MANAGED.driver),
@@ -231,6 +232,15 @@ def test_each_sick_host_turns_its_checks_red_and_no_other(
     assert set(found) == set(expected)
     for name, part in expected.items():
         assert part in found[name]
+
+
+@pytest.mark.parametrize(("file", "is_red"), [("rigwright-nvidia.conf", False), ("x.conf", True)])
+def test_the_file_that_keeps_nouveau_from_an_operators_own_driver_may_stay_packed(file: str, is_red: bool) -> None:
+    boot = replace(BOOT, **boot_with_initrd(differs=[[f"etc/modprobe.d/{file}", "is not on the disk"]]))
+    survey = SurveyAnswers({"boot": {"told": asdict(boot)}, "kernel": {"told": asdict(SOUND["kernel"])}})
+    own = MANAGED.driver.model_copy(update={"managed": False})
+    with pytest.raises(Drift) if is_red else nullcontext():
+        test_nvidia_boot.test_initrd(survey, MANAGED.cards, own)
 
 
 def test_every_check_is_seen_red() -> None:

@@ -103,7 +103,6 @@ class FormerRigHost:
             driver_files=[self.root / "etc/rigwright-nvidia", self.root / "units/rigwright-power.service"],
             driver_store=self.root / "opt/driver",
             driver_records=[self.root / "etc/driver.json"],
-            packed="etc/modprobe.d/ours.conf",
             preferences=self.root / "etc/preferences",
             persistence_link=self.root / "units/persistence",
             share_unit="rigwright_share.service",
@@ -193,7 +192,7 @@ def test_takeovers_are_named_with_the_command_that_undoes_them(host: FormerRigHo
     record.parent.mkdir(parents=True)
     record.write_text("before -\nstate running\nback systemctl enable --now vllm.service\n")
     done = host.remove(keep_weights=keep_weights)
-    said = "note: vllm.service was taken over: systemctl enable --now vllm.service brings it back"
+    said = "note: vllm.service was taken over: `systemctl enable --now vllm.service` restores it"
     assert said in done.splitlines()
     assert not record.parent.exists()
 

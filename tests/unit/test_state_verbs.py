@@ -16,6 +16,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH, observe_state
 from cli import chat, check_serving, doctor, observed_box, plan, status
 from cli.instance_access import ClientAccess
+from rigwright.operate.diagnosis_findings import HostEvidence
 from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts
 from rigwright.operate.instance_state import GenerationObservation
 from rigwright.serving.serving_state import ObservedServing
@@ -135,3 +136,21 @@ def test_a_host_without_a_look_is_unreachable_for_status(monkeypatch: pytest.Mon
     found = status.collect_status(StateBox("box", RIG, SimpleNamespace(data={})))
     (one,) = found.instances
     assert (one.state, one.note, found.exit_status) == ("unreachable", "it printed something else", 3)
+
+
+@pytest.mark.parametrize(
+    ("state", "line", "first"),
+    [
+        ("failed", "invalid magic characters: 'brok', expected 'GGUF'", "invalid-magic-characters"),
+        ("failed", "a line that names no cause", "state-failed"),
+        ("stopped by hand", "invalid magic characters: 'brok', expected 'GGUF'", "state-stopped-by-hand"),
+    ],
+)
+def test_doctor_names_the_reason_of_a_failed_start_before_its_state(
+    state: str, line: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed_box, "read_health", lambda target, rig: STATES[state])
+    evidence = HostEvidence("rig.py", "box", logs={INSTANCE.name: [line]})
+    monkeypatch.setattr(doctor, "collect_evidence", lambda *_: (evidence, []))
+    found = doctor._diagnose_box("rig.py", StateBox("box", RIG, SimpleNamespace(data={})), (), {})
+    assert next(one.id for one in found.causes if one.where == INSTANCE.name) == first

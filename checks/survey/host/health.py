@@ -25,7 +25,7 @@ from checks.survey.host.thread_pool import Pool
 ROOT = ""  # a test has a folder for a host
 SILENT = "/run/rigwright/silent"
 LINES = 200  # of a log
-KEPT = 5  # of them that betray something
+KEPT = 20  # of them that betray something: a start that fails ends with several lines, and its reason is before those
 LENGTH = 300  # characters of a line
 ASLEEP = {
     **{"status": 0, "error": "", "took_s": 0.0, "before": [], "after": [], "apart_s": 0.0, "then": "", "now": ""},
