@@ -15,9 +15,9 @@ from roles import root_shell
 
 SUBJECT = re.compile(
     r"(?<![\w/.~-])(?:/(?:bin|boot|etc|home|lib\w*|opt|root|run|s?bin|srv|tmp|usr|var|dev/shm)(?:/[\w.@+:~\\-]*[\w@+~-])+"
-    r"|[\w.@:\\-]+\.(?:service|socket|timer|target|path|mount|slice|scope)\b)"
+    r"|[\w.@:\\-]+\.(?:service|socket|timer|target|path|mount|slice|scope)\b|\b(?:process|pid) [0-9]{1,10}\b)"
 )
-"""A path, or the name of a unit, in the text of a failure."""
+"""A path, the name of a unit or the number of a process in the text of a failure."""
 INSTANCE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 MOST_SUBJECTS = 20
 MOST_FAILURES = 100
@@ -26,7 +26,7 @@ ANSWER_BYTES = 1 << 20
 
 
 def name_subjects(failure: CheckFailure) -> list[str]:
-    """The paths and units that a failure is about, each once, in the order in which it names them."""
+    """The paths, units and processes that a failure is about, each once, in the order in which it names them."""
     names = [name for _, found in failure.items for name in SUBJECT.findall(found)]
     names += [name for expected, _ in failure.items for name in SUBJECT.findall(expected)]
     if INSTANCE.fullmatch(failure.part):

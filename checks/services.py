@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from checks import DEPLOY, expect
 from checks.drift_text import expect_none
 from checks.remedy import restart_units
 from checks.survey.answers import SurveyAnswers
@@ -30,6 +31,15 @@ def containers_by_unit(scope: SurveyScope) -> Mapping[str, ContainerSpec]:
     rig, installations = scope.rig, scope.desired.installations
     services = {one.unit: kind_of(one).service(rig, one, installations[one.installed_as]) for one in rig.instances}
     return {unit: service.container for unit, service in services.items() if service.container}
+
+
+def expect_started_from(unit: str, found: str, expected: str) -> None:
+    """Compare the digests of what a service was started from; the texts name the unit, whose changes have an author.
+
+    Raises:
+        Drift: they differ.
+    """
+    expect(f"{unit} started from {found[:12] or 'nothing'}", f"{unit} started from {expected[:12]}", DEPLOY)
 
 
 def unit_settings_of(one: ExpectedUnit) -> dict[str, str]:

@@ -20,6 +20,7 @@ from checks.gateway_key_answers import (
     parse_model_names,
 )
 from checks.remedy import STOP_LISTENER, Remedy, host_command, instruction, restart_units, rig_command
+from checks.services import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.managed_files import OURS
@@ -96,7 +97,7 @@ def test_processes_are_current(
     for unit_state in made.unit_states:
         one = gates.unit_state(unit_state.unit)
         expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", DEPLOY + LOG)
-        expect(one.started_from[:12], unit_state.started_from[:12], DEPLOY)
+        expect_started_from(unit_state.unit, one.started_from, unit_state.started_from)
         expect(one.configured[:12], unit_state.configured_from[:12], DEPLOY)
         expect("another program" if one.replaced else "", "", restart_units(unit_state.unit))
     # the settings that its processes have read, not the files
@@ -347,7 +348,7 @@ def test_keys_at_rest(survey: SurveyAnswers, inventory_file: str, roots: Roots, 
     ours = survey.read(OURS)
     found = ours.files.get(keys_path(roots), "")
     serial, _, identifier = ours.keys_version.partition(" ")
-    numbered = f"keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
+    numbered = f"{keys_path(roots)} with keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
     # the file is older than the host's keys: a deploy is refused
     step = DEPLOY if is_replaceable(ring.current_version, identifier) else NEWER_KEYS
     expect(numbered, described, step, holds=found == wanted)

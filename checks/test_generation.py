@@ -30,19 +30,21 @@ from rigwright.weights.weight_server import config_path
     severity="high",
     why="the next start or boot serves another configuration than the inventory's",
 )
-def test_current(survey: SurveyAnswers, target_generation: Generation) -> None:
+def test_current(survey: SurveyAnswers, roots: Roots, target_generation: Generation) -> None:
     found = survey.read(GENERATIONS)
     current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
     if current is None:
-        raise Drift("a generation that `current` points to", found.current or "no link", DEPLOY)
+        raise Drift(f"a generation that {roots.config}/current points to", found.current or "no link", DEPLOY)
     declared = {path: f"{sha256(text)} {file_mode(text)}" for path, text in target_generation.files.items()}
     declared |= {path: f"-> {target}" for path, target in target_generation.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
-    changed = [f"{path} {_how(declared.get(path), current.files.get(path))}" for path in others]
+    folder = f"{roots.generations}/{current.number}"
+    changed = [f"{folder}/{path} {_how(declared.get(path), current.files.get(path))}" for path in others]
     found_files = ItemText.from_items(changed, shown=3)
     expect(found_files, f"the declared files in generation {current.number}", DEPLOY, holds=not others)
     expect(current.sealed[:12], target_generation.digest[:12], DEPLOY)
-    expect("an interrupted activation", "a completed activation", DEPLOY, holds=not found.activating)
+    marker = f"{roots.config}/{ACTIVATING} of an interrupted activation"
+    expect(marker, "a completed activation", DEPLOY, holds=not found.activating)
 
 
 @check(
@@ -73,9 +75,10 @@ def test_way_back(survey: SurveyAnswers, roots: Roots) -> None:
     for kept in found.kept:
         if found.current == f"generations/{kept.number}":
             continue
-        tree = known.tree(f"{roots.generations}/{kept.number}")
+        path = f"{roots.generations}/{kept.number}"
+        tree = known.tree(path)
         wrong = tree.unrecorded or ", ".join(one.path for one in tree.changes if one.what in (OTHER, MISSING))
-        expect(f"{kept.number}: {wrong}", "unmodified earlier generations", DEPLOY, holds=not wrong)
+        expect(f"{path}: {wrong}", "unmodified earlier generations", DEPLOY, holds=not wrong)
 
 
 @check(
@@ -109,7 +112,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, declared_insta
         if any(units.property_value(one.unit, "ActiveState") != "active" for one in declared_instances):
             found.remove(STOPPED)
     paths = [f"{roots.config}/{name}" for name in found]
-    expect(", ".join(found), "only files that a deploy wrote", remove_paths(*paths), holds=not found)
+    expect(", ".join(paths), "only files that a deploy wrote", remove_paths(*paths), holds=not paths)
 
 
 def sha256(text: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from checks import DEPLOY, check, expect
 from checks.drift_text import format_first_lines
 from checks.remedy import STOP_LISTENER, instruction, restart_units, show_log
+from checks.services import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.requests import HEARD, REQUESTS, find_answer
@@ -29,7 +30,8 @@ EXPOSURE = 2.0  # budget of each unit, `systemd-analyze security`: 0 is nothing 
 @check("Q01", "monitoring runs, now and after a reboot", severity="high", why="no alert is sent")
 def test_active_and_enabled(survey: SurveyAnswers, watching: MonitoringService) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
-    expect(f"{one.active}, {one.enabled}", "active, enabled", DEPLOY + show_log(watching.unit_name))
+    name = watching.unit_name
+    expect(f"{name} {one.active}, {one.enabled}", f"{name} active, enabled", DEPLOY + show_log(name))
 
 
 @check(
@@ -47,7 +49,7 @@ def test_process_is_current(
 ) -> None:
     one = survey.read(GATES).unit_state(watching.unit_name)
     wanted = watching.digest(secrets_by_path(inventory_file, roots, monitoring_entry))
-    expect(one.started_from[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
+    expect_started_from(watching.unit_name, one.started_from if one.active == "active" else "", wanted)
     restart = restart_units(watching.unit_name)
     expect("another program" if one.replaced else "the same", "the same", restart)
 

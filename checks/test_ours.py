@@ -106,7 +106,8 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
 )
 def test_ledger_of_others(survey: SurveyAnswers, roots: Roots, service_accounts: ServiceAccounts) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, roots, service_accounts)]
-    expect(format_first_lines(odd) or "nothing", "nothing", instruction(f"remove those lines from {roots.ledger}"))
+    cure = instruction(f"remove those lines from {roots.ledger}")
+    expect(format_first_lines(odd), f"none but our own in {roots.ledger}", cure, holds=not odd)
 
 
 def _may(line: str, roots: Roots, service_accounts: ServiceAccounts) -> bool:

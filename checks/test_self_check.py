@@ -9,9 +9,15 @@ from checks.drift_text import expect_none, format_day
 from checks.remedy import host_command, instruction, remove_paths, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
-from checks.survey.self_check import SELF_CHECK, describe_stale, expected_files, find_disagreements
+from checks.survey.self_check import (
+    SELF_CHECK,
+    describe_stale,
+    describe_stale_full_read,
+    expected_files,
+    find_disagreements,
+)
 from checks.survey.units import UNITS
-from rigwright.monitoring.self_check import SERVICE, STALE_MINUTES, STARTERS
+from rigwright.monitoring.self_check import FULL_READ_HOURS, SERVICE, STALE_MINUTES, STARTERS
 
 
 @check(
@@ -56,13 +62,16 @@ def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
 
 @check(
     "Y03",
-    "the box's nightly read of all fingerprinted files finds the bytes that the fingerprint has",
+    "the box reads all fingerprinted files each night, and finds the bytes that the fingerprint has",
     severity="high",
     why="a raw write to the disk changes a program without a trace in its inode, size and times",
     blind="files of other users than root, files over 1 GiB, and what no `check` has read before",
 )
 def test_full_read(survey: SurveyAnswers) -> None:
-    found = survey.read(SELF_CHECK).result
+    read = survey.read(SELF_CHECK)
+    found, stale = read.result, describe_stale_full_read(read)
+    start = host_command("systemctl start {}", SERVICE) + show_log(SERVICE)
+    expect(stale, f"a complete read in the last {FULL_READ_HOURS} hours", start, holds=not stale)
     texts = [one.text for one in found.failing if one.check == "Y03"] if found else []
     cure = instruction("restore each file from its package or a backup, or review it, touch it and accept it")
     expect_none(texts, "files with the bytes that the fingerprint has", cure)

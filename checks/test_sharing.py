@@ -4,6 +4,7 @@ import pytest
 
 from checks import DEPLOY, check, expect
 from checks.remedy import STOP_LISTENER, restart_units, show_log
+from checks.services import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.requests import REQUESTS, UNGIVEN, compared_pieces, disallowed_address, find_answer
@@ -27,7 +28,7 @@ RESTART = restart_units(SHARE_UNIT)
 )
 def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
     one = survey.read(GATES).unit_state(SHARE_UNIT)
-    expect(f"{one.active}, {one.enabled}", "active, enabled", DEPLOY + LOG)
+    expect(f"{SHARE_UNIT} {one.active}, {one.enabled}", f"{SHARE_UNIT} active, enabled", DEPLOY + LOG)
 
 
 @check(
@@ -38,15 +39,10 @@ def test_active_and_enabled(survey: SurveyAnswers, share: ShareEntry) -> None:
 )
 def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEntry) -> None:
     one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(roots, share)
-    expect(one.started_from[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
+    expect_started_from(SHARE_UNIT, one.started_from if one.active == "active" else "", wanted)
     # the file holds from its next start on
     lying = survey.read(GATES).files.get(config_path(roots)) == render_share_config(roots, share)
-    expect(
-        "as declared" if lying else "changed",
-        "as declared",
-        DEPLOY,
-        holds=lying,
-    )
+    expect(f"another {config_path(roots)}", "its settings as declared", DEPLOY, holds=lying)
     expect("another program" if one.replaced else "the same", "the same", RESTART)
     found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"
     expect(found, "no later ones", RESTART)

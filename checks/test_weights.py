@@ -54,18 +54,20 @@ def test_bytes(
 ) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
-    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", remove_paths(path) + DEPLOY)
-    expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
+    found = f"a {file.kind}" if file.kind != "none" else "no file"
+    expect(found, f"a file at {path}", remove_paths(path) + DEPLOY, holds=file.kind == "file")
+    expect(f"{file.size} bytes", f"{weight.size} bytes at {path}", DEPLOY, holds=file.size == weight.size)
     if not file.read:
         record_property("how", "verified earlier and unchanged since; --deep reads it again")
         found = "verified" if file.is_untouched else "changed since, and not read"
-        expect(found, "verified", DEPLOY)
+        expect(found, f"verified bytes at {path}", DEPLOY, holds=file.is_untouched)
         return
     record_property("how", "all bytes were read")
     # a file that its record has as right is read again only after a change
     cure = host_command("touch -- {}", path) + DEPLOY if file.is_untouched else DEPLOY
     if file.read != weight.sha256:
-        raise Drift(weight.sha256, file.read, cure, "" if file.is_untouched else format_day(file.changed))
+        since = "" if file.is_untouched else format_day(file.changed)
+        raise Drift(f"{weight.sha256} at {path}", file.read, cure, since)
 
 
 @check(
@@ -78,7 +80,8 @@ def test_mode(roots: Roots, survey: SurveyAnswers, weight: Artefact) -> None:
     path = roots.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
-    expect(found, "-r--r--r-- of user 0", DEPLOY)
+    right = "-r--r--r-- of user 0"
+    expect(found, f"{right} at {path}", DEPLOY, holds=found == right)
 
 
 @check(

@@ -158,7 +158,8 @@ STARTED: tuple[EntryClass, ...] = (
             /run/systemd/user-generators/** /etc/systemd/system.attached/** /run/systemd/system.attached/**
             /var/lib/portables/** /etc/systemd/*-preset/** /run/systemd/*-preset/** /etc/systemd/nspawn/**
             /run/systemd/nspawn/** /var/lib/extensions/** /run/extensions/** /etc/extensions/** /var/lib/confexts/**
-            /run/confexts/**
+            /run/confexts/** /etc/systemd/*-generators/** /run/systemd/*-generators/** /run/user/*/systemd/user/**
+            /run/user/*/systemd/user.control/** /etc/portables/** /run/portables/** /var/lib/machines/*
             """
         ),
     ),
@@ -254,7 +255,8 @@ STARTED: tuple[EntryClass, ...] = (
             """
             /etc/environment /etc/profile /etc/profile.d/** /etc/bash.* /etc/bashrc /etc/bash_*
             /etc/bash_completion.d/** /etc/zsh/** /etc/zprofile /etc/zshenv /etc/csh* /etc/fish/** /etc/inputrc
-            /etc/locale.conf /etc/default/locale /usr/share/bash-completion/bash_completion /root/.bash*
+            /etc/locale.conf /etc/default/locale /usr/share/bash-completion/** /root/.bash*
+            /usr/local/share/bash-completion/** /root/.local/share/bash-completion/**
             /root/.profile /root/.zsh* /root/.zprofile /root/.zlog* /root/.login* /root/.cshrc /root/.tcshrc
             /root/.kshrc /root/.inputrc /root/.config/fish/** /root/.screenrc /root/.tmux.conf /root/.config/tmux/**
             /root/.vimrc /root/.vim/** /root/.config/nvim/** /root/.exrc /root/.nanorc /root/.emacs* /root/.less*
@@ -289,7 +291,9 @@ STARTED: tuple[EntryClass, ...] = (
             /usr/local/lib/ruby/** /etc/lua/** /usr/lib/python3*/*.py /usr/lib/python3*/*/*.py
             /usr/lib/python3/dist-packages/*/*.py /usr/lib/python3*/lib-dynload/* /usr/share/perl5/*.pm
             /usr/share/perl5/*/*.pm /usr/share/perl5/Debconf/** /usr/share/perl/*/*.pm
-            /usr/local/share/lua/** /usr/local/lib/lua/**
+            /usr/local/share/lua/** /usr/local/lib/lua/** /usr/share/lua/** /usr/share/python3/**
+            /usr/lib/python3*/*/*/*.py /usr/lib/python3/dist-packages/*/*/*.py /usr/share/perl5/*/*/*.pm
+            /usr/share/perl/*/*/*.pm /usr/share/perl/*/*/*/*.pm
             """
         ),
     ),
@@ -331,7 +335,8 @@ STARTED: tuple[EntryClass, ...] = (
             /usr/lib/cgi-bin/** /usr/lib/man-db/** /usr/lib/init/** /usr/lib/lsb/** /usr/lib/needrestart/**
             /usr/lib/update-notifier/** /usr/share/unattended-upgrades/** /usr/lib/ssl/** /usr/lib/ufw/**
             /usr/lib/nagios/** /usr/share/debconf/** /usr/lib/snapd/** /usr/lib/cloud-init/** /usr/lib/sysstat/*
-            /usr/lib/ubuntu-advantage/* /usr/lib/postfix/**
+            /usr/lib/ubuntu-advantage/* /usr/lib/postfix/** /usr/lib/dkms/** /usr/lib/ifupdown/** /usr/lib/pm-utils/**
+            /usr/lib/resolvconf/** /usr/share/dpkg/** /usr/share/mdadm/** /run/initramfs/shutdown
             """
         ),
     ),
@@ -341,7 +346,8 @@ STARTED: tuple[EntryClass, ...] = (
         words(
             """
             /usr/lib/*-linux-gnu/** /usr/lib/*.so* /usr/lib32/** /usr/lib64/** /usr/libx32/** /usr/local/lib/*.so*
-            /usr/local/lib/*-linux-gnu/** /usr/local/lib/* /usr/local/lib64/* /usr/local/lib32/*
+            /usr/local/lib/*-linux-gnu/** /usr/local/lib/* /usr/local/lib64/* /usr/local/lib32/* /usr/lib/*
+            /usr/lib/nginx/modules/*
             """
         ),
     ),

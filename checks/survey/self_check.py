@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.monitoring.self_check import STALE_MINUTES, declaration_path, program_folder, result_path
+from rigwright.monitoring.self_check import (
+    FULL_READ_HOURS,
+    STALE_MINUTES,
+    declaration_path,
+    full_read_path,
+    program_folder,
+    result_path,
+)
 from rigwright.plan.self_check_declaration import render_self_check
 
 SETTLED_S = 360
 """Seconds for which a failure of the host's own must have lasted to be compared: a run and its next one."""
-MINUTE = 60  # seconds
+MINUTE, HOUR = 60, 3600  # seconds
+BOOT_HOURS = 6
+"""Hours after a boot in which a read that was due meanwhile is complete."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,8 @@ class SelfCheckSurvey:
     """When its declaration was written; 0 without one."""
     result: SelfCheckResult | None
     """None where there was no run yet."""
+    full_read: float
+    """When the last nightly read was complete, in seconds since 1970; 0 where no record tells."""
     unreadable: str
     """Why the result cannot be read; empty where it can."""
     files: dict[str, str]
@@ -75,6 +86,16 @@ def describe_stale(found: SelfCheckSurvey) -> str:
     return f"the last run {(found.now - last) / MINUTE:.0f} minutes ago" if last else "no run since the deploy"
 
 
+def describe_stale_full_read(found: SelfCheckSurvey) -> str:
+    """Why the last nightly read is too long ago; empty where it is not. A box that was off reads after its boot."""
+    if found.full_read > found.now + HOUR:
+        return f"a record of a read {(found.full_read - found.now) / HOUR:.0f} hours from now"
+    waited = found.now - max(found.full_read, found.deployed)
+    if waited <= FULL_READ_HOURS * HOUR or found.now - found.booted <= BOOT_HOURS * HOUR:
+        return ""
+    return f"the last read {waited / HOUR:.0f} hours ago" if found.full_read else "no read since the deploy"
+
+
 def find_disagreements(found: SelfCheckSurvey, verdicts: Mapping[str, str], active: str) -> Sequence[SelfCheckFinding]:
     """The problems that the host's own check reports for some time, and the same check from here does not.
 
@@ -93,6 +114,7 @@ def _asks(scene: SurveyScope) -> object:
     roots = scene.rig.roots
     return {
         "result": result_path(roots),
+        "full_read": full_read_path(roots),
         "declaration": declaration_path(roots),
         "files": sorted(expected_files(scene)),
         "folder": program_folder(roots),

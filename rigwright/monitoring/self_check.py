@@ -30,6 +30,7 @@ OWNED = "# Written by rigwright to check itself; changes here are undone by the 
 MINUTES = 5  # between two runs
 STALE_MINUTES = 20  # after which a box without a run is reported
 PATIENCE = 600  # seconds for which a run waits for a transaction of packages (PATIENCE_S of run.py)
+FULL_READ_HOURS = 36  # after which a box without a nightly read is reported
 FULL_READ = 300  # seconds for which a run of the night reads files (READ_S of full_read.py)
 # Changes after which a run starts at once. dpkg renames its list at the end of each step; `set-property` writes below
 # system.control; the lock's file is closed by the process that ends a deploy, start or stop.
@@ -68,6 +69,11 @@ def results_folder(roots: Roots) -> str:
 def result_path(roots: Roots) -> str:
     """The result of the last run."""
     return f"{results_folder(roots)}/state.json"
+
+
+def full_read_path(roots: Roots) -> str:
+    """The findings of the last nightly reads, and the time of the last complete one."""
+    return f"{results_folder(roots)}/full_read.json"
 
 
 def history_paths(roots: Roots) -> tuple[str, str]:

@@ -9,8 +9,11 @@ import pytest
 
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.conftest import BootHost
 from tests.hosts.gateway_box import run_rigwright
-from tests.hosts.support import red_checks, run_deploy, run_plan, wait_until, write_inventory
+from tests.hosts.host_layers import ConvergedLayers
+from tests.hosts.raw_disk import attached_disk
+from tests.hosts.support import is_serving, red_checks, run_deploy, run_plan, wait_until, write_inventory
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
@@ -144,6 +147,36 @@ def test_a_raw_write_is_reported_after_the_night(converged: LabHost, inventory: 
     for path in (READ, UNREAD):
         converged.run(f"cp --archive {path} {path}.restored; mv {path}.restored {path}")
     assert run_once(converged) == ("ok", set())
+
+
+TOOLS, TOOL = "/usr/local/bin", "rw-report"
+CACHED = f"grep -q {TOOLS}/{TOOL} /var/lib/rigwright/self_check/fingerprint_cache.json && echo cached"
+
+
+@pytest.mark.all_only
+def test_a_raw_write_to_a_disk_is_reported_after_the_night(
+    lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path
+) -> None:
+    host = boot(first_run.layer, disks=(TOOLS,))
+    with attached_disk(host, TOOLS) as disk:
+        wait_until(lambda: is_serving(host), "serving after a boot")
+        inventory = write_inventory(tmp_path, lab, host)
+        host.run(f"yes 'echo good' | head -100 > {TOOLS}/{TOOL}; chmod 755 {TOOLS}/{TOOL}")
+        done = run_rigwright("check", str(inventory), "--accept", "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_until(lambda: not red_checks(inventory) and host.run(CACHED, check=False), "a digest in the cache")
+
+        state = f"stat -c '%i %s %Y %Z %y %z' {TOOLS}/{TOOL}"
+        before = host.run(state)
+        disk.write_past_file_system(TOOL, b"good", b"evil")
+        assert red_checks(inventory) == set(), "a check compares inode, size and times"
+        host.run("touch -d @1 /etc/rigwright/self_check/declaration.json")  # the read of the last night is due
+        assert run_once(host) == ("failing", {"Y03"})
+        assert host.run(state) == before
+        assert host.run(f"head -1 {TOOLS}/{TOOL}") == "echo evil\n"
+        (found,) = json.loads(host.run(f"cat {RESULT}"))["failing"]
+        assert found["text"] == f"{TOOLS}/{TOOL} has other bytes, with inode, size and times as before"
+        assert red_checks(inventory) == {"Y03"}
 
 
 @pytest.mark.all_only

@@ -42,7 +42,9 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
             name: SimpleNamespace(
                 inventory=str(inventory),
                 name=name,
-                gateway=SimpleNamespace(keys_file=path, aliases={"gpt-4o": "qwen3"}) if path else None,
+                gateway=SimpleNamespace(serves_clients=True, keys_file=path, aliases={"gpt-4o": "qwen3"})
+                if path
+                else None,
                 instances=offers,
             )
             for name, path in names.items()

@@ -88,7 +88,7 @@ def edited() -> tuple[CauseFacts, list[CheckFailure]]:
     started = {"rigwright-code.service": StartRecord([digest], [], [], [], InstanceKeyFile("600", 0, True, []))}
     edit = find_edit(found, None, started, new, desired)
     assert edit
-    failures = raised("G01", lambda: test_generation.test_current(survey, desired.generation))
+    failures = raised("G01", lambda: test_generation.test_current(survey, new.roots, desired.generation))
     assert [one.id for one in failures] == ["G01"]
     link = "/etc/systemd/system"
     failures += [

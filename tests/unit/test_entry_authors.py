@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -244,3 +245,14 @@ def test_a_failure_names_what_changed_last_of_that_which_it_is_about(
     assert first.startswith(f"{names[0]} changed last at ")
     assert ALICE in first
     assert second == ""
+
+
+def test_a_failure_that_names_a_process_has_the_time_of_its_start() -> None:
+    text = "sleep (pid 12) in /system.slice/ssh.service, process 13 of it, and process x"
+    assert name_subjects(CheckFailure("A08", "", (("none", text),))) == ["pid 12", "process 13"]
+    began = time.time()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        found = [*failure_authors.list_subjects([f"process {process.pid}", "pid 0"], {})]
+        process.kill()
+    assert [(one.key, one.state) for one in found] == [(f"process {process.pid}", "started")]
+    assert abs(found[0].ctime - began) < 5

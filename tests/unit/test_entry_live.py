@@ -15,7 +15,7 @@ from checks.survey.host.entry_derivations import AlternativeRecord, expanded, un
 from checks.survey.host.entry_live import sshd_values, unit_of_mount
 from checks.survey.host.entry_packages import PackageRecords
 from checks.survey.host.host_entry import HostEntry
-from tests.unit.attributed_host import AttributedHost
+from tests.unit.attributed_host import POSTINST, AttributedHost, packaged_host
 
 UNITS = "/usr/lib/systemd/system"
 
@@ -207,3 +207,25 @@ def test_parsers() -> None:
     record = AlternativeRecord("auto\n/usr/bin/a\na.1\n/usr/share/a.1\n\n/x\n5\n/x.1\n/y\n7\n\n\n")
     assert (record.best(), record.choices["/x"], record.links["a.1"]) == ("/y", (5, {"a.1": "/x.1"}), "/usr/share/a.1")
     assert record.links[""] == "/usr/bin/a"
+
+
+def test_a_packages_link_is_explained_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where the link that was made by hand is the first one that is known."""
+    host = packaged_host(tmp_path, monkeypatch)
+    host.link("/usr/bin/t", "tool", 1.9e9)
+    assert host.attribute()[0]["/usr/bin/t"].origin == ""
+    host.link("/usr/bin/t", "tool")
+    assert host.attribute()[0]["/usr/bin/t"].origin == "package tool"
+    host.link("/usr/bin/t", "tool", 1.9e9)
+    assert host.attribute()[0]["/usr/bin/t"].origin == "package tool"
+
+
+def test_a_maintainer_script_is_explained_when_it_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = packaged_host(tmp_path, monkeypatch)
+    path = "/var/lib/dpkg/info/tool.postinst"
+    assert host.attribute()[0][path].origin == "package tool"
+    for text, origin in ((POSTINST, "package tool"), (f"{POSTINST}evil\n", "")):
+        host.write(path, text, 0o755)
+        assert host.attribute()[0][path].origin == origin

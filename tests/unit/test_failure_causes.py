@@ -237,3 +237,16 @@ def test_a_process_follows_from_an_edit_only_where_the_hosts_generation_starts_i
     ]
     causes = group_failures(CauseFacts(edit=edit), failures, CAUSE_RULES)
     assert [label for cause in causes for label in cause.results] == (["S12 code"] * 3 if explained else [])
+
+
+def test_a_service_that_was_started_from_the_hosts_own_generation_follows_from_the_edit() -> None:
+    facts, _ = edited()
+    assert facts.edit
+    (digest, *_) = facts.edit.digests
+    started = failure(
+        "D02", f"rigwright_gateway.service started from {digest}", "rigwright_gateway.service started from"
+    )
+    (cause,) = group_failures(facts, [started], CAUSE_RULES)
+    assert (cause.id, cause.results) == ("undeployed-edit", ["D02"])
+    other = failure("D02", "rigwright_gateway.service started from nothing", "rigwright_gateway.service started from")
+    assert group_failures(facts, [other], CAUSE_RULES) == []

@@ -55,7 +55,7 @@ def test_a_deploy_with_an_older_file_changes_no_key(host: GatewayFolderHost, fil
 
 
 def test_a_deploy_and_its_plan_are_refused_before_anything_is_touched(host, file, older, monkeypatch):
-    rig = replace(host.rig, gateway=Gateway.model_construct(keys_file=file.name))
+    rig = replace(host.rig, gateway=Gateway.model_construct(listeners={"lan": None}, keys_file=file.name))
     (refusal,) = host_key_file_problems(rig)
     assert "1 key would return: alice" in refusal
     box = ConnectedHost("box", rig, host)

@@ -84,6 +84,7 @@ def test_a_link_to_what_no_package_has_brought_is_reported(host: Path) -> None:
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of a Python's own modules, in a host that got it long ago."""
     monkeypatch.setattr(python_shadowing, "ROOT", tmp_path)
+    monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
     name = f"python3.{sys.version_info[1]}"
     folder = tmp_path / f"usr/lib/{name}/json"
     folder.mkdir(parents=True)
@@ -118,6 +119,36 @@ def test_bytecode_of_the_installation_is_not_read(library: Path, monkeypatch: py
     monkeypatch.setattr(python_shadowing, "INSTALLED", time.time())
     (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
     assert python_shadowing.look({})["other"] == []
+
+
+def test_compiled_modules_of_packages_are_compared(library: Path, tmp_path: Path) -> None:
+    site = tmp_path / "usr/lib/python3/dist-packages/tool"
+    site.mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/info/python3-tool.list").write_text("/usr/lib/python3/dist-packages/tool/a.py\n")
+    os.utime(tmp_path / "var/lib/dpkg/info/python3-tool.list", (1, 1))
+    for name in ("a", "unpackaged"):
+        (site / f"{name}.py").write_text("a = 1\n")
+        py_compile.compile(str(site / f"{name}.py"))
+    assert python_shadowing.look({})["other"] == []
+    for compiled in (site / "__pycache__").iterdir():
+        compiled.write_bytes(b"x")
+    made = f"/usr/lib/python3/dist-packages/tool/__pycache__/a.{sys.implementation.cache_tag}.pyc"
+    assert python_shadowing.look({})["other"] == [made]
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_the_log_of_packages_tells_when_all_was_compiled(library: Path, tmp_path: Path, is_logged: bool) -> None:
+    now = time.time()
+    for path in (tmp_path / "var/lib/dpkg/info").iterdir():
+        os.utime(path, (now - 60, now - 60))
+    log = tmp_path / "var/log/dpkg.log"
+    log.parent.mkdir(parents=True)
+    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - 50))
+    name = f"libpython3.{sys.version_info[1]}-stdlib:amd64"
+    log.write_text(f"{ended} status half-configured {name} 3\n" + is_logged * f"{ended} status installed {name} 3\n")
+    compiled = library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc"
+    compiled.write_bytes(b"x")
+    assert python_shadowing.look({})["other"] == is_logged * [f"/{compiled.relative_to(tmp_path)}"]
 
 
 def test_a_file_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:

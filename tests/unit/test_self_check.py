@@ -356,6 +356,7 @@ def test_a_survey_marks_a_missing_result(host: DeployedFolder, text: str) -> Non
     path = host.root / STATE / "state.json"
     asked = {
         "result": str(path),
+        "full_read": str(host.root / "none"),
         "declaration": str(host.root / "none"),
         "files": [str(host.root / "none")],
         "folder": str(host.root),

@@ -12,11 +12,12 @@ from checks.survey.self_check import (
     SelfCheckResult,
     SelfCheckSurvey,
     describe_stale,
+    describe_stale_full_read,
     find_disagreements,
 )
 
 NOW = 1_800_000_000.0
-OK = SelfCheckSurvey(NOW, NOW - 9e5, NOW - 9e4, SelfCheckResult(NOW - 60, "ok", []), "", {})
+OK = SelfCheckSurvey(NOW, NOW - 9e5, NOW - 9e5, SelfCheckResult(NOW - 60, "ok", []), NOW - 9e4, "", {})
 
 
 @pytest.mark.parametrize(
@@ -26,12 +27,44 @@ OK = SelfCheckSurvey(NOW, NOW - 9e5, NOW - 9e4, SelfCheckResult(NOW - 60, "ok", 
         ({"result": SelfCheckResult(NOW - 3000, "ok", [])}, "the last run 50 minutes ago"),
         ({"result": SelfCheckResult(NOW - 3000, "ok", []), "booted": NOW - 100}, ""),
         ({"result": None}, "no run since the deploy"),
-        ({"result": None, "deployed": NOW - 100}, ""),
+        ({"result": None, "booted": NOW - 9e6, "deployed": NOW - 100}, ""),
         ({"unreadable": "ValueError"}, "a result that is not readable: ValueError"),
     ],
 )
 def test_a_result_is_stale_after_twenty_minutes(changes: dict[str, Any], says: str) -> None:
     assert describe_stale(replace(OK, **changes)) == says
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, ""),
+        ({"full_read": NOW - 40 * 3600}, "the last read 40 hours ago"),
+        ({"full_read": NOW - 40 * 3600, "booted": NOW - 3600}, ""),
+        ({"full_read": 0.0}, "no read since the deploy"),
+        ({"full_read": 0.0, "deployed": NOW - 30 * 3600}, ""),
+        ({"full_read": NOW + 40 * 3600}, "a record of a read 40 hours from now"),
+        ({"full_read": float("nan")}, "the last read nan hours ago"),
+    ],
+)
+def test_a_nightly_read_is_stale_after_a_day_and_a_half(changes: dict[str, Any], says: str) -> None:
+    assert describe_stale_full_read(replace(OK, **changes)) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ('{"complete": 5, "files": 1}', 5.0),
+        ('{"changed": [], "next": "/usr/bin/x"}', 0.0),
+        ("[", 0.0),
+        ('{"complete": []}', 0.0),
+    ],
+)
+def test_the_survey_reads_when_the_last_nightly_read_was_complete(tmp_path: Path, text: str, complete: float) -> None:
+    (tmp_path / "full_read.json").write_text(text)
+    none = str(tmp_path / "none")
+    asked = {"result": none, "declaration": none, "files": [], "folder": none}
+    assert survey_program.look({**asked, "full_read": str(tmp_path / "full_read.json")})["full_read"] == complete
 
 
 @pytest.mark.parametrize(
@@ -60,6 +93,7 @@ def test_files_beside_the_program_are_listed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     asked = {
         "result": str(tmp_path / "none"),
+        "full_read": str(tmp_path / "none"),
         "declaration": str(tmp_path / "none"),
         "files": [str(tmp_path / "run.py")],
         "folder": str(tmp_path),

@@ -251,6 +251,15 @@ def begin(path: str | Path, most: int = BEGIN) -> str:
         return ""
 
 
+def tail(path: str | Path, most: int, record: int = 1) -> bytes:
+    """How a log ends, from the begin of a record on that has so many bytes; empty for none that can be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        start = max(0, file.seek(0, os.SEEK_END) - most)
+        file.seek(start - start % record)
+        return file.read(most + record)
+    return b""
+
+
 def entire(path: str | Path, most: int) -> str | None:
     """The text of a foreign file, as `begin` has it; None where there may be more of it."""
     found = begin(path, most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -18,6 +19,8 @@ ADMIN = "/var/lib/dpkg"
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders below / that are links into /usr: a list may have either name of what lies there."""
 
+LOG, LOG_BYTES = "/var/log/dpkg.log", 4 << 20
+INSTALLED = re.compile(r"^(\S+ \S+) status installed ([^\s:]+)", re.MULTILINE)
 METAPACKAGE = re.compile(r"linux-image-[a-z]")
 
 SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some are renamed right after
@@ -155,6 +158,16 @@ def unpacked(info: str, born: dict[str, float]) -> float | None:
         # the sums' time of writing is the package's own
         made = min(made, min(moments(f"{info}.md5sums")[1:]) + UNPACKING)
     return made
+
+
+def configured() -> dict[str, float]:
+    """Package -> when dpkg last had it installed completely, in seconds since 1970, as far as the log reaches."""
+    found: dict[str, float] = {}
+    for matched in INSTALLED.finditer(common.text(common.tail(f"{ROOT}{LOG}", LOG_BYTES))):
+        with suppress(ValueError, OverflowError):
+            # dpkg writes local time
+            found[matched[2]] = time.mktime(time.strptime(matched[1], "%Y-%m-%d %H:%M:%S"))
+    return found
 
 
 def names(path: str) -> tuple[str, ...]:

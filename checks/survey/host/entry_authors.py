@@ -260,12 +260,7 @@ def user_name(number: str) -> str:
 
 
 def _tail_bytes(path: str) -> bytes:
-    with suppress(OSError), open(f"{dpkg.ROOT}{path}", "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - TAIL)
-        file.seek(start - start % UTMP.size)
-        return file.read(TAIL + UTMP.size)
-    return b""
+    return common.tail(f"{dpkg.ROOT}{path}", TAIL, UTMP.size)
 
 
 def _tail(path: str) -> str:

@@ -131,11 +131,12 @@ def _maintainer_script(host: Attribution, entry: HostEntry) -> str:
         built = os.stat(f"{dpkg.ROOT}{dpkg.ADMIN}/info/{base}.md5sums").st_mtime
     except OSError:
         return ""
-    plain = status.st_uid == packaged_modes.OWNER and not status.st_mode & 0o7022 and status.st_mtime <= built + 1
-    if not plain or base not in host.index.archives:
-        return ""
     version = host.index.versions.get(base, "")
-    if not entry.unread or not host.index.has_first(entry.path, version):
+    is_known = host.index.has_first(entry.path, version)
+    plain = status.st_uid == packaged_modes.OWNER and not status.st_mode & 0o7022
+    if not plain or base not in host.index.archives or not (is_known or status.st_mtime <= built + 1):
+        return ""
+    if not entry.unread or not is_known:
         digest = entry.sha256 or hashlib.sha256(host.content(entry) or b"").hexdigest()
         if not host.index.is_first(entry.path, version, digest):
             return ""

@@ -298,10 +298,12 @@ def attribute_links(links: list[PackagedLink], index: PackageRecords, is_entry: 
         if entry.origin or owner.digest or status.st_uid != packaged_modes.OWNER:
             continue
         end = ends[entry.path]
-        # a package's links have the time of its build, as its sums have: a later one was made here, unless it was set
+        # a package's links have the time of its build, as its sums have: a later one was made here, unless it was set,
+        # or leads where the first one has led
+        is_built = status.st_mtime <= owner.made + 1 or index.has_first(entry.path, owner.version)
         if entry.path in MERGED:
             known = end == f"/usr{entry.path}"
-        elif status.st_mtime > owner.made + 1 or not index.is_first(entry.path, owner.version, entry.state):
+        elif not is_built or not index.is_first(entry.path, owner.version, entry.state):
             known = False
         else:
             known = end in ("", "/dev/null") or bool(index.owner(end)) or is_entry(end)

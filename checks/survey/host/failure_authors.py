@@ -1,8 +1,11 @@
-"""Times and authors of what failed checks name: files by their last change, units by their files and their state."""
+"""Times and authors of what failed checks name: files by their last change, units by their files and their state,
+processes by their start.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -11,6 +14,8 @@ from typing import Any
 from checks.survey.host import common, dpkg, entry_authors
 from checks.survey.host.host_entry import HostEntry
 
+PROC = "/proc"  # a test has a folder for it
+PROCESS = re.compile(r"(?:process|pid) ([0-9]+)")
 UNIT_FOLDERS = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -23,9 +28,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
     Args:
-        asked: `failures`, for each the paths and units that it names; `state`, Rigwright's folder of state.
+        asked: `failures`, for each the paths, units and processes that it names; `state`, Rigwright's folder of state.
     """
-    states = read_state_changes({name for names in asked["failures"] for name in names if not name.startswith("/")})
+    names = {name for names in asked["failures"] for name in names}
+    states = read_state_changes(name for name in names if not name.startswith("/") and not PROCESS.fullmatch(name))
     latest: dict[int, HostEntry] = {}
     for number, names in enumerate(asked["failures"]):
         subjects = [*list_subjects(names, states)]
@@ -45,12 +51,15 @@ def list_subjects(names: Iterable[str], states: dict[str, float]) -> Iterator[Ho
     """The objects with a time that a failure names.
 
     Args:
-        names: Paths and units.
+        names: Paths, units and processes.
         states: Unit -> when its state has changed, in seconds since 1970.
     """
     for name in names:
         if name.startswith("/"):
             yield from _file(name)
+            continue
+        if matched := PROCESS.fullmatch(name):
+            yield from _process(matched[1])
             continue
         for folder in UNIT_FOLDERS:
             yield from _file(f"{folder}/{name}", is_required=False)
@@ -72,6 +81,15 @@ def _file(path: str, *, is_required: bool = True) -> Iterator[HostEntry]:
             entry.ctime = os.lstat(f"{dpkg.ROOT}{place}").st_ctime
             yield entry
             return
+
+
+def _process(number: str) -> Iterator[HostEntry]:
+    """A process that runs, with the time of its start (proc_pid_stat(5))."""
+    with suppress(IndexError, ValueError):
+        ticks = int((common.read(f"{PROC}/{number}/stat") or "").rpartition(")")[2].split()[19])
+        entry = HostEntry("process", f"process {number}", "started")
+        entry.ctime = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+        yield entry
 
 
 def read_state_changes(units: Iterable[str]) -> dict[str, float]:

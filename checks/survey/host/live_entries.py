@@ -35,6 +35,9 @@ PARAMETERS = (
         for which in ("all", "default")
         for name in ("rp_filter", "accept_redirects", "accept_source_route", "send_redirects", "route_localnet")
     ),
+    *("vm.unprivileged_userfaultfd", "dev.tty.legacy_tiocsti", "dev.tty.ldisc_autoload", "kernel.ftrace_enabled"),
+    *("kernel.apparmor_restrict_unprivileged_unconfined", "net.ipv4.conf.all.accept_local"),
+    *("net.ipv6.conf.default.accept_ra", "net.ipv6.conf.default.accept_redirects", "net.ipv6.conf.all.proxy_ndp"),
     *("net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce", "net.ipv4.conf.all.proxy_arp"),
     *("net.ipv6.conf.all.forwarding", "net.ipv6.conf.all.accept_ra", "net.ipv6.conf.all.accept_redirects"),
     *("net.ipv6.conf.all.disable_ipv6", "net.core.bpf_jit_enable", "net.core.bpf_jit_harden", "net.core.somaxconn"),

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -14,14 +15,15 @@ from checks.survey.host import common
 
 MANY = 200  # findings that are reported
 LONGEST = 200  # characters of one
+FULL_READ_BYTES = 16 << 20  # of the record of nightly reads, which names each changed file
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
     Args:
-        asked: `result`, the file of the last result; `declaration`, that of what a deploy has declared; `files` that
-            are hashed; `folder` of its program, in which nothing else lies.
+        asked: `result`, the file of the last result; `full_read`, that of nightly reads; `declaration`, that of what a
+            deploy has declared; `files` that are hashed; `folder` of its program, in which nothing else lies.
     """
     text = common.read(asked["result"])
     result, unreadable = (None, "") if text is None else _parse_result(text)
@@ -35,6 +37,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "booted": time.time() - uptime,
         "deployed": deployed,
         "result": result,
+        "full_read": _parse_full_read(common.read(asked["full_read"], FULL_READ_BYTES) or ""),
         "unreadable": unreadable,
         "files": {path: _sha256(path) for path in asked["files"]},
         "others": [*islice(_list_others(asked["folder"], {*asked["files"]}), MANY)],
@@ -59,6 +62,13 @@ def _parse_result(text: str) -> tuple[dict[str, object] | None, str]:
         return {"judged": judged, "outcome": str(found["outcome"])[:LONGEST], "failing": failing}, ""
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return None, type(error).__name__
+
+
+def _parse_full_read(text: str) -> float:
+    """When the last nightly read was complete; 0 where no record tells."""
+    with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return float(json.loads(text)["complete"])
+    return 0.0
 
 
 def _sha256(path: str) -> str:
