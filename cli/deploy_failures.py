@@ -133,5 +133,5 @@ def _describe_cause(one: HostProgress, wrong: str) -> str:
     refused = [line for line in one.errors if line.startswith("refused: ")]
     if refused and not one.step:
         return refused[0]
-    reason = wrong or (one.errors[-1].strip() if one.errors else "lost the connection")
+    reason = wrong or (one.errors[-1].strip().rstrip(".") if one.errors else "lost the connection")
     return f"{one.step}: {reason}" if one.step else reason

@@ -159,7 +159,12 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
         # one that comes back meanwhile was not in the question
         rigs = {name: rig for name, rig in rigs.items() if name in there}
         if question:
-            click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+            try:
+                click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+            except click.Abort as error:
+                if not isinstance(error.__context__, EOFError):
+                    raise
+                raise click.ClickException("no answer, nothing was removed: answer y, or give --yes") from None
     try:
         _run_on_hosts(wanted, rigs, some=bool(wanted.limit or gone))
     except NotAsDeclared as error:

@@ -60,7 +60,7 @@ def describe_rollback_refusal(found: ObservedServing, number: int | None, reserv
     """
     there = ", ".join(str(kept.number) for kept in found.generations) or "none"
     if number is None:
-        return f"the current generation has no predecessor (available: {there})"
+        return f"no earlier generation has served (available: {there}): a deploy of other settings adds one"
     kept = next((one for one in found.generations if one.number == number), None)
     if kept is None:
         return f"generation {number} does not exist; available: {there}"

@@ -16,6 +16,7 @@ from checks.survey.survey_program import (
     MOST,
     NO_PYTHON,
     collect_questions,
+    describe_failed_survey,
     parse_answers,
     parse_probe_line,
     parse_read_line,
@@ -83,4 +84,4 @@ def take_survey(
     try:
         return SurveyAnswers(parse_answers(answer.out))
     except ValueError as error:
-        raise ValueError(f"{error}: {answer.complaint or f'exit status {answer.status}'}") from None
+        raise ValueError(describe_failed_survey(error, answer.complaint, answer.status)) from None

@@ -6,7 +6,13 @@ from typing import Any
 
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import Section
-from checks.survey.survey_program import BLANK_HOST, COMMAND, parse_answers, render_survey_program
+from checks.survey.survey_program import (
+    BLANK_HOST,
+    COMMAND,
+    describe_failed_survey,
+    parse_answers,
+    render_survey_program,
+)
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
@@ -63,4 +69,4 @@ def read_health(target: Any, rig: Rig | None, *, ask: bool = True) -> instance_h
     try:
         return SurveyAnswers(parse_answers(answer.out)).read(HEALTH)
     except ValueError as error:
-        raise ValueError(f"{error}: {answer.complaint or f'exit status {answer.status}'}") from None
+        raise ValueError(describe_failed_survey(error, answer.complaint, answer.status)) from None

@@ -78,6 +78,7 @@ MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it tak
 BLANK_HOST = 97
 """Exit status of COMMAND on a host without Python and without a deployment: a deploy installs both."""
 NO_PYTHON = "the host has no /usr/bin/python3, which a deploy installs"
+LOST_PYTHON = "on the box, as root: apt-get install --reinstall python3-minimal"
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
 COMMAND = (
     f"[ -x /usr/bin/python3 ] || [ -L {UNIT_FOLDER}/rigwright.target ] "
@@ -200,3 +201,15 @@ def parse_answers(output: bytes) -> dict[str, dict[str, object]]:
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         raise ValueError("the survey's answer is invalid")
     return found
+
+
+def describe_failed_survey(error: ValueError, complaint: str, status: int) -> str:
+    """The reason of an incomplete answer; with the remedy where a deployed host has lost its Python.
+
+    Args:
+        error: From parse_answers.
+        complaint: The host's errors; empty for none.
+        status: The exit status of COMMAND there.
+    """
+    remedy = f"; {LOST_PYTHON}" if "/usr/bin/python3: not found" in complaint else ""
+    return f"{error}: {complaint or f'exit status {status}'}{remedy}"

@@ -30,6 +30,7 @@ from rigwright.operate.instance_state import (
     UnitObservation,
     assess_state,
 )
+from rigwright.safe_text import mask_secrets
 from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import STOPPED, credential_path
 
@@ -218,18 +219,23 @@ def assess_health(look: HealthFacts, instance: Instance, declared: DeclaredProce
     )
 
 
+LONGEST_WORD = 200
+
+
 def is_lasting(cause: Cause) -> bool:
     """Whether a cause is about the instance: neither about one request nor a mere form of messages."""
     return not (cause.harmless or cause.request or cause in FORMS)
 
 
 def describe_errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]:
-    """The errors that lines betray, each once, the last first, with their remedies."""
+    """The errors that lines betray, each once, the last first, with their remedies; general ones only if alone."""
     found: dict[Cause, str] = {}
-    for line in reversed(lines):
+    for line in map(mask_secrets, reversed(lines)):
         if (cause := find_cause(causes, line)) and is_lasting(cause) and (match := cause.regex.search(line)):
-            found.setdefault(cause, match[0])
-    return tuple(f"{text}: {cause.text}" for cause, text in found.items())
+            word = line.rfind(" ", 0, match.start()) + 1  # a path from its beginning
+            found.setdefault(cause, line[max(word, match.start() - LONGEST_WORD) : match.end()])
+    specific = {cause: text for cause, text in found.items() if not cause.general}
+    return tuple(f"{text}: {cause.text}" for cause, text in (specific or found).items())
 
 
 def parse_card_uses(answer: CommandResult) -> tuple[tuple[CardUse, ...], str]:

@@ -179,7 +179,10 @@ def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
     if loose.generations or loose.paths or loose.users:
         numbers = [f"generation {number}" for number in loose.generations]
         leaving = [f"user {user}" for user in loose.users]
+        changed = {one.number for one in found.generations if not one.is_intact}
         why = f"{wanted.rig.keep_generations} generations are kept"
+        if loose.generations and changed.issuperset(loose.generations):
+            why = "changed after it was written"
         steps.append(DeployStep("serving", f"remove {', '.join([*numbers, *loose.paths, *leaving])}", why))
     return steps + _removal_steps("serving", wanted)
 
@@ -191,6 +194,8 @@ def _describe_generation_difference(found: ObservedServing, wanted: Generation) 
     current = next((one for one in found.generations if one.number == found.current), None)
     if current is None or not current.unit_states:
         return f"generation {found.current} differs"
+    if not current.is_intact:
+        return f"the files of generation {found.current} were changed after it was written"
     before = {one.unit: one for one in current.unit_states}
     after = {one.unit: one for one in wanted.unit_states}
     parts = {

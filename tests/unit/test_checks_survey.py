@@ -291,6 +291,22 @@ def test_output_that_is_no_survey_is_refused(output: bytes) -> None:
         survey_program.parse_answers(output)
 
 
+@pytest.mark.parametrize(
+    ("complaint", "reason"),
+    [
+        ("", "x: exit status 127"),
+        ("sh: 1: exec: /usr/bin/other: not found", "x: sh: 1: exec: /usr/bin/other: not found"),
+        (
+            "sh: 1: exec: /usr/bin/python3: not found",
+            "x: sh: 1: exec: /usr/bin/python3: not found; on the box, as root: apt-get install --reinstall "
+            "python3-minimal",
+        ),
+    ],
+)
+def test_a_box_that_lost_its_python_comes_with_the_remedy(complaint: str, reason: str) -> None:
+    assert survey_program.describe_failed_survey(ValueError("x"), complaint, 127) == reason
+
+
 @pytest.mark.parametrize("answer", [[], {"accounts": 1}])
 def test_an_answer_of_another_shape_is_refused(answer: object) -> None:
     with pytest.raises(ValueError, match="is invalid"):

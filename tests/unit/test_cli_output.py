@@ -139,9 +139,9 @@ def test_a_plan_says_what_would_change(ground: LocalDeployFolder) -> None:
 
 
 def test_a_step_that_fails_is_named_with_its_reason_and_what_to_do(ground: LocalDeployFolder) -> None:
-    done = ground.run(steps="made(name='Two', words='echo the disk is full >&2; false'); made(name='Three')")
+    done = ground.run(steps="made(name='Two', words='echo the disk is full. >&2; false'); made(name='Three')")
     assert done.returncode == 1
-    assert matches(done.stdout, "box1: the disk is full", rf"box1: Role: Two: failed \({TIME}\)"), done.stdout
+    assert matches(done.stdout, r"box1: the disk is full\.", rf"box1: Role: Two: failed \({TIME}\)"), done.stdout
     assert done.stderr.splitlines()[-1].startswith("Error: deploy failed on box1: Role: Two: the disk is full. ")
     assert done.stderr.endswith("Fix that, then run the same command again: it continues from there\n")
     assert "No hosts remaining" not in done.stdout + done.stderr

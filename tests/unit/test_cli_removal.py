@@ -76,6 +76,22 @@ def test_removals_are_listed_before_the_question(box, monkeypatch, target, there
     assert [line for line in lines[: at[0]] if line in said] == said
 
 
+@pytest.mark.parametrize(
+    ("answer", "status", "end"),
+    [("n\n", 1, "Aborted!"), ("", 2, "Error: no answer, nothing was removed: answer y, or give --yes")],
+)
+def test_a_removal_without_consent_says_how_to_give_it(
+    box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, answer: str, status: int, end: str
+) -> None:
+    box.write("rig.py", RIG)
+    looked = RemovalBox("box", sample_rig(), SimpleNamespace(**FULL))
+    monkeypatch.setattr(removal_preview, "connect_inventory", lambda inventory, limit: ([looked], {}))
+    monkeypatch.setattr(removal_preview, "list_models", lambda *_: [])
+    done = CliRunner().invoke(main, ["remove", str(box.inventory)], input=answer)
+    assert done.exit_code == status
+    assert end in done.output
+
+
 TWO = RIG.replace('"}})', '"}, "away": {"ssh_hostname": "192.0.2.2"}})')
 
 

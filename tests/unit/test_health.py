@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from rigwright.engines import kinds
 from rigwright.nvidia.cards.smi import TIMED_OUT
 from rigwright.operate import instance_health
-from rigwright.operate.instance_health import CardUse, CommandResult, HealthFacts, InstanceHealth
+from rigwright.operate.instance_health import (
+    CardUse,
+    CommandResult,
+    HealthFacts,
+    InstanceHealth,
+    describe_errors,
+)
 from rigwright.operate.instance_state import (
     PATIENCE,
     WEDGED,
@@ -115,6 +122,20 @@ def test_an_error_in_a_log_comes_with_its_remedy() -> None:
     lines = ("an illegal memory access was encountered at x", "Cannot use FA version 2", "all is well")
     (error,) = health_with_answers(UNIT, ENGINE, "", *lines).errors
     assert error.startswith("an illegal memory access was encountered: a kernel of vLLM")
+
+
+def test_the_specific_error_of_a_log_hides_the_general_one_and_names_its_file() -> None:
+    lines = (
+        "0.00.1 E stat: cannot statx '/srv/models/a/1/a.gguf': No such file or directory",
+        "0.00.2 E srv init: exiting due to model loading error",
+    )
+    causes = kinds()["llama.cpp"].causes
+    (error,) = describe_errors(lines, causes)
+    assert error.startswith("'/srv/models/a/1/a.gguf': No such file: the model's file is missing")
+    (error,) = describe_errors(lines[1:], causes)
+    assert error.startswith("exiting due to model loading error: the model could not be loaded")
+    secret = "api_key=abcdefghijklmnop1234.gguf': No such file"
+    assert "abcdefghijklmnop1234" not in str(describe_errors((secret,), causes))
 
 
 def test_tokens_a_second_are_those_of_the_look() -> None:

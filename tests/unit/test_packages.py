@@ -29,6 +29,7 @@ echo "${http_proxy-} ${DEBIAN_FRONTEND-}" >> "$ENVIRONMENT"
 [ "$verb" != simulate ] ||
   printf '%s\\n' 'Inst curl (8 Debian)' 'Inst g++ [12] (13)' 'Inst libc:amd64 (8)' 'Conf curl (8)'
 [ "$verb" != update ] || echo "${WARNED-}"
+case $verb:${MISSING-} in simulate:?*) echo "E: Unable to locate package $MISSING" >&2 && exit 100 ;; esac
 case " $BROKEN " in *" $verb:${sources:-own} "*) echo "E: $verb is broken" && exit 100 ;; esac
 """
 A, B = "http://a/debian", "http://b/debian/"
@@ -127,6 +128,19 @@ def test_a_host_that_resolves_no_names_is_told_where_to_look(tmp_path: Path) -> 
     done = PackagesHost(tmp_path).run(rig_with_mirrors(), WARNED=warned)
     (told,) = (line for line in done.stdout.splitlines() if line.startswith("note: "))
     assert told.endswith("resolving 'c': check this host's default route (ip route) and /etc/resolv.conf")
+
+
+@pytest.mark.parametrize("urls", [(), (A,)])
+def test_packages_that_no_source_has_are_the_last_line(tmp_path: Path, urls: tuple[str, ...]) -> None:
+    done = PackagesHost(tmp_path).run(rig_with_mirrors(*urls), MISSING="g++")
+    assert done.returncode
+    *_, before, last = done.stdout.splitlines()
+    own = "no apt source of this host has these packages: curl g++; see /etc/apt/sources.list and sources.list.d"
+    assert (before, last) == (
+        ("archive http://a/debian failed", "no apt mirror of this rig has the packages")
+        if urls
+        else ("E: Unable to locate package g++", own)
+    )
 
 
 def test_files_that_apt_did_not_fetch_are_one_line_of_a_failed_job() -> None:

@@ -129,6 +129,15 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
         ],
         (),
     ),
+    "changed by hand": (
+        {"generations": (host_generation(1, AIM.digest, unit_states=AIM.unit_states, found="x"),)},
+        [
+            ("write generation 2", "the files of generation 1 were changed after it was written"),
+            ("activate generation 2", "systemd must load it"),
+            ("remove generation 1", "changed after it was written"),
+        ],
+        (),
+    ),
     "started from another generation": (
         {
             "processes": {**RIGHT, CHAT: running_process(BEFORE.units[0].unit_state)},

@@ -54,8 +54,12 @@ def test_the_one_before_is_the_newest_unchanged_one_below_the_current(
         (DAMAGED, 2, "the files of generation 2 were changed since they were written"),
         (UNKNOWN, 2, "the manifest of generation 2 does not describe rigwright-chat.service"),
         (KNOWN, 2, ""),
-        (THREE, None, "the current generation has no predecessor (available: 1, 2, 10)"),
-        ((), None, "the current generation has no predecessor (available: none)"),
+        (
+            THREE,
+            None,
+            "no earlier generation has served (available: 1, 2, 10): a deploy of other settings adds one",
+        ),
+        ((), None, "no earlier generation has served (available: none): a deploy of other settings adds one"),
     ],
 )
 def test_a_host_goes_back_only_to_an_unchanged_generation_that_is_there(

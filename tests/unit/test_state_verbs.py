@@ -107,7 +107,7 @@ VERBS: dict[str, Callable[[ConnectedHost], tuple[str, int]]] = {
     "status": status_state,
     "check": check_state,
     "check --serving": verify_state,
-    "doctor": lambda box: ("; ".join(one.means for one in doctor._check_deployability(str, box)), -1),
+    "doctor": lambda box: ("; ".join(one.means for one in doctor._check_deployability("rig.py", box)), -1),
     "plan": lambda box: ("; ".join(plan.plan_box(box).states), -1),
     "chat": lambda box: (chat._describe_down_state(box, INSTANCE, "rig.py"), -1),
 }
@@ -118,7 +118,8 @@ VERBS: dict[str, Callable[[ConnectedHost], tuple[str, int]]] = {
 def test_each_verb_names_the_state(state: str, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observed_box, "read_health", lambda target, rig: STATES[state])
     said, code = VERBS[verb](StateBox("box", RIG, SimpleNamespace(data={})))
-    sentence = f"{INSTANCE.name} is {'of ' * (state == 'other generation')}{state}"
+    link = {"failed": "has", "other generation": "is of"}.get(state, "is")
+    sentence = f"{INSTANCE.name} {link} {state}"
     ready = state in ("ready", "asleep")
     if ready and verb not in ("status", "check"):
         assert f"{INSTANCE.name} is " not in said
