@@ -322,6 +322,12 @@ def inventory_file(rig: Rig) -> str:
 
 
 @pytest.fixture(scope="session")
+def rig_name(rig: Rig) -> str:
+    """The name of the rig."""
+    return rig.name
+
+
+@pytest.fixture(scope="session")
 def lock(rig: Rig) -> Lock:
     """The lock of the inventory."""
     return rig.lock

@@ -29,9 +29,9 @@ EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
 
 @check(
     "D15",
-    "systemd holds the port for gateways of other boxes, and nobody gets in without a certificate",
+    "systemd holds the port for gateways of other boxes, which refuses clients without a certificate",
     severity="critical",
-    why="whoever gets in uses the instances without a key and without limits",
+    why="a client of that port uses the instances without a key and without limits",
 )
 def test_port_needs_a_certificate(survey: SurveyAnswers, fleet_port: tuple[str, FleetListener]) -> None:
     entry = fleet_port[1]
@@ -54,7 +54,7 @@ def test_port_needs_a_certificate(survey: SurveyAnswers, fleet_port: tuple[str, 
     why="the boxes refuse each other, or accept a box of another CA",
 )
 def test_certificates_between_boxes(
-    survey: SurveyAnswers, inventory_file: str, target_name: str, roots: Roots, fleet: tuple[str, FleetLinks]
+    survey: SurveyAnswers, inventory_file: str, rig_name: str, roots: Roots, fleet: tuple[str, FleetLinks]
 ) -> None:
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
@@ -67,8 +67,8 @@ def test_certificates_between_boxes(
         pytest.skip(f"{FOLDER}/{CERTIFICATE} is missing next to the inventory")
     above, now = x509.load_pem_x509_certificate(beside.read_bytes()), datetime.now(timezone.utc)
     ends = {
-        FRONT: front_certificate_name(target_name) if fleet[1].remote else "",
-        FLEET: lender_certificate_name(target_name) if fleet[1].listener else "",
+        FRONT: front_certificate_name(rig_name) if fleet[1].remote else "",
+        FLEET: lender_certificate_name(rig_name) if fleet[1].listener else "",
     }
     for owner, name in ends.items():
         if not name:

@@ -92,7 +92,7 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: SwitchOperat
     [
         ({"chat": "llamacpp/cpu"}, True, 1, "chat does not serve llamacpp/wide (see above). {file} is as it was"),
         ({"chat": "llamacpp/wide"}, False, 1, "run the same command again to continue"),
-        (None, False, 3, "one cannot be reached: what it serves is not known; run the same command again"),
+        (None, False, 3, "one cannot be reached: its state is unknown; run the same command again"),
     ],
 )
 def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(

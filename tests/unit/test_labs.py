@@ -40,10 +40,11 @@ def test_labs_of_the_machine_are_listed_with_their_checkout(tmp_path: Path, monk
     assert {(one.name, one.checkout) for one in list_labs()} == {("demo", ROOT), ("demo", THERE), ("old", None)}
     assert (ThrowawayLab("old", None).bridge, ThrowawayLab("old", None).folder) == ("rwold", tmp_path / "old")
     printed = CliRunner().invoke(lab_group, ["list"]).output.splitlines()
-    assert sorted(printed) == [
-        "demo  h1  debian-13  x",
-        f"demo  h1  debian-13  x (of {THERE})",
-        "old  h1  debian-13  x (of an older version)",
+    assert [line.split(maxsplit=4) for line in sorted(printed)] == [
+        ["demo", "h1", "debian-13", "x"],
+        ["demo", "h1", "debian-13", "x", str(THERE)],
+        ["lab", "host", "release", "address", "checkout"],
+        ["old", "h1", "debian-13", "x", "an older version"],
     ]
 
 

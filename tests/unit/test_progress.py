@@ -233,7 +233,7 @@ with progress.task("h1", "working"):
 def test_lines_that_are_printed_meanwhile_stand_above_the_rows_and_are_escaped() -> None:
     _, written = run_on_terminal([sys.executable, "-c", PRINTS_WITH_ROWS], os.environ)
     # the row before a line is erased, so both lines begin at the left
-    assert re.findall(r"\r\x1b\[2K([a-z][^\r]*)\r\n", written) == [
+    assert re.findall(r"\n\x1b\[2K([a-z][^\n]*)\n", written) == [
         r"a line \u001b]8;;http://evil.example\u0007 of a host",
         "another",
     ]

@@ -45,8 +45,8 @@ def test_a_terminal_has_one_table_with_failed_hosts_last(
     assert capsys.readouterr().out.splitlines() == [
         "",
         "host  result       steps  services        fetched  minutes  checks",
-        "h2    unchanged    0/44                            0.0",
-        "h1    changed      12/44  chat restarted   1.2 GB  1.5      152 ok, 1 repaired",
-        "h0    failed       3/10                            0.2",
+        "h2    unchanged    0/44                                0.0",
+        "h1    changed      12/44  chat restarted   1.2 GB      1.5  152 ok, 1 repaired",
+        "h0    failed       3/10                                0.2",
         "a     not reached",
     ]

@@ -33,7 +33,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a program behind a slash": (
         {"files": {"tool-1.0.dist-info/entry_points.txt": "[console_scripts]\na/python = tool:main\n"}},
-        "has a name that is invalid",
+        "has an invalid name",
     ),
     "a compiled module of another one": (
         {"files": {"part/__pycache__/__init__.cpython-311.pyc": "x"}},
