@@ -177,7 +177,7 @@ def _run_conversation(
     alone = message is not None or not sys.stdin.isatty()
     if not alone:
         print_prose(f"{model}; an empty line ends it", err=True)
-    while question := (message or sys.stdin.read() if alone else input("> ")).strip():
+    while question := (message or sys.stdin.read() if alone else _read_question()).strip():
         said.append({"role": "user", "content": question})
         begun, answer, pieces = time.monotonic(), "", 0
         try:
@@ -197,6 +197,15 @@ def _run_conversation(
             return
         said.append({"role": "assistant", "content": answer})
         click.echo(f"{pieces / max(time.monotonic() - begun, 1e-3):.0f} pieces/s", err=True)
+
+
+def _read_question() -> str:
+    """The next question of a terminal; empty at Ctrl-D."""
+    try:
+        return input("> ")
+    except EOFError:
+        click.echo(err=True)
+        return ""
 
 
 def stream_completion(

@@ -60,8 +60,13 @@ AGAIN = 3  # Xids of one code and card since boot from which a program's mistake
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
 KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(cause.pattern for cause in kernel_messages.CAUSES)))
 """Regular expression of the kernel's lines that count."""
+STATE_WEIGHTS: Mapping[InstanceState, int] = {
+    **{"wedged": 90, "failing": 85, "failed": 65, "silent": 40},
+    **dict.fromkeys(("not deployed", "other generation", "stopped", "stopped by hand"), 50),
+}
+"""State -> how likely it is a cause, 0 to 100."""
 RULES = (
-    *("state-wedged", "state-failing", "state-failed", "state-not-there", "state-stopped", "state-silent"),
+    *(f"state-{state.replace(' ', '-')}" for state in STATE_WEIGHTS),
     *("out-of-memory", "preemptions", "accept-length", "cards-silent", "reboot-pending", "card-memory-taken"),
     *("on-the-processor", "kv-cache-full", "cause-unknown"),
 )
@@ -255,13 +260,6 @@ def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagn
     means += f"; a consequence of Xid {root}" + (f" ({first.name})" if first else "")
     cure = f"look for the first Xid {root}" + (f"; {first.remediation}" if first else "")
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), cure, 50, len(said))
-
-
-STATE_WEIGHTS: Mapping[InstanceState, int] = {
-    **{"wedged": 90, "failing": 85, "failed": 65, "silent": 40},
-    **dict.fromkeys(("not deployed", "other generation", "stopped", "stopped by hand"), 50),
-}
-"""State -> how likely it is a cause, 0 to 100."""
 
 
 def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
