@@ -274,7 +274,7 @@ def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"state-{one.state.replace(' ', '-')}",
             one.instance,
-            f"{one.instance} is {one.state}",
+            one.assessed.lead,
             one.note or one.state,
             cure,
             STATE_WEIGHTS[one.state],
