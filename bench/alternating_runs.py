@@ -77,17 +77,28 @@ class Deployed:
                 container, which belongs into the unit's own control group.
         """
         if self._service.container:
-            raise MeasurementFailed(
-                f"{self.instance.name} runs in a container: there is no command line outside of one"
-            )
+            raise self._no_bare("it runs in a container")
         command, own = self._service.command, self.instance.socket
         # a word of its own, or an option's value
         moved = {
             word: word.removesuffix(own) + BARE_SOCKET for word in command if word == own or word.endswith(f"={own}")
         }
         if not moved:
-            raise MeasurementFailed(f"the command line of {self.instance.name} has no word {own}")
+            raise self._no_bare(f"its command line does not name its socket {own}")
         return [self.key_file if word is KEY_FILE else moved.get(word, str(word)) for word in command]
+
+    def refuse_without_bare(self) -> None:
+        """Refuse an instance whose process cannot run outside its unit, while it still serves.
+
+        Raises:
+            MeasurementFailed: as of `bare`.
+        """
+        _ = self.bare
+
+    def _no_bare(self, why: str) -> MeasurementFailed:
+        return MeasurementFailed(
+            f"{self.instance.name} cannot run outside its unit: {why}; compare it with another instance by --beside"
+        )
 
     @property
     def health(self) -> str:

@@ -202,7 +202,7 @@ def run_ladder(subjects: Sequence[LadderSubject], plan: LadderPlan, say: Callabl
             one.result()
         for number, streams in enumerate(plan.streams, 1):
             left = plan.seconds * (len(plan.streams) - number + 1)
-            say(f"{streams} streams for {plan.seconds:g} s: step {number} of {len(plan.streams)}, {left:.0f} s left")
+            say(f"step {number} of {len(plan.streams)}, {left:.0f} s left: {streams} streams")
             running = [pool.submit(subject.run_step, plan.step_request(streams, number)) for subject in subjects]
             for subject, one in zip(subjects, running, strict=True):
                 subject.rungs.append(one.result())

@@ -64,6 +64,8 @@ def measure(
     made = box.resolve_desired().installations
     mine = Deployed(box.rig, instance, made[instance.installed_as])
     beside = Deployed(box.rig, other, made[other.installed_as]) if other else None
+    if beside is None:
+        mine.refuse_without_bare()
     with contest(box.target, mine, doing, say, beside) as found:
         # processes in the order of their turns, and the ways in which each is asked
         ways = {UNIT: (UNIT, PORT), found.against: (found.against,)}

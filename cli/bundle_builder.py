@@ -88,9 +88,12 @@ class BundleBuilder:
     def _declared_folder(self) -> Path:
         named = {rig.bundle_folder for rig in self.rigs}
         if len(named) != 1 or None in named:
-            raise NothingToLock(
-                f"{self.inventory}: the rigs name {len(named - {None})} bundles: choose one with --output"
+            problem = (
+                "the rigs name different bundle folders, or only some name one"
+                if named - {None}
+                else "no rig names a bundle folder"
             )
+            raise NothingToLock(f"{self.inventory}: {problem}: choose one with --output")
         return Path(str(named.pop()))
 
     @property

@@ -98,7 +98,7 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
     """Talk to a model.
 
     MODEL is an instance, reached over SSH with its own key; with --gateway it is a model's name or alias. An empty line
-    ends the chat.
+    or Ctrl-D ends the chat.
     Exit status: 0, answered. 1, no answer. 2, the command or the inventory is refused. 3, the host was not reached.
     Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
     """
@@ -176,8 +176,8 @@ def _run_conversation(
     said: list[dict[str, str]] = []
     alone = message is not None or not sys.stdin.isatty()
     if not alone:
-        print_prose(f"{model}; an empty line ends it", err=True)
-    while question := (message or sys.stdin.read() if alone else input("> ")).strip():
+        print_prose(f"{model}; an empty line or Ctrl-D ends it", err=True)
+    while question := (message or sys.stdin.read() if alone else _read_question()).strip():
         said.append({"role": "user", "content": question})
         begun, answer, pieces = time.monotonic(), "", 0
         try:
@@ -197,6 +197,15 @@ def _run_conversation(
             return
         said.append({"role": "assistant", "content": answer})
         click.echo(f"{pieces / max(time.monotonic() - begun, 1e-3):.0f} pieces/s", err=True)
+
+
+def _read_question() -> str:
+    """The next question of a terminal; empty at Ctrl-D."""
+    try:
+        return input("> ")
+    except EOFError:
+        click.echo(err=True)
+        return ""
 
 
 def stream_completion(

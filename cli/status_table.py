@@ -191,7 +191,7 @@ def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]
         return [host.why]
     found = [] if host.instances else ["serves nothing"]
     if host.generation is not None and not host.declared:
-        found.append(f"the inventory differs: `{prog_name()} plan {shlex.quote(inventory)}` says what")
+        found.append(f"the inventory differs: `{prog_name()} plan {shlex.quote(inventory)}` lists the changes")
     elif host.generation is not None:
         found.append(f"generation {host.generation}, as declared")
     if host.activation_cut_off:

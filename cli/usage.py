@@ -90,7 +90,7 @@ def _print_sums(by: str, sums: dict[str, TokenCounts], first: str, boxes: int) -
         rows.append(("all", *(str(one) for one in asdict(total).values())))
     if rows:
         print_table((by, *COLUMNS), rows)
-    print_prose(f"tokens since {first} (UTC), of {format_count(boxes, 'gateway')}", err=True)
+    print_prose(f"{'' if rows else 'no '}tokens since {first} (UTC), of {format_count(boxes, 'gateway')}", err=True)
     if by == "key" and NO_KEY in sums:
         print_prose(f"{NO_KEY}: listeners without keys", err=True)
 

@@ -105,10 +105,10 @@ def describe_failure(error: requests.RequestException) -> DownloadUnavailable:
         return DownloadUnavailable(
             f"answers {code} {error.response.reason}".rstrip(), code in GONE_STATUSES, code in REFUSED_STATUSES
         )
-    if found := re.search(reach.NOT_PUBLIC, str(error)):
+    if (found := re.search(reach.NOT_PUBLIC, str(error))) and error.request:
         return DownloadUnavailable(
-            f"leads to {found[1]}, at an address that is not public: if that is meant, name its origin among the "
-            "inventory's redirects"
+            f"leads to {found[1]}, at an address that is not public: to allow that, add it to the box's entry of the "
+            f'inventory: "redirects": ["{reach.origin_of(error.request.url or "")}"]'
         )
     # urllib3's words for each read that timed out, whatever requests makes of the error
     if "Read timed out" in str(error):

@@ -10,6 +10,7 @@ from typing import Literal
 
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause
 from rigwright.operate.instance_health import CardUse, InstanceHealth
+from rigwright.operate.instance_state import InstanceState
 
 Severity = Literal["critical", "high", "medium", "low"]
 LENGTH = 200  # characters of evidence
@@ -88,7 +89,8 @@ def excerpt_line(line: str, start: int) -> str:
 
 TAKEN = 1024  # MiB of a card that are in use without a process (club-3090's preflight warns as of 1 GiB)
 FULL = 0.95  # of a KV cache
-STANDING = ("failed", "stopped", "not there")  # states of an instance that has no process, or none for long
+STANDING: tuple[InstanceState, ...] = ("failed", "stopped", "stopped by hand", "not deployed")
+"""States of an instance that has no process, or none for long."""
 LATEST = 500  # lines of a log: about those of its last start
 # llama.cpp's words at 0c1e570; of an instance without cards they are how it is.
 PROCESSOR = "no usable GPU found"

@@ -155,13 +155,17 @@ class AssessedState:
         """Whether its unit is not active."""
         return self.state in DOWN
 
+    @property
+    def lead(self) -> str:
+        """The instance and its state."""
+        verb = {"failed": "has ", "other generation": "runs an"}.get(self.state, "is ")
+        return f"{self.instance} {verb}{self.state}"
+
     def describe(self) -> str:
         """One sentence without its end: the instance, its state, and the reason."""
-        verb = {"failed": "has", "other generation": "is of"}.get(self.state, "is")
-        lead = f"{self.instance} {verb} {self.state}"
         if not self.note:
-            return lead
-        return f"{lead} {self.note}" if self.note.startswith("since ") else f"{lead}: {self.note}"
+            return self.lead
+        return f"{self.lead} {self.note}" if self.note.startswith("since ") else f"{self.lead}: {self.note}"
 
 
 READY: tuple[InstanceState, ...] = ("ready", "asleep")

@@ -60,8 +60,13 @@ AGAIN = 3  # Xids of one code and card since boot from which a program's mistake
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
 KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(cause.pattern for cause in kernel_messages.CAUSES)))
 """Regular expression of the kernel's lines that count."""
+STATE_WEIGHTS: Mapping[InstanceState, int] = {
+    **{"wedged": 90, "failing": 85, "failed": 65, "silent": 40},
+    **dict.fromkeys(("not deployed", "other generation", "stopped", "stopped by hand"), 50),
+}
+"""State -> how likely it is a cause, 0 to 100."""
 RULES = (
-    *("state-wedged", "state-failing", "state-failed", "state-not-there", "state-stopped", "state-silent"),
+    *(f"state-{state.replace(' ', '-')}" for state in STATE_WEIGHTS),
     *("out-of-memory", "preemptions", "accept-length", "cards-silent", "reboot-pending", "card-memory-taken"),
     *("on-the-processor", "kv-cache-full", "cause-unknown"),
 )
@@ -257,13 +262,6 @@ def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagn
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, shorten_line(said[-1]), cure, 50, len(said))
 
 
-STATE_WEIGHTS: Mapping[InstanceState, int] = {
-    **{"wedged": 90, "failing": 85, "failed": 65, "silent": 40},
-    **dict.fromkeys(("not deployed", "other generation", "stopped", "stopped by hand"), 50),
-}
-"""State -> how likely it is a cause, 0 to 100."""
-
-
 def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
     """The diagnosis of an instance from a look.
 
@@ -276,7 +274,7 @@ def diagnose_health(one: InstanceHealth, again: Command) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"state-{one.state.replace(' ', '-')}",
             one.instance,
-            f"{one.instance} is {one.state}",
+            one.assessed.lead,
             one.note or one.state,
             cure,
             STATE_WEIGHTS[one.state],

@@ -41,7 +41,7 @@ def assert_state(inventory: Path, state: str, said: str, command: str) -> None:
     """All verbs name the state, and all but `plan` fail."""
     found = run_verbs(inventory)
     # doctor prints the reason as evidence
-    named = dict.fromkeys(found, f"chat is {said}") | {"doctor": f"chat is {state}", "check": state}
+    named = dict.fromkeys(found, f"chat {said}") | {"doctor": f"chat {said.partition(state)[0]}{state}", "check": state}
     wrong = {verb: text for verb, (_, text) in found.items() if named[verb] not in text}
     assert not wrong
     assert {verb: status for verb, (status, _) in found.items() if status != 1} == {"plan": 0}
@@ -56,30 +56,30 @@ def test_all_verbs_name_the_same_state(lab: ThrowawayLab, converged: LabHost, in
     assert not any("chat is" in text for _, text in found.values()), found
 
     assert run_rigwright("stop", str(inventory), "chat").returncode == 0
-    assert_state(inventory, "stopped by hand", "stopped by hand since 20", "rigwright start ")
+    assert_state(inventory, "stopped by hand", "is stopped by hand since 20", "rigwright start ")
     assert run_rigwright("start", str(inventory), "chat").returncode == 0
 
     other = write_inventory(tmp_path / "other", lab, converged, instances={"chat": {**CHAT["chat"], "tasks_max": 4000}})
     found = run_verbs(other)
-    assert "chat is of other generation: the host runs generation 1" in found["status"][1]
+    assert "chat runs another generation: the host runs generation 1" in found["status"][1]
     assert {verb for verb, (status, _) in found.items() if status} == {"status", "doctor", "check --serving"}
 
     # an engine that does not come to its first answer
     converged.run(f"systemctl stop {UNIT}; systemctl start --no-block {UNIT}")
     stopped = "P=$(pgrep -x llama-server) && kill -STOP $P && systemctl is-active " + UNIT
     wait_until(lambda: converged.run(stopped, check=False).strip() == "activating", "starting", every=0.02)
-    assert_state(inventory, "starting", "starting", "rigwright status ")
+    assert_state(inventory, "starting", "is starting", "rigwright status ")
     converged.run("kill -CONT $(pgrep -x llama-server)")
     wait_until(lambda: is_serving(converged), "it serves again")
 
     converged.run(f"systemctl stop {UNIT}; mv {WEIGHTS} /srv/kept.gguf; printf broken > {WEIGHTS}")
     failed = f"systemctl start --no-block {UNIT}; systemctl is-failed {UNIT}"
     wait_until(lambda: converged.run(failed, check=False).strip() == "failed", "failed", every=0.5)
-    assert_state(inventory, "failed", "failed: systemd gave up", "rigwright logs ")
+    assert_state(inventory, "failed", "has failed: systemd gave up", "rigwright logs ")
 
     (blank,) = lab.up([HostSpec("blank", "debian-13")])
     try:
         bare = write_inventory(tmp_path / "blank", lab, blank)
-        assert_state(bare, "not deployed", "not deployed: the host has no generation", "rigwright deploy ")
+        assert_state(bare, "not deployed", "is not deployed: the host has no generation", "rigwright deploy ")
     finally:
         blank.destroy()

@@ -3,10 +3,13 @@
 import json
 import shlex
 from pathlib import PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from bench import sandbox_overhead
 from bench.alternating_runs import (
     BARE_SOCKET,
     BARE_UNIT,
@@ -61,8 +64,19 @@ def test_a_command_that_would_take_the_units_socket_is_not_started(monkeypatch: 
     found = Deployed(sample_rig(one), one, ENGINE)
     made = ServiceSpec((found.program, f"--listen=unix:{one.socket}"), {}, Sandbox(0, 0))
     monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
-    with pytest.raises(MeasurementFailed, match=f"the command line of {one.name} has no word {one.socket}"):
+    with pytest.raises(MeasurementFailed, match=f"its command line does not name its socket {one.socket}"):
         start_bare(found)
+
+
+def test_an_instance_without_a_bare_process_keeps_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = sample_instance()
+    made = ServiceSpec(("/usr/bin/launcher", "/etc/spec.json"), {}, Sandbox(0, 0))
+    monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
+    desired = SimpleNamespace(installations={one.installed_as: ENGINE})
+    # a box without a target: whatever asks it for more fails otherwise
+    box: Any = SimpleNamespace(rig=sample_rig(one), resolve_desired=lambda: desired)
+    with pytest.raises(MeasurementFailed, match=f"{one.name} cannot run outside its unit"):
+        sandbox_overhead.measure(box, one, [1], 1, 8, 1, 1, print)
 
 
 def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> None:

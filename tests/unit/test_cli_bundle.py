@@ -248,7 +248,7 @@ def test_a_meaningless_option_is_reported(maker: BundleFixture) -> None:
     maker.write_inventory("good", rigs=1, bundle=None)
     text = maker.box.inventory.read_text()
     maker.box.write("rig.py", text.replace('bundle="the bundle"', "").replace("'bundle': None", ""))
-    assert maker.error_lines() == [f"{maker.box.inventory}: the rigs name 0 bundles: choose one with --output"]
+    assert maker.error_lines() == [f"{maker.box.inventory}: no rig names a bundle folder: choose one with --output"]
     maker.box.write("rig.py", "raise ValueError('x')\n")
     assert maker.error_lines() == [f"{maker.box.inventory}: ValueError: x"]
 

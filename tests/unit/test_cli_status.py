@@ -52,7 +52,7 @@ engine = "plain"
 model = "small"
 context = 8192
 """
-ELSE = "the inventory differs: `rigwright plan rig.py` says what"
+ELSE = "the inventory differs: `rigwright plan rig.py` lists the changes"
 SERVES = HostStatus("box1", True, generation=4, declared=True, instances=[ROW], gpus=GPUS)
 
 
@@ -119,7 +119,7 @@ def test_columns_without_anything_are_left_out() -> None:
             replace(SERVES, instances=[replace(ROW, state="other generation", note="another key", current=False)]),
             [
                 "generation 4, as declared",
-                "chat is of other generation: another key; next: `rigwright deploy rig.py --limit box1`",
+                "chat runs another generation: another key; next: `rigwright deploy rig.py --limit box1`",
             ],
             1,
         ),

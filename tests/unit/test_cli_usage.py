@@ -75,7 +75,11 @@ def test_gateways_are_summed_by_key(usage: Run) -> None:
         ["bob", "4", "28", "12", "0", "0"],
         ["all", "8", "149", "71", "4", "1"],
     ]
-    assert "tokens since 2026-11-01 (UTC), of 2 gateways" in done.stderr
+    assert done.stderr.startswith("tokens since 2026-11-01 (UTC), of 2 gateways")
+
+
+def test_no_tokens_are_reported_as_such(usage: Run) -> None:
+    assert usage("--since", "2026-11-30").stderr.startswith("no tokens since 2026-11-30 (UTC)")
 
 
 def test_programs_get_rows_by_model_or_day(usage: Run) -> None:

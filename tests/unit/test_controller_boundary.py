@@ -36,7 +36,7 @@ def test_a_mirror_does_not_send_the_controller_to_itself(world: LockFixture, inn
     said = lock_error(world)
     assert inner.asked == []
     assert "leads to 127.0.0.1, at an address that is not public" in said
-    assert "name its origin among the inventory's redirects" in said
+    assert f'to allow that, add it to the box\'s entry of the inventory: "redirects": ["{inner.url}"]' in said
     assert "secret" not in said
 
 

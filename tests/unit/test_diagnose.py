@@ -214,6 +214,8 @@ def card(index: int, used: float) -> CardUse:
     return CardUse(index, used, 24576, None, None, None, None)
 
 
+BY_HAND = replace(WELL, state="stopped by hand")
+UNDEPLOYED = replace(WELL, state="not deployed")
 TORN = replace(WELL, state="failed", note="systemd gave up: exit-code")
 ON_CARD: dict[str, Any] = {"cards": {"chat": (0,), "code": (0,)}, "uses": [card(0, 20_000), card(1, 9)]}
 N02 = replace(RED, id="N02", severity="high")
@@ -223,6 +225,8 @@ N02 = replace(RED, id="N02", severity="high")
     ("found", "ids"),
     [
         ({"healths": [TORN], **ON_CARD}, {"state-failed", "card-memory-taken"}),
+        ({"healths": [BY_HAND], **ON_CARD}, {"state-stopped-by-hand", "card-memory-taken"}),
+        ({"healths": [UNDEPLOYED], **ON_CARD}, {"state-not-deployed", "card-memory-taken"}),
         # one of our own processes has the card
         ({"healths": [TORN, replace(WELL, instance="code")], **ON_CARD}, {"state-failed"}),
         ({"healths": [TORN], **ON_CARD, "uses": [card(0, 300)]}, {"state-failed"}),

@@ -90,10 +90,11 @@ def test_facts_name_one_state_with_the_next_command(
 def test_a_sentence_names_instance_state_and_reason() -> None:
     said = [
         assess_state("chat", facts).describe()
-        for facts in (READY, replace(DOWN, stopped_at=0.0), unit(active="failed"))
+        for facts in (READY, replace(DOWN, stopped_at=0.0), unit(active="failed"), replace(READY, generation=NONE))
     ]
     assert said == [
         "chat is ready",
         "chat is stopped by hand since 1970-01-01 00:00 UTC",
         "chat has failed: systemd gave up: success",
+        "chat runs another generation: it runs, and the host has no generation",
     ]
