@@ -200,7 +200,7 @@ def inventory(runs: int, boxes: int, file: str | None) -> None:
 @main.command()
 @click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="Timed runs of each.")
 @click.option("--hosts", type=click.IntRange(2, 10_000), default=1000, show_default=True, help="Of the larger fleet.")
-@click.option("--faulty", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Of them with a fault.")
+@click.option("--faulty", type=click.IntRange(0, 10_000), default=100, show_default=True, help="Of them with a fault.")
 @JSON_OPTION
 def fleet(runs: int, hosts: int, faulty: int, file: str | None) -> None:
     """Time the connections to many simulated hosts and one command on each, also with hosts that hang or send slowly.

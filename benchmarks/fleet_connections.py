@@ -169,7 +169,7 @@ def measure(hosts: int, faulty: int, runs: int, say: Callable[[str], None]) -> F
     Raises:
         BenchmarkFailed: as `run_once`.
     """
-    rows = [FleetRow(1, 0), FleetRow(hosts, 0), FleetRow(hosts, faulty)]
+    rows = [FleetRow(1, 0), FleetRow(hosts, 0), *([FleetRow(hosts, faulty)] if faulty else [])]
     for number in range(runs):
         for row in rows:
             say(f"run {number + 1} of {runs}: {row.hosts} hosts, {row.faulty} with a fault")

@@ -152,7 +152,7 @@ PROCESSES: Section[Processes] = Section(
 )
 
 
-PROGRAM = Path(__file__).resolve().parents[1] / "escape.py"
+PROGRAM = Path(__file__).resolve().parents[1] / "sandbox_breakout.py"
 # Beside what a rig names: ssh, a resolver, and folders of the distribution's.
 ADDRESSES = ((LOOPBACK, 22), ("127.0.0.53", 53), ("::1", 22))
 FOLDERS = (

@@ -37,8 +37,8 @@ RELEASES = {
         newer=("6.1.0-50-amd64", "6.1.176-1"),
         newer_compiles=True,
     ),
-    # 550.163 calls pci_resize_resource() with fewer arguments than 6.12.107 has for it. Since 2026-11 the archive has no
-    # older kernel, so that this driver compiles for none of its kernels.
+    # 550.163 calls pci_resize_resource() with fewer arguments than 6.12.107 has for it. Since 2026-11 the archive has
+    # no older kernel, so that this driver compiles for none of its kernels.
     "debian-13": DkmsRelease(
         codename="trixie",
         package="nvidia-open-kernel-dkms",

@@ -95,6 +95,12 @@ def test_an_inventory_of_many_boxes_is_timed_beside_one_of_one(tmp_path: Path) -
     assert {row["hosts"] for row in json.loads(file.read_text())["rows"]} == {1, 50}
 
 
+def test_connections_to_many_simulated_hosts_are_timed(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    benchmark("fleet", "--hosts", "12", "--faulty", "0", "--json", file)
+    assert {row["hosts"] for row in json.loads(file.read_text())["rows"]} == {1, 12}
+
+
 @pytest.mark.all_only
 def test_a_deploy_that_changes_nothing_is_timed_beside_the_peer(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"

@@ -31,7 +31,7 @@ LISTENS = re.compile(r"^\S+ \S+ \S+ 00010000 \S+ \S+ +[0-9]+ (/.*)$", re.MULTILI
 # The program is run with what it is asked as its only word.
 BEGIN = (
     "import sys, json; asked, text = json.load(sys.stdin); sys.argv[1:] = [asked]; "
-    "exec(compile(text, 'escape.py', 'exec'), {'__name__': '__main__'})"
+    "exec(compile(text, 'sandbox_breakout.py', 'exec'), {'__name__': '__main__'})"
 )
 PATIENCE = 45.0  # seconds for one instance
 
