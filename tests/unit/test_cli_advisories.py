@@ -193,16 +193,16 @@ def test_check_ends_with_their_numbers() -> None:
         deployed=lambda target: True,
         compared=lambda target: None,
         results=defaultdict(list),
+        look=SimpleNamespace(inventory="rig.py", several=True),
+        count_unreviewed=lambda target: None,
     )
     config = SimpleNamespace(option=SimpleNamespace(verbose=0))
     tally = {"box1": Counter(ok=3), "box2": Counter(ok=3)}
     reporter.__dict__.update(_tw=written, config=config, frame=frame, tally=tally, left_out={"box1": {}, "box2": {}})
-    reporter.__dict__["print_acceptance"] = lambda *_: None
     reporter.short_test_summary()
     assert written._file.getvalue().splitlines() == [
         "box1: conforms (3 ok, 0 failed, 0 skipped)",
-        "box1: published advisories: 2 open, 0 unknown, 5 closed (`rigwright show",
-        "  advisories` lists them)",
+        "box1: published advisories: 2 open, 0 unknown, 5 closed (`rigwright show advisories` lists them)",
         "box2: conforms (3 ok, 0 failed, 0 skipped)",
     ]
 
