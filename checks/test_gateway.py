@@ -29,7 +29,7 @@ from checks.survey.service_exposure import REACH
 from rigwright.gateway import keyring
 from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.deployed_keys import keys_file_path
-from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROTATION, render_gateway, render_logrotate
+from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROTATION, ROUTER_KEYS, render_gateway, render_logrotate
 from rigwright.gateway.keys_file_version import is_replaceable
 from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
@@ -327,13 +327,12 @@ def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts
 def test_keys_in_force(survey: SurveyAnswers, inventory_file: str, gateway: tuple[str, Gateway]) -> None:
     _skip_without_clients(gateway[1])
     wanted, described = _declared_keys(inventory_file, gateway[1])[1:]
+    step = restart_units(ROUTER_UNIT) + DEPLOY
     found = _of(find_answer(survey.read(REQUESTS), "router: state").body, "keys")
-    expect(
-        f"keys {found[:12]}",
-        described,
-        restart_units(ROUTER_UNIT) + DEPLOY,
-        holds=found == wanted,
-    )
+    expect(f"keys {found[:12]}", described, step, holds=found == wanted)
+    # the router's process reads its copy again at any SIGHUP
+    copied = survey.read(OURS).files.get(ROUTER_KEYS, "")
+    expect(f"{ROUTER_KEYS} with keys {copied[:12] or 'of no file'}", described, step, holds=copied == wanted)
 
 
 @check(

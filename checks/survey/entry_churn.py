@@ -94,9 +94,12 @@ CHURN: tuple[ChurnRule, ...] = (
         ChurnRule("packet_filters", keys, "chains that engines write for containers", while_active=services)
         for keys, services in (
             (
-                tuple(
-                    f"*table * chain DOCKER{name}"
-                    for name in ("", "-ISOLATION*", "-FORWARD", "-BRIDGE", "-CT", "-INTERNAL")
+                (
+                    *(
+                        f"*table * chain DOCKER{name}"
+                        for name in ("", "-ISOLATION*", "-FORWARD", "-BRIDGE", "-CT", "-INTERNAL")
+                    ),
+                    "*table * chain POSTROUTING masquerade **",
                 ),
                 ("docker.service", "snap.docker.dockerd.service"),
             ),
@@ -114,10 +117,10 @@ CHURN: tuple[ChurnRule, ...] = (
             "route ? ** dev cni*",
             "route ? ** linkdown*",
             *(
-                f"address {name}* *"
+                f"address {name}* **"  # an address has a slash before its prefix's length
                 for name in ("docker", "br-", "veth", "cni", "virbr", "lxc", "podman", "flannel", "cali", "kube-")
             ),
-            *("address cilium* *", "address lo 127.0.0.1/8", "address lo ::1/128", "address * fe80:*"),
+            *("address cilium* **", "address lo 127.0.0.1/8", "address lo ::1/128", "address * fe80:**"),
         ),
         "networks of containers, and addresses that the kernel gives",
     ),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.fetch_job_spec import authority_path
+from rigwright.gateway.gateway_units import ROUTER_KEYS
 from rigwright.gateway.secrets_distribution import keys_path
 from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import STATEFUL_PROGRAMS, data_folder
@@ -101,7 +102,7 @@ def _asks(scene: SurveyScope) -> object:
         "credentials": rig.roots.credentials,
         "generations": rig.roots.generations,
         "config": roots.config,
-        "files": [authority_path(rig.roots), *([keys_path(rig.roots)] if serves_clients else [])],
+        "files": [authority_path(rig.roots), *([keys_path(rig.roots), ROUTER_KEYS] if serves_clients else [])],
         "keys": keys_path(rig.roots) if serves_clients else "",
         "late": f"{records_folder(rig.roots)}/deep",
         "apart": [data_folder(rig.roots, name) for name in STATEFUL_PROGRAMS]

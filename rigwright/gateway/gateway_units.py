@@ -40,6 +40,8 @@ GATEWAY_PREFIX = "rigwright_gateway-"
 PACKAGES = (*nginx_conf.PACKAGES, "logrotate")
 # Runtime folders of both.
 RUNTIME, ROUTER_RUNTIME = f"/run/{secrets_distribution.GATEWAY}", f"/run/{secrets_distribution.ROUTER}"
+# The copy of clients' keys that the router reads.
+ROUTER_KEYS = f"{ROUTER_RUNTIME}/keys.json"
 ADMIN = f"{RUNTIME}/admin.sock"
 SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
 LOGS = "/var/log/rigwright_gateway"

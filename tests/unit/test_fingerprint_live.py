@@ -93,6 +93,28 @@ def test_chains_of_containers_are_churn_and_those_of_their_operator_are_not(chai
     assert len(left("packet_filters", entries)) == 2 * stays
 
 
+@pytest.mark.parametrize(
+    ("rule", "is_dockers"),
+    [
+        ('oifname != "br-0123456789ab" ip saddr 172.18.0.0/16 counter packets 1 bytes 60 masquerade', True),
+        ('ip saddr 172.17.0.0/16 oifname != "docker0" counter packets 0 bytes 0 xt target "MASQUERADE"', True),
+        ('oifname != "br-0123456789ab" ip saddr 172.0.0.0/1 counter packets 1 bytes 60 masquerade', False),
+        ('oifname != "eth0" ip saddr 172.18.0.0/16 counter packets 1 bytes 60 masquerade', False),
+        ('oifname != "docker0" ip saddr 172.18.0.0/16 counter packets 1 bytes 60 accept', False),
+    ],
+)
+def test_masquerading_of_a_network_of_containers_is_churn_beside_other_rules(rule: str, is_dockers: bool) -> None:
+    text = f"table ip nat {{\n\tchain POSTROUTING {{\n\t\t{rule}\n\t\tip saddr 192.0.2.7 return\n\t}}\n}}\n"
+    entries = [*live_entries.nft_blocks("packet_filters", text)]
+    assert left("packet_filters", entries) == ["table ip nat", "table ip nat chain POSTROUTING"]
+    rules = listed(entries)["table ip nat chain POSTROUTING"]
+    assert (rules == "ip saddr 192.0.2.7 return") == is_dockers
+    saved = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE\nCOMMIT\n"
+    older = [*live_entries.iptables_blocks("packet_filters", "iptables", saved)]
+    assert left("packet_filters", older) == ["iptables table nat chain POSTROUTING"]
+    assert listed(older)["iptables table nat chain POSTROUTING"] == "policy ACCEPT"
+
+
 def test_mounts_are_reported_without_what_is_by_chance(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1/mountinfo").write_text(MOUNTS)
@@ -230,6 +252,9 @@ def test_a_rule_of_the_churn_table_has_classes_and_a_reason() -> None:
         ("units", "/etc/systemd/system/a.service.d/x.conf.dpkg-old", False),
         ("mounts", "mount /var/lib/docker/overlay2/0a/merged", False),
         ("network_hooks", "route 4 172.17.0.0/16 dev docker0 linkdown", False),
+        ("network_hooks", "address br-0123456789ab 172.18.0.1/16", False),
+        ("network_hooks", "address host0 fe80::1/64", False),
+        ("network_hooks", "address host0 192.0.2.7/24", True),
         ("etc", "/etc/.hosts.swp", False),
         ("sudo", "/etc/sudoers.d/.ops.swp", False),
         # names by which something would run

@@ -1,5 +1,6 @@
 """The gateway's checks of what its host says about itself."""
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import Gates, GateUnit, ShareProcess
 from checks.survey.host import managed_files
 from checks.survey.managed_files import LedgerFile, ManagedEntry, ManagedFiles
+from checks.survey.requests import RequestAnswers, SurveyAnswer
 from rigwright.gateway import keyring
-from rigwright.gateway.gateway_units import ROTATION, render_logrotate
+from rigwright.gateway.gateway_units import ROTATION, ROUTER_KEYS, render_logrotate
 from rigwright.gateway.keyring import ClientKey, ClientKeyring
 from rigwright.gateway.secrets_distribution import keys_path
 from rigwright.model.gateway_schema import Gateway
@@ -63,10 +65,10 @@ def test_a_day_that_is_still_to_come_is_red_however_far_away_it_is(box: Rig, rot
         )
 
 
-def keys_at_rest(box: Rig, lying: Path) -> SurveyAnswers:
-    """The output of a host with keys in a file."""
+def keys_at_rest(box: Rig, lying: Path, path: str = "") -> SurveyAnswers:
+    """The output of a host with keys in a file, root's unless it is another path's."""
     entry = ManagedEntry(box.roots.ledger, "file", 0o644, 0, 0, 0.0)
-    told_files = {keys_path(box.roots): managed_files._sha256(lying)}
+    told_files = {path or keys_path(box.roots): managed_files._sha256(lying)}
     version = managed_files._keys_version(lying)
     own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], [], [], told_files, version, {})
     return SurveyAnswers({"managed_files": {"told": asdict(own)}})
@@ -96,3 +98,32 @@ def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: R
     lying.write_text('{"keys":[]}')
     with pytest.raises(Drift, match="serial none"):
         test_gateway.test_keys_at_rest(keys_at_rest(box, lying), box.inventory, box.roots, part)
+
+
+def test_a_key_in_the_routers_copy_alone_is_red(box: Rig, tmp_path: Path) -> None:
+    box = replace(box, inventory=str(tmp_path / "rig.py"))
+    assert box.gateway
+    ring = ClientKeyring(keys={"alice": ClientKey(sha256="a" * 64, made="2026-11-22")})
+    keyring.dump(tmp_path / box.gateway.keys_file, ring)
+    text = keyring.keys_json(keyring.load_keyring(tmp_path / box.gateway.keys_file))
+    copy = tmp_path / "copy.json"
+    copy.write_text(text)
+    _check_keys_in_force(box, box.gateway, copy)
+    copy.write_text(text.replace('{"keys":[', '{"keys":[{"name":"health","sha256":"' + "b" * 64 + '"},'))
+    with pytest.raises(Drift) as drift:
+        _check_keys_in_force(box, box.gateway, copy)
+    assert drift.value.found.startswith(f"{ROUTER_KEYS} with keys {managed_files._sha256(copy)[:12]}")
+    assert "alice" not in str(drift.value) and "health" not in str(drift.value)
+    copy.unlink()
+    with pytest.raises(Drift, match="with keys of no file"):
+        _check_keys_in_force(box, box.gateway, copy)
+
+
+def _check_keys_in_force(box: Rig, declared: Gateway, copy: Path) -> None:
+    """Check a host whose router's process has the declared keys, with another copy of them next to it."""
+    ring = keyring.load_keyring(Path(box.inventory).parent / declared.keys_file)
+    state = json.dumps({"digest": "", "keys": keyring.keys_digest(keyring.keys_json(ring))})
+    answer = SurveyAnswer(200, state, "", {}, "", "")
+    requests: dict[str, Any] = {"told": asdict(RequestAnswers({"router: state": answer}, {}))}
+    survey = SurveyAnswers({**keys_at_rest(box, copy, ROUTER_KEYS).answers, "requests": requests})
+    test_gateway.test_keys_in_force(survey, box.inventory, ("rigwright-gateway", declared))

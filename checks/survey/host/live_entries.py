@@ -18,6 +18,16 @@ from checks.survey.host.process_entries import CONTAINERS, group_of, program_of,
 PROC, SYS = "/proc", "/sys"  # a test has folders for them
 MOST_ROWS = 20_000
 LIMIT = 10  # seconds for a program
+BRIDGE, NETWORK = r"(?P<bridge>docker0|br-[0-9a-f]{12})", r"(?P<network>[0-9.]+/(?:1[2-9]|2[0-9]))"
+MASQUERADE = tuple(
+    re.compile(one)
+    for one in (
+        rf'oifname != "{BRIDGE}" ip saddr {NETWORK} counter (?:masquerade|xt target "MASQUERADE")',
+        rf'ip saddr {NETWORK} oifname != "{BRIDGE}" counter (?:masquerade|xt target "MASQUERADE")',
+        rf"-A POSTROUTING -s {NETWORK} ! -o {BRIDGE} -j MASQUERADE",
+    )
+)
+"""The rule by which a network of containers reaches others; an entry of its own, in a chain with other rules."""
 PARAMETERS = (
     *("kernel.yama.ptrace_scope", "kernel.kptr_restrict", "kernel.dmesg_restrict", "kernel.unprivileged_userns_clone"),
     *("kernel.unprivileged_bpf_disabled", "kernel.apparmor_restrict_unprivileged_userns", "kernel.modules_disabled"),
@@ -147,11 +157,22 @@ def nft_blocks(kind: str, text: str) -> Iterator[HostEntry]:
         elif line.startswith("\t") and not line.startswith("\t\t") and line.endswith("{"):
             block, lines = line.strip().removesuffix(" {"), []
         elif line == "\t}":
-            yield text_entry(kind, f"{table} {block}", "\n".join(lines))
+            yield from _chain_entries(kind, f"{table} {block}", lines)
             block = ""
         elif block:
             # counters are no part of a rule
             lines.append(re.sub(r"\bcounter packets \d+ bytes \d+", "counter", line.strip()))
+
+
+def _chain_entries(kind: str, key: str, rules: list[str]) -> Iterator[HostEntry]:
+    """A chain's rules, and its rules of containers' networks each."""
+    kept = []
+    for rule in rules:
+        if matched := next(filter(None, (one.fullmatch(rule) for one in MASQUERADE)), None):
+            yield HostEntry(kind, f"{key} masquerade {matched['bridge']} {matched['network']}", "")
+        else:
+            kept.append(rule)
+    yield text_entry(kind, key, "\n".join(kept))
 
 
 def kernel_chains(kind: str) -> Iterator[HostEntry]:
@@ -199,7 +220,7 @@ def iptables_blocks(kind: str, program: str, text: str) -> Iterator[HostEntry]:
     for line in [*common.lines(text), "*"]:
         if line.startswith("*"):
             for chain, rules in chains.items():
-                yield text_entry(kind, f"{program} table {table} chain {chain}", "\n".join(rules))
+                yield from _chain_entries(kind, f"{program} table {table} chain {chain}", rules)
             table, chains = line[1:], {}
             if table.startswith("("):
                 yield HostEntry(kind, f"{program} {table}", "")
