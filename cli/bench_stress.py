@@ -96,7 +96,7 @@ def stress(
                 if (why := stressed.check_idle()) and not beside_others:
                     judged.ended, judged.refused = f"{why}: --beside-others runs it anyway", True
                     return
-                if has_gateway_probes(box.rig, one):
+                if has_gateway_probes(box.rig.instances, box.rig.gateway, one.name):
                     stressed.allow_gateway_probes()
                 for probed in _probes(stressed, box, one):
                     checks.append(probed)

@@ -258,7 +258,7 @@ def run_deploy(
             try:
                 wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
                 failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
-                serving |= describe_serving_states(failed, rigs)
+                serving |= describe_serving_states(failed, {name: rig.roots for name, rig in rigs.items()})
                 if agreement and not wrong:
                     hosts = sorted(state.active_hosts, key=str)
                     with output.show_checks(hosts):

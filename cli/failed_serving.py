@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.serving import serving_state
 from roles import root_shell
@@ -14,10 +13,10 @@ from roles.host_pool import HostThreads
 STATE_TIMEOUT_S = 10.0  # seconds within which a host on which something failed has to say what it serves
 
 
-def describe_serving_states(hosts: Collection[Any], rigs: Mapping[str, Rig]) -> dict[str, str]:
+def describe_serving_states(hosts: Collection[Any], roots: Mapping[str, Roots]) -> dict[str, str]:
     """Host -> its serving state, in words."""
     with HostThreads(len(hosts)) as pool:
-        described = pool.map(lambda one: _describe_serving(one, rigs[one.name].roots), hosts)
+        described = pool.map(lambda one: _describe_serving(one, roots[one.name]), hosts)
         return dict(zip([one.name for one in hosts], described, strict=True))
 
 

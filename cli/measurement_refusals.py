@@ -43,7 +43,7 @@ def refuse_busy(
     refuse_foreign_server(box, instance, client)
     if not metrics:
         return None
-    probed = has_gateway_probes(box.rig, instance)
+    probed = has_gateway_probes(box.rig.instances, box.rig.gateway, instance.name)
     count = 0 if beside_others else _count_requests(instance, client, metrics)
     probes = _measure_probe(client) if probed and count <= 1 else None
     if count and probes:

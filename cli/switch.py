@@ -198,14 +198,7 @@ def find_verification_fault(
     """
     instances = [one for one in box.rig.instances if one.name in names]
     unproven = ""
-    for found in verify_box(
-        box,
-        instances,
-        ClientAccess(),
-        InterruptHandler(),
-        tell,
-        box.rig.inventory,
-    ):
+    for found in verify_box(box, instances, ClientAccess(), InterruptHandler(), tell, box.rig.inventory):
         if failed := ", ".join(one.title for one in found.checks if one.verdict == "fail"):
             return f"{found.variant} fails: {failed}"
         if not unproven and found.verdict != "as declared":
@@ -246,7 +239,7 @@ def _load_switched_rig(
     new = next(one for one in wanted.instances if one.name == order.instance)
     if why := _card_mismatch(catalog, wanted, new, order.variant):
         listed = f"rigwright switch {shlex.quote(inventory)} {order.instance} --list"
-        raise click.ClickException(f"{host}: {order.variant} {why}; `{listed}` says which are")
+        raise click.ClickException(f"{host}: {order.variant} {why}; `{listed}` lists those that are")
     return wanted
 
 

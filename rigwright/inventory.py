@@ -16,7 +16,6 @@ Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.mode
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +42,7 @@ from rigwright.declaration.host_data import EARLIER_GROUPS, MADE, find_foreign_d
 from rigwright.declaration.inventory_source import find_source_problems
 from rigwright.declaration.lock_problems import add_lock_repair, find_unlocked_problems, is_unlocked
 from rigwright.declaration.rig_resolution import resolve_rig
+from rigwright.declaration.shared_key_problems import extract_shared_problems
 from rigwright.declaration.shared_resolution import read_once, resolve_once, share_resolutions
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.fleet_schema import FleetLinks
@@ -171,7 +171,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
         group.append((name, {**connection_data(file, str(name), connection), "rig": rig}))
         MADE[file, str(name)] = dict(group[-1][1])
     links, of_links = _link_fleet(file, group, rigs)
-    of_shared = _extract_shared_problems(file, entries, shared, found)
+    of_shared = extract_shared_problems(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
     if (
         every := every
@@ -226,29 +226,6 @@ def _share_scrape_targets(group: HostGroup, rigs: dict[str, Rig]) -> None:
         # one that is refused, and only looked at, gets none
         if (rig := rigs.get(name)) and rig.monitoring and rig.monitoring.server:
             told["watched"] = watched
-
-
-def _extract_shared_problems(
-    file: str, entries: dict[object, object], shared: dict[str, object], found: dict[str, list[Problem]]
-) -> set[Problem]:
-    """Take mistakes in shared keys out of what was found of each rig, where all that have the key have them."""
-    of_hosts: set[Problem] = set()
-    for key in shared:
-        users = [str(name) for name, own in entries.items() if isinstance(own, dict) and key not in own]
-        told = {
-            name: {
-                Problem(file, f"hosts().{one.key.removeprefix(f'{name}.')}", one.text): one
-                for one in found[name]
-                if one.file == file and re.match(rf"{re.escape(f'{name}.{key}')}(?:[.\[]|\Z)", one.key)
-            }
-            for name in users
-        }
-        common = set.intersection(*(set(one) for one in told.values())) if told else set()
-        of_hosts |= common
-        for name in users:
-            gone = {told[name][one] for one in common}
-            found[name] = [one for one in found[name] if one not in gone]
-    return of_hosts
 
 
 def _refuse_names(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # imported where the first row is drawn: a pipe has none
 from rigwright.host_selection import is_many
 from rigwright.problems import format_count, printable
 from roles.host_counts import CountedLine, describe_states
+from roles.progress_line import format_clock, render_progress_line
 from roles.step_durations import RunEstimate, StepDurations, StepSeconds
 
 LINE_INTERVAL = 10.0  # seconds between two progress lines of one host, at least
@@ -26,18 +27,10 @@ BEAT = 1.0  # seconds between two looks at whether a line is due
 PREPARING = "connecting and reading the host"
 """The work of a host before its first step."""
 TICKS = 2  # of the display in a second
-BAR = 8  # columns
 WIDE = 110  # columns from which a row has amounts beside its rate
 NARROWEST, LOWEST = 60, 6  # columns and lines below which a terminal has plain lines
 STATES = ("working", "failed", "waiting")
 """Of rows, in the order in which they are shown."""
-
-
-def format_clock(seconds: float) -> str:
-    """A duration as `m:ss`, or `h:mm:ss`."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def is_live_terminal(stream: TextIO) -> bool:
@@ -111,6 +104,11 @@ class ProgressTask:
         if not self.total:
             return f"{self.done / scale:.0f} {name}"
         return f"{self.done / scale:.0f}/{self.total / scale:.0f} {name}"
+
+    def describe_progress(self, columns: int) -> str:
+        """Amount and rate, as far as a row of these columns has room for both."""
+        amount = self.describe_amount() if columns >= WIDE or not self.describe_rate() else ""
+        return " ".join(filter(None, [amount, self.describe_rate()]))
 
     def describe_rate(self) -> str:
         """`1.2/s` and the like; empty where none is known."""
@@ -330,12 +328,12 @@ class LiveDisplay:
             text = "waits for other hosts"
         if task and row.state == "working":
             text = _describe_task(task) if columns < WIDE else f"{text}: {_describe_task(task)}"
-        return _render_line(row.name, text, fraction, task, left, (row.ended or now) - row.began, columns)
+        rate = task.describe_progress(columns) if task else ""
+        return render_progress_line(row.name, text, fraction, rate, left, (row.ended or now) - row.began, columns)
 
     def _render_task(self, task: ProgressTask, columns: int) -> str:
-        return _render_line(
-            task.host, _describe_task(task), task.fraction, task, task.left, time.monotonic() - task.started, columns
-        )
+        took, rate = time.monotonic() - task.started, task.describe_progress(columns)
+        return render_progress_line(task.host, _describe_task(task), task.fraction, rate, task.left, took, columns)
 
     def _start(self) -> None:
         if self.live or not is_live_terminal(self.stream):
@@ -389,29 +387,6 @@ class LiveDisplay:
 
 def _describe_task(task: ProgressTask) -> str:
     return f"{task.text}: {task.last}" if task.last else task.text
-
-
-def _render_line(
-    name: str,
-    text: str,
-    fraction: float | None,
-    task: ProgressTask | None,
-    left: float | None,
-    took: float,
-    columns: int,
-) -> str:
-    """`h1  Engines: compiling  [####----]  1.2/s  2:10 left  0:42`, as wide as the terminal but for one column."""
-    from rich.cells import set_cell_size
-
-    filled = int((fraction or 0.0) * BAR)
-    rate = ""
-    if task:
-        amount = task.describe_amount() if columns >= WIDE or not task.describe_rate() else ""
-        rate = " ".join(filter(None, [amount, task.describe_rate()]))
-    remaining = f"{format_clock(left)} left" if left is not None else ""
-    end = f" [{'#' * filled}{'-' * (BAR - filled)}] {rate:>9} {remaining:>10} {format_clock(took):>5}"
-    lead = f"{printable(name)}  "
-    return f"{lead}{set_cell_size(printable(text), max(columns - len(lead) - len(end) - 1, 8))}{end}"
 
 
 progress = LiveDisplay()

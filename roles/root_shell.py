@@ -217,8 +217,8 @@ def run_command(
     allowed = TransferAllowance(limit, whole)
     with closing(start_command(target, command, limit)) as channel:
         complaint: list[bytes] = []
-        # both streams share the room that a channel has: one alone would stop where the other is full
-        # by the module's name: gevent puts a class of its own there, and the join of one from before it would not end
+        # Both streams share a channel's room: one would stop where the other is full. By the module's name: gevent puts
+        # its own class there, and the join of an earlier one would not end.
         reader = threading.Thread(target=_drain_stderr, args=(channel, complaint), daemon=True)
         reader.start()
         out = bytearray()
@@ -334,8 +334,7 @@ def wait_for_exit(channel: Channel, limit: float) -> int:
     Raises:
         TimeoutError: it does not come within `limit` seconds.
     """
-    # recv_exit_status alone would wait for ever
-    if not channel.status_event.wait(limit):
+    if not channel.status_event.wait(limit):  # recv_exit_status alone would wait for ever
         raise TimeoutError("no answer")
     return channel.recv_exit_status()
 

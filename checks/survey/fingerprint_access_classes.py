@@ -11,11 +11,7 @@ ACCESS: tuple[EntryClass, ...] = (
         readers=("accounts",),
         secret=True,
     ),
-    EntryClass(
-        "groups",
-        "groups: a row per group, with members and the state of its password",
-        readers=("groups",),
-    ),
+    EntryClass("groups", "groups: a row per group, with members and the state of its password", readers=("groups",)),
     EntryClass(
         "account_files",
         "defaults of accounts, ranges of subordinate ids, lists of shells and terminals",

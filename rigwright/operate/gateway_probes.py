@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from rigwright.engines.instance_request import CHAT, InstanceRequest
 from rigwright.gateway.gateway_units import PROBE_EVERY
 from rigwright.gateway.served_models import offers_of
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
-from rigwright.model.rig import Rig
 
 PROBE = InstanceRequest(CHAT, {"messages": [{"role": "user", "content": "ping"}], "max_tokens": 1, "stream": False})
 """As roles/gateway/host/router/probe.py sends it."""
 
 
-def has_gateway_probes(rig: Rig, instance: Instance) -> bool:
-    """Whether the rig's gateway serves an instance, and so probes it."""
-    return any(one.name == instance.name for model in offers_of(rig.instances, rig.gateway) for one in model.instances)
+def has_gateway_probes(instances: tuple[Instance, ...], gateway: Gateway | None, name: str) -> bool:
+    """Whether the gateway of a box serves one of its instances, and so probes it."""
+    return any(one.name == name for model in offers_of(instances, gateway) for one in model.instances)
 
 
 @dataclass

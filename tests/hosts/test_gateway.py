@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -126,16 +127,10 @@ def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away
 def test_usage_reports_the_tokens_of_a_key_as_the_engine_counts_them(box: GatewayBox) -> None:
     inventory = str(box.write_gateway_inventory())
     client = box.tls_client(make_key(box, "counted"))
-    reply = client.chat.completions.create(model="tiny-rig", messages=QUESTION)
-    stream = client.chat.completions.create(
-        model="tiny-rig", messages=QUESTION, stream=True, stream_options={"include_usage": True}
-    )
-    *_, last = stream
-    assert reply.usage
-    assert last.usage
-    expected = {
-        "key": "counted",
-        "requests": 2,
+    ask = partial(client.chat.completions.create, model="tiny-rig", messages=QUESTION)
+    reply, (*_, last) = ask(), ask(stream=True, stream_options={"include_usage": True})
+    assert reply.usage and last.usage
+    expected = {"key": "counted", "requests": 2} | {
         "input": reply.usage.prompt_tokens + last.usage.prompt_tokens,
         "output": reply.usage.completion_tokens + last.usage.completion_tokens,
         "unknown": 0,
@@ -145,7 +140,6 @@ def test_usage_reports_the_tokens_of_a_key_as_the_engine_counts_them(box: Gatewa
         rows = json.loads(run_rigwright("usage", inventory, "--json").stdout)
         return any(expected.items() <= row.items() for row in rows)
 
-    # the gateway writes its counts each second
     wait_until(count_tokens, f"reported: {expected}", limit=30)
 
 

@@ -45,10 +45,10 @@ def test_one_request_that_ends_like_a_probe_keeps_no_measurement_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "key").write_text(f"{KEY}\n")
-    monkeypatch.setattr(measurement_refusals, "has_gateway_probes", lambda rig, instance: probed)
+    monkeypatch.setattr(measurement_refusals, "has_gateway_probes", lambda *_: probed)
     place = ClientTarget("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"))
     host = make_client_host(tmp_path / "host", monkeypatch)
-    box: Any = SimpleNamespace(name="box", rig=None)
+    box: Any = SimpleNamespace(name="box", rig=SimpleNamespace(instances=(), gateway=None))
     model = kind(running=running)
     with run_model_server(model, tmp_path / "s"), HostClient(host, place) as client:
         try:

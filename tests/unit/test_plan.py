@@ -39,6 +39,7 @@ from tests.unit.samples import (
 )
 
 RIG = two_instance_rig()
+ACTIVATED = ("activate generation 2", "systemd must load it")
 AIM = target_generation(RIG)
 BUILD = samples.sample_build()
 WEIGHT = RIG.roots.weight_path(sample_artefact())
@@ -106,34 +107,29 @@ OTHER_CHAT = [one for one in BEFORE.unit_states if one.unit == CHAT] + [
     one for one in AIM.unit_states if one.unit != CHAT
 ]
 FOREIGN_STATE = UnitState("rigwright-old.service", "0" * 64, 0, frozenset())
+SECOND = host_generation(2, AIM.digest, unit_states=AIM.unit_states)
 OLD = "/opt/rigwright/engines/plain-0.9-ba9876543210"
 HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] = {
     "another rig": (
         {"generations": (host_generation(1),), "loaded": "x"},
-        [("write generation 2", "generation 1 differs"), ("activate generation 2", "systemd must load it")],
+        [("write generation 2", "generation 1 differs"), ACTIVATED],
         (),
     ),
     "an instance with other settings, and one that is gone": (
         {"generations": (host_generation(1, unit_states=(*OTHER_CHAT, FOREIGN_STATE)),), "loaded": "x"},
-        [
-            ("write generation 2", "generation 1 differs: removes old; changes chat"),
-            ("activate generation 2", "systemd must load it"),
-        ],
+        [("write generation 2", "generation 1 differs: removes old; changes chat"), ACTIVATED],
         (),
     ),
     "other scripts": (
         {"generations": (host_generation(1, unit_states=AIM.unit_states),), "loaded": "x"},
-        [
-            ("write generation 2", "generation 1 differs: scripts or records around its services"),
-            ("activate generation 2", "systemd must load it"),
-        ],
+        [("write generation 2", "generation 1 differs: scripts or records around its services"), ACTIVATED],
         (),
     ),
     "changed by hand": (
         {"generations": (host_generation(1, AIM.digest, unit_states=AIM.unit_states, found="x"),)},
         [
             ("write generation 2", "the files of generation 1 were changed after it was written"),
-            ("activate generation 2", "systemd must load it"),
+            ACTIVATED,
             ("remove generation 1", "changed after it was written"),
         ],
         (),
@@ -141,10 +137,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
     "started from another generation": (
         {
             "processes": {**RIGHT, CHAT: running_process(BEFORE.units[0].unit_state)},
-            "generations": (
-                host_generation(1, unit_states=BEFORE.unit_states),
-                host_generation(2, AIM.digest, unit_states=AIM.unit_states),
-            ),
+            "generations": (host_generation(1, unit_states=BEFORE.unit_states), SECOND),
             "current": 2,
         },
         [("activate generation 2", "start chat")],

@@ -3,9 +3,6 @@
 import io
 import os
 import re
-import sys
-import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +15,7 @@ from roles import progress, step_durations
 from roles.download_progress import report_files
 from roles.operations.jobs import _JobWatcher
 from roles.progress import LiveDisplay, ProgressTask
-from roles.step_durations import RunEstimate, StepDurations, record_path
-from tests.unit.pseudo_terminal import run_on_terminal
+from roles.step_durations import RunEstimate, StepDurations
 
 
 class FakeClock:
@@ -179,66 +175,6 @@ def test_quiet_work_has_no_row_and_its_first_line_after_ten_seconds(clock: FakeC
     assert terminal.getvalue() == "h1: connecting: running for 0:10\n"
 
 
-def test_a_thread_writes_lines_of_silent_work_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.StringIO()
-    monkeypatch.setattr(LiveDisplay, "stream", written)
-    monkeypatch.setattr(progress, "BEAT", 0.01)
-    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.05)
-    display = LiveDisplay()
-    with display.task("checks", "running all checks"):
-        ended = display.beats
-        deadline = time.monotonic() + 30
-        while not written.getvalue() and time.monotonic() < deadline:
-            threading.Event().wait(0.01)
-    assert written.getvalue().startswith("checks: running all checks: running for 0:00\n")
-    assert ended
-    assert ended.is_set()
-
-
-def test_a_closed_stream_ends_the_thread_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = io.StringIO()
-    closed.close()
-    raised: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", raised.append)
-    monkeypatch.setattr(LiveDisplay, "stream", closed)
-    monkeypatch.setattr(progress, "BEAT", 0.01)
-    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.02)
-    before = set(threading.enumerate())
-    with LiveDisplay().task("checks", "running all checks", quiet=True):
-        (beat,) = set(threading.enumerate()) - before
-        beat.join(30)
-    assert (beat.is_alive(), raised) == (False, [])
-
-
-def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=written.append, flush=lambda: None, isatty=lambda: False))
-    with LiveDisplay().task("h1", "a") as task:
-        task.start_step("b")
-    assert written == ["h1: b\n"]
-
-
-PRINTS_WITH_ROWS = """
-import click
-from cli.safe_output import install_streams
-from roles.progress import progress
-
-install_streams()
-with progress.task("h1", "working"):
-    click.echo("a line \\x1b]8;;http://evil.example\\x07 of a host")
-    print("another")
-"""
-
-
-def test_lines_that_are_printed_meanwhile_stand_above_the_rows_and_are_escaped() -> None:
-    _, written = run_on_terminal([sys.executable, "-c", PRINTS_WITH_ROWS], os.environ)
-    # the row before a line is erased, so both lines begin at the left
-    assert re.findall(r"\n\x1b\[2K([a-z][^\n]*)\n", written) == [
-        r"a line \u001b]8;;http://evil.example\u0007 of a host",
-        "another",
-    ]
-
-
 def rows(display: LiveDisplay) -> list[str]:
     return display.render().plain.splitlines()
 
@@ -363,38 +299,6 @@ def test_a_first_run_has_a_bar_by_its_steps_and_no_time_left(clock: FakeClock) -
     estimate = RunEstimate(["a", "b"], "h1", StepDurations())
     estimate.update(1, "", {}, 30.0, None)
     assert (estimate.fraction, estimate.left) == (0.75, None)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"h": {"": "x"}}}', "[" * 100_000, '{"a": {"h": []}}'])
-def test_a_record_that_cannot_be_read_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    record_path().parent.mkdir()
-    record_path().write_text(text)
-    assert StepDurations.load().steps == {}
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("NaN", 1e6), ("-5", 0), ("1e999", 1e6), ("7", 7)])
-def test_a_record_has_finite_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    record_path().parent.mkdir()
-    record_path().write_text(f'{{"a": {{"h": {{"": {text}}}}}}}')
-    assert StepDurations.load().expected("a", "h") == {"": seconds}
-
-
-def test_records_of_two_runs_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    for host, seconds in (("h1", 10.0), ("h2", 30.0), ("h3", 0.1)):
-        made = StepDurations()
-        made.add("step", host, {"": seconds})
-        made.save()
-    found = StepDurations.load()
-    assert found.steps == {"step": {"h1": {"": 10.0}, "h2": {"": 30.0}}}
-    assert found.expected("step", "h2") == {"": 30.0}
-    assert found.expected("other", "h2") is None
 
 
 def document(*rows: tuple[str, int, str], done: int = 0) -> dict[str, object]:
