@@ -32,7 +32,7 @@ def link_boxes(
     lenders = {name: FleetEntry.model_validate(entry) for name, entry in entries.items() if entry is not None}
     problems: list[Problem] = []
     remote: dict[str, dict[str, RemoteInstance]] = {}
-    fronts: dict[str, set[str]] = {}
+    users: dict[str, dict[str, set[str]]] = {}
     lent: dict[str, dict[str, set[str]]] = {}
     for front, rig in rigs.items():
         for model, reference in _list_references(rig.gateway):
@@ -44,7 +44,7 @@ def link_boxes(
                 continue
             instance = next(one for one in rigs[box].instances if one.name == name)
             remote.setdefault(front, {})[reference] = _describe_remote(box, instance, lenders[box])
-            fronts.setdefault(box, set()).add(front)
+            users.setdefault(box, {}).setdefault(name, set()).add(front)
             lent.setdefault(box, {}).setdefault(name, set()).add(model)
     links = {
         name: FleetLinks(
@@ -54,7 +54,7 @@ def link_boxes(
                 port=lenders[name].port,
                 lent={one: tuple(sorted(models)) for one, models in sorted(lent[name].items())},
                 variants={one.name: one.variant_name for one in rigs[name].instances if one.name in lent[name]},
-                fronts=tuple(sorted(fronts[name])),
+                users={one: tuple(sorted(boxes)) for one, boxes in sorted(users[name].items())},
             )
             if name in lent
             else None,

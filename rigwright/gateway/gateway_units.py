@@ -133,7 +133,10 @@ def router_settings(
             for one in links.remote
         }
     if links.listener:
-        made["lent"] = list(links.listener.lent)
+        # names in certificates: a gateway that uses one instance of this box may not use the others
+        made["lent"] = {
+            one: [front_certificate_name(box) for box in boxes] for one, boxes in links.listener.users.items()
+        }
     text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(nginx_conf.load_lua_modules()), sort_keys=True)
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 

@@ -69,8 +69,13 @@ class FleetListener(FrozenModel):
     """Instances that it serves -> names by which clients of other boxes ask for their models."""
     variants: dict[Name, str]
     """The variant of each of them, which those gateways rely on."""
-    fronts: tuple[Name, ...]
-    """Boxes whose gateways may use them."""
+    users: dict[Name, tuple[Name, ...]]
+    """For each of them, the boxes whose gateways may use it."""
+
+    @property
+    def fronts(self) -> tuple[Name, ...]:
+        """Boxes whose gateways may use any of them."""
+        return tuple(sorted({box for boxes in self.users.values() for box in boxes}))
 
     @property
     def endpoint(self) -> str:

@@ -63,22 +63,33 @@ local function serves(one)
   return requests.is_open(one.address, one.port)
 end
 
-local function look()
-  local last, peers = table_size(), {}
-  if last <= most then return end
-  for file = 0, last - 1 do
-    local from, port = peer_of(file)
-    if from then peers[#peers + 1] = { file = file, client = callers.client(from), address = from, port = port } end
-  end
-  if #peers <= most then return end
-  for _, file in ipairs(connections.excess(peers, serves, most)) do ffi.C.shutdown(file, BOTH) end
-end
-
 -- The address in the bytes of a socket's.
 local function packed(text)
   local family, bytes = INET, 4
   if text:find(":", 1, true) then family, bytes = INET6, 16 end
   return ffi.C.inet_pton(family, text, address) == 1 and ffi.string(address, bytes) or nil
+end
+
+-- The ends of connections that this gateway opens to other boxes.
+local function remote_ends()
+  local ends = {}
+  for _, one in pairs(settings.remote) do
+    local at = packed(one.address)
+    if at then ends[at .. " " .. one.port] = true end
+  end
+  return ends
+end
+
+local function look()
+  local last, peers = table_size(), {}
+  if last <= most then return end
+  local outgoing = remote_ends()
+  for file = 0, last - 1 do
+    local from, port = peer_of(file)
+    if from and not outgoing[from .. " " .. port] then peers[#peers + 1] = { file = file, client = callers.client(from), address = from, port = port } end
+  end
+  if #peers <= most then return end
+  for _, file in ipairs(connections.excess(peers, serves, most)) do ffi.C.shutdown(file, BOTH) end
 end
 
 -- After each probe of the router's.
@@ -91,11 +102,12 @@ end
 
 -- End the connections to boxes that are lost. What has no answer yet goes to another instance.
 local function end_lost()
-  local lost = {}
+  local lost = remote_ends()
+  -- one instance that answers proves that its box is there
   for name, one in pairs(settings.remote) do
     local silent = clock.now() - counts.get("heard " .. name) > SILENT
-    local from = silent and counts.get("unreached " .. name) >= LOST and packed(one.address)
-    if from then lost[from .. " " .. one.port] = true end
+    local at = packed(one.address)
+    if at and not (silent and counts.get("unreached " .. name) >= LOST) then lost[at .. " " .. one.port] = nil end
   end
   if not next(lost) then return end
   for file = 0, table_size() - 1 do

@@ -26,7 +26,8 @@ function fleet.check()
     return answers.fail(403, "this gateway is not declared to use instances of this box", { code = "not_declared" })
   end
   local instance, path = var.request:match("^POST /([a-z0-9-]+)/v1/([a-z_/]+) HTTP/1%.[01]$")
-  if not instance or not settings.lent[instance] or paths.method("/v1/" .. path) ~= "POST" then return fleet.unknown() end
+  local fronts = settings.lent[instance or ""]
+  if not fronts or not fronts[var.rw_front] or paths.method("/v1/" .. path) ~= "POST" then return fleet.unknown() end
   if not instances.is_ready(instance) then return ngx.exit(NO_ANSWER) end
   ngx.req.clear_header("Upgrade")
   request.instance = instance

@@ -25,9 +25,9 @@ function settings.read(path)
   settings.usage = found.usage
   settings.origins = set(found.origins)
   settings.instances, settings.sticky_headers, settings.names = {}, {}, {}
-  -- instances of other boxes, and those of this one that others use
-  settings.remote, settings.lent = found.remote or {}, set(found.lent or {})
-  for name in pairs(settings.lent) do settings.instances[name] = true end
+  -- instances of other boxes, and those of this one that others use, each with the names of those gateways
+  settings.remote, settings.lent = found.remote or {}, {}
+  for name, fronts in pairs(found.lent or {}) do settings.lent[name], settings.instances[name] = set(fronts), true end
   for name, listener in pairs(found.listeners) do
     if listener.names and #listener.names > 0 then settings.names[name] = listener.names end
   end

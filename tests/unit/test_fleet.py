@@ -65,7 +65,7 @@ def test_a_gateway_uses_instances_of_another_box(box: OperatorFolder) -> None:
     # the other one has no gateway of its own: it has no listener for clients, no model, and no keys
     assert two.gateway and not two.gateway.serves_clients
     settings = json.loads(rendered(two).files["gateway/settings.json"])
-    assert (settings["listeners"], settings["models"], settings["lent"]) == ({}, {}, ["chat"])
+    assert (settings["listeners"], settings["models"], settings["lent"]) == ({}, {}, {"chat": ["one.front.rigwright"]})
     assert [(one.unit, set(one.addresses)) for one in listener_sockets(two.gateway)] == [
         ("rigwright_gateway-8555.socket", {"192.0.2.8:8555"})
     ]
@@ -227,12 +227,14 @@ def test_another_box_without_an_answer_is_left_alone_and_another_instance_is_ask
         ("one", "POST /chat/v1/chat/completions?a HTTP/1.1", 404),
         ("one", "POST /chat/../x/v1/chat/completions HTTP/1.1", 404),
         ("one", "POST /chat/v1/chat/completions HTTP/1.1", 444),
+        # a gateway of the fleet, but of no model of this instance
+        ("three", "POST /chat/v1/chat/completions HTTP/1.1", 404),
     ],
 )
 def test_the_port_of_a_fleet_has_lent_instances_alone(lua: Any, front: str, request_line: str, status: int) -> None:
     lua.ngx.var.connection, lua.ngx.var.rw_front, lua.ngx.var.request = "1", front, request_line
     settings = lua.require("settings")
-    settings.lent = lua.table({"chat": True})
+    settings.lent = lua.table({"chat": lua.table({"one": True}), "embed": lua.table({"three": True})})
     settings.links, settings.out = "/nowhere", "/nowhere"
     lua.require("paths").init(lua.table(["chat/completions"]))
     lua.ngx.req = lua.table({"is_internal": lambda: False})

@@ -25,7 +25,7 @@ from rigwright.gateway.secrets_distribution import FLEET, pair_path
 from rigwright.model.fleet_schema import FleetLinks, FleetListener, front_certificate_name, lender_certificate_name
 from rigwright.model.roots import Roots
 
-LISTENER = FleetListener(address="192.0.2.8", port=8555, lent={"chat": ("m",)}, variants={}, fronts=("one",))
+LISTENER = FleetListener(address="192.0.2.8", port=8555, lent={"chat": ("m",)}, variants={}, users={"chat": ("one",)})
 LINKS = FleetLinks(listener=LISTENER)
 
 
