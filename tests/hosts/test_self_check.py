@@ -100,7 +100,6 @@ def test_a_fault_is_shown_and_goes_with_its_repair(lab: ThrowawayLab, converged:
         assert run_once(converged) == ("ok", set())
 
     done = run_rigwright("check", str(inventory), "--history")
-    assert max(map(len, done.stdout.splitlines())) <= 80, done.stdout
     (told,) = json.loads(run_rigwright("check", str(inventory), "--history", "--json").stdout)
     failed = [one["check"] for event in told["events"] for one in event["failed"]]
     again = [one["check"] for event in told["events"] for one in event["recovered"]]
