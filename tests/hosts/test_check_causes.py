@@ -33,11 +33,10 @@ def run_check(inventory: Path) -> dict[str, Any]:
 
 
 def printed_lines(inventory: Path) -> list[str]:
-    """The lines that an operator reads on a terminal of 80 columns, but for those with the inventory's long path."""
+    """The lines that an operator reads, without those with the inventory's long path."""
     words = [sys.executable, "-m", "cli", "check", str(inventory)]
     text = subprocess.run(words, capture_output=True, text=True, cwd="/", env=os.environ | {"COLUMNS": "80"}).stdout
-    lines = [line for line in text.splitlines() if str(inventory) not in line]
-    return lines
+    return [line for line in text.splitlines() if str(inventory) not in line]
 
 
 def failed(host: dict[str, Any]) -> set[str]:
