@@ -165,7 +165,7 @@ class Contest:
         return [one.instance.unit for one in (self.unit, self.other) if one]
 
     def asks(self, way: str) -> dict[str, str]:
-        """Where a way of serving is asked, and by what: members of `Asked`."""
+        """Where a way of serving is asked, and by what: members of `LoadRequest`."""
         one = self.other if way == OTHER and self.other else self.unit
         at = one.instance.socket if way == OTHER else one.places[way]
         return {"at": at, "key_file": one.key_file, "path": one.completions}

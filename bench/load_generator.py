@@ -96,7 +96,7 @@ def render_body(asked: LoadRequest, number: int) -> bytes:
 
 
 class LoadConnection(http.client.HTTPConnection):
-    """Reaches a server at any place that `Asked` may name."""
+    """Reaches a server at any place that `LoadRequest` may name."""
 
     def __init__(self, at: str, limit: float = SILENCE) -> None:
         super().__init__("localhost", timeout=limit)

@@ -212,7 +212,7 @@ async def run_streams(asked: StreamRequest) -> dict[str, object]:
 
     Raises:
         OSError: no connection, or none any more.
-        ValueError: as `read`.
+        ValueError: as `read_times`.
     """
     context = ssl.create_default_context(cadata=authority) if (authority := asked.place.authority) else None
     started = time.perf_counter()

@@ -167,7 +167,7 @@ def collect_cause_facts(
     now: float,
     own_checks: frozenset[str],
 ) -> CauseFacts:
-    """The causes in a survey.
+    """The facts of a survey that name causes.
 
     Args:
         survey: The host's answers.

@@ -15,7 +15,7 @@ def find_stored_package_problems(
 
     Args:
         folder: Where the sets lie.
-        kept: They.
+        kept: The sets of package files.
         locked: SHA-256 -> a row of the lock.
         name: The set that the lock has; empty for none.
     """

@@ -15,7 +15,7 @@ from rigwright.model.instance import Instance
 
 @pytest.fixture(scope="session")
 def done(survey: SurveyAnswers, instance: Instance, service: ServiceSpec) -> EscapeResult:
-    """The forbidden abilities of an instance, by kind of attempt."""
+    """The successful attempts to leave an instance's sandbox, by kind of attempt."""
     if service.container:
         pytest.skip(CONTAINED)
     return survey.read(ESCAPES)[instance.unit]

@@ -114,8 +114,8 @@ def load_hosts(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]
     """An inventory's hosts by name, none of them connected, and pyinfra's state that they are of.
 
     Raises:
-        UnknownHost: as `find`.
-        SystemExit: as `find`.
+        UnknownHost: as `load_selected_hosts`.
+        SystemExit: as `load_selected_hosts`.
     """
     state = State()
     return state, {host.name: host for host in load_selected_hosts(state, inventory, limit)}

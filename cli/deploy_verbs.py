@@ -17,6 +17,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.host_inventory import is_host_file
+from rigwright.host_selection import format_hosts
 from rigwright.model.rig import Rig
 from rigwright.model.secret_sources import run_secret_commands
 from rigwright.plan.separate_roles import select_roles
@@ -160,7 +161,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
         rigs = {name: rig for name, rig in rigs.items() if name in there}
         if question:
             try:
-                click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+                click.confirm(question.format(hosts=format_hosts(rigs)), abort=True)
             except click.Abort as error:
                 if not isinstance(error.__context__, EOFError):
                     raise
@@ -170,7 +171,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
     except NotAsDeclared as error:
         raise (HostUnreached if gone else NotAsDeclared)(error.message, error.causes) from None
     if gone:
-        raise HostUnreached(f"not reached, and unchanged: {', '.join(sorted(gone))}")
+        raise HostUnreached(f"not reached, and unchanged: {format_hosts(gone)}")
 
 
 def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:

@@ -14,6 +14,7 @@ import click
 from checks.results import STATUS
 from cli.safe_output import escape_controls
 from cli.tables import print_prose, wrap_prose
+from rigwright.host_selection import format_hosts, group_lines, is_many
 from rigwright.local_files import SecretUnavailable
 
 INTERRUPTED_STATUS = 130  # a shell's status of a command that an interrupt has ended
@@ -108,15 +109,20 @@ def _print_error(error: click.ClickException, show: Callable[..., None], file: o
 
 
 def print_unreached(gone: Mapping[str, str]) -> None:
-    """Say which hosts are out of reach, and why.
+    """Say which hosts are out of reach, and why: many of them by cause.
 
     Args:
         gone: As `checks.connections.connect_inventory` has them.
     """
-    from roles.connection_failures import describe_unreachable_host  # pyinfra's world, which many verbs do without
+    # pyinfra's world, which many verbs do without
+    from roles.connection_failures import describe_unreachable_host, strip_address
 
-    for name, why in gone.items():
-        print_prose(f"{name}: {describe_unreachable_host(why)}", err=True)
+    lines = dict(gone)
+    if is_many(gone):
+        causes = group_lines([(name, strip_address(why)) for name, why in gone.items()])
+        lines = {format_hosts(names): why for why, names in causes.items()}
+    for names, why in lines.items():
+        print_prose(f"{names}: {describe_unreachable_host(why)}", err=True)
 
 
 def unreached_rows(gone: Mapping[str, str]) -> list[dict[str, object]]:

@@ -93,7 +93,7 @@ def load_hosts_from_text(inventory: str, content: bytes) -> dict[str, dict[str, 
     """The hosts that an inventory would have with this content, with their data.
 
     Raises:
-        click.ClickException: as `named` does.
+        click.ClickException: as `load_hosts` does.
     """
 
     def run() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rigwright.gateway.gateway_units import PROBE_TIMEOUT
 from rigwright.model.instance import Instance
 from rigwright.operate.chat_reply import NoChatMessage, parse_message
 from rigwright.operate.gateway_probes import PROBE, ProbeAllowance, has_gateway_probes
-from rigwright.problems import printable
+from rigwright.problems import format_count, printable
 from roles.client import ClientJobFailed, HostClient
 
 RECENT_SECONDS = 10.0  # seconds for a look at metrics
@@ -37,8 +37,8 @@ def refuse_busy(
 
     Raises:
         InvalidRequest: it is one of those.
-        roles.client.ClientJobFailed: as `ours`.
-        roles.client.ClientJobLost: as `ours`.
+        roles.client.ClientJobFailed: as `refuse_foreign_server`.
+        roles.client.ClientJobLost: as `refuse_foreign_server`.
     """
     refuse_foreign_server(box, instance, client)
     if not metrics:
@@ -51,7 +51,7 @@ def refuse_busy(
         count = _count_requests(instance, client, metrics)
     if count:
         raise InvalidRequest(
-            f"{box.name}: {instance.name} works on {count:.0f} requests of others: "
+            f"{box.name}: {instance.name} works on {format_count(round(count), 'request')} of others: "
             "the run would slow them and count their tokens; --beside-others runs it anyway"
         )
     return probes

@@ -55,7 +55,7 @@ def boot_options(upper: Path) -> list[str]:
     """Write what the host needs beside them into its own files; returns systemd-nspawn's options that lend the cards.
 
     Raises:
-        UnsupportedMachine: as `require`.
+        UnsupportedMachine: as `require_gpu`.
     """
     require_gpu()
     devices = [path for path in sorted(DEVICES.glob("nvidia*")) if stat.S_ISCHR(path.stat().st_mode)]

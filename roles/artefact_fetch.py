@@ -172,8 +172,8 @@ def render_fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "
     Args:
         rig: The rig.
         artefacts: The artefacts that it brings.
-        client: As `brought` is given it.
-        python: As `brought` is given it.
+        client: As `ensure_fetched` is given it.
+        python: As `ensure_fetched` is given it.
     """
     given = sent_files_folder(rig.roots.jobs, fetch_unit_name(artefacts)) if rig.bundle else ""
     return render(

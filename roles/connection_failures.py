@@ -25,9 +25,12 @@ NO_LOGIN_METHOD = "No authentication methods available"
 """paramiko's message where it has no key to try."""
 UNSPOKEN = "no existing session"
 """paramiko's message where a handshake took too long."""
-LOGIN_REMEDY = "correct ssh_user or ssh_key, or allow the key there with ssh-copy-id"
-ADDRESS_REMEDY = "check ssh_hostname, and that the box is on"
-PORT_REMEDY = "check ssh_port, and that sshd runs there"
+LOGIN_REMEDY = (
+    "correct the user or key (inventory: ssh_user, ssh_key; init: USER@HOST, --key), or allow the key there with "
+    "ssh-copy-id"
+)
+ADDRESS_REMEDY = "check the address (inventory: ssh_hostname), and that the box is on"
+PORT_REMEDY = "check the port (inventory: ssh_port; init: HOST:PORT), and that sshd runs there"
 
 
 class ConnectFailureRecorder(BaseStateCallback):
@@ -67,7 +70,8 @@ def silence_pyinfra_log() -> Iterator[None]:
 
 def strip_address(reason: str) -> str:
     """The reason of a failed connection without the host's own address: hosts with the same cause have the same."""
-    return re.sub(r" \(port [0-9]+ of [^()\s]+\)", "", reason)
+    portless = re.sub(r" \(port [0-9]+ of [^()\s]+\)", "", reason)
+    return re.sub(r"^((?:cannot be reached: )?)the name \S+ has no", r"\1its name has no", portless)
 
 
 def describe_unreachable_host(reason: str) -> str:
@@ -112,7 +116,8 @@ def describe_connect_error(error: BaseException, address: str = "") -> str:
             return f"it takes the connection, and ends it before it has answered as an SSH server: {PORT_REMEDY}"
         if isinstance(cause, socket.gaierror):
             name = f"the name {printable(address)[:LONGEST]}" if address else "its name"
-            return f"{name} has no address ({_describe_error(cause)}): check ssh_hostname, and this machine's resolver"
+            remedy = "check the address (inventory: ssh_hostname), and this machine's resolver"
+            return f"{name} has no address ({_describe_error(cause)}): {remedy}"
     said = _describe_error(error)
     return printable(found[1] if (found := BRACKETED.fullmatch(said)) else said)[:LONGEST]
 

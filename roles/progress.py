@@ -258,6 +258,9 @@ class LiveDisplay:
         for task in tuple(self.tasks):
             if now - max(self.lines.get(task.host, 0.0), task.started) >= LINE_INTERVAL:
                 self.report(task)
+        if self.is_running and is_many(self.rows):
+            self._print_counts()
+            return
         for name, row in self.rows.items() if self.is_running and not self.live else ():
             # a host between two steps waits for others
             if name in busy or row.state == "failed" or (row.state == "waiting" and row.step):

@@ -198,10 +198,10 @@ def run_command(
     """Run a shell command to its end.
 
     Args:
-        target: As in `start`.
-        command: As in `start`.
+        target: As in `start_command`.
+        command: As in `start_command`.
         stdin: Its input.
-        limit: As in `start`; without `whole`, all of it may take as long, and a second more for each LEAST bytes.
+        limit: As in `start_command`; without `whole`, all of it may take so long, and a second more per LEAST bytes.
         whole: Seconds for all of it, however much comes.
         most: Bytes of its output.
         rest: Its further input, by a line of its output, the first of which this is not None: others are left out. It

@@ -101,9 +101,9 @@ def render_survey_program(
     """The input of COMMAND on standard input: the program, with its modules and questions in it.
 
     Args:
-        questions: As `asked` has them.
-        probe: A shell script that is run beside. Its probe's findings have a line of their own, upon which `more`
-        follows.
+        questions: As `collect_questions` has them.
+        probe: A shell script that is run beside. Its probe's findings have a line of their own, upon which
+            `render_further_questions` follows.
         later: Sections that are asked then.
     """
     begun, packed = _pack_modules(HOST, (*questions, *later))

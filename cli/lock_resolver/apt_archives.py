@@ -217,12 +217,12 @@ def read_nvidia_archive(session: requests.Session, base: str, known: NvidiaArchi
     """Read one of NVIDIA's archives of drivers.
 
     Args:
-        session: As `web.session` makes it.
+        session: As `downloads.open_session` makes it.
         base: Its folder's address.
         known: The facts about it in the tables.
 
     Raises:
-        DownloadUnavailable: as of `signed`.
+        DownloadUnavailable: as of `read_signed_archive`.
     """
     return read_signed_archive(session, base, f"{base}/{known.key}", known.fingerprint, "the tables of drivers")
 
@@ -233,7 +233,7 @@ def read_signed_archive(
     """Read an archive.
 
     Args:
-        session: As `web.session` makes it.
+        session: As `downloads.open_session` makes it.
         base: Its folder's address.
         key_url: Its key's.
         fingerprint: That key's.

@@ -185,7 +185,7 @@ def fetch_file(
     """Fetch a file to hash it. A download that was cut goes on where it was, if it is still the same file.
 
     Args:
-        session: As `session` makes it.
+        session: As `open_session` makes it.
         url: Where it is.
         report: Gets the progress.
         into: Where its bytes go; without it they are not kept.
@@ -234,7 +234,7 @@ def fetch_locked_file(
     """Fetch a row's file from the first address that has its bytes.
 
     Args:
-        session: As `session` makes it.
+        session: As `open_session` makes it.
         row: The file's.
         urls: Addresses, each by what messages call it, in order.
         path: Where the file goes.
@@ -279,7 +279,7 @@ def fetch_beginning(session: requests.Session, url: str, count: int) -> bytes:
     """The first bytes of a file; no more of it is taken, even where its server sends all.
 
     Args:
-        session: As `session` makes it.
+        session: As `open_session` makes it.
         url: Where it is.
         count: How many, above 0.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rigwright.model.deb_package_groups import leading_package, locked_version
+from rigwright.problems import format_count
 from rigwright.supply.lock import Artefact
 
 
@@ -57,13 +58,13 @@ def _describe_request(group: str, old: list[Artefact], new: list[Artefact]) -> l
 def _diff_packages(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
     versions = " -> ".join(dict.fromkeys(locked_version(name, rows) or "?" for rows in (old, new) if rows))
     what = name if leading_package(name) else f"driver {name}"
-    count = sum(row.kind == "deb" for row in new)
+    packages = format_count(sum(row.kind == "deb" for row in new), "package")
     if not new:
         return [f"- {what} {versions}"]
     if not old:
-        return [f"+ {what} {versions}, {count} packages"]
-    others = len(set(new) - set(old))
-    return [f"~ {what} {versions}, {count} packages, {others} other files"] if old != new else []
+        return [f"+ {what} {versions}, {packages}"]
+    others = format_count(len(set(new) - set(old)), "other file")
+    return [f"~ {what} {versions}, {packages}, {others}"] if old != new else []
 
 
 def _diff_model(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
@@ -72,7 +73,7 @@ def _diff_model(name: str, old: list[Artefact], new: list[Artefact]) -> list[str
     if not new:
         return [f"- model {name} {_row_path(old[0])}"]
     places = " -> ".join(dict.fromkeys(_row_path(rows[0]) for rows in (old, new) if rows))
-    extent = f"{format_amount(sum(row.size for row in new))} in {len(new)} file{'s' if len(new) > 1 else ''}"
+    extent = f"{format_amount(sum(row.size for row in new))} in {format_count(len(new), 'file')}"
     said = (
         [extent, *_describe_terms(new)]
         if not old
@@ -130,7 +131,7 @@ def format_amount(size: int) -> str:
 def _describe_details(old: list[Artefact], new: list[Artefact]) -> str:
     if len(old) > 1 or len(new) > 1:
         gone, added = (set(one) - set(other) for one, other in ((old, new), (new, old)))
-        return f"  {len(gone)} files -> {len(added)} files"
+        return f"  {format_count(len(gone), 'file')} -> {format_count(len(added), 'file')}"
     said = ""
     (before,), (after,) = old, new
     if before.sha256 != after.sha256:

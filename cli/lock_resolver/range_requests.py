@@ -96,7 +96,7 @@ def open_remote(session: requests.Session, url: str, size: int, report: download
     """A file on the web as one that can be read anywhere, for as long as the block runs.
 
     Args:
-        session: As `web.session` makes it.
+        session: As `downloads.open_session` makes it.
         url: Where it is.
         size: Its bytes.
         report: Gets the progress, where its server gives it only whole.

@@ -177,7 +177,7 @@ def is_untouched(there: Options, found: Options, before: DaemonRecord) -> bool:
     """Whether options are those that were found, with Rigwright's over them: unchanged since.
 
     Args:
-        there: They.
+        there: The present options.
         found: The options from before us.
         before: Our record.
     """
@@ -195,8 +195,7 @@ def render_daemon_json(made: Options) -> str:
 def choose_reload_action(
     in_force: Options | None, made: Options, ours: Iterable[str]
 ) -> Literal["", "reload", "restart"]:
-    """The step by which a daemon reads its options. When it takes those that its operator has written beside ours is
-    his matter.
+    """The step by which a daemon reads its options. The operator decides when the daemon reads other options.
 
     Args:
         in_force: Those that it has; None if unknown.

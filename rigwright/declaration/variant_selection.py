@@ -91,7 +91,7 @@ def describe_no_match(catalog: Catalog, cards: tuple[frozenset[str], ...] | None
 
     Args:
         catalog: Where none answers.
-        cards: As in `Asked`.
+        cards: As in `VariantQuery`.
     """
     others = [
         name

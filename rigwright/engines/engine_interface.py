@@ -117,7 +117,7 @@ class Kind(ABC):
     metric_names: ClassVar[MetricNames] = MetricNames()
     """Its names for the figures at `Service.metrics`."""
     startup_patterns: ClassVar[tuple[str, ...]] = ()
-    """Patterns of the lines of its log that `begun` reads; at most twenty lines of a start are kept."""
+    """Patterns of the lines of its log that `parse_startup` reads; at most twenty lines of a start are kept."""
 
     def rules(self) -> tuple[KnownIssue, ...]:
         """Known problems of its instances."""

@@ -70,7 +70,7 @@ class MemoryNeed:
 
 
 def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tuple[KnownIssue, KnownIssue]:
-    """Those of a kind of engine.
+    """The known issues of a kind's memory: weights and KV cache.
 
     Args:
         memory: The memory that one of its instances keeps on cards; None if unknown.

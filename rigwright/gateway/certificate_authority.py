@@ -154,7 +154,7 @@ def load_authority(folder: Path, now: datetime) -> Authority | None:
     """The one whose files lie in a folder; None where there is none, or where making it was cut off.
 
     Raises:
-        BrokenAuthority: as `authority`.
+        BrokenAuthority: as `ensure_authority`.
     """
     return ensure_authority(folder, now) if (folder / CERTIFICATE).exists() else None
 

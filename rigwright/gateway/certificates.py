@@ -53,7 +53,7 @@ class CertificateSpec:
 
     listener: str
     sans: tuple[str, ...]
-    """Names and addresses that clients use, as `sans` has them."""
+    """Names and addresses that clients use, as `subject_alt_names` has them."""
     cert_file: str | None = None
     """Paths on the operator's machine; without them the operator's own authority signs."""
     key_file: SecretSource | None = None
@@ -103,7 +103,7 @@ def load_pair(cert_file: str, key_file: SecretSource, wanted: Sequence[str], now
     Args:
         cert_file: The certificate, and those above it.
         key_file: Its private key, without a passphrase: a file, or a command that prints it.
-        wanted: The clients' names of the listener, as `sans` has them.
+        wanted: The clients' names of the listener, as `subject_alt_names` has them.
         now: The moment at which it has to be valid.
 
     Raises:

@@ -67,7 +67,7 @@ class DeployedKeys:
 
 
 def render_keys_query(roots: Roots) -> str:
-    """The script that asks a host for `having`."""
+    """The script whose output `parse_deployed_keys` reads."""
     return render("gateway/having.sh.j2", **secrets_distribution.gateway_state_values(roots))
 
 

@@ -135,7 +135,7 @@ def gateway_state_values(roots: Roots) -> dict[str, object]:
 
 
 def render_state_query(roots: Roots) -> str:
-    """The script that asks a host for `parse`."""
+    """The script whose output `parse` reads."""
     return render("look/gateway.sh.j2", **gateway_state_values(roots))
 
 

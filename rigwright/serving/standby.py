@@ -207,7 +207,7 @@ def plan_standby(
 def describe_downtime(
     gateway: Gateway | None, instance: Instance, start_seconds: float | None, refused: str
 ) -> Iterator[str]:
-    """Its effects on them, a line each.
+    """The effects of a switch on clients, a line each.
 
     Args:
         gateway: The declared gateway.

@@ -4,8 +4,9 @@ On the engine's own socket nothing of the network is measured. The job is a tran
 exists for as long as it does; systemd hands it the API key. It ends with the connection over which it gets its orders,
 so lost requests load no server any more, and the results until then are here.
 
-    with Client(box.target, at_instance(box.rig, instance)) as client:
-        reply = client.ask(Request("/v1/models"), limit=5)
+    place = instance_target(box.rig.roots, box.rig.accounts, box.rig.gateway, instance)
+    with HostClient(box.target, place) as client:
+        reply = client.send_request(InstanceRequest("/v1/models"), limit=5)
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class HostClient:
         Args:
             target: pyinfra's connected host.
             place: The server that is asked.
-            more: Files of further modules of the program (roles/client/host/json_orders.py), for `told`.
+            more: Files of further modules of the program (roles/client/host/json_orders.py), for `run_module`.
         """
         self.place = place
         self.unit = f"rw-client-{place.name}-{secrets.token_hex(4)}"

@@ -51,7 +51,7 @@ def describe_needed_reboot(shell: ReconnectingShell, why: str, reserved_gpus: Co
     Args:
         shell: Of the host that needs it.
         why: For the operator.
-        reserved_gpus: As of `reboot`.
+        reserved_gpus: As of `reboot_host`.
     """
     said = (
         f"needs a reboot: {why}. Re-run deploy with --reboot, or reboot it yourself and re-run deploy; the "
@@ -148,12 +148,12 @@ def install_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: 
 
 @operation()
 def hold_driver(rig: Rig, wanted: DriverTarget, facts: DriverFacts, options: bool = False) -> Commands:
-    """Hold a driver that is there; one that `brought` brings is held with that.
+    """Hold a driver that is there; one that `install_driver` brings is held with that.
 
     + rig: the rig
     + wanted: the driver
     + facts: the facts before the run
-    + options: as of `brought`
+    + options: as of `install_driver`
     """
     if needs_installation(wanted, facts, options) or not find_unheld_driver_packages(wanted, facts):
         host.noop("the driver is held")

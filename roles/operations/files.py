@@ -14,6 +14,7 @@ from pyinfra.facts.files import FileContents
 from pyinfra.operations.util.files import generate_color_diff
 
 from rigwright.host import script_output
+from rigwright.problems import format_count
 from roles.operations.facts import ChannelFact
 
 
@@ -121,7 +122,7 @@ def write_text_files(files: Sequence[TextFile]) -> Generator[StringCommand, None
             _stdin=file.text.splitlines(keepends=True),
         )
     if all(found.get(file.path) == file.expected_entry for file in files):
-        host.noop(f"{len(files)} files are up to date")
+        host.noop(f"up to date: {format_count(len(files), 'file')}")
 
 
 def texts_differ(files: Sequence[TextFile]) -> bool:
@@ -191,7 +192,7 @@ def repair_last_line(path: str, known: Sequence[str]) -> Generator[StringCommand
 
     .. code:: python
 
-        ended(name="End the ledger's last line", path="/var/lib/x/owned", known=["user x"])
+        repair_last_line(name="End the ledger's last line", path="/var/lib/x/owned", known=["user x"])
     """
     # asked again: a job that was cut off and goes on may have ended it
     script = (

@@ -183,7 +183,7 @@ def activate_generation(
 
 @operation()
 def return_to_generation(rig: Rig, kept: ObservedGeneration, timeout: int, taking: Takeover | None = None) -> Commands:
-    """Serve a generation that lies on the host; the way there is that of `activated`.
+    """Serve a generation that lies on the host; the way there is that of `activate_generation`.
 
     + rig: the rig, for where things are
     + kept: the generation

@@ -104,7 +104,7 @@ def ensure_job(
 
     .. code:: python
 
-        job(name="Fetch", unit="rw-job-x", script="curl ...", test="[ -e /srv/x ]", folder="/var/lib/rigwright/jobs")
+        ensure_job(name="Fetch", unit="rw-job-x", script="curl", test="[ -e /srv/x ]", folder="/var/lib/rigwright/jobs")
     """
     if host.get_fact(JobDoneFact, test=test):
         host.noop(f"{unit} is done")

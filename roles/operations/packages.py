@@ -53,7 +53,10 @@ def install_distribution_packages(
 
     .. code:: python
 
-        packages(name="Install packages", names=["curl"], rig=rig, system="debian-12")
+        install_distribution_packages(
+            name="Install packages", names=["curl"], roots=rig.roots, network=rig.network, bundle=rig.bundle,
+            system="debian-12",
+        )
     """
     listing = shlex.join(names)
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"

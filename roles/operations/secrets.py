@@ -42,7 +42,7 @@ def install_credentials(keys: Mapping[str, str | None]) -> Generator[StringComma
     found = host.get_fact(PathEntriesFact, paths=list(keys)) if keys else {}
     wrong = {path: key for path, key in keys.items() if not _is_as_declared(found.get(path, PathEntry()), key)}
     if not wrong:
-        host.noop(f"{len(keys)} keys are in place")
+        host.noop(f"in place: {format_count(len(keys), 'key')}")
     for path, key in wrong.items():
         place, new = QuoteString(path), QuoteString(f"{path}.rigwright-new")
         settle = ("&& chmod 600", new, "&& chown root:root", new, "&& sync -d", new, "&& mv -fT", new, place)
@@ -164,7 +164,7 @@ def install_certificates(
     """Bring listeners their certificates; the operator's own authority makes one where it is lacking or about to end.
 
     Certificates that neither the rig nor a generation on the host has any more go. Clients of a certificate notice
-    nothing: nginx is given them by `credentials_given`.
+    nothing: nginx is given them by `reload_credentials`.
 
     + inventory: the inventory's path, for messages
     + roots: paths on the host

@@ -189,8 +189,9 @@ def test_a_host_that_is_not_reached_has_not_failed(ground: LocalDeployFolder) ->
     done = ground.run(steps="made(name='Two', words='true')")
     assert done.returncode == 3
     assert (
-        "Error: deploy: box1: cannot be reached: Connection refused (port 1 of 127.0.0.3): check ssh_port, and that "
-        "sshd runs there. Nothing was done there. Fix that" in done.stderr
+        "Error: deploy: box1: cannot be reached: Connection refused (port 1 of 127.0.0.3): check the port "
+        "(inventory: ssh_port; init: HOST:PORT), and that sshd runs there. Nothing was done there. Fix that"
+        in done.stderr
     )
     assert "failed" not in done.stderr
 

@@ -229,7 +229,7 @@ def test_a_host_out_of_reach_is_in_json_too(box: OperatorFolder, host: StandInSs
         "box",
         False,
         f"cannot be reached: Connection refused (port {host.port} of 127.0.0.1): "
-        "check ssh_port, and that sshd runs there",
+        "check the port (inventory: ssh_port; init: HOST:PORT), and that sshd runs there",
         [],
     )
 

@@ -143,7 +143,7 @@ def test_a_host_out_of_reach_is_in_all_reports(box: OperatorFolder, host: StandI
     done = verify(box, "--json", "--junit", str(box.folder / "r.xml"))
     assert done.returncode == 3, done.stderr
     cause = f"Connection refused (port {host.port} of 127.0.0.1)"
-    why = f"cannot be reached: {cause}: check ssh_port, and that sshd runs there"
+    why = f"cannot be reached: {cause}: check the port (inventory: ssh_port; init: HOST:PORT), and that sshd runs there"
     (found,) = json.loads(done.stdout)["hosts"]
     assert found == {"name": "box", "verdict": "not reached", "why": why, "instances": []}
     assert ElementTree.parse(box.folder / "r.xml").getroot()[0].get("failures") == "1"

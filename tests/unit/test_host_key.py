@@ -228,5 +228,6 @@ def test_host_key_says_which_host_is_out_of_reach(box, host, home, monkeypatch):
     done = run_host_key(box, home)
     assert (done.returncode, done.stdout) == (3, "")
     cause = "Connection refused (port 1 of 127.0.0.1)"
-    assert done.stderr == f"box: cannot be reached: {cause}: check ssh_port, and that sshd runs there\n"
+    remedy = "check the port (inventory: ssh_port; init: HOST:PORT), and that sshd runs there"
+    assert done.stderr == f"box: cannot be reached: {cause}: {remedy}\n"
     assert done.stderr.count("\n") == 1

@@ -10,6 +10,7 @@ from cli import measurement_refusals
 from cli.exit_codes import InvalidRequest
 from cli.measurement_refusals import refuse_busy
 from rigwright.operate.client_target import ClientTarget
+from rigwright.problems import format_count
 from roles.client import HostClient
 from tests.unit.client_host import make_client_host
 from tests.unit.model_server import KEY, MODEL, ScriptedModel, run_model_server
@@ -55,7 +56,7 @@ def test_one_request_that_ends_like_a_probe_keeps_no_measurement_out(
             probes = refuse_busy(box, capable_instance(), client, str(SERVICE.metrics), beside_others=False)
         except InvalidRequest as error:
             assert refused
-            assert f"works on {running} requests of others" in error.message
+            assert f"works on {format_count(running, 'request')} of others" in error.message
         else:
             assert not refused
             assert (probes is not None) == probed

@@ -32,6 +32,18 @@ def test_a_thread_writes_lines_of_silent_work_until_it_ends(monkeypatch: pytest.
     assert ended.is_set()
 
 
+def test_silent_work_on_many_hosts_has_one_line_of_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(LiveDisplay, "stream", written)
+    monkeypatch.setattr(progress, "BEAT", 3600.0)
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.0)
+    display = LiveDisplay()
+    display.begin_run([f"h{number}" for number in range(20)])
+    display.report_silent_work()
+    display.end_run()
+    assert written.getvalue() == "20 waiting\n"
+
+
 def test_a_closed_stream_ends_the_thread_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()

@@ -127,3 +127,13 @@ def test_a_port_that_takes_no_connection_is_reported_in_a_line(capsys: pytest.Ca
         ssh._forward_connection(theirs, box, 8020)
         assert ours.recv(1) == b""
     assert capsys.readouterr().err.startswith("box: port 8020 takes no connection: ")
+
+
+def test_a_conversation_ends_at_ctrl_d(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def end(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", end)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    chat._run_conversation(lambda: pytest.fail("nothing is asked"), "key", "model", None)
+    assert capsys.readouterr().err == "model; an empty line or Ctrl-D ends it\n\n"

@@ -23,9 +23,10 @@ from pyinfra.connectors import ssh
 
 from checks import connections
 from cli import main
+from cli.exit_codes import print_unreached
 from rigwright.project_root import ROOT
 from roles import ssh_transport
-from roles.connection_failures import describe_connect_error
+from roles.connection_failures import describe_connect_error, strip_address
 from tests.unit.pseudo_terminal import run_on_terminal
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
@@ -45,10 +46,13 @@ MORE: dict[str, list[str]] = {
     "switch": ["chat", "--list"],
 }
 HANGS_UP = (
-    "it takes the connection, and ends it before it has answered as an SSH server: check ssh_port, and that sshd runs "
-    "there"
+    "it takes the connection, and ends it before it has answered as an SSH server: check the port (inventory: "
+    "ssh_port; init: HOST:PORT), and that sshd runs there"
 )
-REFUSED = "Connection refused (port 1 of 127.0.0.9): check ssh_port, and that sshd runs there"
+REFUSED = (
+    "Connection refused (port 1 of 127.0.0.9): check the port (inventory: ssh_port; init: HOST:PORT), and that sshd "
+    "runs there"
+)
 
 
 def raised(message: str, cause: BaseException) -> ConnectError:
@@ -74,17 +78,17 @@ def raised(message: str, cause: BaseException) -> ConnectError:
         ),
         (
             raised("Could not connect", NoValidConnectionsError({("::1", 22): OSError(113, "No route to host")})),
-            "No route to host (port 22 of ::1): check ssh_hostname, and that the box is on",
+            "No route to host (port 22 of ::1): check the address (inventory: ssh_hostname), and that the box is on",
         ),
         (
             raised("Could not connect (timed out)", TimeoutError("timed out")),
-            "no answer: the connection timed out: check ssh_hostname, and that the box is on, or that no firewall "
-            "drops its packets",
+            "no answer: the connection timed out: check the address (inventory: ssh_hostname), and that the box is "
+            "on, or that no firewall drops its packets",
         ),
         (
             raised("SSH error (No existing session)", paramiko.SSHException("No existing session")),
-            "it takes the connection, and does not answer as an SSH server in time: check ssh_port, and that sshd runs "
-            "there",
+            "it takes the connection, and does not answer as an SSH server in time: check the port (inventory: "
+            "ssh_port; init: HOST:PORT), and that sshd runs there",
         ),
         (raised("SSH error (x)", paramiko.SSHException("Error reading SSH protocol banner")), HANGS_UP),
         (EOFError(), HANGS_UP),
@@ -93,13 +97,13 @@ def raised(message: str, cause: BaseException) -> ConnectError:
                 "Authentication error (username=ops, key=/k)",
                 paramiko.AuthenticationException("Authentication failed."),
             ),
-            "login as ops is refused with /k (Authentication failed.): correct ssh_user or ssh_key, or allow the "
-            "key there with ssh-copy-id",
+            "login as ops is refused with /k (Authentication failed.): correct the user or key (inventory: "
+            "ssh_user, ssh_key; init: USER@HOST, --key), or allow the key there with ssh-copy-id",
         ),
         (
             raised("Authentication error (username=ops)", paramiko.AuthenticationException("none")),
-            "login as ops is refused with every key that was tried (none): correct ssh_user or ssh_key, or "
-            "allow the key there with ssh-copy-id",
+            "login as ops is refused with every key that was tried (none): correct the user or key (inventory: "
+            "ssh_user, ssh_key; init: USER@HOST, --key), or allow the key there with ssh-copy-id",
         ),
         (
             raised("SSH error (x)", paramiko.SSHException("No authentication methods available")),
@@ -107,7 +111,8 @@ def raised(message: str, cause: BaseException) -> ConnectError:
         ),
         (
             raised("Could not resolve hostname ([Errno -2] Name or service not known)", gaierror(-2, "unknown")),
-            "the name box.example has no address (unknown): check ssh_hostname, and this machine's resolver",
+            "the name box.example has no address (unknown): check the address (inventory: ssh_hostname), and this "
+            "machine's resolver",
         ),
         (paramiko.SSHException("a\x1b[31m\nb"), r"a\x1b[31m b"),
         (paramiko.SSHException("x" * 100_000), "x" * 400),
@@ -115,6 +120,24 @@ def raised(message: str, cause: BaseException) -> ConnectError:
 )
 def test_the_reason_is_one_line_of_plain_words(error: BaseException, said: str) -> None:
     assert describe_connect_error(error, "box.example") == said
+
+
+@pytest.mark.parametrize("before", ["", "cannot be reached: "])
+def test_hosts_with_the_same_cause_have_the_same_reason_without_addresses(before: str) -> None:
+    unknown = raised("Could not resolve hostname", gaierror(-2, "unknown"))
+    said = {strip_address(f"{before}{describe_connect_error(unknown, f'n{one}.lan')}") for one in range(2)}
+    assert said == {
+        f"{before}its name has no address (unknown): check the address (inventory: ssh_hostname), and this machine's "
+        "resolver"
+    }
+    assert strip_address(f"{before}{REFUSED}") == before + REFUSED.replace(" (port 1 of 127.0.0.9)", "")
+
+
+def test_many_hosts_out_of_reach_are_named_by_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    print_unreached({f"n{one}": f"Connection refused (port 1 of 192.0.2.{one})" for one in range(1, 21)})
+    assert capsys.readouterr().err == "n1 to n20 (20 hosts): cannot be reached: Connection refused\n"
+    print_unreached({"n1": "no answer", "n2": "no answer"})
+    assert capsys.readouterr().err == "".join(f"n{one}: cannot be reached: no answer\n" for one in (1, 2))
 
 
 @pytest.mark.parametrize("is_cli", [True, False])

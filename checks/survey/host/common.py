@@ -252,7 +252,7 @@ def begin(path: str | Path, most: int = BEGIN) -> str:
 
 
 def tail(path: str | Path, most: int, record: int = 1) -> bytes:
-    """How a log ends, from the begin of a record on that has so many bytes; empty for none that can be read."""
+    """How a log ends, from the beginning of a record on that has so many bytes; empty for none that can be read."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         start = max(0, file.seek(0, os.SEEK_END) - most)
         file.seek(start - start % record)

@@ -12,7 +12,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """The exit status and the output of an update of apt's, for each of them that is there.
 
     Args:
-        asked: `sources`, their files; the rest as for `archive`.
+        asked: `sources`, their files; the rest as for `nvidia_apt_source.look`.
     """
     shared = {name: asked[name] for name in ("authority", "proxy", "none")}
     with Pool(2) as pool:

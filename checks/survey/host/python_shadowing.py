@@ -165,7 +165,7 @@ def first(path: Path) -> bool:
 
 
 def owned() -> set[str]:
-    """The packages' part of it."""
+    """Paths below python3 folders that packages list."""
     found: set[str] = set()
     for path in (ROOT / INFO).glob("*.list"):
         text = common.read(path, LONGEST) or ""

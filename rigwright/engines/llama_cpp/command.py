@@ -163,7 +163,7 @@ def forbidden_flags(snapshot: LlamaSnapshot, declared: Mapping[str, str | bool])
     Args:
         snapshot: The options of the version that is served with; it lies in a catalogue, too.
         declared: Option without its dashes -> value, or True for a bare one; those that it does not have are
-            `judge`'s to refuse.
+            `find_flag_problems`'s to refuse.
     """
     found = {name: snapshot.find(name) for name in sorted(declared)}
     return {

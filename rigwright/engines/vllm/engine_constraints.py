@@ -29,7 +29,7 @@ def find_speculation_violations(asked: LaunchSpec, declared: Mapping[str, Any]) 
 
     Args:
         asked: The request that is judged.
-        declared: speculative_config, each key of which `judge` takes.
+        declared: speculative_config, each key of which `find_option_problems` takes.
     """
     model, tokens = declared.get("model"), declared.get("num_speculative_tokens")
     method = declared.get("method") or ("ngram" if model in ("ngram", "[ngram]") else "draft_model")
@@ -112,7 +112,7 @@ def find_constraint_violations(
 
     Args:
         snapshot: The version that is served with.
-        options: All of its command line: name without dashes -> value, each of which `judge` takes.
+        options: All of its command line: name without dashes -> value, each of which `find_option_problems` takes.
         model: The served model.
         capabilities: The compute capabilities of the cards that it runs on, such as 8.6; none for the CPU.
         cards: How many.

@@ -110,7 +110,7 @@ def forbidden_flags(snapshot: VllmSnapshot, declared: Mapping[str, OptionSetting
     Args:
         snapshot: The version that is served with; it lies in a catalogue, too.
         declared: Option without its dashes -> value, or True for a bare one; those that it does not have are
-            `judge`'s to refuse.
+            `find_option_problems`'s to refuse.
     """
     found = {name: snapshot.find(name) for name in sorted(declared)}
     return {

@@ -64,7 +64,7 @@ class LaunchSpec:
 
     snapshot: VllmSnapshot
     options: Mapping[str, OptionSetting]
-    """All of a command line's: name without dashes -> value, each of which `judge` takes."""
+    """All of a command line's: name without dashes -> value, each of which `find_option_problems` takes."""
     model: CheckpointFacts
     capabilities: Collection[str]
     """Of the cards that it runs on; none for the CPU."""

@@ -23,7 +23,8 @@ from rigwright.render import render
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-nvidia"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/rigwright.conf"
-# Made on the host where a component of the distribution's archive had to be switched on; not by `settings`.
+# Made on the host where a component of the distribution's archive had to be switched on, and not by
+# `render_driver_settings`.
 COMPONENT = "/etc/apt/sources.list.d/rigwright-component.sources"
 PATHS = (SOURCE, PREFERENCES, UNATTENDED, MODPROBE, PERSISTENCED)
 
@@ -46,7 +47,7 @@ KERNEL_PATTERNS = ("linux-(image|headers|modules|generic)",)
 
 
 def managed_paths(roots: Roots) -> tuple[str, ...]:
-    """Every file of the driver's that may be ours; one that `settings` does not name is removed."""
+    """Every file of the driver's that may be ours; one that `render_driver_settings` does not name is removed."""
     return (*PATHS, *card_setting_files.managed_paths(roots))
 
 
@@ -84,7 +85,7 @@ def render_locked_settings(
     plan: DriverPlan,
     facts: DriverFacts,
 ) -> tuple[SettingFile, ...]:
-    """The files that a rig's driver has on a host: as `settings`, with the archive and the key of its lock."""
+    """The files of a rig's driver on a host: as `render_driver_settings`, with the archive and the key of its lock."""
     kept = find_locked_driver(driver_supply, facts.system)
     # an archive that the operator has named already must not be named twice, with another key
     elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)

@@ -155,7 +155,7 @@ def find_missing_driver_parts(one: DriverTarget, facts: DriverFacts) -> list[str
         for name, version in one.exact.items()
         if name in there and there[name].driver == target and there[name].version != version
     ]
-    # the one that runs matters only while it runs: see unloaded()
+    # the one that runs matters only while it runs: see describe_unloaded()
     module = dict(facts.kernel_modules).get(facts.newest_kernel, "")
     if target and module != target:
         found.append(f"kernel {facts.newest_kernel} has {_module_package(module)}, {target} is required")

@@ -55,7 +55,7 @@ def fingerprint_tree(tree: Path, loose: Sequence[str] = (), shared: Sequence[Seq
     Args:
         tree: Its path.
         loose: The names that come and go at its top.
-        shared: As `shares` gave it; most of the time goes into waiting for one entry after the other.
+        shared: As `split_into_passes` gave it; most of the time goes into waiting for one entry after the other.
     """
     import subprocess  # here: few hosts have a tree that is so large, and importing it takes as long as looking does
 
