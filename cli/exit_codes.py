@@ -14,7 +14,6 @@ import click
 from checks.results import STATUS
 from cli.safe_output import escape_controls
 from cli.tables import print_prose, wrap_prose
-from rigwright.host_selection import format_hosts, group_lines, is_many
 from rigwright.local_files import SecretUnavailable
 
 INTERRUPTED_STATUS = 130  # a shell's status of a command that an interrupt has ended
@@ -114,7 +113,8 @@ def print_unreached(gone: Mapping[str, str]) -> None:
     Args:
         gone: As `checks.connections.connect_inventory` has them.
     """
-    # pyinfra's world, which many verbs do without
+    # pyinfra's and pydantic's world, which many verbs do without
+    from rigwright.host_selection import format_hosts, group_lines, is_many
     from roles.connection_failures import describe_unreachable_host, strip_address
 
     lines = dict(gone)

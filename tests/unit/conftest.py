@@ -14,6 +14,7 @@ from gevent import get_hub
 from cli.lock_resolver import distribution_packages, downloads
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.plan import host_probe
+from roles.progress import progress
 from roles.weights.host import reach, rehash
 from roles.weights.host.load import SystemLoad
 from tests.unit import process_start
@@ -33,6 +34,14 @@ SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
 # for without end.
 get_hub().loop.install_sigchld()
 process_start.install_fast_start()
+
+
+@pytest.fixture(autouse=True)
+def no_run_outlives_its_test() -> Iterator[None]:
+    """End the rows of a run that a test began: their thread would write lines into the output of another test."""
+    yield
+    if progress.is_running:
+        progress.end_run()
 
 
 @pytest.fixture(autouse=True)

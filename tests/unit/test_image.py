@@ -125,7 +125,7 @@ def test_downloads_and_unpacked_files_need_their_space() -> None:
 
 def test_a_container_is_not_measured_outside_of_its_unit() -> None:
     box = image_rig(image_instance())
-    with pytest.raises(MeasurementFailed, match="chat runs in a container"):
+    with pytest.raises(MeasurementFailed, match="chat cannot run outside its unit: it runs in a container"):
         _ = Deployed(box, box.instances[0], unpacked_image(box)).bare
 
 

@@ -118,8 +118,8 @@ VERBS: dict[str, Callable[[ConnectedHost], tuple[str, int]]] = {
 def test_each_verb_names_the_state(state: str, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observed_box, "read_health", lambda target, rig: STATES[state])
     said, code = VERBS[verb](StateBox("box", RIG, SimpleNamespace(data={})))
-    link = {"failed": "has", "other generation": "is of"}.get(state, "is")
-    sentence = f"{INSTANCE.name} {link} {state}"
+    state_phrase = {"failed": "has failed", "other generation": "runs another generation"}.get(state, f"is {state}")
+    sentence = f"{INSTANCE.name} {state_phrase}"
     ready = state in ("ready", "asleep")
     if ready and verb not in ("status", "check"):
         assert f"{INSTANCE.name} is " not in said
