@@ -34,7 +34,7 @@ def containers_by_unit(scope: SurveyScope) -> Mapping[str, ContainerSpec]:
 
 
 def expect_started_from(unit: str, found: str, expected: str) -> None:
-    """Compare the digests of what a service was started from; the texts name the unit, whose changes have an author.
+    """Compare the start digest of a service with the declared one; texts name the unit, whose changes have an author.
 
     Raises:
         Drift: they differ.

@@ -192,7 +192,7 @@ def _unit_path(host: Attribution, unit: str) -> str:
 
 
 def _fits(place: str, pattern: str) -> bool:
-    """Whether a listener's key fits a pattern, whose `*` is every address."""
+    """Whether a listener's key fits a pattern; `*` in it stands for every address."""
     if "*" not in pattern:
         return place == pattern
     kind, _, port = pattern.partition(" *:")
