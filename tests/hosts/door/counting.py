@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from datetime import datetime, timezone
+from pathlib import Path
 
 from door.answering import ASKED, SLOW
 from door.clients import Stream
@@ -44,9 +45,12 @@ async def tokens_are_counted_by_key_and_outlive_nginx(world: World) -> None:
     assert (await world.post(PLAIN))[0] == 200
     await _has(world, "- tiny 1 7 3 0 0", "alice tiny 7 49 21 0 0")
     assert world.nginx
-    for pid in (world.nginx.pid, *world.workers()):
+    killed = (world.nginx.pid, *world.workers())
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
     world.nginx.wait(10)
+    # a worker that has yet to end still takes connections
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed))
     (world.folder / "run/admin.sock").unlink()
     await world.start_nginx()
     assert (await world.post(PLAIN, KEY, port=port))[0] == 200
