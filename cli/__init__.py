@@ -16,7 +16,7 @@ from cli.prog_name import NAME, prog_name, with_prog_name, with_typed_inventory
 
 # Section of the help -> its verbs. A verb is a function of that name, in the module of that name or in VERB_MODULES
 COMMAND_SECTIONS = {
-    "Build": ("init", "new", "lock", "bundle", "validate", "plan", "deploy", "switch", "rollback", "remove"),
+    "Build": ("init", "new", "lock", "bundle", "sign", "validate", "plan", "deploy", "switch", "rollback", "remove"),
     "Inspect": ("status", "check", "doctor", "logs", "show"),
     "Serve": ("chat", "key", "usage", "bench"),
     "Operate": ("rollout", "start", "stop", "restart", "ssh"),

@@ -76,6 +76,8 @@ class BundleBuilder:
         self.rigs = load_rigs(inventory, "bundle")
         if not self.rigs:
             raise NothingToLock(f"{inventory}: no rigs: there is nothing to bundle")
+        if faults := [fault for rig in self.rigs for fault in rig.signature_faults]:
+            raise Invalid(faults)
         self.folder = output or self._declared_folder()
         self.from_dir = from_dir
         self.advisories = advisories

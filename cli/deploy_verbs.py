@@ -218,6 +218,12 @@ def _reboot_consent(reboot: bool) -> dict[str, object]:
 @ONLY_OPTION
 @REBOOT_OPTION
 @EXPECT_OPTION
+@click.option(
+    "--accept-older",
+    type=WholeNumber(1, 10**17),
+    metavar="SERIAL",
+    help="Accept the lock or bundle signed with this serial although a host has accepted a later one.",
+)
 @VERBOSE_OPTION
 def deploy(
     inventory: str,
@@ -228,6 +234,7 @@ def deploy(
     only: str,
     reboot: bool,
     expect: str,
+    accept_older: int | None,
     verbose: int,
 ) -> None:
     """Apply the inventory.
@@ -238,6 +245,7 @@ def deploy(
     """
     verb = "upgrade" if upgrade_driver else "deploy"
     orders = _reboot_consent(reboot) | ({"only": only} if only else {})
+    orders |= {"accept_older": accept_older} if accept_older else {}
     run_request(RunRequest(inventory, limit, verb, dry, verbose, diff, expect, orders))
 
 

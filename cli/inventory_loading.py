@@ -192,11 +192,11 @@ def load_host_rigs(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Rig]:
 
 
 def require_complete_bundle(rig: Rig) -> Rig:
-    """A rig whose bundle, if it has one, has all that a deploy needs.
+    """A rig whose bundle has all that a deploy needs, and whose lock and bundle have the signatures that it requires.
 
     Raises:
         click.ClickException: it has not; the text says all that is wrong with it.
     """
-    if rig.bundle_faults:
-        raise click.ClickException("\n".join(map(str, rig.bundle_faults)))
+    if rig.supply_faults:
+        raise click.ClickException("\n".join(map(str, rig.supply_faults)))
     return rig

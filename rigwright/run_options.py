@@ -34,6 +34,8 @@ class RunOptions:
     """Whether hosts may be rebooted where the driver needs it."""
     expected_digest: str = ""
     """The digest that lock and bundle must have; "" where any will do."""
+    accept_older: int = 0
+    """The serial of a signed lock or bundle that is accepted although the host has a later one; 0 for none."""
     switch: VariantSwitch | None = None
     """An instance that serves another variant than its inventory says, in this run."""
     only: tuple[str, ...] = ()
@@ -87,6 +89,7 @@ OWN_KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
     "reboot": (_is_truth, "true or false"),
     "only": (_is_selection, f"roles, comma-separated: {', '.join(NEEDS)}"),
     "expected_digest": (lambda value: parse_digest(value) is not None, DIGEST),
+    "accept_older": (_is_number, "the serial of a signed lock or bundle"),
     "existing_service": (lambda value: parse_existing_service(value) is not None, RULE),
     "switch": (
         _is_switch,
@@ -153,6 +156,8 @@ def _find_conflicts(given: Mapping[str, object]) -> list[Problem]:
         found.append(Problem("--data", "to", "is a generation number, and conflicts with driver=true"))
     if given.get("expected_digest") and verb not in ("deploy", "upgrade"):
         found.append(Problem("--data", "expected_digest", f"needs verb=deploy or upgrade, not verb={verb}"))
+    if given.get("accept_older") and verb not in ("deploy", "upgrade"):
+        found.append(Problem("--data", "accept_older", f"needs verb=deploy or upgrade, not verb={verb}"))
     if given.get("switch") and verb != "deploy":
         found.append(Problem("--data", "switch", f"needs verb=deploy, not verb={verb}"))
     if given.get("only") and (verb not in ("deploy", "upgrade") or given.get("switch")):

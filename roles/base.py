@@ -8,8 +8,9 @@ from rigwright.model.rig import account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
 from rigwright.plan.host_probe import required_packages
 from rigwright.plan.preflight import HOME
+from rigwright.supply.supply_signatures import render_accepted_serials
 from rigwright.weights.verification import records_folder
-from roles.operations.files import make_directories, repair_last_line
+from roles.operations.files import TextFile, make_directories, repair_last_line, write_text_files
 from roles.operations.packages import install_distribution_packages
 from roles.operations.users import ensure_service_users
 from roles.rig_lookup import DeployContext, role
@@ -47,6 +48,9 @@ def base(context: DeployContext) -> None:
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},
         ledger=rig.roots.ledger,
     )
+    if rig.signatures:
+        text = render_accepted_serials(rig.signatures, facts.accepted_serials)
+        write_text_files(name="Accepted serials", files=[TextFile(roots.accepted_serials, text)])
     watching = [
         one
         for one in map(PACKAGED_PROGRAMS.__getitem__, rig.accounts.exporters(rig.monitoring, cards=bool(rig.cards)))

@@ -75,7 +75,7 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
         logger.warning(f"{host.print_prefix}{warning}")
     reasons = [
         *(find_takeover_refusals(rig.instances, rig.gateway, switch.instance, existing) if switch and existing else []),
-        *find_refusals(context.target, time.time()),
+        *find_refusals(context.target, time.time(), context.options.accept_older),
         *describe_changed_trees(rig),
         *client_key_problems(rig),
     ]

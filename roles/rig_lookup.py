@@ -130,8 +130,8 @@ def start_run() -> HostRun | None:
     if problems := read_once((start_run, file, id(host.inventory)), judge):
         raise PyinfraError(str(Invalid(problems)))
     rig = rig_of_host(host, options.switch)
-    if options.verb in ("deploy", "upgrade") and rig.bundle_faults:
-        raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
+    if options.verb in ("deploy", "upgrade") and rig.supply_faults:
+        raise PyinfraError("\n".join(map(str, rig.supply_faults)))
     if options.expected_digest and (mismatch := describe_digest_mismatch(rig.digest, options.expected_digest)):
         raise PyinfraError(f"{host.name}: {mismatch}")
     enable_prefetch()

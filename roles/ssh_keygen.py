@@ -52,6 +52,15 @@ def run_ssh_keygen(
     return done.stdout, _last_line(done.stderr) if done.returncode else ""
 
 
+def list_agent_keys() -> list[str]:
+    """The public keys of ssh-agent, a line each; none without an agent."""
+    try:
+        done = subprocess.run(["ssh-add", "-L"], capture_output=True, check=False, timeout=TIMEOUT_S)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+
+
 def _last_line(output: bytes) -> str:
     lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     return printable(lines[-1].strip())[:200] if lines else "it failed without a message"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rigwright.containers.container_packages import CONTAINERS
+from rigwright.declaration.signature_resolution import SIGNATURES
 from rigwright.engines.instance_resolution import ENGINE_KEYS, INSTANCES
 from rigwright.envs.env_resolution import ENV_PACKAGES, ENVS, INSTALLER_WHEELS
 from rigwright.fetch_job_spec import BUNDLE, DOWNLOADS
@@ -26,4 +27,5 @@ FEATURES = (
     CONTAINERS,
     ENGINE_KEYS,
     BUNDLE,
+    SIGNATURES,
 )

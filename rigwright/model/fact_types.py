@@ -10,6 +10,7 @@ from types import MappingProxyType
 from rigwright.host.basic_facts import ListeningSocket
 from rigwright.host.pci_cards import PciCard
 from rigwright.host.service_states import ServiceState
+from rigwright.supply.supply_signatures import AcceptedSerial
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ class HostFacts:
     """The unit that shares its weights with other boxes; None without its file."""
     monitoring: MonitoringFacts = NO_MONITORING
     """The exporters on it, and the services that ask other boxes."""
+    accepted_serials: Mapping[str, AcceptedSerial] = field(default_factory=lambda: MappingProxyType({}))
+    """Kind -> the signed lock or bundle that it has accepted last."""
     self_check: str | None = None
     """SHA-256 of the files of its own check; empty where no unit starts that, None where that is not known."""
 

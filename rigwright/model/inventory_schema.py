@@ -15,6 +15,7 @@ from rigwright.model.gateway_schema import Gateway
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
 from rigwright.model.secret_sources import SecretEntry
+from rigwright.model.signer_schema import RevokedKey, SignerEntry, SignerName
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import (
     RISING,
@@ -370,4 +371,13 @@ class RigEntry(InventoryModel):
         description="A folder on your machine, relative to the inventory, made by `rigwright bundle`: "
         "deploys send "
         "missing files from it over SSH, and the host downloads nothing.",
+    )
+    signers: dict[SignerName, SignerEntry] = Field(
+        default_factory=dict,
+        examples=[f'{{"alice": {SignerEntry.EXAMPLE}}}'],
+        description="Keys that may sign. With signers, a lock or bundle without a valid signature is refused.",
+    )
+    revoked_keys: tuple[RevokedKey, ...] = Field(
+        default=(),
+        description="Public keys or fingerprints whose signatures are refused, whatever their time.",
     )

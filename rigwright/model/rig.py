@@ -18,8 +18,10 @@ from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.problems import Problem
+from rigwright.signing.trusted_signers import TrustedSigners
 from rigwright.supply.bundle import Bundle, supply_digest
 from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.supply_signatures import SupplySignature
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ class Rig:
     """That bundle; None without one, while it is being made, and where it cannot be read."""
     bundle_faults: tuple[Problem, ...]
     """Its problems. A deploy is refused for that; looking, going back and removal need no bundle."""
+    signers: TrustedSigners | None
+    """The keys that may sign; None where no signature is required."""
+    signatures: tuple[SupplySignature, ...]
+    """The valid signatures of lock and bundle."""
+    signature_faults: tuple[Problem, ...]
+    """Problems of the others. A deploy is refused for them, as for those of the bundle."""
     variants: tuple[VariantKeys, ...]
     """All of the catalogue, served or not: a build is the same for each of an engine's."""
     engine_artefacts: dict[str, tuple[Artefact, ...]]
@@ -75,6 +83,11 @@ class Rig:
     """All of it that the inventory has, whatever of it is this rig's."""
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
+
+    @property
+    def supply_faults(self) -> tuple[Problem, ...]:
+        """All problems of its bundle and of the signatures of lock and bundle."""
+        return (*self.bundle_faults, *self.signature_faults)
 
     @property
     def digest(self) -> str:

@@ -68,6 +68,11 @@ class Roots(InventoryModel):
         return f"{self.state}/owned"
 
     @property
+    def accepted_serials(self) -> str:
+        """The file with the serials of signed locks and bundles that the host has accepted."""
+        return f"{self.state}/accepted-serials"
+
+    @property
     def installations(self) -> str:
         """One folder per installed engine."""
         return f"{self.software}/engines"

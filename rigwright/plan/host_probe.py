@@ -22,6 +22,7 @@ from rigwright.monitoring.self_check import SELF_CHECK_FACTS
 from rigwright.nvidia.cards.numa_nodes import CARD_FACTS
 from rigwright.nvidia.cuda_toolkit import TOOLKIT_FACTS
 from rigwright.nvidia.driver.driver_facts import DRIVER_FACTS
+from rigwright.plan.accepted_serials import SIGNATURE_FACTS
 from rigwright.plan.plan_inputs import ORPHAN_FACTS
 from rigwright.weights.verification import WEIGHT_FACTS
 from rigwright.weights.weight_server import SHARING_FACTS
@@ -38,6 +39,7 @@ SOURCES: tuple[FactSource, ...] = (
     GATEWAY_FACTS,
     MONITORING_FACTS,
     SELF_CHECK_FACTS,
+    SIGNATURE_FACTS,
     ORPHAN_FACTS,
 )
 # Fetching (curl, CA certificates) and tools in Python (venv).

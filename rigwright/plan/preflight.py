@@ -29,6 +29,7 @@ from rigwright.plan.port_conflicts import (
     is_own_listener,
 )
 from rigwright.supply.cuda_machine_code import find_unrunnable_files
+from rigwright.supply.supply_signatures import find_older_signatures
 from rigwright.validated_types import memory_bytes
 
 GIB = 1 << 20  # in KiB
@@ -83,16 +84,18 @@ def kernel_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
 
 
-def find_refusals(wanted: TargetState, now: float) -> list[str]:
+def find_refusals(wanted: TargetState, now: float, accept_older: int = 0) -> list[str]:
     """Everything that stands in the way, one sentence each; empty when nothing does.
 
     Args:
         wanted: The host's target.
         now: Seconds since the epoch, as the operator's machine has it.
+        accept_older: The serial of a signed lock or bundle that the operator accepts although it is older.
     """
     rig, facts = wanted.rig, wanted.facts
     installations = list(wanted.installations.values())
-    found = []
+    found = [str(one) for one in rig.signature_faults]
+    found += find_older_signatures(rig.signatures, facts.accepted_serials, accept_older)
     found += system_refusals(facts.os_id, facts.os_version, facts.kernel)
     if facts.architecture != ARCHITECTURE:
         found.append(f"the CPU architecture is {facts.architecture}: only {ARCHITECTURE} is supported")

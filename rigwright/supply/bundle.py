@@ -135,6 +135,8 @@ class Bundle:
     rows: tuple[BundleRow, ...]
     suites: tuple[ArchiveSuite, ...] = ()
     digest: str = ""
+    index_sha256: str = ""
+    """SHA-256 of its index, which its signature is about."""
 
     def find(self, artefact: Artefact) -> LocalFile | None:
         """The file with an artefact's bytes."""
@@ -197,7 +199,8 @@ def load_bundle(folder: Path) -> Bundle:
     """
     path = folder / INDEX
     try:
-        index = BundleIndex.model_validate(json.loads(_read_index(path)))
+        content = _read_index(path)
+        index = BundleIndex.model_validate(json.loads(content))
     except OSError as error:
         raise Invalid([Problem(str(path), "the bundle", f"{error.strerror}: {AGAIN}")]) from None
     except ValidationError as error:
@@ -211,7 +214,8 @@ def load_bundle(folder: Path) -> Bundle:
             wrong.setdefault(where, f"{found}: {AGAIN}")
     if wrong:
         raise Invalid(Problem(str(path), where, found) for where, found in wrong.items())
-    return Bundle(folder, index.systems, index.files, index.suites, index.digest)
+    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    return Bundle(folder, index.systems, index.files, index.suites, index.digest, sha256)
 
 
 def _read_index(path: Path) -> str:

@@ -1,0 +1,176 @@
+"""`rigwright sign`: signatures of locks and bundles."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from cli.default_inventory import InventoryArgument
+from cli.inventory_loading import InventoryPath, load_host_rigs, load_hosts
+from cli.option_types import WholeNumber
+from cli.tables import print_prose
+from rigwright import local_files
+from rigwright.local_files import write_atomically
+from rigwright.model.rig import Rig
+from rigwright.problems import Invalid
+from rigwright.signing.public_keys import PublicKey, parse_public_key
+from rigwright.signing.refusals import SignatureRefused
+from rigwright.signing.ssh_signatures import sign_statement, verify_envelope
+from rigwright.signing.statements import SignedKind, Statement
+from rigwright.signing.timestamps import current_time
+from rigwright.signing.trusted_signers import TrustedSigners
+from rigwright.supply.bundle import INDEX, load_bundle
+from rigwright.supply.supply_signatures import (
+    BUNDLE_SUBJECT,
+    LOCK_SUBJECT,
+    bundle_signature_path,
+    describe_statement,
+    lock_signature_path,
+)
+from roles.ssh_keygen import list_agent_keys
+
+DEFAULT_DAYS = 180
+MOST_DAYS = 3660
+LARGEST_KEY = 64 << 10  # bytes of a key file
+
+
+class SigningTarget(InventoryPath):
+    """The path of an inventory, or of a bundle's folder."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse any other path."""
+        return value if Path(value, INDEX).is_file() else super().convert(value, param, ctx)
+
+
+@click.command()
+@click.argument("inventory", metavar="[INVENTORY|BUNDLE]", cls=InventoryArgument, type=SigningTarget())
+@click.option(
+    "--key",
+    "key_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Private key, or public key of ssh-agent's; default: the agent's key of a signer.",
+)
+@click.option(
+    "--expires",
+    "days",
+    type=WholeNumber(1, MOST_DAYS),
+    default=DEFAULT_DAYS,
+    show_default=True,
+    metavar="DAYS",
+    help="Days after which the signature expires.",
+)
+def sign(inventory: str, key_file: Path | None, days: int) -> None:
+    """Sign a lock or a bundle.
+
+    Signs INVENTORY's lock and its rigs' bundles, or the folder BUNDLE, with ssh-keygen. The inventory must have
+    `signers`; its hosts then accept no other lock or bundle, and none with an earlier serial.
+    Example: rigwright sign rig.py --key ~/.ssh/id_ed25519
+    """
+    try:
+        if Path(inventory, INDEX).is_file():
+            _sign_bundle(Path(inventory), key_file, days)
+        else:
+            _sign_inventory(inventory, key_file, days)
+    except (Invalid, SignatureRefused) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _sign_bundle(folder: Path, key_file: Path | None, days: int) -> None:
+    if not key_file:
+        raise click.UsageError("a bundle without its inventory has no signers: name the key with --key")
+    key_file = _require_key(key_file)
+    statement = _make_statement("bundle", BUNDLE_SUBJECT, load_bundle(folder).index_sha256, days)
+    content = sign_statement(statement, key_file).render()
+    _write_signature(bundle_signature_path(folder), content, statement)
+
+
+def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
+    rigs = [rig for rig in load_host_rigs(load_hosts(inventory, None)).values() if rig.signers]
+    if not rigs:
+        raise click.ClickException(
+            f'{inventory}: no rig has signers: add signers={{"NAME": {{"key": "ssh-ed25519 AAAA..."}}}} to hosts()'
+        )
+    subjects: dict[tuple[SignedKind, Path], tuple[str, str, Rig]] = {}
+    for rig in rigs:
+        subjects["lock", lock_signature_path(Path(rig.inventory))] = (LOCK_SUBJECT, rig.lock.digest, rig)
+        if rig.bundle_faults:
+            raise Invalid(rig.bundle_faults)
+        if rig.bundle:
+            place = bundle_signature_path(rig.bundle.folder)
+            subjects["bundle", place] = (BUNDLE_SUBJECT, rig.bundle.index_sha256, rig)
+    signed = []
+    with _select_key(key_file, rigs, {kind for kind, _ in subjects}) as key:
+        for (kind, path), (subject, sha256, rig) in subjects.items():
+            statement = _make_statement(kind, subject, sha256, days)
+            content = sign_statement(statement, key).render()
+            for one in rigs:
+                if one.signers and (kind == "lock" or one.bundle_folder == rig.bundle_folder):
+                    verify_envelope(content, kind, one.signers)
+            signed.append((path, content, statement))
+    for path, content, statement in signed:
+        _write_signature(path, content, statement)
+
+
+def _make_statement(kind: SignedKind, subject: str, sha256: str, days: int) -> Statement:
+    now = current_time()
+    # of the clock, so that it needs no memory: a lost signature file does not restart it
+    serial = int(now.strftime("%Y%m%d%H%M%S"))
+    return Statement(kind, ((subject, sha256),), serial, now, now + timedelta(days=days))
+
+
+def _write_signature(path: Path, content: bytes, statement: Statement) -> None:
+    try:
+        write_atomically(path, content.decode(), makes_folder=True)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None
+    print_prose(f"{path}: signed, {describe_statement(statement)}")
+
+
+def _require_key(path: Path) -> Path:
+    """A key file; a private one that others can read is refused."""
+    try:
+        content = local_files.read_content(path, LARGEST_KEY)
+    except ValueError as error:
+        raise click.ClickException(f"{path} {error}") from None
+    if b"PRIVATE KEY" in content and (fault := local_files.describe_exposure(path)):
+        raise click.ClickException(f"{path} {fault}")
+    return path
+
+
+@contextmanager
+def _select_key(key_file: Path | None, rigs: list[Rig], kinds: set[SignedKind]) -> Iterator[Path]:
+    """The file of the key to sign with: the named one, or the public one of the agent's that may sign."""
+    if key_file:
+        yield _require_key(key_file)
+        return
+    policies = [rig.signers for rig in rigs if rig.signers]
+    able = [key for key in _agent_keys() if all(_may_sign(key, one, kinds) for one in policies)]
+    if len(able) != 1:
+        count = "has no key" if not able else f"has {len(able)} keys"
+        raise click.ClickException(f"ssh-agent {count} of a signer: name the key with --key")
+    with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
+        file.write(f"{able[0]}\n")
+        file.flush()
+        yield Path(file.name)
+
+
+def _agent_keys() -> list[PublicKey]:
+    found = []
+    for line in list_agent_keys():
+        try:
+            found.append(parse_public_key(line))
+        except SignatureRefused:
+            continue  # a key of a type that does not sign
+    return found
+
+
+def _may_sign(key: PublicKey, signers: TrustedSigners, kinds: set[SignedKind]) -> bool:
+    try:
+        return kinds <= {*signers.find(key).kinds}
+    except SignatureRefused:
+        return False

@@ -1,0 +1,47 @@
+"""Signers of an entry, and the signatures of its lock and bundle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from rigwright.declaration.shared_resolution import read_once
+from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.signer_schema import resolve_signers
+from rigwright.supply.supply_signatures import verify_supply
+
+
+def _validate_signers(draft: EntryDraft) -> Fields:
+    entry = draft.entry
+    signers = resolve_signers(entry.signers, entry.revoked_keys)
+    if not entry.signers:
+        if entry.revoked_keys:
+            draft.refuse("revoked_keys", "needs signers: without signers, no signature is required")
+        return {"signers": None}
+    for fingerprint, number in Counter(one.key.fingerprint for one in signers.signers).items():
+        if number > 1:
+            names = ", ".join(one.principal for one in signers.signers if one.key.fingerprint == fingerprint)
+            draft.refuse("signers", f"{names} have the same key {fingerprint}: each signer has a key of its own")
+    needed = ("lock", "bundle") if entry.bundle is not None else ("lock",)
+    for kind in needed:
+        able = [one for one in signers.signers if kind in one.kinds and one.key.fingerprint not in signers.revoked]
+        if not able:
+            draft.refuse("signers", f'no signer may sign the {kind}: add "{kind}" to signs of one with a valid key')
+    return {"signers": signers}
+
+
+def _resolve_signatures(draft: RigDraft) -> Fields:
+    signers = draft.fields["signers"]
+    if not signers or draft.purpose in ("lock", "audit"):
+        return {"signatures": (), "signature_faults": ()}
+    bundle = draft.fields["bundle"]
+    verify = partial(verify_supply, Path(draft.file), draft.lock, bundle, signers)
+    # boxes of an inventory mostly share lock and bundle
+    key = (verify_supply, draft.file, draft.lock.digest, bundle and (str(bundle.folder), bundle.index_sha256), signers)
+    signatures, faults = read_once(key, verify)
+    return {"signatures": signatures, "signature_faults": faults}
+
+
+SIGNATURES = Feature("signatures", _validate_signers, _resolve_signatures)
+"""After the bundle."""

@@ -1,0 +1,29 @@
+"""The file on a host with the serials of signed locks and bundles that it has accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rigwright.host.script_output import HostOutput, number, one_of, sha256
+from rigwright.model.inventory_feature import FactSource
+from rigwright.model.rig import Rig
+from rigwright.supply.supply_signatures import AcceptedSerial
+
+
+def _probe_values(rig: Rig) -> Mapping[str, object]:
+    return {"accepted_serials": rig.roots.accepted_serials if rig.signers else ""}
+
+
+def _read_facts(output: HostOutput) -> Mapping[str, object]:
+    rows = {kind: AcceptedSerial(serial, digest) for kind, serial, digest in output.many("accepted_serial")}
+    return {"accepted_serials": MappingProxyType(rows)}
+
+
+SIGNATURE_FACTS = FactSource(
+    "signatures",
+    "signatures/state.sh.j2",
+    _probe_values,
+    {"accepted_serial": (one_of("lock", "bundle"), number, sha256)},
+    _read_facts,
+)

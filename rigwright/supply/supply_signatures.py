@@ -1,0 +1,128 @@
+"""Signatures of locks and bundles: their places, their verification, and the serials that a host has accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rigwright import local_files
+from rigwright.problems import Problem
+from rigwright.signing.refusals import SignatureRefused
+from rigwright.signing.ssh_signatures import verify_envelope
+from rigwright.signing.statements import SignedKind, Statement, require_subject
+from rigwright.signing.trusted_signers import TrustedSigners
+from rigwright.supply.bundle import INDEX, Bundle
+from rigwright.supply.lock import Lock
+
+LOCK_SUBJECT, BUNDLE_SUBJECT = "lock", INDEX
+LARGEST_SIGNATURE = 1 << 20  # bytes of a signed lock or bundle; one has some 1,000
+
+
+def lock_signature_path(inventory: Path) -> Path:
+    """The signature of an inventory's lock: of all rows, Rigwright's own among them."""
+    return inventory.parent / "locks" / f"{inventory.stem}.lock.sig"
+
+
+def bundle_signature_path(folder: Path) -> Path:
+    """The signature of a bundle, inside of it."""
+    return folder / f"{INDEX}.sig"
+
+
+@dataclass(frozen=True)
+class AcceptedSerial:
+    """The serial of a signed lock or bundle, and what it is about."""
+
+    serial: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SupplySignature:
+    """A valid signature of a lock or bundle."""
+
+    kind: SignedKind
+    serial: int
+    sha256: str
+    signer: str
+    expires: datetime
+
+
+def verify_supply(
+    inventory: Path, lock: Lock, bundle: Bundle | None, signers: TrustedSigners, now: datetime | None = None
+) -> tuple[tuple[SupplySignature, ...], tuple[Problem, ...]]:
+    """Verify the signatures of a rig's lock and bundle; returns the valid ones, and the problems of the others.
+
+    Args:
+        inventory: The inventory.
+        lock: Its lock.
+        bundle: The rig's bundle.
+        signers: The keys that may sign.
+        now: The present time.
+    """
+    found: list[tuple[SignedKind, Path, str, str, str]] = [
+        ("lock", lock_signature_path(inventory), LOCK_SUBJECT, lock.digest, str(inventory))
+    ]
+    if bundle:
+        place = bundle_signature_path(bundle.folder)
+        found.append(("bundle", place, BUNDLE_SUBJECT, bundle.index_sha256, str(bundle.folder)))
+    valid, problems = list[SupplySignature](), list[Problem]()
+    for kind, path, subject, sha256, target in found:
+        try:
+            verified = verify_envelope(_read_signature(path, target), kind, signers, now)
+            require_subject(verified.statement, subject, sha256)
+        except SignatureRefused as error:
+            problems.append(Problem(str(path), "", f"the {kind} is refused: {error}"))
+        else:
+            one = verified.statement
+            valid.append(SupplySignature(kind, one.serial, sha256, verified.signer.principal, one.expires))
+    return tuple(valid), tuple(problems)
+
+
+def _read_signature(path: Path, target: str) -> bytes:
+    try:
+        return local_files.read_content(path, LARGEST_SIGNATURE)
+    except ValueError as error:
+        raise SignatureRefused("missing", f"its signature {error}; `rigwright sign {target}` signs it") from None
+
+
+def find_older_signatures(
+    signatures: Iterable[SupplySignature], accepted: Mapping[str, AcceptedSerial], consent: int = 0
+) -> list[str]:
+    """Refusals of locks and bundles that are older than those which a host has accepted.
+
+    Args:
+        signatures: The valid ones.
+        accepted: Kind -> the one that the host has accepted last.
+        consent: The serial that the operator accepts although it is older; 0 for none.
+    """
+    found = []
+    for one in signatures:
+        last = accepted.get(one.kind)
+        if not last or one.serial == consent or one.serial > last.serial:
+            continue
+        if one.serial < last.serial:
+            found.append(
+                f"the {one.kind} is signed with serial {one.serial}, and this host has accepted {last.serial}: an "
+                f"older one may lack fixes; to return to it, give --accept-older {one.serial}"
+            )
+        elif one.sha256 != last.sha256:
+            found.append(
+                f"the {one.kind} is another than the one that this host has accepted with the same serial "
+                f"{one.serial}: sign it again; to accept it, give --accept-older {one.serial}"
+            )
+    return found
+
+
+def render_accepted_serials(signatures: Iterable[SupplySignature], accepted: Mapping[str, AcceptedSerial]) -> str:
+    """The file on a host with the serials that it has accepted: those of this run, and of kinds that it lacks."""
+    rows = dict(accepted)
+    for one in signatures:
+        rows[one.kind] = AcceptedSerial(one.serial, one.sha256)
+    return "".join(f"{kind} {rows[kind].serial} {rows[kind].sha256}\n" for kind in sorted(rows))
+
+
+def describe_statement(statement: Statement) -> str:
+    """`serial 20261129131014, expires 2027-05-28`."""
+    return f"serial {statement.serial}, expires {statement.expires.date().isoformat()}"
