@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,10 +83,13 @@ def verify_supply(
 
 
 def _read_signature(path: Path, target: str) -> bytes:
+    if not os.path.lexists(path):
+        text = f"its signature is missing: `rigwright sign {shlex.quote(target)}` writes it"
+        raise SignatureRefused("missing", text)
     try:
         return local_files.read_content(path, LARGEST_SIGNATURE)
     except ValueError as error:
-        raise SignatureRefused("missing", f"its signature {error}; `rigwright sign {target}` signs it") from None
+        raise SignatureRefused("malformed", f"its signature {error}") from None
 
 
 def find_older_signatures(

@@ -1,0 +1,411 @@
+"""Signed locks and bundles: each field of lock, bundle and signature that was changed is refused, and so are older ones
+on a host that has accepted later ones."""
+
+import hashlib
+import json
+import re
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from click.testing import CliRunner
+
+from cli import main
+from cli.inventory_loading import load_host_rigs, load_hosts
+from rigwright.inventory import load_for, load_rig
+from rigwright.model.rig import Rig
+from rigwright.plan.preflight import find_refusals
+from rigwright.problems import Invalid
+from rigwright.project_root import ROOT
+from rigwright.signing.ssh_signatures import sign_statement
+from rigwright.signing.statements import Statement
+from rigwright.signing.timestamps import current_time
+from rigwright.supply.bundle import INDEX
+from rigwright.supply.lock import Lock
+from rigwright.supply.supply_signatures import (
+    AcceptedSerial,
+    SupplySignature,
+    find_older_signatures,
+    lock_signature_path,
+    render_accepted_serials,
+    verify_supply,
+)
+from tests.lock_files import reseal_text
+from tests.unit import test_entry_bundle
+from tests.unit.host_states import rig_target_state
+from tests.unit.samples import NOW, OperatorFolder, chat_instances, sample_entry, sample_facts, sample_rig
+from tests.unit.signing_keys import DAY, make_key, public_key, trust
+
+
+class SignedFolder:
+    """An operator's folder with a bundle and a signer."""
+
+    def __init__(self, box: OperatorFolder, key: Path) -> None:
+        self.box, self.key, self.changes = box, key, dict[str, object]()
+        self.bundle = test_entry_bundle.write_bundle(box)
+        self.signers = trust(key)
+        self.declare()
+
+    def declare(self, **changes: object) -> None:
+        """Write the inventory."""
+        self.changes = {"signers": {"alice": {"key": str(public_key(self.key))}}} | changes
+        entry = sample_entry(bundle="the bundle", instances=chat_instances(), **self.changes)
+        self.box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
+
+    def sign(self, *arguments: str, target: str = "", code: int = 0) -> str:
+        """Run `rigwright sign`."""
+        words = ["sign", target or str(self.box.inventory), "--key", str(self.key), *arguments]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    def rig(self) -> Rig:
+        """The rig, as each verb loads it."""
+        (rig,) = load_host_rigs(load_hosts(str(self.box.inventory), None)).values()
+        return rig
+
+    def faults(self) -> list[str]:
+        """The problems of its signatures."""
+        return [str(one) for one in self.rig().signature_faults]
+
+    @property
+    def lock_signature(self) -> Path:
+        """The signature of its lock."""
+        return self.box.folder / "locks/rig.lock.sig"
+
+    @property
+    def bundle_signature(self) -> Path:
+        """The signature of its bundle."""
+        return self.bundle / "bundle.json.sig"
+
+    def lock_problems(self) -> list[str]:
+        """The problems of the lock's signature, whatever the catalogue needs."""
+        lock = Lock.load([ROOT / "locks", self.box.folder / "locks"])
+        _, problems = verify_supply(self.box.inventory, lock, None, self.signers)
+        return [*map(str, problems)]
+
+    def deploy(self, *arguments: str) -> str:
+        """The refusal of a deploy."""
+        done = CliRunner().invoke(main, ["deploy", str(self.box.inventory), *arguments])
+        assert done.exit_code == 2, done.output
+        return done.output
+
+
+@pytest.fixture
+def signed(box: OperatorFolder, tmp_path: Path) -> SignedFolder:
+    folder = SignedFolder(box, make_key(tmp_path, "alice"))
+    folder.sign()
+    return folder
+
+
+def test_lock_and_bundle_are_signed_together(signed: SignedFolder) -> None:
+    assert signed.faults() == []
+    lock, bundle = signed.rig().signatures
+    assert (lock.kind, bundle.kind, lock.signer) == ("lock", "bundle", "alice")
+    assert lock.serial == bundle.serial
+    assert bundle.sha256 == hashlib.sha256((signed.bundle / INDEX).read_bytes()).hexdigest()
+    assert 179 * DAY < lock.expires - current_time() <= 180 * DAY
+
+
+def test_without_signers_nothing_is_required(box: OperatorFolder, tmp_path: Path) -> None:
+    folder = SignedFolder(box, make_key(tmp_path, "alice"))
+    folder.declare(signers={})
+    assert folder.faults() == []
+    assert "no rig has signers: add signers=" in folder.sign(code=2)
+
+
+def test_a_missing_signature_names_the_command(signed: SignedFolder) -> None:
+    signed.lock_signature.unlink()
+    signed.bundle_signature.unlink()
+    assert signed.faults() == [
+        f"{signed.lock_signature}: the lock is refused: its signature is missing: `rigwright sign "
+        f"{signed.box.inventory}` writes it",
+        f"{signed.bundle_signature}: the bundle is refused: its signature is missing: `rigwright sign "
+        f"'{signed.bundle}'` writes it",
+    ]
+
+
+def test_a_deploy_is_refused_before_any_host_is_reached(signed: SignedFolder) -> None:
+    signed.lock_signature.unlink()
+    for arguments in ([], ["--dry"], ["--upgrade-driver"]):
+        output = signed.deploy(*arguments)
+        assert "the lock is refused: its signature is missing" in output
+        assert "onnect" not in output
+    assert [str(one) for one in signed.rig().supply_faults] == signed.faults()
+
+
+# each key of a row, and each key of a lock
+LOCK_CHANGES = {
+    "name": ('name = "small"', 'name = "large"'),
+    "version": ('version = "1.0"', 'version = "1.1"'),
+    "file": ('file = "small.gguf"', 'file = "other.gguf"'),
+    "sha256": ('sha256 = "', 'sha256 = "0'),
+    "size": ("size = 7", "size = 8"),
+    "sources": ('sources = ["store:x"]', 'sources = ["store:y"]'),
+    "kind": ('kind = "weight"', 'kind = "plugin"'),
+    "group": ('group = "tools"', 'group = "tool"'),
+}
+
+
+@pytest.mark.parametrize("field", LOCK_CHANGES)
+def test_each_changed_field_of_a_lock_is_refused(signed: SignedFolder, field: str) -> None:
+    path = signed.box.folder / "locks/box.lock.toml"
+    old, new = LOCK_CHANGES[field]
+    text = path.read_text()
+    assert old in text
+    changed = re.sub(r'sha256 = "0([0-9a-f]{63})[0-9a-f]"', r'sha256 = "0\1"', text.replace(old, new))
+    path.write_text(reseal_text(changed))
+    (problem,) = signed.lock_problems()
+    assert "the lock is refused: it is about lock with SHA-256" in problem
+
+
+def test_a_removed_and_a_duplicated_row_are_refused(signed: SignedFolder) -> None:
+    path = signed.box.folder / "locks/box.lock.toml"
+    rows = path.read_text().split("\n[[artefact]]")
+    path.write_text(reseal_text("\n[[artefact]]".join(rows[:-1]).replace("artefacts = 3", "artefacts = 2")))
+    (problem,) = signed.lock_problems()
+    assert "it is about lock with SHA-256" in problem
+    path.write_text(reseal_text("\n[[artefact]]".join([*rows, rows[-1]]).replace("artefacts = 3", "artefacts = 4")))
+    with pytest.raises(Invalid, match="is listed twice"):
+        signed.lock_problems()
+
+
+INDEX_CHANGES = {
+    "made": lambda index: index | {"made": "later"},
+    "systems": lambda index: index | {"systems": ["debian-13"]},
+    "digest": lambda index: index | {"digest": "0" * 64},
+    "files": lambda index: index | {"files": index["files"][:-1]},
+    "files twice": lambda index: index | {"files": index["files"] + index["files"][:1]},
+    "schema": lambda index: index | {"schema": 3},
+    "path": lambda index: index | {"files": [index["files"][0] | {"path": "x"}, *index["files"][1:]]},
+    "size": lambda index: index | {"files": [index["files"][0] | {"size": 9}, *index["files"][1:]]},
+    "sha256": lambda index: index | {"files": [index["files"][0] | {"sha256": "0" * 64}, *index["files"][1:]]},
+}
+
+
+@pytest.mark.parametrize("field", INDEX_CHANGES)
+def test_each_changed_field_of_a_bundle_is_refused(signed: SignedFolder, field: str) -> None:
+    path = signed.bundle / INDEX
+    changed = INDEX_CHANGES[field](json.loads(path.read_text()))
+    path.write_text(json.dumps(changed, indent=1) + "\n")
+    assert signed.rig().supply_faults
+
+
+def test_space_in_an_index_is_signed_too(signed: SignedFolder) -> None:
+    path = signed.bundle / INDEX
+    path.write_text(path.read_text() + "\n")
+    (problem,) = signed.faults()
+    assert "the bundle is refused: it is about bundle.json with SHA-256" in problem
+
+
+def test_signatures_of_lock_and_bundle_are_not_exchangeable(signed: SignedFolder) -> None:
+    lock, bundle = signed.lock_signature.read_bytes(), signed.bundle_signature.read_bytes()
+    signed.lock_signature.write_bytes(bundle)
+    signed.bundle_signature.write_bytes(lock)
+    assert [one.partition("refused: ")[2] for one in signed.faults()] == [
+        "the signature has the namespace bundle@rigwright, and not lock@rigwright",
+        "the signature has the namespace lock@rigwright, and not bundle@rigwright",
+    ]
+
+
+def test_the_signature_of_another_lock_is_refused(signed: SignedFolder) -> None:
+    before = signed.lock_signature.read_bytes()
+    test_entry_bundle.write_bundle(signed.box, weights=b"others!")
+    signed.sign()
+    assert signed.faults() == []
+    signed.lock_signature.write_bytes(before)
+    (problem,) = signed.faults()
+    assert "the lock is refused: it is about lock with SHA-256" in problem
+
+
+def resign(folder: SignedFolder, key: Path, **times: object) -> None:
+    """Sign the lock with other times, or another key."""
+    values = {"serial": 1, "signed": current_time(), "expires": current_time() + DAY} | times
+    statement = Statement("lock", (("lock", folder.rig().lock.digest),), **values)  # type: ignore[arg-type]
+    folder.lock_signature.write_bytes(sign_statement(statement, key).render())
+
+
+def test_a_lock_that_a_stranger_signs_is_refused(signed: SignedFolder, tmp_path: Path) -> None:
+    stranger = make_key(tmp_path, "mallory")
+    resign(signed, stranger)
+    (problem,) = signed.faults()
+    assert f"the key {public_key(stranger).fingerprint} is of no signer; known: alice" in problem
+    signed.key = stranger
+    assert "is of no signer" in signed.sign(code=2)
+
+
+def test_an_expired_and_a_future_signature_are_refused(signed: SignedFolder) -> None:
+    resign(signed, signed.key, signed=current_time() - 2 * DAY, expires=current_time() - DAY)
+    assert "the lock is refused: it expired at" in signed.faults()[0]
+    resign(signed, signed.key, signed=current_time() + DAY, expires=current_time() + 2 * DAY)
+    assert "the lock is refused: it is signed at" in signed.faults()[0]
+
+
+def alice(signed: SignedFolder, **changes: object) -> dict[str, object]:
+    return {"alice": {"key": str(public_key(signed.key)), **changes}}
+
+
+def day(distance: timedelta) -> str:
+    return (current_time() + distance).date().isoformat()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"valid_before": day(-DAY)}, "the key of alice is valid before"),
+        ({"valid_after": day(2 * DAY)}, "the key of alice is valid after"),
+    ],
+)
+def test_a_key_outside_of_its_validity_is_refused(signed: SignedFolder, changes, expected) -> None:
+    signed.declare(signers=alice(signed, **changes))
+    assert len(signed.faults()) == 2
+    assert all(expected in one for one in signed.faults())
+    before = signed.lock_signature.read_bytes()
+    assert expected in signed.sign(code=2)
+    assert signed.lock_signature.read_bytes() == before
+
+
+def test_a_lost_key_is_revoked_and_another_signs_again(signed: SignedFolder, tmp_path: Path) -> None:
+    lost, fresh = signed.key, make_key(tmp_path, "bob")
+    both = {**alice(signed), "bob": {"key": str(public_key(fresh))}}
+    for revoked in (public_key(lost).fingerprint, str(public_key(lost))):
+        signed.declare(signers=both, revoked_keys=[revoked])
+        assert all(f"the key {public_key(lost).fingerprint} is revoked" in one for one in signed.faults())
+        assert len(signed.faults()) == 2
+    assert "is revoked" in signed.sign(code=2)
+    signed.key = fresh
+    signed.sign()
+    assert signed.faults() == []
+    assert {one.signer for one in signed.rig().signatures} == {"bob"}
+
+
+def test_a_rotated_key_is_accepted_next_to_its_successor(signed: SignedFolder, tmp_path: Path) -> None:
+    fresh = make_key(tmp_path, "alice2")
+    both = {**alice(signed, valid_before=day(30 * DAY)), "alice2": {"key": str(public_key(fresh))}}
+    signed.declare(signers=both)
+    assert signed.faults() == []
+    signed.key = fresh
+    signed.sign()
+    signed.declare(signers={"alice2": both["alice2"]})
+    assert signed.faults() == []
+
+
+def test_a_bundle_is_signed_without_its_inventory(signed: SignedFolder) -> None:
+    signed.bundle_signature.unlink()
+    signed.sign("--expires", "3", target=str(signed.bundle))
+    assert signed.faults() == []
+    done = CliRunner().invoke(main, ["sign", str(signed.bundle)])
+    assert (done.exit_code, "name the key with --key" in done.output) == (2, True)
+
+
+def test_bundles_are_made_from_signed_locks_only(signed: SignedFolder) -> None:
+    resign(signed, signed.key, signed=current_time() - 2 * DAY, expires=current_time() - DAY)
+    done = CliRunner().invoke(main, ["bundle", str(signed.box.inventory), "--system", "debian-12"])
+    assert (done.exit_code, "the lock is refused: it expired at" in done.output) == (2, True)
+
+
+def test_a_lock_is_made_whatever_its_signature_is(signed: SignedFolder) -> None:
+    signed.lock_signature.unlink()
+    with load_for("lock"):
+        ((_, data),) = signed.box.load_group({"box": sample_entry(instances=chat_instances(), **signed.changes)})
+        assert load_rig(data["rig"]).signature_faults == ()
+
+
+def test_the_key_of_an_agent_is_found(signed: SignedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "none"))
+    done = CliRunner().invoke(main, ["sign", str(signed.box.inventory)])
+    assert (done.exit_code, "ssh-agent has no key of a signer: name the key with --key" in done.output) == (2, True)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
+    try:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        for key in (signed.key, make_key(tmp_path, "other")):
+            while subprocess.run(["ssh-add", "-q", str(key)], check=False, capture_output=True).returncode:
+                assert agent.poll() is None
+        signed.lock_signature.unlink()
+        done = CliRunner().invoke(main, ["sign", str(signed.box.inventory)])
+        assert done.exit_code == 0, done.output
+        assert signed.faults() == []
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_a_private_key_that_others_read_is_refused(signed: SignedFolder) -> None:
+    signed.key.chmod(0o644)
+    assert "is readable by others (mode 0644): chmod 600" in signed.sign(code=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"signers": {"alice": {"key": "ssh-ed25519 nothing"}}}, "box.signers.alice.key: "),
+        ({"signers": {"a b": {"key": "{key}"}}}, "a name of 1 to 64 letters, digits and ._@-"),
+        ({"signers": {"alice": {"key": "{key}", "signs": ["everything"]}}}, "box.signers.alice.signs[0]: "),
+        ({"signers": {"alice": {"key": "{key}", "signs": ["verdict"]}}}, "no signer may sign the lock"),
+        ({"signers": {"alice": {"key": "{key}"}, "bob": {"key": "{key}"}}}, "alice, bob have the same key SHA256:"),
+        (
+            {"signers": {"alice": {"key": "{key}", "valid_after": "2027-01-01", "valid_before": "2026-01-01"}}},
+            "a valid_after before its valid_before",
+        ),
+        ({"signers": {"alice": {"key": "{key}", "until": "2027-01-01"}}}, 'did you mean "valid_before"?'),
+        ({"revoked_keys": ["SHA256:short"], "signers": {"alice": {"key": "{key}"}}}, "box.revoked_keys[0]: "),
+        ({"revoked_keys": ["SHA256:" + "A" * 43]}, "box.revoked_keys: needs signers"),
+    ],
+)
+def test_mistakes_in_signers_are_refused(box: OperatorFolder, tmp_path: Path, changes, expected) -> None:
+    key = str(public_key(make_key(tmp_path, "alice")))
+    filled = json.loads(json.dumps(changes).replace("{key}", key))
+    lines = box.refusal_lines(**filled)
+    assert any(expected in line for line in lines), lines
+
+
+def signature(serial: int, sha256: str = "a" * 64) -> SupplySignature:
+    return SupplySignature("lock", serial, sha256, "alice", current_time() + DAY)
+
+
+SEEN = MappingProxyType({"lock": AcceptedSerial(7, "a" * 64), "bundle": AcceptedSerial(9, "b" * 64)})
+
+
+@pytest.mark.parametrize(
+    ("one", "consent", "expected"),
+    [
+        (signature(7), 0, ""),
+        (signature(8, "c" * 64), 0, ""),
+        (
+            signature(6),
+            0,
+            "the lock is signed with serial 6, and this host has accepted 7: an older",
+        ),
+        (signature(6), 6, ""),
+        (signature(6), 5, "the lock is signed with serial 6"),
+        (
+            signature(7, "c" * 64),
+            0,
+            "the lock is another than the one that this host has accepted with",
+        ),
+        (signature(7, "c" * 64), 7, ""),
+    ],
+)
+def test_an_older_lock_needs_consent_by_its_serial(one: SupplySignature, consent: int, expected: str) -> None:
+    found = find_older_signatures([one], SEEN, consent)
+    assert len(found) == bool(expected)
+    assert all(line.startswith(expected) for line in found)
+    rig = sample_rig(signatures=(one,))
+    refusals = find_refusals(rig_target_state(rig, sample_facts(accepted_serials=SEEN)), NOW, consent)
+    assert refusals == found
+
+
+def test_a_host_keeps_the_serials_of_kinds_that_a_run_lacks() -> None:
+    assert render_accepted_serials([signature(8)], SEEN) == f"bundle 9 {'b' * 64}\nlock 8 {'a' * 64}\n"
+
+
+def test_signature_faults_are_refusals_of_plan_and_check(signed: SignedFolder) -> None:
+    signed.lock_signature.unlink()
+    rig = sample_rig(signature_faults=signed.rig().signature_faults)
+    assert find_refusals(rig_target_state(rig, sample_facts()), NOW) == signed.faults()
+
+
+def test_the_signature_is_next_to_the_locks() -> None:
+    assert str(lock_signature_path(Path("/boxes/rig.py"))) == "/boxes/locks/rig.lock.sig"
