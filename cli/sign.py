@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,15 +19,17 @@ from rigwright import local_files
 from rigwright.local_files import write_atomically
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
+from rigwright.signing.dsse import parse_envelope
 from rigwright.signing.public_keys import PublicKey, parse_public_key
 from rigwright.signing.refusals import SignatureRefused
 from rigwright.signing.ssh_signatures import sign_statement, verify_envelope
-from rigwright.signing.statements import SignedKind, Statement
+from rigwright.signing.statements import SignedKind, Statement, parse_statement
 from rigwright.signing.timestamps import current_time
 from rigwright.signing.trusted_signers import TrustedSigners
 from rigwright.supply.bundle import INDEX, load_bundle
 from rigwright.supply.supply_signatures import (
     BUNDLE_SUBJECT,
+    LARGEST_SIGNATURE,
     LOCK_SUBJECT,
     bundle_signature_path,
     describe_statement,
@@ -84,9 +87,11 @@ def _sign_bundle(folder: Path, key_file: Path | None, days: int) -> None:
     if not key_file:
         raise click.UsageError("a bundle without its inventory has no signers: name the key with --key")
     key_file = _require_key(key_file)
-    statement = _make_statement("bundle", BUNDLE_SUBJECT, load_bundle(folder).index_sha256, days)
+    path = bundle_signature_path(folder)
+    make = partial(_make_statement, _next_serial([("bundle", path)]), days)
+    statement = make("bundle", BUNDLE_SUBJECT, load_bundle(folder).index_sha256)
     content = sign_statement(statement, key_file).render()
-    _write_signature(bundle_signature_path(folder), content, statement)
+    _write_signature(path, content, statement)
 
 
 def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
@@ -103,10 +108,10 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
         if rig.bundle:
             place = bundle_signature_path(rig.bundle.folder)
             subjects["bundle", place] = (BUNDLE_SUBJECT, rig.bundle.index_sha256, rig)
-    signed = []
+    signed, make = [], partial(_make_statement, _next_serial(subjects), days)
     with _select_key(key_file, rigs, {kind for kind, _ in subjects}) as key:
         for (kind, path), (subject, sha256, rig) in subjects.items():
-            statement = _make_statement(kind, subject, sha256, days)
+            statement = make(kind, subject, sha256)
             content = sign_statement(statement, key).render()
             for one in rigs:
                 if one.signers and (kind == "lock" or one.bundle_folder == rig.bundle_folder):
@@ -116,11 +121,21 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
         _write_signature(path, content, statement)
 
 
-def _make_statement(kind: SignedKind, subject: str, sha256: str, days: int) -> Statement:
+def _make_statement(serial: int, days: int, kind: SignedKind, subject: str, sha256: str) -> Statement:
     now = current_time()
-    # of the clock, so that it needs no memory: a lost signature file does not restart it
-    serial = int(now.strftime("%Y%m%d%H%M%S"))
     return Statement(kind, ((subject, sha256),), serial, now, now + timedelta(days=days))
+
+
+def _next_serial(places: Iterable[tuple[SignedKind, Path]]) -> int:
+    """A serial of the clock, which no lost file sets back, and another than those of the last signatures."""
+    present = set()
+    for kind, path in places:
+        # one that is broken, or of another program, is written anew
+        with suppress(SignatureRefused, ValueError):
+            content = local_files.read_content(path, LARGEST_SIGNATURE)
+            present.add(parse_statement(parse_envelope(content), kind).serial)
+    serial = int(current_time().strftime("%Y%m%d%H%M%S"))
+    return next(one for one in range(serial, serial + len(present) + 1) if one not in present)
 
 
 def _write_signature(path: Path, content: bytes, statement: Statement) -> None:

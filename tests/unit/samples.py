@@ -342,5 +342,6 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "watching_secrets": "/nowhere",
         "self_check_files": ["/nowhere"],
         "self_check_starters": ["nowhere.timer"],
+        "accepted_serials": "/nowhere",
     }
     return nothing | changes
