@@ -109,4 +109,5 @@ def locked_artefacts(rig: Rig) -> tuple[Artefact, ...]:
     """All locked artefacts of a rig except its driver."""
     engines = [one for artefacts in rig.engine_artefacts.values() for one in artefacts]
     envs = [one for env in rig.envs for one in env.artefacts]
-    return (*engines, *loaded_weights(rig.instances), *rig.tools, *rig.toolkit.wheels, *envs, *rig.installers)
+    tools = (*rig.tools, *rig.toolkit.wheels, *rig.installers, *rig.gpu_exporter)
+    return (*engines, *loaded_weights(rig.instances), *tools, *envs)

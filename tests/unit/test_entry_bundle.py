@@ -9,11 +9,17 @@ from click.testing import CliRunner
 
 from cli import main
 from cli.inventory_loading import load_hosts
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.declaration.features import FEATURES
+from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.inventory import load_for, load_rig
-from rigwright.model.rig import Rig
+from rigwright.model.inventory_feature import Feature
+from rigwright.model.rig import Rig, locked_artefacts
+from rigwright.patches.patch import load_patches
+from rigwright.project_root import ROOT
 from rigwright.supply import bundle
 from rigwright.supply.bundle import INDEX, BundleRow
-from rigwright.supply.lock import Lock
+from rigwright.supply.lock import Artefact, Lock
 from tests.lock_files import render_sealed_lock
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
@@ -156,3 +162,16 @@ def test_files_in_a_bundle_go_by_their_hash_with_any_name(box: OperatorFolder) -
     found = bundle.load_bundle(write_bundle(box))
     lock = Lock.load([box.folder / "locks"])
     assert [file.name for file in found.files(_rows(lock))] == [row.file for row in _rows(lock)]
+
+
+def test_a_bundle_collects_everything_that_a_rig_needs_of_it(box: OperatorFolder) -> None:
+    needed: list[Artefact] = []
+    catch = Feature("catch", resolve=lambda draft: needed.extend(draft.artefacts) or {})
+    catalog = load_catalog([ROOT / "catalog", box.folder / "catalog"])
+    lock = Lock.load([ROOT / "locks", box.folder / "locks"])
+    catalog = catalog.model_copy(update={"patches": load_patches([ROOT / "patches"])})
+    entry = sample_entry(monitoring={"address": "192.0.2.7"}, bundle="the bundle")
+    del entry["ssh_hostname"]
+    made = resolve_rig(str(box.inventory), "box", entry, catalog, lock, making="bundle", features=(*FEATURES, catch))
+    assert made.gpu_exporter
+    assert set(needed) <= set(locked_artefacts(made))
