@@ -1,4 +1,4 @@
-"""Runs of ssh-keygen, which signs and verifies."""
+"""Runs of ssh-keygen on the controller: it signs and verifies."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def run_ssh_keygen(
     Raises:
         SignatureRefused: it is not installed, or does not end.
     """
+    command = ["ssh-keygen", *arguments]
     environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}
     with tempfile.TemporaryDirectory(prefix="rigwright-sign-") as folder:
         for name, content in (files or {}).items():
             Path(folder, name).write_text(content)
         try:
             done = subprocess.run(
-                ["ssh-keygen", *arguments],
+                command,
                 input=data,
                 capture_output=True,
                 check=False,
@@ -54,8 +55,9 @@ def run_ssh_keygen(
 
 def list_agent_keys() -> list[str]:
     """The public keys of ssh-agent, a line each; none without an agent."""
+    command = ["ssh-add", "-L"]
     try:
-        done = subprocess.run(["ssh-add", "-L"], capture_output=True, check=False, timeout=TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return []
     return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []

@@ -14,11 +14,11 @@ from rigwright.supply.supply_signatures import verify_supply
 
 def _validate_signers(draft: EntryDraft) -> Fields:
     entry = draft.entry
-    signers = resolve_signers(entry.signers, entry.revoked_keys)
     if not entry.signers:
         if entry.revoked_keys:
             draft.refuse("revoked_keys", "needs signers: without signers, no signature is required")
         return {"signers": None}
+    signers = resolve_signers(entry.signers, entry.revoked_keys)
     for fingerprint, number in Counter(one.key.fingerprint for one in signers.signers).items():
         if number > 1:
             names = ", ".join(one.principal for one in signers.signers if one.key.fingerprint == fingerprint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
@@ -18,10 +19,12 @@ from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.model.roots import Roots
 from rigwright.problems import Problem
-from rigwright.signing.trusted_signers import TrustedSigners
 from rigwright.supply.bundle import Bundle, supply_digest
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.supply_signatures import SupplySignature
+
+if TYPE_CHECKING:
+    from rigwright.signing.trusted_signers import TrustedSigners
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from rigwright.problems import CausedError, InventoryModel
-from rigwright.signing.public_keys import FINGERPRINT, parse_public_key
-from rigwright.signing.refusals import SignatureRefused
-from rigwright.signing.statements import KINDS, SignedKind
-from rigwright.signing.trusted_signers import PRINCIPAL, Signer, TrustedSigners
+from rigwright.signing.signed_kinds import FINGERPRINT, KINDS, PRINCIPAL, SignedKind
 from rigwright.validated_types import Day, matching, refuse_violations
+
+if TYPE_CHECKING:
+    from rigwright.signing.trusted_signers import TrustedSigners
 
 KEY_RULE = "a public key, such as ssh-ed25519 AAAA..., as in a .pub file"
 
 
 def _validate_key(value: str) -> str:
+    # few inventories have signers
+    from rigwright.signing.public_keys import parse_public_key
+
     try:
         parse_public_key(value)
-    except SignatureRefused as error:
+    except ValueError as error:
         raise CausedError(KEY_RULE, str(error)) from None
     return value
 
@@ -76,6 +79,9 @@ def resolve_signers(entries: Mapping[str, SignerEntry], revoked: Sequence[str]) 
         entries: Name -> signer.
         revoked: Public keys and fingerprints.
     """
+    from rigwright.signing.public_keys import parse_public_key
+    from rigwright.signing.trusted_signers import Signer, TrustedSigners
+
     signers = tuple(
         Signer(
             name,

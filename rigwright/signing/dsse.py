@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass
 
 from rigwright.signing.refusals import SignatureRefused
+from rigwright.signing.signed_kinds import FINGERPRINT
 from rigwright.signing.strict_json import LARGEST, parse_strict_json, render_canonical_json
 
 IN_TOTO = "application/vnd.in-toto+json"
 """The payload type of in-toto statements."""
 _PAYLOAD_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}/[a-z0-9][a-z0-9.+-]{0,60}")
-_KEY_ID = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
@@ -60,7 +60,7 @@ def parse_envelope(data: bytes) -> Envelope:
     envelope = Envelope(
         _match_text(table["payloadType"], _PAYLOAD_TYPE, "payloadType"),
         decode_base64(table["payload"], "payload"),
-        _match_text(rows[0]["keyid"], _KEY_ID, "keyid"),
+        _match_text(rows[0]["keyid"], FINGERPRINT, "keyid"),
         decode_base64(rows[0]["sig"], "sig"),
     )
     if envelope.render() != data:

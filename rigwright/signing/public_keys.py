@@ -22,7 +22,6 @@ KEY_TYPES = (
 )
 """Types with which ssh-keygen signs; sk- keys are on security tokens."""
 SMALLEST_RSA = 2048  # bits
-FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 KEY_LINE = re.compile(r"([a-z0-9@.-]{1,60}) ([A-Za-z0-9+/]{20,4000}={0,2})(?: [^\x00-\x1f\x7f]{0,200})?")
 
 

@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
 
 from rigwright.signing.dsse import IN_TOTO, Envelope
 from rigwright.signing.refusals import SignatureRefused
+from rigwright.signing.signed_kinds import KINDS as KINDS
+from rigwright.signing.signed_kinds import SignedKind as SignedKind
+from rigwright.signing.signed_kinds import signature_namespace as signature_namespace
 from rigwright.signing.strict_json import LARGEST_INTEGER, parse_strict_json, render_canonical_json
 from rigwright.signing.timestamps import parse_time, render_time
 
-SignedKind = Literal["lock", "bundle", "verdict"]
-KINDS: tuple[SignedKind, ...] = ("lock", "bundle", "verdict")
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPES: Mapping[SignedKind, str] = {kind: f"urn:rigwright:{kind}:v1" for kind in KINDS}
 CLOCK_SKEW = timedelta(minutes=5)
@@ -23,11 +23,6 @@ MOST_SUBJECTS = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/+@-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMON = ("kind", "serial", "signed", "expires")
-
-
-def signature_namespace(kind: SignedKind) -> str:
-    """The namespace of signatures of a kind: a signature of one kind does not count for another."""
-    return f"{kind}@rigwright"
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from rigwright.signing.public_keys import PublicKey
 from rigwright.signing.refusals import SignatureRefused
-from rigwright.signing.statements import SignedKind, signature_namespace
+from rigwright.signing.signed_kinds import PRINCIPAL, SignedKind, signature_namespace
 from rigwright.signing.timestamps import render_time
-
-PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-"""A signer's name. In other characters ssh-keygen reads patterns and options."""
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rigwright import local_files
 from rigwright.problems import Problem
-from rigwright.signing.refusals import SignatureRefused
-from rigwright.signing.ssh_signatures import verify_envelope
-from rigwright.signing.statements import SignedKind, Statement, require_subject
-from rigwright.signing.trusted_signers import TrustedSigners
+from rigwright.signing.signed_kinds import SignedKind
 from rigwright.supply.bundle import INDEX, Bundle
 from rigwright.supply.lock import Lock
+
+if TYPE_CHECKING:
+    from rigwright.signing.statements import Statement
+    from rigwright.signing.trusted_signers import TrustedSigners
 
 LOCK_SUBJECT, BUNDLE_SUBJECT = "lock", INDEX
 LARGEST_SIGNATURE = 1 << 20  # bytes of a signed lock or bundle; one has some 1,000
@@ -63,6 +65,11 @@ def verify_supply(
         signers: The keys that may sign.
         now: The present time.
     """
+    # few inventories have signers
+    from rigwright.signing.refusals import SignatureRefused
+    from rigwright.signing.ssh_signatures import verify_envelope
+    from rigwright.signing.statements import require_subject
+
     found: list[tuple[SignedKind, Path, str, str, str]] = [
         ("lock", lock_signature_path(inventory), LOCK_SUBJECT, lock.digest, str(inventory))
     ]
@@ -83,6 +90,8 @@ def verify_supply(
 
 
 def _read_signature(path: Path, target: str) -> bytes:
+    from rigwright.signing.refusals import SignatureRefused
+
     if not os.path.lexists(path):
         text = f"its signature is missing: `rigwright sign {shlex.quote(target)}` writes it"
         raise SignatureRefused("missing", text)
