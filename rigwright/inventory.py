@@ -44,6 +44,7 @@ from rigwright.declaration.lock_problems import add_lock_repair, find_unlocked_p
 from rigwright.declaration.rig_resolution import resolve_rig
 from rigwright.declaration.shared_key_problems import extract_shared_problems
 from rigwright.declaration.shared_resolution import read_once, resolve_once, share_resolutions
+from rigwright.declaration.signature_resolution import find_signer_differences
 from rigwright.model.catalog_schema import Catalog
 from rigwright.model.fleet_schema import FleetLinks
 from rigwright.model.inventory_feature import LoadPurpose
@@ -179,6 +180,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
         + find_unreachable_boxes(file, rigs)
         + of_links
         + _find_key_problems(rigs)
+        + find_signer_differences(file, rigs)
     ):
         raise Invalid(every)
     _share_scrape_targets(group, rigs)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from rigwright.declaration.shared_resolution import read_once
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
+from rigwright.model.rig import Rig
 from rigwright.model.signer_schema import resolve_signers
+from rigwright.problems import Problem
 from rigwright.supply.supply_signatures import verify_supply
 
 
@@ -41,6 +44,20 @@ def _resolve_signatures(draft: RigDraft) -> Fields:
     key = (verify_supply, draft.file, draft.lock.digest, bundle and (str(bundle.folder), bundle.index_sha256), signers)
     signatures, faults = read_once(key, verify)
     return {"signatures": signatures, "signature_faults": faults}
+
+
+def find_signer_differences(file: str, rigs: Mapping[str, Rig]) -> list[Problem]:
+    """Refuse rigs of an inventory with other signers: a rig without them would take the lock without a signature.
+
+    Args:
+        file: The inventory.
+        rigs: Its rigs, by name.
+    """
+    first = next((name for name, rig in rigs.items() if rig.signers), None)
+    if first is None:
+        return []
+    text = f"differ from those of {first}: give signers and revoked_keys to hosts(), which every rig then has"
+    return [Problem(file, f"{name}.signers", text) for name, rig in rigs.items() if rig.signers != rigs[first].signers]
 
 
 SIGNATURES = Feature("signatures", _validate_signers, _resolve_signatures)

@@ -361,6 +361,20 @@ def test_mistakes_in_signers_are_refused(box: OperatorFolder, tmp_path: Path, ch
     assert any(expected in line for line in lines), lines
 
 
+def test_all_rigs_of_an_inventory_have_the_same_signers(signed: SignedFolder, tmp_path: Path) -> None:
+    own = {"bob": {"key": str(public_key(make_key(tmp_path, "bob")))}}
+    entries = {
+        name: {"ssh_hostname": host, "instances": {}, "allow": ["locks.tools"]}
+        for name, host in (("a", "192.0.2.1"), ("b", "192.0.2.2"))
+    }
+    shared = signed.box.load_group(entries, signers=alice(signed))
+    assert len(shared) == 2
+    for other in (own, {}):
+        changed = {**entries, "b": {**entries["b"], "signers": other}}
+        with pytest.raises(SystemExit, match=r"b\.signers: differ from those of a: give signers and revoked_keys to"):
+            signed.box.load_group(changed, signers=alice(signed))
+
+
 def signature(serial: int, sha256: str = "a" * 64) -> SupplySignature:
     return SupplySignature("lock", serial, sha256, "alice", current_time() + DAY)
 
