@@ -29,7 +29,7 @@ from rigwright.plan.port_conflicts import (
     is_own_listener,
 )
 from rigwright.supply.cuda_machine_code import find_unrunnable_files
-from rigwright.supply.supply_signatures import find_older_signatures
+from rigwright.supply.supply_signatures import describe_expiring_signatures, find_older_signatures
 from rigwright.validated_types import memory_bytes
 
 GIB = 1 << 20  # in KiB
@@ -144,7 +144,8 @@ JOB_PREFIX = "rw-job-"
 
 def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
     """Facts worth knowing that refuse nothing."""
-    found = []
+    # the host's clock differs from the controller's by minutes at most
+    found = describe_expiring_signatures(rig.signatures, facts.clock)
     if facts.apt_lock_holder:
         ours = "Rigwright's own job " if facts.apt_lock_holder.startswith(JOB_PREFIX) else ""
         found.append(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rigwright.signing.trusted_signers import TrustedSigners
 
 LOCK_SUBJECT, BUNDLE_SUBJECT = "lock", INDEX
+EXPIRES_SOON = 14 * 86_400  # seconds
 LARGEST_SIGNATURE = 1 << 20  # bytes of a signed lock or bundle; one has some 1,000
 
 
@@ -127,6 +128,20 @@ def find_older_signatures(
                 f"{one.serial}: sign it again; to accept it, give --accept-older {one.serial}"
             )
     return found
+
+
+def describe_expiring_signatures(signatures: Iterable[SupplySignature], now: float) -> list[str]:
+    """Warnings of signatures that expire soon.
+
+    Args:
+        signatures: The valid ones.
+        now: Seconds since the epoch.
+    """
+    return [
+        f"the signature of the {one.kind} expires on {one.expires.date().isoformat()}: sign it again before"
+        for one in signatures
+        if one.expires.timestamp() - now < EXPIRES_SOON
+    ]
 
 
 def render_accepted_serials(signatures: Iterable[SupplySignature], accepted: Mapping[str, AcceptedSerial]) -> str:

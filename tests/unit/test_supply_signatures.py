@@ -5,7 +5,8 @@ import hashlib
 import json
 import re
 import subprocess
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ from cli import main
 from cli.inventory_loading import load_host_rigs, load_hosts
 from rigwright.inventory import load_for, load_rig
 from rigwright.model.rig import Rig
-from rigwright.plan.preflight import find_refusals
+from rigwright.plan.preflight import find_refusals, find_warnings
 from rigwright.problems import Invalid
 from rigwright.project_root import ROOT
 from rigwright.signing.ssh_signatures import sign_statement
@@ -409,6 +410,14 @@ def test_an_older_lock_needs_consent_by_its_serial(one: SupplySignature, consent
     rig = sample_rig(signatures=(one,))
     refusals = find_refusals(rig_target_state(rig, sample_facts(accepted_serials=SEEN)), NOW, consent)
     assert refusals == found
+
+
+@pytest.mark.parametrize(("days", "warned"), [(13, True), (15, False)])
+def test_a_signature_that_expires_soon_is_announced(days: int, warned: bool) -> None:
+    expires = datetime.fromtimestamp(NOW, timezone.utc) + days * DAY
+    rig = sample_rig(signatures=(replace(signature(7), expires=expires),))
+    expected = f"the signature of the lock expires on {expires.date()}: sign it again before"
+    assert find_warnings(rig, sample_facts()) == [expected] * warned
 
 
 def test_a_host_keeps_the_serials_of_kinds_that_a_run_lacks() -> None:
