@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,6 +75,8 @@ def sign(inventory: str, key_file: Path | None, days: int) -> None:
     `signers`; its hosts then accept no other lock or bundle, and none with an earlier serial.
     Example: rigwright sign rig.py --key ~/.ssh/id_ed25519
     """
+    if sys.stderr.isatty():
+        click.echo("ssh-keygen may ask for a passphrase, or wait for a touch of the security token", err=True)
     try:
         if Path(inventory, INDEX).is_file():
             _sign_bundle(Path(inventory), key_file, days)
