@@ -309,6 +309,8 @@ class BundleBuilder:
         print_prose(f"{self.folder}: {format_count(len(rows), 'file')}, {format_size(sum(sizes.values()))}")
         found = format_digest(supply_digest(self.rigs[0].lock, load_bundle(self.folder)))
         print_prose(f"the digest of lock and bundle, for `deploy --expect`: {found}")
+        if any(rig.signers for rig in self.rigs):
+            print_prose(f"the inventory has signers: sign the bundle with `rigwright sign {self.inventory}`")
 
 
 def _channel_addresses(source: str, failed: list[str]) -> list[str]:

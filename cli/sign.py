@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import click
@@ -18,7 +17,6 @@ from cli.option_types import WholeNumber
 from cli.tables import print_prose
 from rigwright import local_files
 from rigwright.local_files import write_atomically
-from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
 from rigwright.signing.dsse import parse_envelope
 from rigwright.signing.public_keys import PublicKey, parse_public_key
@@ -91,42 +89,43 @@ def _sign_bundle(folder: Path, key_file: Path | None, days: int) -> None:
         raise click.UsageError("a bundle without its inventory has no signers: name the key with --key")
     key_file = _require_key(key_file)
     path = bundle_signature_path(folder)
-    make = partial(_make_statement, _next_serial([("bundle", path)]), days)
-    statement = make("bundle", BUNDLE_SUBJECT, load_bundle(folder).index_sha256)
+    serial = _next_serial([("bundle", path)])
+    statement = _make_statement("bundle", ((BUNDLE_SUBJECT, load_bundle(folder).index_sha256),), serial, days)
     content = sign_statement(statement, key_file).render()
     _write_signature(path, content, statement)
 
 
 def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
-    rigs = [rig for rig in load_host_rigs(load_hosts(inventory, None)).values() if rig.signers]
-    if not rigs:
+    rigs = [*load_host_rigs(load_hosts(inventory, None)).values()]
+    # all of them have the same
+    signers = rigs[0].signers
+    if not signers:
         raise click.ClickException(
             f'{inventory}: no rig has signers: add signers={{"NAME": {{"key": "ssh-ed25519 AAAA..."}}}} to hosts()'
         )
-    subjects: dict[tuple[SignedKind, Path], tuple[str, str, Rig]] = {}
+    subjects: dict[tuple[SignedKind, Path], tuple[tuple[str, str], ...]] = {}
     for rig in rigs:
-        subjects["lock", lock_signature_path(Path(rig.inventory))] = (LOCK_SUBJECT, rig.lock.digest, rig)
+        lock = (LOCK_SUBJECT, rig.lock.digest)
+        subjects["lock", lock_signature_path(Path(rig.inventory))] = (lock,)
         if rig.bundle_faults:
             raise Invalid(rig.bundle_faults)
         if rig.bundle:
             place = bundle_signature_path(rig.bundle.folder)
-            subjects["bundle", place] = (BUNDLE_SUBJECT, rig.bundle.index_sha256, rig)
-    signed, make = [], partial(_make_statement, _next_serial(subjects), days)
-    with _select_key(key_file, rigs, {kind for kind, _ in subjects}) as key:
-        for (kind, path), (subject, sha256, rig) in subjects.items():
-            statement = make(kind, subject, sha256)
+            subjects["bundle", place] = ((BUNDLE_SUBJECT, rig.bundle.index_sha256), lock)
+    signed, serial = [], _next_serial(subjects)
+    with _select_key(key_file, signers, {kind for kind, _ in subjects}) as key:
+        for (kind, path), named in subjects.items():
+            statement = _make_statement(kind, named, serial, days)
             content = sign_statement(statement, key).render()
-            for one in rigs:
-                if one.signers and (kind == "lock" or one.bundle_folder == rig.bundle_folder):
-                    verify_envelope(content, kind, one.signers)
+            verify_envelope(content, kind, signers)
             signed.append((path, content, statement))
     for path, content, statement in signed:
         _write_signature(path, content, statement)
 
 
-def _make_statement(serial: int, days: int, kind: SignedKind, subject: str, sha256: str) -> Statement:
+def _make_statement(kind: SignedKind, subjects: tuple[tuple[str, str], ...], serial: int, days: int) -> Statement:
     now = current_time()
-    return Statement(kind, ((subject, sha256),), serial, now, now + timedelta(days=days))
+    return Statement(kind, subjects, serial, now, now + timedelta(days=days))
 
 
 def _next_serial(places: Iterable[tuple[SignedKind, Path]]) -> int:
@@ -161,13 +160,12 @@ def _require_key(path: Path) -> Path:
 
 
 @contextmanager
-def _select_key(key_file: Path | None, rigs: list[Rig], kinds: set[SignedKind]) -> Iterator[Path]:
+def _select_key(key_file: Path | None, signers: TrustedSigners, kinds: set[SignedKind]) -> Iterator[Path]:
     """The file of the key to sign with: the named one, or the public one of the agent's that may sign."""
     if key_file:
         yield _require_key(key_file)
         return
-    policies = [rig.signers for rig in rigs if rig.signers]
-    able = [key for key in _agent_keys() if all(_may_sign(key, one, kinds) for one in policies)]
+    able = [key for key in _agent_keys() if _may_sign(key, signers, kinds)]
     if len(able) != 1:
         count = "has no key" if not able else f"has {len(able)} keys"
         raise click.ClickException(f"ssh-agent {count} of a signer: name the key with --key")

@@ -87,6 +87,8 @@ def write_locks(inventory: Path | None, from_dir: Path | None, refresh: bool) ->
     if inventory:
         found = format_digest(supply_digest(Lock.load(layer_folders(inventory, "locks")), None))
         print_prose(f"the digest of these locks, for `deploy --expect` of rigs without a bundle: {found}", err=True)
+    if inventory and any(rig.signers for rig in rigs):
+        print_prose(f"the inventory has signers: sign a changed lock with `rigwright sign {inventory}`", err=True)
     return 0
 
 

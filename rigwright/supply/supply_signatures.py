@@ -82,6 +82,8 @@ def verify_supply(
         try:
             verified = verify_envelope(_read_signature(path, target), kind, signers, now)
             require_subject(verified.statement, subject, sha256)
+            if LOCK_SUBJECT in dict(verified.statement.subjects):  # a bundle that is signed for one lock
+                require_subject(verified.statement, LOCK_SUBJECT, lock.digest)
         except SignatureRefused as error:
             problems.append(Problem(str(path), "", f"the {kind} is refused: {error}"))
         else:

@@ -33,7 +33,7 @@ from rigwright.supply.supply_signatures import (
     render_accepted_serials,
     verify_supply,
 )
-from tests.lock_files import reseal_text
+from tests.lock_files import render_sealed_lock, reseal_text
 from tests.unit import test_entry_bundle
 from tests.unit.host_states import rig_target_state
 from tests.unit.samples import NOW, OperatorFolder, chat_instances, sample_entry, sample_facts, sample_rig
@@ -137,6 +137,15 @@ def test_a_deploy_is_refused_before_any_host_is_reached(signed: SignedFolder) ->
     assert [str(one) for one in signed.rig().supply_faults] == signed.faults()
 
 
+OTHER_ROW = f"""[[artefact]]
+kind = "weight"
+name = "more"
+version = "1.0"
+file = "more.gguf"
+sha256 = "{"e" * 64}"
+size = 5
+sources = ["store:x"]
+"""
 # each key of a row, and each key of a lock
 LOCK_CHANGES = {
     "name": ('name = "small"', 'name = "large"'),
@@ -219,6 +228,17 @@ def test_the_signature_of_another_lock_is_refused(signed: SignedFolder) -> None:
     signed.lock_signature.write_bytes(before)
     (problem,) = signed.faults()
     assert "the lock is refused: it is about lock with SHA-256" in problem
+
+
+def test_a_bundle_that_was_signed_for_another_lock_is_refused(signed: SignedFolder) -> None:
+    before = signed.bundle_signature.read_bytes()
+    path = signed.box.folder / "locks/more.lock.toml"
+    path.write_text(render_sealed_lock(OTHER_ROW))
+    signed.sign()
+    assert signed.faults() == []
+    signed.bundle_signature.write_bytes(before)
+    (problem,) = signed.faults()
+    assert "the bundle is refused: it is about lock with SHA-256" in problem
 
 
 def resign(folder: SignedFolder, key: Path, **times: object) -> None:
