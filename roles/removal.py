@@ -52,7 +52,10 @@ def removal(run: HostRun) -> None:
         stamp=REHASH_STAMP,
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNIT_FOLDER,
-        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig.roots), ROTATION],
+        links=[
+            *(f"{roots.config}/{name}" for name in loose),
+            *(authority_path(rig.roots), ROTATION, roots.accepted_serials),
+        ],
         caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
         mounted=[RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,

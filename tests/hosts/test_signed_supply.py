@@ -79,3 +79,9 @@ def test_an_older_lock_is_accepted_by_its_serial_only(lab: ThrowawayLab, boot: B
     # a record that was cut off is no reason to accept anything
     box.host.run(f"printf 'lock 9 abc' > {RECORD}")
     assert box.deploy().status == 1
+    box.sign(10)
+    box.host.run(f"echo 'lock 9 {box.digest}' > {RECORD}")
+    assert box.deploy().status == 0
+    run = run_deploy(box.inventory, "--yes", "--data", "verb=remove")
+    assert run.status == 0, run.said
+    assert box.host.run("ls -d /var/lib/rigwright", check=False) == ""
