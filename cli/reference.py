@@ -34,6 +34,7 @@ from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, RigEntr
 from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
 from rigwright.model.roots import Roots
 from rigwright.model.secret_sources import SecretCommand
+from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.operate import kernel_messages
 from rigwright.patches.patch import PatchKeys, PatchTarget
 from rigwright.plugins.plugin import PluginKeys, PluginMode, SelftestKeys, SelftestLine
@@ -83,6 +84,7 @@ TABLES = {
     "containers": KeyTable(ContainersEntry, "containers.", python=True),
     "roots": KeyTable(Roots, "roots.", python=True),
     "share": KeyTable(ShareEntry, "share.", python=True),
+    "waiver": KeyTable(WaiverEntry, "waivers[].", python=True),
     "fleet": KeyTable(FleetEntry, "fleet.", python=True),
     "registry": KeyTable(RegistryEntry, python=True),
     "secret": KeyTable(SecretCommand, python=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.check_waivers import WAIVERS
 from rigwright.containers.container_packages import CONTAINERS
 from rigwright.engines.instance_resolution import ENGINE_KEYS, INSTANCES
 from rigwright.envs.env_resolution import ENV_PACKAGES, ENVS, INSTALLER_WHEELS
@@ -26,4 +27,5 @@ FEATURES = (
     CONTAINERS,
     ENGINE_KEYS,
     BUNDLE,
+    WAIVERS,
 )

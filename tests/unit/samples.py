@@ -236,6 +236,7 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         bundle_folder=None,
         bundle=None,
         bundle_faults=(),
+        waivers=(),
         variants=(),
         engine_artefacts={"plain": (SOURCE,)},
         tools=(sample_wheel(),),
