@@ -28,6 +28,7 @@ from rigwright.plugins import verdict
 from rigwright.problems import Invalid
 from rigwright.rollout import state_file
 from rigwright.serving import generation
+from rigwright.signing import dsse, public_keys, ssh_signatures, statements, strict_json
 from rigwright.supply import apt_release, bundle, cuda_machine_code, image_manifest
 from rigwright.toml import parse_lock_text
 from rigwright.weights import gguf, safetensors
@@ -102,6 +103,7 @@ def json_bytes(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
+SIGNED_LOCK = (CAPTURES / "signed-lock.json").read_bytes()
 BLOB = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{SHA}", "size": 5}
 MANIFEST = {
     "schemaVersion": 2,
@@ -223,6 +225,17 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/serving/generation.py": ReaderRow(
         text_reader(lambda said: generation.parse_manifest(said, {})), (json_bytes({"instances": {}}),)
     ),
+    "rigwright/signing/dsse.py": ReaderRow(lambda content, _: read_signed_lock(content), (SIGNED_LOCK,)),
+    "rigwright/signing/public_keys.py": ReaderRow(
+        text_reader(public_keys.parse_public_key), (b"ssh-ed25519 " + SSH + b" a comment",)
+    ),
+    "rigwright/signing/strict_json.py": ReaderRow(
+        lambda content, _: strict_json.parse_strict_json(content, "it"), (json_bytes(MANIFEST),)
+    ),
+    "rigwright/signing/wire_format.py": ReaderRow(
+        lambda content, _: ssh_signatures.parse_ssh_signature(content),
+        (dsse.parse_envelope(SIGNED_LOCK).signature,),
+    ),
     "rigwright/supply/apt_release.py": ReaderRow(text_reader(apt_release.parse_release), (RELEASE.encode(),)),
     "rigwright/supply/bundle.py": ReaderRow(
         lambda content, file: (file.with_name("bundle.json").write_bytes(content), bundle.load_bundle(file.parent)),
@@ -318,3 +331,10 @@ def read_request(content: bytes) -> None:
     reader.add(content)
     if reader.begin() is not None:
         reader.finish()
+
+
+def read_signed_lock(content: bytes) -> None:
+    """The statement of a signed file, with its signature."""
+    envelope = dsse.parse_envelope(content)
+    statements.parse_statement(envelope, "lock")
+    ssh_signatures.parse_ssh_signature(envelope.signature)
