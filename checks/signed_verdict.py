@@ -158,7 +158,7 @@ def _list_limitations(ids: set[str], inventory: Path) -> dict[str, list[str]]:
 
 def _list_parties(controller_key: str, *, cards: bool) -> Sequence[str]:
     return [
-        "root on the host, and its kernel, firmware and hypervisor: every answer, the machine id, UUIDs of cards and the "
+        "root on the host, its kernel, firmware and hypervisor: every answer, the machine id, UUIDs of cards and the "
         "clock",
         *(["the driver and the firmware of the cards: names, UUIDs and states of cards"] if cards else []),
         "an operator of the controller: the inventory, accepted entries, waivers, own checks and the checking programs",

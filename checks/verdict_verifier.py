@@ -147,16 +147,16 @@ def run_ssh_keygen(signed: bytes, signature: bytes, trust: dict[str, str], momen
                 done = subprocess.run(command, input=signed, capture_output=True, timeout=TIMEOUT_S, **options)
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise VerdictRefused("no_program", f"ssh-keygen does not run: {error}") from None
-            return done.returncode == 0, (done.stdout or done.stderr).decode("utf-8", "replace").strip()
+            output = done.stdout + (done.stderr if done.returncode else b"")
+            return done.returncode == 0, output.decode("utf-8", "replace").strip()
 
         found, principal = run("find-principals")
-        principal = principal.split("\n")[0]
         reason, text = ("key_not_valid", "not valid then") if known else ("unknown_signer", "of no signer")
         require(found and principal, reason, f"its key is {text} ({moment:{TIME_FORM}})")
-        good, said = run("verify", "-I", principal, "-n", NAMESPACE, "-r", "revoked")
+        good, said = run("verify", "-I", principal.split("\n")[0], "-n", NAMESPACE, "-r", "revoked")
     reason = "revoked" if "revoked" in said.lower() else "changed"
     require(good, reason, f"the signature does not count: {said[-200:]}")
-    return principal
+    return principal.split("\n")[0]
 
 
 def verify_verdict(path: Path, trust: dict[str, str], at: datetime | None = None) -> VerifiedVerdict:
