@@ -389,6 +389,20 @@ def test_old_links_count_at_their_time_and_the_newest_one_now(verdicts: Verdicts
     assert verdicts.refusal(second) == ""
 
 
+def test_a_chain_goes_on_with_another_key_and_not_after_a_revocation(verdicts: Verdicts) -> None:
+    eve = public_key(verdicts.keys["eve"])
+    (first,) = verdicts.chain(1)
+    previous = hashlib.sha256(first.read_bytes()).hexdigest()
+    second = verdicts.write("2", verdicts.details(2, previous, verifier__controller_key=eve.fingerprint), "eve")
+    assert verdicts.refusal(first, second) == "unknown_signer"
+    verdicts.trust("ana", more=f'eve namespaces="{verdict_verifier.NAMESPACE}" {eve}\n')
+    assert verdicts.verify(first, second, options=("--complete",))[0] == 0
+    (verdicts.folder / "revoked").write_text(f"{public_key(verdicts.keys['ana'])}\n")
+    revoked = (f"--revoked={verdicts.folder / 'revoked'}",)
+    assert verdicts.refusal(first, second, options=revoked) == "revoked"
+    assert verdicts.refusal(second, options=revoked) == ""
+
+
 def test_the_next_link_follows_the_last_file_and_replaces_none(tmp_path: Path) -> None:
     assert find_link(tmp_path) == VerdictLink(1, None)
     _write_new(tmp_path / "000001.jsonl", b"one")
