@@ -24,9 +24,9 @@ from checks.survey.serving import GENERATIONS
 from checks.survey.survey_program import digest_survey_code
 from checks.survey_run import SurveyedHost
 from checks.verdict_verifier import DETAILS_TYPE, PROPERTIES, TIME_FORM
+from rigwright.declaration.connection import HostKey
 from rigwright.nvidia.cards.smi import those_that_answer
 from rigwright.project_root import ROOT
-from roles.ssh_transport import as_host_key
 
 VALIDITY = timedelta(days=7)
 JUDGING = ("checks", "rigwright", "roles", "templates", "catalog")
@@ -111,7 +111,8 @@ def _identify_box(seen: SurveyedHost, survey: SurveyAnswers, report: HostReport)
     try:
         machine = survey.read(ABOUT).machine
         found = survey.read(GENERATIONS)
-        key = as_host_key(seen.target.connector.client.get_transport().get_remote_server_key()).fingerprint
+        shown = seen.target.connector.client.get_transport().get_remote_server_key()
+        key = HostKey(shown.get_name(), shown.asbytes()).fingerprint
     except (Drift, AttributeError) as error:
         raise ValueError(f"the host cannot be identified: {error}") from None
     sealed = {kept.number: kept.sealed for kept in found.kept}.get(report.generation or 0, "")

@@ -96,6 +96,8 @@ CALLS = {
     "roles/trees/host/tree_fingerprint:fingerprint_tree": "it is compared by its digest",
     "roles/weights/host/client:HubClient._download": OURS,
     "roles/weights/host/client:HubClient.resolve_address": OURS,
+    "checks/verdict_verifier:run_ssh_keygen": "its exit status decides; the signer's name is of the operator's file",
+    "checks/verdict_verifier:run_ssh_keygen.run": "as above",
     "roles/ssh_keygen:run_ssh_keygen": "its exit status decides; a signature is parsed whole (reader_table.py)",
     "roles/secret_commands:run_secret_command": "its output is a secret, of which each character counts",
     "roles/weights/host/client:remove_tree": NO_OUTPUT,

@@ -17,7 +17,7 @@ from checks.remedy import instruction
 from checks.result_waivers import apply_waivers
 from checks.results import AppliedWaiver, HostReport, Report, Result, host_verdict
 from cli.html_page import describe_host, render_check_page
-from cli.rollout_steps import describe_check_fault
+from cli.rollout_steps import describe_check_fault, describe_waived_checks
 from rigwright.check_waivers import NEVER_WAIVED, describe_observed, find_deploy_faults, find_ended, format_day
 from rigwright.inventory import load_rig
 from rigwright.model.check_ids import CHECK_IDS
@@ -183,9 +183,11 @@ def test_a_page_and_a_rollout_distinguish_waived_failures() -> None:
     page = render_check_page(report, [describe_host("box", 1, host, None, BaselineHistory())])
     assert "fails, waived" in page
     assert f"waived until {LATER} by ana: an agent needs it" in page
-    failed = {"id": "S01", "title": "it runs", "found": "f", "note": "", "verdict": "fail"}
+    failed = {"id": "S01", "part": "chat", "title": "it runs", "found": "f", "note": "", "verdict": "fail"}
     text = json.dumps({"hosts": [{"verdict": "not as declared", "checks": [failed, failed | {"verdict": "waived"}]}]})
     assert describe_check_fault(text) == "1 check: S01 it runs: f"
+    assert describe_waived_checks(text) == "S01 chat"
+    assert describe_waived_checks("[]") == ""
 
 
 def self_check(waivers: list[list[str]], old: dict[str, Any], *texts: str) -> dict[str, Any]:

@@ -343,6 +343,8 @@ def test_redated_and_replayed_verdicts_are_refused(verdicts: Verdicts) -> None:
     assert verdicts.refusal(verdicts.write("1", late)) == "malformed"
     for value in ("2026-11-29", "2026-11-29T00:00:00+00:00", "2026-1-2T00:00:00Z", 5):
         assert verdicts.refusal(verdicts.write("1", verdicts.details(time__signed=value))) == "malformed"
+    short = {"time__surveyed": "2026-01-02T03:04:05Z", "time__signed": "2026-1-2T3:4:5Z"}
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(**short))) == "malformed"
     first = verdicts.write("1", verdicts.details(nonce=NONCE))
     assert verdicts.refusal(first, options=(f"--nonce={NONCE}",)) == ""
     assert verdicts.refusal(first, options=(f"--nonce={'0' * 32}",)) == "other_nonce"
