@@ -319,6 +319,10 @@ def test_another_key_namespace_or_time_of_a_key_is_refused(verdicts: Verdicts) -
 
 def test_a_result_is_that_of_its_checks(verdicts: Verdicts) -> None:
     checks = verdicts.details()["checks"]
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(checks=[], result="conforms"))) == "malformed"
+    odd = [checks[0] | {"verdict": "held"}]
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(checks=odd, result="conforms"))) == "malformed"
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(schema="urn:rigwright:verdict:v2"))) == "wrong_kind"
     red = [checks[0] | {"verdict": "fail"}, checks[1]]
     assert verdicts.refusal(verdicts.write("1", verdicts.details(checks=red))) == "changed"
     honest = verdicts.write("2", verdicts.details(checks=red, result="does not conform"))
