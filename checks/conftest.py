@@ -171,7 +171,8 @@ def verdicts(pytestconfig: pytest.Config, target_name: str) -> dict[str, str]:
     frame = pytestconfig.pluginmanager.get_plugin("rigwright-frame")
     found: dict[str, str] = {}
     for one in frame.results.get(target_name, []) if isinstance(frame, ChecksPlugin) else []:
-        found[one.id] = min(one.verdict, found.get(one.id, "skip"), key=("fail", "changed", "ok", "skip").index)
+        order = ("fail", "waived", "changed", "ok", "skip")
+        found[one.id] = min(one.verdict, found.get(one.id, "skip"), key=order.index)
     return found
 
 

@@ -63,7 +63,7 @@ class FleetReporter(ChecksReporter):  # type: ignore[misc] # as that
         for result in results:
             if result.label not in explained:
                 changes = tuple(one.describe() for one in result.changes)
-                key = (result.id, result.part, result.name, result.expected, result.found, changes)
+                key = (*(result.id, result.part, result.name, result.expected, result.found), changes, result.waivers)
                 self._add(key, result, target)
 
     def _add(self, key: Hashable, first: Result | FailureCause, target: str) -> None:
@@ -77,6 +77,8 @@ class FleetReporter(ChecksReporter):  # type: ignore[misc] # as that
                 self.print_cause(first, group.first)
             elif group.first.verdict == "fail":
                 self.print_failure(first, group.first)
+            elif group.first.verdict == "waived":
+                self.print_waived(first, group.first)
             else:
                 self.print_changes(first, group.first)
             if others:

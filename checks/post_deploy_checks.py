@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
@@ -16,6 +17,8 @@ from checks.remedy import rig_command
 from checks.required_check_ids import OWNED
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost
+from rigwright.check_waivers import describe_observed, find_waivers, format_day
+from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.plan.repairs import Repair
 
 DRIVER = "N"
@@ -38,6 +41,8 @@ class HostAgreement:
     """Checks that repairs are about."""
     passed: int = 0
     """Checks of what a deploy owns that hold, each part of a host counted."""
+    waived: tuple[str, ...] = ()
+    """Checks of it that fail and that the inventory waives: ids and parts."""
 
 
 class _OneRun:
@@ -80,7 +85,12 @@ def is_owned(identifier: str, manages_driver: bool) -> bool:
 def judge_host(seen: SurveyedHost) -> HostAgreement:
     """Run the checks over a survey of a host, and name what a deploy repairs of what fails."""
     owned, foreign, passed = list[DriftedCheck](), list[DriftedCheck](), 0
+    waived: list[str] = []
+    today = format_day(time.time())
     for failed in _failures(seen):
+        if isinstance(failed, DriftedCheck) and _is_waived(failed, seen.rig.waivers, today):
+            waived.append(f"{failed.id} {failed.part}".rstrip())
+            continue
         if isinstance(failed, str):
             passed += is_owned(failed, seen.rig.driver.managed)
             continue
@@ -100,7 +110,13 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
         frozenset(one for found in repairs.values() for one in found),
         frozenset(name for name, found in repairs.items() if found),
         passed,
+        tuple(waived),
     )
+
+
+def _is_waived(failed: DriftedCheck, waivers: Sequence[WaiverEntry], today: str) -> bool:
+    observed = {describe_observed(*item) for item in failed.drift.items}
+    return bool(find_waivers(waivers, failed.id, failed.part, observed, today)[0])
 
 
 def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | str]:
@@ -155,5 +171,7 @@ def _run(
     except Drift as drift:
         return drift
     except Exception as error:  # a check without a verdict proves nothing
-        return Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", rig_command("check"))
+        unclear = Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", rig_command("check"))
+        unclear.items = ()  # no waiver covers it
+        return unclear
     return None

@@ -29,6 +29,7 @@ from checks.check_items import (
 from checks.failure_causes import CheckFailure, group_failures
 from checks.remedy import describe_steps, instruction, render_place
 from checks.result_metrics import count_advisories, write_check_metrics
+from checks.result_waivers import apply_waivers, describe_waived
 from checks.results import (
     SCHEMA,
     STATUS,
@@ -46,6 +47,7 @@ from checks.survey.archive_comparison import ArchiveComparison
 from checks.survey.base_system import ABOUT, About
 from checks.survey.fingerprint import FINGERPRINT
 from checks.survey_run import SurveyedHost, SurveyRun
+from rigwright.check_waivers import format_day
 from roles.host_pool import HostThreads
 
 HERE = Path(__file__).parent
@@ -150,6 +152,7 @@ class ChecksPlugin:
         """Host -> advisories by state; of those of which no check was left out."""
         self.unleft: dict[str, str] = {}
         """Host -> why its observer has no results."""
+        self.today = format_day(look.began)
 
     def pytest_collectstart(self) -> None:
         """While files of checks are imported, hosts answer."""
@@ -218,6 +221,8 @@ class ChecksPlugin:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
         """A verdict and its words; no traceback is made, which takes longer than a check."""
         target = target_of(item)
+        error = call.excinfo.value if call.excinfo else None
+        items = error.items if isinstance(error, Drift) else ()
         result = build_result(
             read_check_mark(item),
             part_of(item),
@@ -227,6 +232,8 @@ class ChecksPlugin:
             target,
             several=self.look.several,
         )
+        if result.verdict == "fail":
+            result = apply_waivers(result, items, self.look.hosts[target].rig.waivers, self.today)
         outcome, words = OUTCOMES["ok" if result.is_listed else result.verdict]
         report = pytest.TestReport(
             f"{target}::{result.id} {result.name}",
@@ -248,9 +255,8 @@ class ChecksPlugin:
             if not item.path.is_relative_to(HERE):
                 self.own_checks.add(result.id)
             if result.verdict == "fail":
-                error = call.excinfo.value if call.excinfo else None
-                items = error.items if isinstance(error, Drift) else ((result.expected, result.found),)
-                self.failures.setdefault(target, []).append(CheckFailure(result.id, result.part, items))
+                failed = items or ((result.expected, result.found),)
+                self.failures.setdefault(target, []).append(CheckFailure(result.id, result.part, failed))
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -302,6 +308,14 @@ class ChecksPlugin:
             return None
         ignored = parse_identifiers(self.config.getoption("--ignore-class"))
         return self.look.hosts[target].review.with_options(strict=False, ignored=ignored).number
+
+    def find_unused_waivers(self, target: str) -> list[str]:
+        """The waivers of a host that cover no failure of a complete run."""
+        if self.config.getoption("--only") or self.config.getoption("--severity"):
+            return []
+        used = {(one.label, value) for one in self.results.get(target, []) for value in one.observed}
+        unused = (one for one in self.look.hosts[target].rig.waivers if (one.label, one.observed) not in used)
+        return list(dict.fromkeys(one.label for one in unused))
 
     def compared(self, target: str) -> ArchiveComparison | None:
         """Packages of a host that were compared with their files in archives; None where that was not asked."""
@@ -358,12 +372,9 @@ class ChecksPlugin:
             else one
             for one in found
         ]
-        generation, verdict = about.generation, host_verdict(found)
-        acceptance = _describe_review(seen)
-        digest = seen.rig.digest
-        return HostReport(
-            name, verdict, digest, generation, clock, versions, checks, counted, causes, acceptance, self.compared(name)
-        )
+        review, verdict = _describe_review(seen), host_verdict(found)
+        about_host = (name, verdict, seen.rig.digest, about.generation, clock, versions)
+        return HostReport(*about_host, checks, counted, causes, review, self.compared(name))
 
 
 def _describe_review(seen: SurveyedHost) -> AcceptanceReport | None:
@@ -382,6 +393,7 @@ def _run_item(item: pytest.Item) -> None:
 OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {
     "ok": ("passed", lambda item, result: None),
     "fail": ("failed", lambda item, result: describe_failure(result)),
+    "waived": ("skipped", lambda item, result: (str(item.path), 0, describe_waived(result))),
     "changed": ("failed", lambda item, result: describe_changes(result)),
     "skip": ("skipped", lambda item, result: (str(item.path), 0, result.note)),
 }

@@ -18,12 +18,13 @@ from checks import ItemText, strip_control_characters
 from checks.change_review.accepted_comparison import REVIEW, describe_unreviewed
 from checks.pytest_frame import ChecksPlugin
 from checks.remedy import program_name
-from checks.results import FailureCause, Result, count_changes
+from checks.results import LISTED_VERDICTS, FailureCause, Result, count_changes, describe_waivers
 from rigwright.safe_text import wrap_words
 
 VERDICT = {
     "ok": ("ok  ", "green"),
     "fail": ("FAIL", "red"),
+    "waived": ("WAIVED", "yellow"),
     "changed": ("CHANGED", "purple"),
     "skip": ("skip", "yellow"),
 }
@@ -74,7 +75,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
                 self.print_failures(other, self.waiting.pop(other))
             if result.verdict == "skip":
                 self.left_out[target][Path(report.location[0]).stem.removeprefix("test_")] += 1
-            self.waiting.setdefault(target, []).extend([result] if result.verdict in ("fail", "changed") else [])
+            self.waiting.setdefault(target, []).extend([result] if result.verdict in LISTED_VERDICTS else [])
             self.tally[target][result.verdict] += 1
             self.print_progress(target, result)
 
@@ -100,8 +101,17 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             if result.label not in explained:
                 self.print_failure(target, result)
         for result in results:
-            if result.verdict == "changed":
+            if result.verdict == "waived":
+                self.print_waived(target, result)
+            elif result.verdict == "changed":
                 self.print_changes(target, result)
+
+    def print_waived(self, target: str, result: Result) -> None:
+        """Print a waived failure with its waivers."""
+        self._print_verdict("  ", target, result)
+        for value in result.observed:
+            self._print_rows("        ", {"observed": value})
+        self._print_rows("        ", {"waived": describe_waivers(result)})
 
     def print_changes(self, target: str, result: Result) -> None:
         """Print a line for each change that is not accepted, and with -v its difference."""
@@ -138,8 +148,10 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         self._print_verdict(lead, target, result)
         self._print_rows(
             f"{lead}      ",
-            {name: str(getattr(result, name)) for name in ("severity", "expected", "found", "since", "author")},
+            {name: str(getattr(result, name)) for name in ("severity", "expected", "found", "since", "author", "note")},
         )
+        for value in result.observed if self.verbosity >= 1 else ():  # a line break would be copied, too
+            self._tw.line(f"{lead}      {'observed':<8}  {value}")
         for step in result.steps:
             text = step.describe(target)
             if step.where == "person":
@@ -210,7 +222,10 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         """The verdict of a host, and the counts after it."""
         counted, changes = self.tally[target], count_changes(self.frame.results[target])
         changed = f"{counted['changed']} changed, " if counted["changed"] else ""
+        changed += f"{counted['waived']} waived, " if counted["waived"] else ""
         unaccepted = f", {changes} change{' is' if changes == 1 else 's are'} not accepted" if changes else ""
+        if counted["waived"]:
+            unaccepted += f", {counted['waived']} failure{' is' if counted['waived'] == 1 else 's are'} waived"
         counts = f"({counted['ok']} ok, {counted['fail']} failed, {changed}{counted['skip']} skipped)"
         return "does not match its rig" if counted["fail"] else "conforms", f"{unaccepted} {counts}"
 
@@ -229,6 +244,8 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
             yield f"{AFTER_REVIEW}: `{step.text}`"
         elif (unreviewed := self.frame.count_unreviewed(target)) is not None:
             yield f"{describe_unreviewed(unreviewed)} (`{step.text}` lists and accepts them)"
+        if unused := self.frame.find_unused_waivers(target):
+            yield f"waivers without such a failure, to be removed: {', '.join(unused)}"
         if found := self.frame.compared(target):
             size = f"{found.bytes >> 20} MiB in {found.seconds:.0f} s"
             text = f"{found.packages} packages compared with the files of their archives ({size})"

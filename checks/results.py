@@ -13,12 +13,25 @@ from checks.survey.archive_comparison import ArchiveComparison
 
 SCHEMA = 2
 """Of the JSON report; a key that is gone, or means something else, raises it."""
-Verdict = Literal["ok", "fail", "changed", "skip"]
-"""`fail` is against the declaration. `changed` is something that neither declaration, deploy nor package explains, and
-that is not accepted."""
+Verdict = Literal["ok", "waived", "fail", "changed", "skip"]
+"""`fail` is against the declaration; `waived` is a failure that the inventory accepts for its observed value. `changed`
+is something that neither declaration, deploy nor package explains, and that is not accepted."""
+LISTED_VERDICTS: tuple[Verdict, ...] = ("fail", "waived", "changed")
+"""Those of which reports show each result."""
 Conforms = Literal["as declared", "not as declared", "not reached"]
 CheckedState = Literal["as declared", "changed", "not as declared", "not reached"]
 """Verdict of all checks of a host, or of hosts."""
+
+
+@dataclass(frozen=True)
+class AppliedWaiver:
+    """A waiver of the inventory that covers an observed value of a failure."""
+
+    observed: str
+    owner: str
+    reason: str
+    until: str
+    """Its last day, in UTC."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,11 @@ class Result:
     """The id of the cause that explains its failure; empty where it stands for itself."""
     changes: tuple[HostChange, ...] = ()
     """Changes that are not accepted, of a check that is `changed`."""
+
+    observed: tuple[str, ...] = ()
+    """Of a failure, waived or not: the values that waivers name."""
+    waivers: tuple[AppliedWaiver, ...] = ()
+    """Of a check that is `waived`: one for each of these values."""
 
     change_label: str = ""
     """Name of what has changed, of a check that is `changed`."""
@@ -158,6 +176,11 @@ def worst_verdict(verdicts: Sequence[S]) -> S:
 def count_changes(results: Iterable[Result]) -> int:
     """Changes of checks that are `changed` and not only listed."""
     return sum(change.counts for one in results for change in one.changes)
+
+
+def describe_waivers(result: Result) -> str:
+    """The waivers of a result, in one line."""
+    return "; ".join(f"until {one.until} by {one.owner}: {one.reason}" for one in dict.fromkeys(result.waivers))
 
 
 def host_verdict(results: Iterable[Result]) -> CheckedState:

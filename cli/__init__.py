@@ -17,12 +17,14 @@ from cli.prog_name import NAME, prog_name, with_prog_name, with_typed_inventory
 # Section of the help -> its verbs. A verb is a function of that name, in the module of that name or in VERB_MODULES
 COMMAND_SECTIONS = {
     "Build": ("init", "new", "lock", "bundle", "sign", "validate", "plan", "deploy", "switch", "rollback", "remove"),
-    "Inspect": ("status", "check", "doctor", "logs", "show"),
+    "Inspect": ("status", "check", "verify-verdict", "doctor", "logs", "show"),
     "Serve": ("chat", "key", "usage", "bench"),
     "Operate": ("rollout", "start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),
 }
 LEFT = ("Build", "Develop")  # sections of the help's left column
+HELP_ROWS = {"start": ("start, stop, restart", "Manage instances"), "stop": (), "restart": ()}
+"""Verb -> the row of the help that stands for it and others; empty for those others."""
 # modules of several verbs
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "rollback", "remove"), "deploy_verbs"),
@@ -73,10 +75,9 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
             lines = []
             for title in titles:
                 lines.append(click.style(f"{title}:", bold=True))
-                lines += [
-                    f"  {name:8}  {self.lazy_commands.read_summary(name).removesuffix('.')}"
-                    for name in COMMAND_SECTIONS[title]
-                ]
+                summaries = {name: self.lazy_commands.read_summary(name) for name in COMMAND_SECTIONS[title]}
+                rows = [HELP_ROWS.get(name, (name, text)) for name, text in summaries.items()]
+                lines += [f"  {row[0]:8}  {row[1].removesuffix('.')}" for row in rows if row]
             columns.append(lines)
         width = max(len(click.unstyle(line)) for line in columns[0]) + 1
         formatter.write_paragraph()
@@ -93,7 +94,12 @@ def _instance_hint(error: click.UsageError) -> str:
     return f": use --instance {shlex.quote(found[1])}" if found and "--instance" in options else ""
 
 
-VERBS = {verb: (VERB_MODULES.get(verb, verb), verb) for section in COMMAND_SECTIONS.values() for verb in section}
+VERBS = {
+    verb: (VERB_MODULES.get(verb, name), name)
+    for section in COMMAND_SECTIONS.values()
+    for verb in section
+    for name in (verb.replace("-", "_"),)
+}
 """Verb -> its module in this package, and its function there."""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +21,9 @@ from cli.option_types import OutputFile
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION, access_options
 from cli.tables import print_paragraph, print_prose
 from rigwright.problems import describe_unknown
+
+if TYPE_CHECKING:
+    from checks.pytest_frame import ChecksPlugin
 
 
 @click.command()
@@ -48,6 +53,9 @@ from rigwright.problems import describe_unknown
 @click.option("--accept", is_flag=True, help="List unexplained changes, and accept them after confirmation.")
 @click.option("--author", metavar="NAME", default="", help="With --accept: the reviewer. Default: git's user.name.")
 @click.option("--yes", is_flag=True, help="With --accept: do not ask.")
+@click.option("--sign", is_flag=True, help="Write a signed verdict of each host to verdicts/ next to INVENTORY.")
+@click.option("--key", metavar="FILE", help="With --sign: the SSH key. Default: ~/.ssh/id_ed25519.")
+@click.option("--nonce", metavar="HEX", help="With --sign: a challenge that the verdict answers.")
 @click.option("--history", is_flag=True, help="Print what each box's own checks reported, and since when.")
 @click.option("--serving", is_flag=True, help="Test what the variants of instances declare, instead of hosts.")
 @INSTANCE_OPTION
@@ -73,6 +81,9 @@ def check(
     accept: bool,
     author: str,
     yes: bool,
+    sign: bool,
+    key: str | None,
+    nonce: str | None,
     history: bool,
     serving: bool,
     instance: tuple[str, ...],
@@ -104,6 +115,10 @@ def check(
         return
     if not inventory:
         raise click.UsageError(f"Missing argument 'INVENTORY'. {describe_missing()}")
+    if (key or nonce) and not sign:
+        raise click.UsageError("--key and --nonce need --sign.")
+    if sign and (serving or accept or history):
+        raise click.UsageError("--sign is not combined with --serving, --accept and --history.")
     if serving:
         if only or severity or deep or verbose or strict or ignore or accept or author or yes or history:
             raise click.UsageError("--serving allows only --limit, --instance, --gateway, --json and --junit.")
@@ -138,6 +153,13 @@ def check(
 
         print_history(inventory, limit, as_json=as_json)
         return
+    signing = None
+    if sign:
+        if only or severity or ignore:
+            raise click.UsageError("--sign needs all checks: without --only, --severity and --ignore.")
+        from cli.check_signing import parse_signing_request
+
+        signing = parse_signing_request(inventory, key, nonce)
     options = [f"--only={one}" for one in only]
     options += [f"--severity={severity}"] if severity else []
     options += ["--json"] if as_json else []
@@ -152,17 +174,21 @@ def check(
 
     if only:
         _refuse_unknown(inventory, only)
-    write_page = None
+    writers: list[Callable[[ChecksPlugin], None]] = []
     if page:
         from cli.check_page import write_check_page
 
-        write_page = partial(write_check_page, page)
+        writers.append(partial(write_check_page, page))
+    if signing:
+        from cli.check_signing import sign_verdicts
+
+        writers.append(partial(sign_verdicts, signing, is_quiet=as_json))
     show_reading = None
     if deep:
         from cli.deep_reading import show_deep_reading
 
         show_reading = show_deep_reading
-    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, write_page=write_page, show_reading=show_reading))
+    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, writers=writers, show_reading=show_reading))
 
 
 CHECK_LIST = "; docs/reference/checks.md lists all, and --explain ID explains one"

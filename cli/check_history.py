@@ -55,6 +55,7 @@ def describe_event(event: SelfCheckEvent) -> Iterator[tuple[str, str, str, str]]
     """The rows of a line: each change, or that the run was skipped or the first one."""
     when = datetime.fromtimestamp(event.time, timezone.utc).strftime("%Y-%m-%d %H:%M")
     changes = [(one, "fails") for one in event.failed] + [(one, "ok again") for one in event.recovered]
+    changes += [(one, "waived") for one in event.waived]
     for change, word in changes:
         part = f"{change.part}: " if change.part else ""
         yield when, printable(change.check), word, printable(part + change.text)

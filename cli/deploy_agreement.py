@@ -137,7 +137,10 @@ class DeployAgreement:
         result.remains = [_describe_failed(one) for one in agreement.owned]
         for one in agreement.foreign:
             self.say(f"{target.name}: not part of this deploy: {_describe_failed(one)}")
-        if not result.remains:
+        if agreement.waived:
+            self.say(f"{target.name}: waived by the inventory: {', '.join(agreement.waived)}")
+        # a host with a waived failure is checked again by each deploy: the waiver ends, or the value changes
+        elif not result.remains:
             with suppress(*root_shell.BROKEN):
                 owned_state.seal_owned_state(target, self.rigs[target.name], found, self._declared(target))
         return False

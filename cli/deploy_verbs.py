@@ -13,7 +13,7 @@ import click
 
 from cli import exit_codes, import_speedups
 from cli.exit_codes import HostUnreached, NotAsDeclared
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_deployable
 from cli.option_types import WholeNumber
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.host_inventory import is_host_file
@@ -143,7 +143,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
     deploys = wanted.verb in ("deploy", "upgrade")
-    judge = require_complete_bundle if deploys else _accept_rig
+    judge = require_deployable if deploys else _accept_rig
     # secrets of commands are refused here, before a host is reached
     with run_secret_commands() if deploys else nullcontext():
         found = load_hosts(wanted.inventory, wanted.limit)

@@ -28,6 +28,7 @@ from cli.prog_name import NAME, prog_name, with_typed_inventory
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.status import UndeclaredHost, connect_hosts
 from cli.tables import print_paragraph, print_prose
+from rigwright.check_waivers import find_deploy_faults
 from rigwright.declaration.entry_validation import find_exposed_files
 from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.engines import kind_of
@@ -56,6 +57,8 @@ class DiagnosedHost:
     unseen: Sequence[str] = ()
     """Facts that could not be read."""
     reached: bool = True
+    waived: Sequence[str] = ()
+    """Failed checks that the inventory waives, each with the waiver."""
 
 
 def _blocking(identifier: str, means: str, cure: str = "") -> Diagnosis:
@@ -157,9 +160,11 @@ def _diagnose_box(
     """Faults of a connected host, those that keep it from being deployed to first."""
     mine = [one for one in box.rig.instances if not names or one.name in names]
     unseen = [] if red is not None else ["checks: they are incomplete"]
+    failed = (red or {}).get(box.name, [])
+    waived = [f"{one.id} {one.part or one.title}: {one.found} ({one.waived})" for one in failed if one.waived]
     try:
         blocking = list(_check_deployability(inventory, box))
-        evidence, missed = collect_evidence(inventory, box, mine, (red or {}).get(box.name, ()))
+        evidence, missed = collect_evidence(inventory, box, mine, [one for one in failed if not one.waived])
     except (click.ClickException, root_shell.ConnectionGone) as error:
         fault = _blocking("no-answer", f"its answer is invalid: {getattr(error, 'message', error)}")
         return DiagnosedHost(box.name, [fault], reached=False)
@@ -170,12 +175,14 @@ def _diagnose_box(
     blocking = [one for one in blocking if one.id != "state-failed" or one.where not in explained]
     known = {(one.id, one.where) for one in blocking}
     causes = [one for one in causes if (one.id, one.where) not in known]
-    return DiagnosedHost(box.name, [*blocking, *causes], [*unseen, *missed])
+    return DiagnosedHost(box.name, [*blocking, *causes], [*unseen, *missed], waived=waived)
 
 
 def _print_host(host: DiagnosedHost, *, verbose: bool) -> None:
     for line in host.unseen:
         print_paragraph(printable(f"{host.name}: not examined: {line}"), hang=4)
+    for line in host.waived:
+        print_paragraph(printable(f"{host.name}: waived: {line}"), hang=4)
     if not host.causes:
         print_prose(f"{host.name}: no fault found")
     # with a cause above them that keeps the host from serving
@@ -309,7 +316,7 @@ def _check_deployability(inventory: str, box: ConnectedHost) -> Iterator[Diagnos
     served, wanted = box.read_serving_state(), box.resolve_desired()
     if holder := box.read_lock_holder():
         yield _blocking("deploy-lock", str(holder))
-    for text in (*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time())):
+    for text in (*map(str, find_deploy_faults(box.rig)), *find_refusals(wanted, time.time())):
         yield _blocking("deploy-refused", text)
     if observed.look is None:
         yield _blocking("no-answer", f"its answer is invalid: {observed.why}")

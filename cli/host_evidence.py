@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from checks import Drift
 from checks.connections import ConnectedHost
-from checks.results import Report
+from checks.results import Report, describe_waivers
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
 from rigwright.engines import kind_of, kinds
@@ -193,7 +193,7 @@ def causes_for_log(lines: Sequence[str]) -> list[Cause]:
 
 
 def collect_failed_checks(inventory: str, limit: str | None) -> dict[str, list[FailedCheck]] | None:
-    """Host -> the checks that do not hold; None where they did not run to their end."""
+    """Host -> the checks that do not hold, waived or not; None where they did not run to their end."""
     words = [sys.executable, str(ROOT), "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
     try:
         with progress.task("checks", f"running all checks: at most {COMMAND_TIMEOUT_S:.0f} s"):
@@ -203,9 +203,12 @@ def collect_failed_checks(inventory: str, limit: str | None) -> dict[str, list[F
         return None
     return {
         host.name: [
-            FailedCheck(one.id, one.title, one.part, one.severity, one.expected, one.found, one.cure, one.cause)
+            FailedCheck(
+                *(one.id, one.title, one.part, one.severity, one.expected, one.found, one.cure, one.cause),
+                describe_waivers(one),
+            )
             for one in host.checks
-            if one.verdict == "fail"
+            if one.verdict in ("fail", "waived")
         ]
         for host in report.hosts
     }

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from checks.results import HostReport, Report, Result
+from checks.results import LISTED_VERDICTS, HostReport, Report, Result, describe_waivers
 from cli.box_picture import PicturedBox, PicturedCard, PicturedInstance, render_box, render_series
 from cli.tables import print_prose
 from rigwright import speed_baselines
@@ -23,7 +23,7 @@ from rigwright.project_root import ROOT
 from rigwright.speed_baselines import BaselineHistory
 
 SEVERITY_ORDER = ("critical", "high", "medium", "low")
-WORDS = {"ok": "holds", "fail": "fails", "changed": "changed", "skip": "does not apply"}
+WORDS = {"ok": "holds", "fail": "fails", "waived": "fails, waived", "changed": "changed", "skip": "does not apply"}
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def describe_host(
     subjects = [
         PageSubject(
             part or "the host",
-            sorted((one for one in found if one.verdict in ("fail", "changed")), key=_severity_rank),
-            [one for one in found if one.verdict not in ("fail", "changed")],
+            sorted((one for one in found if one.verdict in LISTED_VERDICTS), key=_severity_rank),
+            [one for one in found if one.verdict not in LISTED_VERDICTS],
         )
         for part, found in sorted(results.items())
     ]
@@ -188,7 +188,15 @@ def _render(title: str, hosts: Sequence[PageHost], **values: Any) -> str:
     )
     made = re.sub(r"T(\d\d:\d\d):\d\d(\.\d+)?(Z|\+00:00)$", r" \1 UTC", str(values["made"]))
     return environment.get_template("page.html.j2").render(
-        **{"title": title, "hosts": hosts, "words": WORDS, "text": Markup(""), **values, "made": made}
+        **{
+            "title": title,
+            "hosts": hosts,
+            "describe_waivers": describe_waivers,
+            "words": WORDS,
+            "text": Markup(""),
+            **values,
+            "made": made,
+        }
     )
 
 

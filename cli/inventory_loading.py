@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from cli.default_inventory import DecoratedCommand, InventoryArgument, default_inventory, describe_missing, is_inventory
 from cli.prog_name import TYPED_INVENTORY_KEY, locate_inventory
+from rigwright.check_waivers import find_deploy_faults
 from rigwright.declaration.host_data import find_undeclared_data
 from rigwright.declaration.inventory_errors import (
     describe_foreign_format,
@@ -191,12 +192,12 @@ def load_host_rigs(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Rig]:
         return {name: load_host_rig(name, data.get("rig")) for name, data in hosts.items()}
 
 
-def require_complete_bundle(rig: Rig) -> Rig:
-    """A rig whose bundle has all that a deploy needs, and whose lock and bundle have the signatures that it requires.
+def require_deployable(rig: Rig) -> Rig:
+    """A rig that a deploy accepts: its bundle, if it has one, is whole, and no waiver of it has ended.
 
     Raises:
-        click.ClickException: it has not; the text says all that is wrong with it.
+        click.ClickException: a deploy is refused; the text has every reason.
     """
-    if rig.supply_faults:
-        raise click.ClickException("\n".join(map(str, rig.supply_faults)))
+    if faults := find_deploy_faults(rig):
+        raise click.ClickException("\n".join(map(str, faults)))
     return rig

@@ -17,6 +17,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.observed_box import observe_box
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_records, shorten_digest
+from rigwright.check_waivers import find_deploy_faults
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
 from rigwright.gateway import deployed_keys, keyring, served_models
 from rigwright.model.inventory_schema import DriverEntry
@@ -107,7 +108,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
             containers = (box.read_container_facts(), these)
             notes += these.notes
     wanted = build_target_state(box.rig, facts, brought, containers)
-    refused = [*map(str, box.rig.bundle_faults), *find_refusals(wanted, time.time()), *refused]
+    refused = [*map(str, find_deploy_faults(box.rig)), *find_refusals(wanted, time.time()), *refused]
     refused += _keys_refusals(box)
     made = stages.plan_deploy(wanted, found)
     reserved_gpus = describe_borrowers(

@@ -35,6 +35,7 @@ from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Mo
 from rigwright.model.roots import Roots
 from rigwright.model.secret_sources import SecretCommand
 from rigwright.model.signer_schema import SignerEntry
+from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.operate import kernel_messages
 from rigwright.patches.patch import PatchKeys, PatchTarget
 from rigwright.plugins.plugin import PluginKeys, PluginMode, SelftestKeys, SelftestLine
@@ -85,6 +86,7 @@ TABLES = {
     "roots": KeyTable(Roots, "roots.", python=True),
     "signer": KeyTable(SignerEntry, "signers.NAME.", python=True),
     "share": KeyTable(ShareEntry, "share.", python=True),
+    "waiver": KeyTable(WaiverEntry, "waivers[].", python=True),
     "fleet": KeyTable(FleetEntry, "fleet.", python=True),
     "registry": KeyTable(RegistryEntry, python=True),
     "secret": KeyTable(SecretCommand, python=True),

@@ -14,7 +14,7 @@ import click
 from cli import import_speedups
 from cli.deploy_verbs import REBOOT_OPTION
 from cli.exit_codes import InvalidRequest, NotAsDeclared
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_deployable
 from cli.option_types import WholeNumber
 from cli.prog_name import prog_name
 from cli.shell_completion import LIMIT_OPTION
@@ -151,7 +151,7 @@ def _plan(
     from cli.rollout_plan import digest_inputs, print_batches, survey_boxes
 
     rigs = load_host_rigs(load_hosts(inventory, None))
-    targets = {name: require_complete_bundle(rigs[name]) for name in load_hosts(inventory, limit)}
+    targets = {name: require_deployable(rigs[name]) for name in load_hosts(inventory, limit)}
     canary, batch, most, outages = limits
     boxes = survey_boxes(inventory, targets, reboot=settings.reboot)
     sizes = BatchLimits(canary, resolve_batch_size(batch, len(targets)), most, frozenset(outages))

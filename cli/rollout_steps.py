@@ -110,6 +110,8 @@ class BoxSteps:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode not in STATUS.values():
             raise InvalidRequest(printable(done.stderr.strip()) or f"check ended with status {done.returncode}")
+        if waived := describe_waived_checks(done.stdout):
+            print_prose(f"{name}: waived by the inventory: {waived}")
         return "" if done.returncode == 0 else describe_check_fault(done.stdout)
 
     def _find_speed_fault(self, box: ConnectedHost) -> str:
@@ -127,6 +129,17 @@ def _print_failed(box: ConnectedHost, instance: Instance, finding: ProbeFinding)
     """Print a failed finding alone: others of each box would hide it."""
     if finding.verdict == "fail":
         print_finding(box.name, instance.name, finding)
+
+
+def describe_waived_checks(report: str) -> str:
+    """The waived failures that a JSON report of `check` has; empty without any."""
+    try:
+        checks = [one for host in json.loads(report)["hosts"] for one in host["checks"]]
+        return printable(
+            ", ".join(f"{one['id']} {one['part']}".rstrip() for one in checks if one["verdict"] == "waived")
+        )
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def describe_check_fault(report: str) -> str:

@@ -17,7 +17,7 @@ from cli.deploy_verbs import RunRequest, run_request
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.instance_access import INTERRUPTED, ClientAccess, InterruptHandler
 from cli.inventory_edit import edit_inventory_text, print_diff, replace_file, restore_file
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_hosts, require_deployable
 from cli.plan import plan_box
 from cli.prog_name import prog_name
 from cli.shell_completion import LIMIT_OPTION
@@ -233,7 +233,7 @@ def _load_switched_rig(
 ) -> Rig:
     """The rig with the other variant, once nothing of it is refused."""
     try:
-        wanted = require_complete_bundle(load_rig(apply_switch(data["rig"], order)))
+        wanted = require_deployable(load_rig(apply_switch(data["rig"], order)))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
     new = next(one for one in wanted.instances if one.name == order.instance)

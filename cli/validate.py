@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import click
 
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_deployable
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
 from rigwright.declaration.entry_validation import find_exposed_files, list_secret_sources
@@ -29,7 +29,7 @@ def validate(inventory: str, limit: str | None) -> None:
     rows: list[tuple[str, ...]] = []
     warned: list[str] = []
     for name, rig in load_host_rigs(load_hosts(inventory, limit)).items():
-        require_complete_bundle(rig)
+        require_deployable(rig)
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
             engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")

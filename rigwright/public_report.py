@@ -24,7 +24,7 @@ SYSTEM = re.compile(r"(?:Debian GNU/Linux|Ubuntu) [0-9]{1,2}(?:\.[0-9]{1,2}){0,2
 KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}(?:-[0-9]{1,3})?(?=[+.-]|\Z)")
 DIGEST = re.compile("[0-9a-f]{64}")
 SEVERITIES = ("critical", "high", "low")
-VERDICTS = ("ok", "fail", "changed", "skip")
+VERDICTS = ("ok", "fail", "waived", "changed", "skip")
 
 
 def safe_version(text: str) -> str:
@@ -169,7 +169,7 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
     )
     yield ""
     numbers = [(name, word, int(box.counts.get(name, 0))) for name, word in zip(VERDICTS, WORDS, strict=True)]
-    counts = ", ".join(f"{number} {word}" for name, word, number in numbers if number or name != "changed")
+    counts = ", ".join(f"{number} {word}" for name, word, number in numbers if number or name in ("ok", "fail", "skip"))
     yield f"Checks: {counts}."
     named = [one for one in box.red if one.id in shipped.checks and one.severity in SEVERITIES]
     if named:
@@ -195,7 +195,7 @@ def _render_box(box: ReportedBox, shipped: ShippedNames) -> Iterable[str]:
         yield from _render_instance(one, shipped)
 
 
-WORDS = ("hold", "fail", "found changes", "do not apply")
+WORDS = ("hold", "fail", "fail and are waived", "found changes", "do not apply")
 
 
 def _render_instance(one: ReportedInstance, shipped: ShippedNames) -> Iterable[str]:

@@ -14,6 +14,7 @@ from pyinfra import host
 from pyinfra.api import deploy
 from pyinfra.api.exceptions import PyinfraError
 
+from rigwright.check_waivers import find_deploy_faults
 from rigwright.declaration.host_data import find_inventory_data_problems
 from rigwright.declaration.shared_resolution import read_once
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
@@ -130,8 +131,8 @@ def start_run() -> HostRun | None:
     if problems := read_once((start_run, file, id(host.inventory)), judge):
         raise PyinfraError(str(Invalid(problems)))
     rig = rig_of_host(host, options.switch)
-    if options.verb in ("deploy", "upgrade") and rig.supply_faults:
-        raise PyinfraError("\n".join(map(str, rig.supply_faults)))
+    if options.verb in ("deploy", "upgrade") and (faults := find_deploy_faults(rig)):
+        raise PyinfraError("\n".join(map(str, faults)))
     if options.expected_digest and (mismatch := describe_digest_mismatch(rig.digest, options.expected_digest)):
         raise PyinfraError(f"{host.name}: {mismatch}")
     enable_prefetch()

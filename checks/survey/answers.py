@@ -23,6 +23,8 @@ class SurveyAnswers:
     answers: Mapping[str, Mapping[str, object]]
     reason: str = ""
     """Why there is no answer at all."""
+    program: str = ""
+    """SHA-256 of the program and the questions that the host was sent."""
     _read: dict[str, Any] = field(default_factory=dict)
 
     def read(self, section: Section[T]) -> T:

@@ -119,6 +119,8 @@ class About:
     """Where `current` leads; None for nowhere, or to none of ours."""
     versions: dict[str, str]
     """Its versions."""
+    machine: str = ""
+    """SHA-256 of its machine id, which itself stays on the host; empty without one."""
 
 
 ABOUT: Section[About] = Section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, cast
@@ -64,12 +65,16 @@ def take_survey(
         collect_questions(early, list_sections("early")), probe, (section.name for section in list_sections("probed"))
     )
 
+    sent = hashlib.sha256(begin.encode())
+
     def rest(line: bytes) -> str | None:
         found = parse_probe_line(line)
         if found is None:
             return None
         scope = SurveyScope(rig, desired(found), deep, compares_entries)
-        return render_further_questions(collect_questions(scope, list_sections("probed")))
+        questions = render_further_questions(collect_questions(scope, list_sections("probed")))
+        sent.update(questions.encode())
+        return questions
 
     def hear(line: bytes) -> None:
         if names := parse_waiting_line(line):
@@ -82,6 +87,6 @@ def take_survey(
     if answer.status == BLANK_HOST:
         return SurveyAnswers({HEALTH.name: {"told": asdict(instance_health.BLANK_HOST_FACTS)}}, NO_PYTHON)
     try:
-        return SurveyAnswers(parse_answers(answer.out))
+        return SurveyAnswers(parse_answers(answer.out), program=sent.hexdigest())
     except ValueError as error:
         raise ValueError(describe_failed_survey(error, answer.complaint, answer.status)) from None

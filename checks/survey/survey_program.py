@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 import shlex
@@ -170,6 +171,13 @@ def _pack_modules(folder: Path, sections: tuple[str, ...]) -> tuple[bytes, Any]:
     packed = zlib.compressobj(FAST)
     main = (folder / "main.py").read_text()
     return packed.compress(f"{main}\nmain({modules!r}, {common!r}, ".encode()), packed
+
+
+@cache
+def digest_survey_code() -> str:
+    """SHA-256 of the program's modules, whatever hosts are asked: that of one version is always the same."""
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(HOST.glob("*.py"))]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def shared_modules(modules: Mapping[str, str], questions: Iterable[str]) -> tuple[str, ...]:

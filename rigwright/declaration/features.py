@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.check_waivers import WAIVERS
 from rigwright.containers.container_packages import CONTAINERS
 from rigwright.declaration.signature_resolution import SIGNATURES
 from rigwright.engines.instance_resolution import ENGINE_KEYS, INSTANCES
@@ -28,4 +29,5 @@ FEATURES = (
     ENGINE_KEYS,
     BUNDLE,
     SIGNATURES,
+    WAIVERS,
 )

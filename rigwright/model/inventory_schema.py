@@ -16,6 +16,7 @@ from rigwright.model.monitoring_schema import Monitoring
 from rigwright.model.roots import Roots
 from rigwright.model.secret_sources import SecretEntry
 from rigwright.model.signer_schema import RevokedKey, SignerEntry, SignerName
+from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import (
     RISING,
@@ -245,6 +246,7 @@ class RigEntry(InventoryModel):
         **dict.fromkeys(("service", "services", "models", "model", "variant", "variants", "servers"), "instances"),
         **dict.fromkeys(("nginx", "proxyserver", "tls", "ssl", "https", "listen", "listeners", "apikeys"), "gateway"),
         **dict.fromkeys(("prometheus", "metrics", "alerts"), "monitoring"),
+        **dict.fromkeys(("waiver", "exceptions", "exemptions", "suppressions", "ignorechecks"), "waivers"),
         **dict.fromkeys(("token", "hftoken", "hubtoken", "huggingfacetoken"), "hub_token_file"),
         **dict.fromkeys(
             ("password", "pass", "ansiblepassword", "ansiblebecomepassword", "sudopassword"),
@@ -380,4 +382,11 @@ class RigEntry(InventoryModel):
     revoked_keys: tuple[RevokedKey, ...] = Field(
         default=(),
         description="Public keys or fingerprints whose signatures are refused, whatever their time.",
+    )
+    waivers: tuple[WaiverEntry, ...] = Field(
+        default=(),
+        max_length=200,
+        examples=[f"[{WaiverEntry.EXAMPLE}]"],
+        description="Failing checks that are accepted for an observed value until a day; another value or a later day "
+        "fails again.",
     )

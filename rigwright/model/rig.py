@@ -18,6 +18,7 @@ from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
 from rigwright.model.roots import Roots
+from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle, supply_digest
 from rigwright.supply.lock import Artefact, Lock
@@ -82,6 +83,8 @@ class Rig:
     """Its environments, by name."""
     installers: tuple[Artefact, ...]
     """The wheels of what puts environments together; none where it has no environment."""
+    waivers: tuple[WaiverEntry, ...]
+    """Failing checks that its operator accepts."""
     lock: Lock = field(compare=False, repr=False)
     """All of it that the inventory has, whatever of it is this rig's."""
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)

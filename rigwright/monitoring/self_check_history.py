@@ -39,6 +39,8 @@ class SelfCheckEvent(BaseModel):
     generation: int | None
     failed: tuple[SelfCheckChange, ...] = Field(max_length=MANY)
     recovered: tuple[SelfCheckChange, ...] = Field(max_length=MANY)
+    waived: tuple[SelfCheckChange, ...] = Field(default=(), max_length=MANY)
+    """Failures that a waiver of the inventory covers from this run on."""
 
 
 def parse_event(line: str) -> SelfCheckEvent:

@@ -49,6 +49,8 @@ class FailedCheck:
     cure: str
     cause: str = ""
     """The id of the cause that explains it; empty where it stands for itself."""
+    waived: str = ""
+    """Its waivers in the inventory; empty without."""
 
 
 @dataclass(frozen=True)

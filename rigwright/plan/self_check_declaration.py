@@ -78,6 +78,8 @@ def render_declaration(rig: Rig, system: str) -> str:
         "units": _declared_units(rig),
         "files": _declared_files(rig),
     }
+    if rig.waivers:
+        value["waivers"] = [[one.check, one.part or "", one.observed, one.until] for one in rig.waivers]
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 

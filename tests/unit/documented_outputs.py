@@ -26,6 +26,7 @@ from checks.change_review.class_checks import CLASS_CHECKS
 from checks.change_review.fingerprint_diff import HostChange, UnacceptedChanges
 from checks.failure_causes import group_failures
 from checks.report import ChecksReporter
+from checks.result_waivers import apply_waivers
 from checks.survey.accounts import SurveyUser
 from cli import bench_speed, check_history, show_deployed
 from cli.deploy_run import print_line
@@ -35,9 +36,11 @@ from cli.show_variants import variants
 from cli.status_table import HostStatus, InstanceStatus, describe_hosts, print_status_table
 from cli.tables import print_paragraph
 from rigwright.advisories.audit import audit
+from rigwright.check_waivers import describe_observed
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig
+from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.monitoring.self_check_history import SelfCheckEvent
 from rigwright.operate.instance_state import GenerationObservation, StateFacts, assess_state
 from rigwright.patches import apply
@@ -135,7 +138,7 @@ def _render_refusal() -> str:
         return printed()
 
 
-def _render_check() -> str:
+def _make_failure() -> tuple[pytest_frame.Result, Drift]:
     name = "rigwright"
     (mark,) = (one for one in test_base.test_users.pytestmark if one.name == "check")
     found = SurveyUser(name, 990, 990, "/nonexistent", "/bin/bash")
@@ -145,12 +148,28 @@ def _render_check() -> str:
     result = pytest_frame.build_result(
         mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "", INVENTORY, "box1", several=True
     )  # type: ignore[arg-type]
+    return result, drift.value
+
+
+def _render_check() -> str:
+    result, _ = _make_failure()
     facts = CauseFacts("boxes/rig.py", instances=(replace(CHAT, state="stopped by hand", stopped_at=BOOT),))
     with checks_reporter() as (reporter, printed):
         for cause in group_failures(facts, down(), CAUSE_RULES):
             reporter.print_cause("box1", cause)
         reporter.print_failure("box1", result)
         reporter._tw.line("box1: does not match its rig (138 ok, 14 failed, 65 skipped)")
+        return printed()
+
+
+def _render_waivers() -> str:
+    result, drift = _make_failure()
+    reason = "the vendor's agent runs as this user until its next release"
+    observed = describe_observed(*drift.items[0])
+    waiver = WaiverEntry(check="B01", observed=observed, owner="ana", reason=reason, until="2027-03-31")
+    with checks_reporter() as (reporter, printed):
+        reporter.print_waived("box1", apply_waivers(result, drift.items, [waiver], "2027-01-15"))
+        reporter._tw.line("box1: conforms, 1 failure is waived (197 ok, 0 failed, 1 waived, 65 skipped)")
         return printed()
 
 
@@ -283,6 +302,7 @@ OUTPUT_MAKERS: dict[str, Callable[[], str]] = {
     "refused": _render_refusal,
     "check": _render_check,
     "changes": _render_changes,
+    "waivers": _render_waivers,
     "history": _render_history,
     "speed": _render_speed,
     "patch": _render_patch,

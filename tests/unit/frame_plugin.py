@@ -1,11 +1,12 @@
 """For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, $GENERATION is theirs, $FINGERPRINT
-their fingerprint, and $GONE those of them that are out of reach, before or while they are asked, or later: unless
-another one was judged before that. A slow one answers once the terminal was to show that.
+their fingerprint, $WAIVERS their waivers, and $GONE those of them that are out of reach, before or while they are
+asked, or later: unless another one was judged before that. A slow one answers once the terminal was to show that.
 """
 
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,15 @@ from checks import testinfra_backend
 from checks.survey import collection
 from checks.survey.answers import SurveyAnswers
 from rigwright import inventory
+from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.plan import host_probe as host_probe
 from roles import root_shell
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
 GENERATION = int(os.environ["GENERATION"]) if os.environ["GENERATION"] else None
 ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": GENERATION, "versions": {"kernel": "6.1"}}
-MADE = sample_rig(sample_instance("chat"), sample_instance("code"))
+WAIVERS = tuple(WaiverEntry.model_validate(one) for one in json.loads(os.environ.get("WAIVERS") or "[]"))
+MADE = replace(sample_rig(sample_instance("chat"), sample_instance("code")), waivers=WAIVERS)
 DATA = {"rig": {"name": "box", "inventory": "rig.py", "entry": {}}}
 
 

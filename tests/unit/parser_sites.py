@@ -97,6 +97,8 @@ CALLS = {
     "roles/weights/host/client:HubClient._download": OURS,
     "roles/weights/host/client:HubClient.resolve_address": OURS,
     "roles/ssh_keygen:list_agent_keys": "each line is a public key, or skipped (reader_table.py)",
+    "checks/verdict_verifier:run_ssh_keygen": "its exit status decides; the signer's name is of the operator's file",
+    "checks/verdict_verifier:run_ssh_keygen.run": "as above",
     "roles/ssh_keygen:run_ssh_keygen": "its exit status decides; a signature is parsed whole (reader_table.py)",
     "roles/secret_commands:run_secret_command": "its output is a secret, of which each character counts",
     "roles/weights/host/client:remove_tree": NO_OUTPUT,

@@ -15,6 +15,8 @@ from tests.unit.samples import sample_wheel
 from tests.unit.shell_words import defined_functions, parse_started
 
 LISTED = frozenset(name for one in PROGRAMS for name in one.names)
+CONTROLLER = frozenset({"ssh-keygen"})
+"""Programs that the operator's machine starts; no host does."""
 TEMPLATES = sorted(one for one in (ROOT / "templates").rglob("*.j2") if one.suffixes[-2:] != [".conf", ".j2"])
 SHELL = [one for one in TEMPLATES if one.name.endswith(".sh.j2") or one.read_text().startswith("#!/bin/sh")]
 UNITS = [one for one in TEMPLATES if ".service." in one.name or "hardened" in one.name]
@@ -57,7 +59,7 @@ def test_programs_of_units_are_listed(path: Path) -> None:
 
 def test_programs_of_roles_and_host_programs_are_listed() -> None:
     found = {_name(one): path.name for path in SOURCES for one in _of_python(path)}
-    assert {name: path for name, path in found.items() if name not in LISTED} == {}
+    assert {name: path for name, path in found.items() if name not in LISTED | CONTROLLER} == {}
 
 
 def test_programs_of_what_is_installed_from_a_lock_are_listed() -> None:

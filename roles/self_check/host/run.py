@@ -48,7 +48,7 @@ def main(words: list[str], root: str = "", sleep: Callable[[float], None] = time
     folder = root + declared["folder"]
     began = time.time()
     old = load(f"{folder}/state.json")
-    host = Host(declared, root, load(f"{folder}/cache.json"), failing=old.get("failing", []))
+    host = Host(declared, root, load(f"{folder}/cache.json"), failing=old.get("failing", []) + old.get("waived", []))
     reason = decide(host)
     state = build_state(old, host, began, reason)
     if not reason:
@@ -130,7 +130,9 @@ def has_record_lock(root: str, path: str) -> bool:
 def build_state(old: dict[str, Any], host: Host, began: float, reason: str) -> dict[str, Any]:
     """The result: of a run that is skipped, what the last one that was not has found."""
     failing = old.get("failing", []) if reason else host.findings
-    since = {key_of(one): one.get("since") for one in old.get("failing", [])}
+    waived = old.get("waived", []) if reason else [one for one in failing if is_waived(host.declared, one, began)]
+    failing = [one for one in failing if one not in waived]
+    since = {key_of(one): one.get("since") for one in old.get("failing", []) + old.get("waived", [])}
     return {
         "schema": 1,
         "run": round(began, 3),
@@ -139,7 +141,15 @@ def build_state(old: dict[str, Any], host: Host, began: float, reason: str) -> d
         "reason": reason,
         "generation": old.get("generation") if reason else host.generation,
         "failing": [{**one, "since": since.get(key_of(one)) or round(began, 3)} for one in failing],
+        "waived": [{**one, "since": since.get(key_of(one)) or round(began, 3)} for one in waived],
     }
+
+
+def is_waived(declared: dict[str, Any], one: dict[str, str], now: float) -> bool:
+    """Whether the declaration has a waiver of a finding that has not ended."""
+    today = time.strftime("%Y-%m-%d", time.gmtime(now))
+    value = [one["check"], one["part"], one["text"]]
+    return any(row[:3] == value and row[3] >= today for row in declared.get("waivers", []))
 
 
 def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
@@ -153,9 +163,17 @@ def describe_change(old: dict[str, Any], state: dict[str, Any]) -> dict[str, Any
     now = {key_of(one): one for one in state["failing"]}
     names = ("check", "severity", "part", "text")
     failed = [{name: one[name] for name in names} for key, one in now.items() if key not in before]
-    recovered = [{name: one[name] for name in names} for key, one in before.items() if key not in now]
+    accepted = {key_of(one): one for one in state["waived"]}
+    waived_before = {key_of(one): one for one in old.get("waived", [])}
+    # one whose waiver ends fails, and one that is waived does not hold again
+    recovered = [
+        {name: one[name] for name in names}
+        for key, one in {**before, **waived_before}.items()
+        if key not in now and key not in accepted
+    ]
+    waived = [{name: one[name] for name in names} for key, one in accepted.items() if key not in waived_before]
     skipped = state["outcome"] == "skipped"
-    if not (failed or recovered or not old or (skipped and old.get("outcome") != "skipped")):
+    if not (failed or recovered or waived or not old or (skipped and old.get("outcome") != "skipped")):
         return None
     return {
         "schema": 1,
@@ -165,6 +183,7 @@ def describe_change(old: dict[str, Any], state: dict[str, Any]) -> dict[str, Any
         "generation": state["generation"],
         "failed": failed,
         "recovered": recovered,
+        "waived": waived,
     }
 
 
@@ -174,12 +193,13 @@ def render_metrics(state: dict[str, Any]) -> str:
     if state["judged"] is not None:
         lines.append("# TYPE rigwright_self_check_judged_seconds gauge")
         lines.append(f"rigwright_self_check_judged_seconds {int(state['judged'])}")
-    lines.append("# TYPE rigwright_self_check_failed gauge")
-    rows = {(one["check"], one["severity"], one["part"]) for one in state["failing"]}
-    for row in sorted(rows):
-        labels = zip(("check", "level", "part"), row)  # noqa: B905 (of Python 3.10; three of each)
-        text = ",".join(f'{name}="{value.translate(ESCAPED)}"' for name, value in labels)
-        lines.append(f"rigwright_self_check_failed{{{text}}} 1")
+    heads = ("# TYPE rigwright_self_check_failed gauge", "# TYPE rigwright_self_check_waived gauge")
+    for head, found in zip(heads, (state["failing"], state["waived"])):  # noqa: B905 (of Python 3.10; two of each)
+        lines.append(head)
+        for row in sorted({(one["check"], one["severity"], one["part"]) for one in found}):
+            labels = zip(("check", "level", "part"), row)  # noqa: B905 (of Python 3.10; three of each)
+            text = ",".join(f'{name}="{value.translate(ESCAPED)}"' for name, value in labels)
+            lines.append(f"{head.split()[2]}{{{text}}} 1")
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,91 @@
+"""A host's signed verdicts: verified by a program without Rigwright, with a waived failure on the host, the box's own
+check and a deploy."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import LabHost
+from lab.throwaway_lab import ThrowawayLab
+from tests.hosts.gateway_box import run_rigwright
+from tests.hosts.support import run_deploy, write_inventory
+from tests.hosts.test_self_check import read_result, run_once
+from tests.unit.signing_keys import make_key, public_key
+
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+
+DROP_IN = "/etc/systemd/system/rigwright-chat.service.d"
+NONCE = "00112233445566778899aabbccddeeff"
+
+
+def waive(check: str, observed: str) -> dict[str, str]:
+    return {
+        "check": check,
+        "observed": observed,
+        "owner": "ana",
+        "reason": "a test of the vendor",
+        "until": "2099-01-31",
+    }
+
+
+def test_a_chain_of_verdicts_shows_a_waived_failure(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
+    inventory = write_inventory(tmp_path, lab, converged)
+    assert run_deploy(inventory).status == 0
+    key = make_key(tmp_path, "ana")
+    signers = tmp_path / "signers"
+    signers.write_text(f'ana namespaces="verdict@rigwright" {public_key(key)}\n')
+
+    def sign(*options: str) -> int:
+        done = run_rigwright("check", str(inventory), "--sign", "--key", str(key), *options)
+        assert "signed verdict" in done.stdout, done.stdout + done.stderr
+        return done.returncode
+
+    def verify(*options: str) -> subprocess.CompletedProcess[str]:
+        files = sorted(map(str, tmp_path.glob("verdicts/*/*.jsonl")))
+        program = run_rigwright("verify-verdict", "--program").stdout
+        command = [sys.executable, "-I", "-S", "-c", program, "--signers", str(signers), "--complete", *options, *files]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert sign("--nonce", NONCE) == 0
+    assert verify("--nonce", NONCE).returncode == 0
+    fingerprint = converged.run("ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+    assert f'host_key: "{fingerprint}"' in verify().stdout
+
+    converged.run(f"mkdir {DROP_IN}; printf '[Service]\\nNice=5\\n' > {DROP_IN}/x.conf; systemctl daemon-reload")
+    done = run_rigwright("check", str(inventory), "--json")
+    failed = [one for host in json.loads(done.stdout)["hosts"] for one in host["checks"] if one["verdict"] == "fail"]
+    assert "U02" in {one["id"] for one in failed}
+    assert (sign(), verify().returncode) == (1, 1)
+    waivers = [
+        waive(one["id"], value) | ({"part": one["part"]} if one["part"] else {})
+        for one in failed
+        for value in one["observed"]
+    ]
+    inventory = write_inventory(tmp_path, lab, converged, waivers=[*waivers, waive("U02", f"drop-in {DROP_IN}/x.conf")])
+    assert sign() == 0
+    told = verify()
+    assert (told.returncode, "conforms with waivers" in told.stdout) == (0, True), told.stdout + told.stderr
+    converged.run(f"printf '[Service]\\nNice=6\\n' > {DROP_IN}/y.conf; systemctl daemon-reload")
+    assert (sign(), verify().returncode) == (1, 1)
+    converged.run(f"rm {DROP_IN}/y.conf; systemctl daemon-reload")
+
+    # a deploy brings the waivers to the box, names the failure, and leaves it
+    run = run_deploy(inventory)
+    assert run.status == 0, run.said
+    assert "waived by the inventory: U02" in run.said
+    assert "x.conf" in converged.run(f"ls {DROP_IN}")
+    assert run_once(converged) == ("ok", set())
+    assert read_result(converged)[2] == set()
+    assert [one["check"] for one in json.loads(converged.run("cat /var/lib/rigwright/self_check/state.json"))["waived"]]
+
+    (third,) = tmp_path.glob("verdicts/*/000003.jsonl")
+    kept = third.read_bytes()
+    third.write_bytes(kept.replace(b"waived", b"ok", 1))
+    assert verify().returncode == 2
+    third.unlink()
+    assert "refused (missing)" in verify().stderr
+    third.write_bytes(kept)
+    assert verify().returncode == 1
