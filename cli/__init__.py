@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
@@ -17,12 +18,14 @@ from cli.prog_name import NAME, prog_name, with_prog_name, with_typed_inventory
 # Section of the help -> its verbs. A verb is a function of that name, in the module of that name or in VERB_MODULES
 COMMAND_SECTIONS = {
     "Build": ("init", "new", "lock", "bundle", "validate", "plan", "deploy", "switch", "rollback", "remove"),
-    "Inspect": ("status", "check", "doctor", "logs", "show"),
+    "Inspect": ("status", "check", "doctor", "logs", "show", "sbom"),
     "Serve": ("chat", "key", "usage", "bench"),
     "Operate": ("rollout", "start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),
 }
 LEFT = ("Build", "Develop")  # sections of the help's left column
+# Verbs with one row in the help -> its summary
+COMBINED_ROWS = {("start", "stop", "restart"): "Control instances"}
 # modules of several verbs
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "rollback", "remove"), "deploy_verbs"),
@@ -64,6 +67,14 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
                 raise InvalidRequest(f"there is no verb {args[0]}: use `{replacement_command(args[0], args[1:])}`")
         return super().resolve_command(ctx, args)
 
+    def _help_rows(self, title: str) -> Iterator[tuple[str, str]]:
+        """The rows of a section: a verb, or several with one summary."""
+        combined = {name: row for row in COMBINED_ROWS for name in row}
+        for name in COMMAND_SECTIONS[title]:
+            row = combined.get(name, (name,))
+            if name == row[0]:
+                yield ", ".join(row), COMBINED_ROWS.get(row) or self.lazy_commands.read_summary(name)
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Two columns of verbs, which fit a terminal of 80 columns and 24 lines."""
         self.format_usage(ctx, formatter)
@@ -73,10 +84,7 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
             lines = []
             for title in titles:
                 lines.append(click.style(f"{title}:", bold=True))
-                lines += [
-                    f"  {name:8}  {self.lazy_commands.read_summary(name).removesuffix('.')}"
-                    for name in COMMAND_SECTIONS[title]
-                ]
+                lines += [f"  {names:8}  {summary.removesuffix('.')}" for names, summary in self._help_rows(title)]
             columns.append(lines)
         width = max(len(click.unstyle(line)) for line in columns[0]) + 1
         formatter.write_paragraph()
