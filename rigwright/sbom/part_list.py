@@ -17,7 +17,7 @@ from rigwright.supply.lock import Artefact
 
 PREFIX = "rigwright:"
 """The beginning of the names of Rigwright's properties."""
-SHIPPED_BY: Mapping[str, str] = {"driver": "nvidia", "container-toolkit": "nvidia", "docker": "docker"}
+VENDORS: Mapping[str, str] = {"driver": "nvidia", "container-toolkit": "nvidia", "docker": "docker"}
 """Beginning of a group of locked packages -> the vendor of its archive, where that is no distribution."""
 
 
@@ -124,14 +124,18 @@ def _component_type(row: Artefact) -> ComponentType:
 
 def make_purl(row: Artefact) -> PackageURL | None:
     """The package URL of a locked file; None for a part of a package, such as one file of a model."""
-    if row.kind in ("wheel", "source", "plugin") and any(one.startswith("index:") for one in row.sources):
-        return PackageURL("pypi", None, canonicalize_name(row.name), row.version, {"file_name": row.file})
-    if row.kind in ("source", "plugin", "wheel"):
+    if row.kind in ("wheel", "source", "plugin"):
+        projects = [one.removeprefix("index:") for one in row.sources if one.startswith("index:")]
+        if projects:
+            return PackageURL("pypi", None, canonicalize_name(projects[0]), row.version, {"file_name": row.file})
         return PackageURL("generic", None, row.name, row.version, {"checksum": f"sha256:{row.sha256}"})
     if row.kind == "conda":
         return PackageURL("conda", None, row.name, row.version, _conda_qualifiers(row))
     if row.kind == "deb":
-        return make_deb_purl(row.group or "", row.name, row.version, row.file)
+        kind = next((one for one in VENDORS if str(row.group).startswith(one)), "")
+        system = str(row.group).removeprefix(kind).removeprefix("-")
+        vendor = "" if row.sources[0].startswith("apt:") else VENDORS.get(kind, "")
+        return make_deb_purl(vendor, system, row.name, row.version, row.file)
     return None
 
 
@@ -143,20 +147,18 @@ def _conda_qualifiers(row: Artefact) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def make_deb_purl(group: str, name: str, version: str, file: str) -> PackageURL:
+def make_deb_purl(vendor: str, system: str, name: str, version: str, file: str) -> PackageURL:
     """The package URL of a Debian package.
 
     Args:
-        group: Group of the lock, such as driver-debian-13, or the system.
+        vendor: The vendor of its archive; empty for the distribution's own.
+        system: The host's system, such as debian-13; empty for an archive that is for all.
         name: The package.
-        version: Its version, with the epoch where that is known.
+        version: Its version.
         file: Its file, which ends in the architecture.
     """
-    kind = next((one for one in SHIPPED_BY if group.startswith(one)), "")
-    system = group.removeprefix(kind).removeprefix("-")
     qualifiers = {"arch": file.removesuffix(".deb").rpartition("_")[2], **({"distro": system} if system else {})}
-    vendor = SHIPPED_BY[kind] if kind else system.partition("-")[0]
-    return PackageURL("deb", vendor, name, version, qualifiers)
+    return PackageURL("deb", vendor or system.partition("-")[0] or None, name, version, qualifiers)
 
 
 def describe_bundled_deb(place: str, system: str, file: str, sha256: str, name: str, version: str) -> Component:
@@ -167,7 +169,7 @@ def describe_bundled_deb(place: str, system: str, file: str, sha256: str, name: 
         type=ComponentType.FIRMWARE if "firmware" in name else ComponentType.LIBRARY,
         bom_ref=f"{place}/{file}#{sha256[:12]}",
         hashes=make_hashes(sha256),
-        purl=make_deb_purl(system, name, version, file),
+        purl=make_deb_purl("", system, name, version, file),
         properties=make_properties({"file": file}),
     )
 
@@ -185,14 +187,11 @@ def describe_model(reference: str, rows: Sequence[Artefact]) -> Component:
         type=ComponentType.MACHINE_LEARNING_MODEL,
         bom_ref=reference,
         purl=PackageURL("huggingface", owner, name, first.version) if first.repository else None,
-        licenses=[
-            licences.make_with_id(text) if fixup_id(text) else licences.make_with_name(text) for text in texts[:1]
-        ],
+        licenses=[licences.make_with_id(text) if fixup_id(text) else licences.make_with_name(text) for text in texts],
         properties=make_properties(
             {
                 "repository": first.repository,
                 "revision": first.version,
-                "licence": texts[1:],
                 "gated": first.gated and "true",
                 "sources": sorted({one.partition(":")[0] for row in rows for one in row.sources}),
             }
