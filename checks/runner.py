@@ -97,7 +97,7 @@ def run_checks(
     *options: str,
     limit: str | None = None,
     deep: bool = False,
-    write_page: Callable[[ChecksPlugin], None] | None = None,
+    write_reports: Callable[[ChecksPlugin], None] | None = None,
     show_reading: ShowReading | None = None,
 ) -> int:
     """Run all of them over an inventory; returns the exit status: 0, 1 or 3 as STATUS says, 2 for what is refused.
@@ -106,7 +106,7 @@ def run_checks(
         inventory: The file.
         options: For pytest, of those in checks/conftest.py and its own.
         limit: Which hosts of it; all without one.
-        write_page: Called with the results of a run that has any.
+        write_reports: Called with the results of a run that has any.
         deep: Whether every byte is read of weights and environments.
         show_reading: Shows the bytes that hosts read then.
 
@@ -135,6 +135,6 @@ def run_checks(
     status = int(pytest.main(words, plugins=[begun]))
     if begun.refused:
         raise ChecksRejected(begun.refused)
-    if write_page and begun.frame and not begun.broken and (begun.frame.results or begun.frame.gone):
-        write_page(begun.frame)
+    if write_reports and begun.frame and not begun.broken and (begun.frame.results or begun.frame.gone):
+        write_reports(begun.frame)
     return status if status in STATUS.values() and not begun.broken else REFUSED

@@ -25,7 +25,7 @@ COMMAND_SECTIONS = {
 }
 LEFT = ("Build", "Develop")  # sections of the help's left column
 # Verbs with one row in the help -> its summary
-COMBINED_ROWS = {("start", "stop", "restart"): "Control instances"}
+COMBINED_ROWS: dict[tuple[str, ...], str] = {("start", "stop", "restart"): "Control instances"}
 # modules of several verbs
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "rollback", "remove"), "deploy_verbs"),
@@ -71,7 +71,7 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
         """The rows of a section: a verb, or several with one summary."""
         combined = {name: row for row in COMBINED_ROWS for name in row}
         for name in COMMAND_SECTIONS[title]:
-            row = combined.get(name, (name,))
+            row: tuple[str, ...] = combined.get(name, (name,))
             if name == row[0]:
                 yield ", ".join(row), COMBINED_ROWS.get(row) or self.lazy_commands.read_summary(name)
 

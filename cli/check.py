@@ -15,7 +15,7 @@ from cli import import_speedups, shell_completion
 from cli.default_inventory import describe_missing
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import SuggestingChoice, optional_inventory
-from cli.option_types import OutputFile
+from cli.option_types import OutputFile, OutputFolder
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION, access_options
 from cli.tables import print_paragraph, print_prose
 from rigwright.problems import describe_unknown
@@ -35,6 +35,8 @@ from rigwright.problems import describe_unknown
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/reference/checks.md).")
 @click.option("--junit", type=OutputFile(), help="Also write a JUnit XML report to this file.")
 @click.option("--html", "page", type=OutputFile(), help="Also write an HTML page to this file.")
+@click.option("--ctrf", type=OutputFile(), help="Also write a CTRF report (JSON) to this file.")
+@click.option("--arf", type=OutputFolder(), help="Also write an ARF report of each host (XML) to this folder.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="Print a line for each check.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and unreviewed hosts.")
@@ -66,6 +68,8 @@ def check(
     as_json: bool,
     junit: str | None,
     page: str | None,
+    ctrf: str | None,
+    arf: Path | None,
     deep: bool,
     verbose: bool,
     strict: bool,
@@ -105,7 +109,8 @@ def check(
     if not inventory:
         raise click.UsageError(f"Missing argument 'INVENTORY'. {describe_missing()}")
     if serving:
-        if only or severity or deep or verbose or strict or ignore or accept or author or yes or history:
+        others = only or severity or deep or verbose or strict or ignore or accept or author or yes or history
+        if others or ctrf or arf:
             raise click.UsageError("--serving allows only --limit, --instance, --gateway, --json and --junit.")
         from cli.check_serving import check_instances
         from cli.instance_access import parse_access
@@ -121,7 +126,7 @@ def check(
         if used:
             raise click.UsageError(f"{name} needs --serving.")
     if accept:
-        if only or severity or page or junit or as_json or history or strict or ignore:
+        if only or severity or page or junit or ctrf or arf or as_json or history or strict or ignore:
             raise click.UsageError("--accept allows only --limit, --author, --yes, --deep and --verbose.")
         with import_speedups.without_module_locks():
             import pyinfra_cli
@@ -132,7 +137,7 @@ def check(
     if author or yes:
         raise click.UsageError("--author and --yes need --accept.")
     if history:
-        if only or severity or page or junit or deep or verbose or strict or ignore:
+        if only or severity or page or junit or ctrf or arf or deep or verbose or strict or ignore:
             raise click.UsageError("--history allows only --limit and --json.")
         from cli.check_history import print_history
 
@@ -152,17 +157,19 @@ def check(
 
     if only:
         _refuse_unknown(inventory, only)
-    write_page = None
-    if page:
-        from cli.check_page import write_check_page
+    write_reports = None
+    if page or ctrf or arf:
+        from cli.check_reports import write_check_reports
 
-        write_page = partial(write_check_page, page)
+        write_reports = partial(write_check_reports, page=page, ctrf=ctrf, arf=arf)
     show_reading = None
     if deep:
         from cli.deep_reading import show_deep_reading
 
         show_reading = show_deep_reading
-    sys.exit(run_checks(inventory, *options, limit=limit, deep=deep, write_page=write_page, show_reading=show_reading))
+    sys.exit(
+        run_checks(inventory, *options, limit=limit, deep=deep, write_reports=write_reports, show_reading=show_reading)
+    )
 
 
 CHECK_LIST = "; docs/reference/checks.md lists all, and --explain ID explains one"
