@@ -43,6 +43,7 @@ from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "urn:rigwright:sbom")
+NO_NUMBER = uuid.UUID(int=0)
 STATE = "declared: by inventory and lock. `rigwright check` compares the host with it"
 
 
@@ -77,7 +78,7 @@ def render_bom(rig: Rig, assessment: Assessment, version: str) -> str:
     metadata.timestamp = None  # type: ignore[assignment] # the library then omits it
     references = {**{name: one.bom_ref for name, one in parts.components.items()}, box: root.bom_ref}
     bom = Bom(
-        serial_number=uuid.UUID(int=0),
+        serial_number=NO_NUMBER,
         metadata=metadata,
         components=parts.components.values(),
         dependencies=[
@@ -86,10 +87,11 @@ def render_bom(rig: Rig, assessment: Assessment, version: str) -> str:
         ],
         vulnerabilities=describe_vulnerabilities(assessment.findings, parts, box),
     )
-    unnumbered = JsonV1Dot6(bom).output_as_string()
-    content = hashlib.sha256(unnumbered.encode()).hexdigest()
-    bom.serial_number = uuid.uuid5(NAMESPACE, f"{rig.digest} {rig.name} {content}")
-    return json.dumps(json.loads(JsonV1Dot6(bom).output_as_string()), indent=1, sort_keys=True) + "\n"
+    text = JsonV1Dot6(bom).output_as_string(indent=1) + "\n"
+    content = hashlib.sha256(text.encode()).hexdigest()
+    number = uuid.uuid5(NAMESPACE, f"{rig.digest} {rig.name} {content}")
+    # strings of the content have their quotes escaped
+    return text.replace(f'"serialNumber": "{NO_NUMBER.urn}"', f'"serialNumber": "{number.urn}"')
 
 
 def collect_parts(rig: Rig, box: str) -> PartList:

@@ -1,18 +1,21 @@
 """Reports of checks in formats of others: CTRF and ARF, each valid by its schema and read by an importer."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import jsonschema
 import pytest
+from click.testing import CliRunner
 from lxml import etree
 from openscap_report import scap_results_parser
 from openscap_report.scap_results_parser import SCAPResultsParser
 
+from checks import runner
 from checks.change_review.fingerprint_diff import HostChange
 from checks.results import HostReport, Report, Result, Verdict
-from cli import arf_report, ctrf_report
+from cli import arf_report, ctrf_report, main
 from cli.arf_report import write_arf_reports
 from cli.check_reports import write_check_reports
 from cli.ctrf_report import render_ctrf
@@ -124,3 +127,25 @@ def test_one_run_writes_all_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_check_reports(frame, page=None, ctrf=str(tmp_path / "c.json"), arf=tmp_path / "arf")
     assert json.loads((tmp_path / "c.json").read_text())["reportFormat"] == "CTRF"
     assert len([*(tmp_path / "arf").iterdir()]) == 2
+
+
+def test_the_verb_hands_the_results_of_its_run_to_each_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_inventory: str, *_options: str, write_reports: Callable[[Any], None], **_more: object) -> int:
+        write_reports(StandInFrame())
+        return 1
+
+    monkeypatch.setattr(runner, "run_checks", run)
+    (tmp_path / "rig.py").touch()
+    words = ["check", str(tmp_path / "rig.py"), "--ctrf", str(tmp_path / "c.json"), "--arf", str(tmp_path / "arf")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1, done.output
+    assert (tmp_path / "c.json").exists()
+    assert (tmp_path / "arf/box2.arf.xml").exists()
+
+
+@pytest.mark.parametrize("other", ["--accept", "--history", "--serving"])
+@pytest.mark.parametrize("report", ["--ctrf", "--arf"])
+def test_reports_need_a_run_of_checks(other: str, report: str, tmp_path: Path) -> None:
+    (tmp_path / "rig.py").touch()
+    refused = CliRunner().invoke(main, ["check", str(tmp_path / "rig.py"), other, report, str(tmp_path / "out")])
+    assert (refused.exit_code, f"{other} allows only" in refused.output) == (2, True)
