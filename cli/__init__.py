@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
@@ -24,8 +23,8 @@ COMMAND_SECTIONS = {
     "Develop": ("demo", "lab", "test", "install"),
 }
 LEFT = ("Build", "Develop")  # sections of the help's left column
-# Verbs with one row in the help -> its summary
-COMBINED_ROWS: dict[tuple[str, ...], str] = {("start", "stop", "restart"): "Control instances"}
+HELP_ROWS = {"start": ("start, stop, restart", "Manage instances"), "stop": (), "restart": ()}
+"""Verb -> the row of the help that stands for it and others; empty for those others."""
 # modules of several verbs
 VERB_MODULES = {
     **dict.fromkeys(("deploy", "rollback", "remove"), "deploy_verbs"),
@@ -67,14 +66,6 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
                 raise InvalidRequest(f"there is no verb {args[0]}: use `{replacement_command(args[0], args[1:])}`")
         return super().resolve_command(ctx, args)
 
-    def _help_rows(self, title: str) -> Iterator[tuple[str, str]]:
-        """The rows of a section: a verb, or several with one summary."""
-        combined = {name: row for row in COMBINED_ROWS for name in row}
-        for name in COMMAND_SECTIONS[title]:
-            row: tuple[str, ...] = combined.get(name, (name,))
-            if name == row[0]:
-                yield ", ".join(row), COMBINED_ROWS.get(row) or self.lazy_commands.read_summary(name)
-
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Two columns of verbs, which fit a terminal of 80 columns and 24 lines."""
         self.format_usage(ctx, formatter)
@@ -84,7 +75,9 @@ class VerbGroup(ExitStatusGroup, LazyGroup):
             lines = []
             for title in titles:
                 lines.append(click.style(f"{title}:", bold=True))
-                lines += [f"  {names:8}  {summary.removesuffix('.')}" for names, summary in self._help_rows(title)]
+                summaries = {name: self.lazy_commands.read_summary(name) for name in COMMAND_SECTIONS[title]}
+                rows = [HELP_ROWS.get(name, (name, text)) for name, text in summaries.items()]
+                lines += [f"  {row[0]:8}  {row[1].removesuffix('.')}" for row in rows if row]
             columns.append(lines)
         width = max(len(click.unstyle(line)) for line in columns[0]) + 1
         formatter.write_paragraph()
