@@ -17,7 +17,7 @@ from cli.prog_name import NAME, prog_name, with_prog_name, with_typed_inventory
 # Section of the help -> its verbs. A verb is a function of that name, in the module of that name or in VERB_MODULES
 COMMAND_SECTIONS = {
     "Build": ("init", "new", "lock", "bundle", "sign", "validate", "plan", "deploy", "switch", "rollback", "remove"),
-    "Inspect": ("status", "check", "verify-verdict", "doctor", "logs", "show"),
+    "Inspect": ("status", "check", "verify-verdict", "doctor", "logs", "show", "sbom"),
     "Serve": ("chat", "key", "usage", "bench"),
     "Operate": ("rollout", "start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),

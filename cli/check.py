@@ -17,7 +17,7 @@ from cli import import_speedups, shell_completion
 from cli.default_inventory import describe_missing
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import SuggestingChoice, optional_inventory
-from cli.option_types import OutputFile
+from cli.option_types import OutputFile, OutputFolder
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION, access_options
 from cli.tables import print_paragraph, print_prose
 from rigwright.problems import describe_unknown
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/reference/checks.md).")
 @click.option("--junit", type=OutputFile(), help="Also write a JUnit XML report to this file.")
 @click.option("--html", "page", type=OutputFile(), help="Also write an HTML page to this file.")
+@click.option("--ctrf", type=OutputFile(), help="Also write a CTRF report (JSON) to this file.")
+@click.option("--arf", type=OutputFolder(), help="Also write an ARF report of each host (XML) to this folder.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="Print a line for each check.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for listed changes and unreviewed hosts.")
@@ -74,6 +76,8 @@ def check(
     as_json: bool,
     junit: str | None,
     page: str | None,
+    ctrf: str | None,
+    arf: Path | None,
     deep: bool,
     verbose: bool,
     strict: bool,
@@ -120,7 +124,8 @@ def check(
     if sign and (serving or accept or history):
         raise click.UsageError("--sign is not combined with --serving, --accept and --history.")
     if serving:
-        if only or severity or deep or verbose or strict or ignore or accept or author or yes or history:
+        others = only or severity or deep or verbose or strict or ignore or accept or author or yes or history
+        if others or ctrf or arf:
             raise click.UsageError("--serving allows only --limit, --instance, --gateway, --json and --junit.")
         from cli.check_serving import check_instances
         from cli.instance_access import parse_access
@@ -136,7 +141,7 @@ def check(
         if used:
             raise click.UsageError(f"{name} needs --serving.")
     if accept:
-        if only or severity or page or junit or as_json or history or strict or ignore:
+        if only or severity or page or junit or ctrf or arf or as_json or history or strict or ignore:
             raise click.UsageError("--accept allows only --limit, --author, --yes, --deep and --verbose.")
         with import_speedups.without_module_locks():
             import pyinfra_cli
@@ -147,7 +152,7 @@ def check(
     if author or yes:
         raise click.UsageError("--author and --yes need --accept.")
     if history:
-        if only or severity or page or junit or deep or verbose or strict or ignore:
+        if only or severity or page or junit or ctrf or arf or deep or verbose or strict or ignore:
             raise click.UsageError("--history allows only --limit and --json.")
         from cli.check_history import print_history
 
@@ -175,10 +180,10 @@ def check(
     if only:
         _refuse_unknown(inventory, only)
     writers: list[Callable[[ChecksPlugin], None]] = []
-    if page:
-        from cli.check_page import write_check_page
+    if page or ctrf or arf:
+        from cli.check_reports import write_check_reports
 
-        writers.append(partial(write_check_page, page))
+        writers.append(partial(write_check_reports, page=page, ctrf=ctrf, arf=arf))
     if signing:
         from cli.check_signing import sign_verdicts
 

@@ -37,6 +37,8 @@ class PathState:
     path: str
     state: State
     reason: str
+    closed_by: tuple[str, ...] = ()
+    """The predicates that close it."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,8 @@ def _state(scene: PredicateScene, path: AccessPath, keys: AdvisoryKeys, name: st
     for conditions in keys.closed_by:
         answers: list[PredicateAnswer] = [evaluate(scene, path, one) for one in conditions]
         if answers and all(one.holds is True for one in answers):
-            return PathState(name, "closed", "; ".join(dict.fromkeys(one.reason for one in answers)))
+            reasons = dict.fromkeys(one.reason for one in answers)
+            return PathState(name, "closed", "; ".join(reasons), tuple(one.name for one in conditions))
         failed = [one.reason for one in answers if one.holds is False]
         if failed or not answers:
             why_open += failed

@@ -115,14 +115,14 @@ class BundledPackages:
     @property
     def versions(self) -> dict[str, str]:
         """Package -> the version that there is of it, without its epoch."""
-        return {found[1]: found[2] for _, path in self.places if (found := _match_deb(path))}
+        return {found[1]: found[2] for _, path in self.places if (found := match_deb(path))}
 
     def with_files_of(self, names: Collection[str]) -> BundledPackages:
         """The same, of which only the files of some packages are sent, and all that is signed of them.
 
         The places of the others are listed nonetheless: by these, apt knows the packages.
         """
-        wanted = {name for name, path in self.places if not (found := _match_deb(path)) or found[1] in names}
+        wanted = {name for name, path in self.places if not (found := match_deb(path)) or found[1] in names}
         return replace(self, files=tuple(file for file in self.files if file.name in wanted))
 
 
@@ -166,7 +166,8 @@ class Bundle:
         return LocalFile(self.folder / row.path, name, row.sha256, row.size)
 
 
-def _match_deb(path: str) -> re.Match[str] | None:
+def match_deb(path: str) -> re.Match[str] | None:
+    """Name and version of a package by the path of its file; None for another file."""
     return _DEB.fullmatch(path.rpartition("/")[2])
 
 
