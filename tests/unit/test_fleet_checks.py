@@ -25,17 +25,24 @@ from rigwright.gateway.secrets_distribution import FLEET, pair_path
 from rigwright.model.fleet_schema import FleetLinks, FleetListener, front_certificate_name, lender_certificate_name
 from rigwright.model.roots import Roots
 
-LISTENER = FleetListener(address="192.0.2.8", port=8555, lent={"chat": ("m",)}, variants={}, users={"chat": ("one",)})
+LISTENER = FleetListener(
+    address="192.0.2.8", port=8555, lent={"chat": ("m",)}, variants={}, users={"chat": ("one",)}, bounds={"one": 9}
+)
 LINKS = FleetLinks(listener=LISTENER)
 
 
-def port_answers(status: int, at: str = "192.0.2.8:8555", *, systemd: bool = True) -> SurveyAnswers:
+RESET = "Connection reset by peer"
+
+
+def port_answers(
+    error: str = RESET, at: str = "192.0.2.8:8555", *, status: int = 0, systemd: bool = True, tls: bool = True
+) -> SurveyAnswers:
     """The answer of a host about its port, which answers so without a certificate."""
     gates = Gates(
         {"rigwright_gateway-8555.socket": GateUnit("active", "enabled")}, {}, 0, {}, [], [], ShareProcess(0, False, [])
     )
     reach = ReachSurvey([TcpListener(at, systemd, [])], [], {}, {}, {}, [], [], [])
-    answer = SurveyAnswer(status, "", "", {}, "", "")
+    answer = SurveyAnswer(status, "", "", {}, "TUlJ" if tls else "", error)
     requests = RequestAnswers({"fleet: chat without a certificate": answer}, {})
     told = {"frontend_services": gates, "service_exposure": reach, "requests": requests}
     answers: dict[str, Any] = {name: {"told": asdict(one)} for name, one in told.items()}
@@ -43,15 +50,20 @@ def port_answers(status: int, at: str = "192.0.2.8:8555", *, systemd: bool = Tru
 
 
 def test_a_port_that_refuses_whoever_has_no_certificate_is_green() -> None:
-    test_fleet.test_port_needs_a_certificate(port_answers(403), ("fleet", LISTENER))
+    for error in (RESET, "no answer"):
+        test_fleet.test_port_needs_a_certificate(port_answers(error), ("fleet", LISTENER))
 
 
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        (port_answers(200), "200 for chat"),
-        (port_answers(403, "0.0.0.0:8555"), "0.0.0.0:8555"),
-        (port_answers(403, systemd=False), "not systemd"),
+        (port_answers("", status=200), "200 for chat"),
+        (port_answers("", status=404), "404 for chat"),
+        (port_answers("no answer in time"), "no answer in time for chat"),
+        # something else has the port, and is silent
+        (port_answers(tls=False), "Connection reset by peer for chat"),
+        (port_answers(at="0.0.0.0:8555"), "0.0.0.0:8555"),
+        (port_answers(systemd=False), "not systemd"),
     ],
 )
 def test_a_port_that_is_open_or_elsewhere_is_red(answers: SurveyAnswers, said: str) -> None:
