@@ -56,7 +56,7 @@ async def a_box_that_does_not_know_a_gateway_is_left_alone(world: World) -> None
             ("expired", "client certificate: FAILED:certificate has expired"),
             ("revoked", "client certificate: FAILED:certificate revoked"),
             ("stranger", "this gateway is not declared to use instances of this box"),
-            ("foreign", "client certificate: FAILED:unable to get local issuer certificate"),
+            ("foreign", "client certificate: FAILED:certificate signature failure"),
         )
     ):
         for kind in ("crt", "key"):
