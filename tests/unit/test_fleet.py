@@ -14,6 +14,7 @@ from rigwright.gateway.served_models import describe_access, offers_of
 from rigwright.inventory import load_rig
 from rigwright.model.fleet_schema import DOMAIN, front_certificate_name, lender_certificate_name
 from rigwright.model.rig import Rig
+from rigwright.operate.gateway_probes import count_probing_gateways
 from rigwright.problems import Invalid
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
@@ -61,6 +62,9 @@ def test_a_gateway_uses_instances_of_another_box(box: OperatorFolder) -> None:
     nginx = rendered(one).files["gateway/nginx.conf"]
     assert "server 192.0.2.8:8555;" in nginx
     assert "proxy_ssl_verify on;" in nginx
+
+    assert [count_probing_gateways(rig.instances, rig.gateway, "chat") for rig in (one, two)] == [1, 1]
+    assert count_probing_gateways(two.instances, two.gateway, "other") == 0
 
     # the other one has no gateway of its own: it has no listener for clients, no model, and no keys
     assert two.gateway and not two.gateway.serves_clients
