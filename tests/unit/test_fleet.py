@@ -8,6 +8,8 @@ import pytest
 
 from cli.rollout_plan import list_models
 from cli.status import _gateway_state
+from rigwright.advisories.advisory_catalog import PredicateKeys
+from rigwright.advisories.predicates import PredicateScene, access_paths, evaluate
 from rigwright.gateway.certificate_authority import certificate_now, temporary_authority
 from rigwright.gateway.gateway_units import GatewayFiles, certificate_owners, listener_sockets, render_gateway
 from rigwright.gateway.served_models import describe_access, offers_of
@@ -16,6 +18,7 @@ from rigwright.model.fleet_schema import DOMAIN, front_certificate_name, lender_
 from rigwright.model.rig import Rig
 from rigwright.operate.gateway_probes import count_probing_gateways
 from rigwright.problems import Invalid
+from rigwright.supply.lock import Lock
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
@@ -99,6 +102,20 @@ def test_boxes_that_have_nothing_to_do_with_others_are_as_they_were(box: Operato
     for text in rendered(alone).files["gateway/nginx.conf"], rendered(alone).files["gateway/settings.json"]:
         assert "fleet-" not in text
         assert "rw_target" not in text
+
+
+def test_advisories_have_the_port_for_other_boxes_as_an_access_path(box: OperatorFolder) -> None:
+    two = load_rigs(box, one=front_entry(), two=lender_entry())["two"]
+    fleet, own = access_paths(two.instances, two.gateway, two.instances[0])
+    assert str(fleet) == "fleet on 192.0.2.8:8555, with a certificate, for gateways of one"
+    assert own.fleet is None
+    scene = PredicateScene(two, Lock({}))
+    for keys, holds in (
+        ({"gateway_closes_path": "/v1/chat/completions"}, False),
+        ({"gateway_closes_path": "/tokenize"}, True),
+        ({"gateway_refuses_field": "chat_template"}, False),
+    ):
+        assert evaluate(scene, fleet, PredicateKeys.model_validate(keys)).holds is holds
 
 
 def test_a_plan_and_the_status_name_the_other_boxes(box: OperatorFolder) -> None:
