@@ -83,7 +83,7 @@ def fleet_door(number: int) -> nginx_conf.NginxSettings:
 
 
 def write_certificates(folder: Path) -> None:
-    """Write those of the boxes, and of gateways that are none."""
+    """Write those of the boxes, and of clients that are refused."""
     now = certificate_now()
     ours, other = temporary_authority(now), temporary_authority(now)
     front = front_certificate_name(BOXES[0])

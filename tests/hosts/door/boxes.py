@@ -64,7 +64,7 @@ async def a_box_that_does_not_know_a_gateway_is_left_alone(world: World) -> None
         world.lent = {"two": [world.front]}
         await world.reload(f"d{3 + number}", instances=["one", LENT])
         await _is_left_alone(world, refusal)
-    # without TLS, and with bytes that are none of HTTP
+    # without TLS, and bytes of another protocol
     for text in (CHAT, b"\x00\x01\r\n\r\n"):
         assert (await world.ask(text, world.port + 3))[0] == 0
 
