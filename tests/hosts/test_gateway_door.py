@@ -93,11 +93,14 @@ def write_certificates(folder: Path) -> None:
         "stranger": ours.issue((front_certificate_name("other"),), now, is_client=True),
         "revoked": ours.issue((front,), now, is_client=True),
         "foreign": other.issue((front,), now, is_client=True),
-        "_fleet": ours.issue((lender_certificate_name(BOXES[0]),), now),
+        "lender": ours.issue((lender_certificate_name(BOXES[0]),), now),
+        "revoked-lender": ours.issue((lender_certificate_name(BOXES[0]),), now),
         **{box: ours.issue((lender_certificate_name(box),), now) for box in BOXES[1:]},
     }
-    revoked = x509.load_pem_x509_certificate(pairs["revoked"].certificates.encode()).serial_number
-    listed = ours.sign_revocations({revoked: now}, now)
+    revoked = [
+        x509.load_pem_x509_certificate(pairs[one].certificates.encode()) for one in ("revoked", "revoked-lender")
+    ]
+    listed = ours.sign_revocations({one.serial_number: now for one in revoked}, now)
     for name, pair in pairs.items():
         (folder / f"{name}.crt").write_text(pair.certificates + ours.pem + listed)
         (folder / f"{name}.key").write_text(pair.key)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 
 from door.answering import SLOW, idle
@@ -59,14 +58,22 @@ async def a_box_that_does_not_know_a_gateway_is_left_alone(world: World) -> None
             ("foreign", "client certificate: FAILED:"),
         )
     ):
-        for kind in ("crt", "key"):
-            shutil.copy(world.folder / f"run/tls/{name}.{kind}", world.folder / f"run/tls/_front.{kind}")
+        world.give_certificate("_front", name)
         world.lent = {"two": [world.front]}
         await world.reload(f"d{3 + number}", instances=["one", LENT])
         await _is_left_alone(world, refusal)
     # without TLS, and bytes of another protocol
     for text in (CHAT, b"\x00\x01\r\n\r\n"):
         assert (await world.ask(text, world.port + 3))[0] == 0
+
+
+@with_model_settings(instances=["one", LENT])
+async def a_gateway_asks_no_box_with_a_revoked_certificate(world: World) -> None:
+    world.give_certificate("_fleet", "revoked-lender")
+    await world.reload("d2", instances=["one", LENT])
+    assert (await world.admin(f"POST /probe/{LENT}", b"{}"))[0] == 503
+    assert await _post(world, 6) == {"from one"}
+    assert len(world.engines["two"].reached) == 0
 
 
 @with_model_settings(instances=["one", LENT])

@@ -113,8 +113,8 @@ class World:
         self.asked = 0
         self.lent = {"two": [self.front]}
         self.settle(**changed)
-        for kind in ("crt", "key"):
-            shutil.copy(self.folder / f"run/tls/declared.{kind}", self.folder / f"run/tls/_front.{kind}")
+        self.give_certificate("_front", "declared")
+        self.give_certificate("_fleet", "lender")
         others = sorted({str(one).partition("/")[0] for one in self.remote} - {LENDER})
         for name in others:
             self.boxes[name] = Box(name, self.folder / f"run/tls/{name}", self.port + BOX_PORTS[name])
@@ -179,6 +179,11 @@ class World:
     def front(self) -> str:
         """The name in the certificate of its gateway."""
         return f"{LENDER}.front.rigwright"
+
+    def give_certificate(self, end: str, name: str) -> None:
+        """Give one end of its connections to itself a certificate, which nginx has with the next reload."""
+        for kind in ("crt", "key"):
+            shutil.copy(self.folder / f"run/tls/{name}.{kind}", self.folder / f"run/tls/{end}.{kind}")
 
     def _remote_settings(self, name: str) -> dict[str, object]:
         box, _, instance = name.partition("/")
