@@ -116,8 +116,8 @@ class LadderStep:
     """Tokens of other clients' requests meanwhile; None if the engine does not tell, or if requests have failed: their
     tokens belong to no client.
     """
-    probed: bool = False
-    """Whether one request at a time may be a probe of the gateway's."""
+    probed: int = 0
+    """Requests at a time that may be probes of gateways."""
 
     @classmethod
     def from_load(
@@ -165,7 +165,7 @@ class LadderStep:
             kv=_maximum(one.kv_used for one in samples),
             preemptions=put_back,
             foreign=None if foreign is None else foreign if foreign > slack else 0,
-            probed=probes is not None and foreign is not None,
+            probed=probes.gateways if probes is not None and foreign is not None else 0,
         )
 
     @property

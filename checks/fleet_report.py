@@ -14,7 +14,7 @@ from checks import strip_control_characters
 from checks.pytest_frame import ChecksPlugin
 from checks.report import ChecksReporter
 from checks.results import FailureCause, Result
-from rigwright.host_selection import format_hosts, group_lines
+from rigwright.host_selection import CountedLine, format_counts, format_hosts, group_lines
 from roles.connection_failures import strip_address
 
 INTERVAL = 10.0  # seconds between two lines of counts
@@ -37,13 +37,13 @@ class FleetReporter(ChecksReporter):  # type: ignore[misc] # as that
     def __init__(self, config: pytest.Config, frame: ChecksPlugin) -> None:
         super().__init__(config, frame)
         self.groups: dict[Hashable, FailureGroup] = {}
-        self.counted = time.monotonic()
+        self.counted = CountedLine(time.monotonic())
 
     def print_progress(self, target: str, result: Result) -> None:
         """Print how many hosts are judged, at times; with -v a line a check."""
         super().print_progress(target, result)
-        if (now := time.monotonic()) - self.counted >= INTERVAL:
-            self.counted = now
+        if self.counted.is_due(now := time.monotonic(), INTERVAL):
+            self.counted.written = now
             print(self.describe_counts(), file=sys.__stderr__, flush=True)
 
     def describe_counts(self) -> str:
@@ -51,7 +51,7 @@ class FleetReporter(ChecksReporter):  # type: ignore[misc] # as that
         failed = sum(counted["fail"] > 0 for counted in self.tally.values())
         waiting = len(self.frame.look.hosts) - len(self.tally)
         counts = {"done": len(self.tally) - failed, "waiting": waiting, "failed": failed}
-        return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+        return format_counts(counts)
 
     def print_failures(self, target: str, results: list[Result]) -> None:
         """Keep what does not hold on a host, until all of them are judged."""

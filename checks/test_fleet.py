@@ -1,6 +1,6 @@
 """Connections between boxes: access to the port for gateways of others, and the certificates of both ends."""
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
 
 @check(
     "D15",
-    "systemd holds the port for gateways of other boxes, which refuses clients without a certificate",
+    "systemd holds the port for gateways of other boxes, which closes connections without a certificate",
     severity="critical",
     why="a client of that port uses the instances without a key and without limits",
 )
@@ -42,14 +42,14 @@ def test_port_needs_a_certificate(survey: SurveyAnswers, fleet_port: tuple[str, 
     expect(", ".join([*others, *unheld]) or "systemd", "systemd", STOP_LISTENER + DEPLOY)
     expect(survey.read(GATES).unit_state(f"{GATEWAY_PREFIX}{entry.port}.socket").active, "active", DEPLOY)
     requests = survey.read(REQUESTS)
-    found = {name: find_answer(requests, f"fleet: {name} without a certificate").describe for name in entry.lent}
-    wrong = [f"{said} for {name}" for name, said in found.items() if said != "403"]
-    expect(", ".join(wrong) or "403", "403", DEPLOY + LOG)
+    answers = {name: find_answer(requests, f"fleet: {name} without a certificate") for name in entry.lent}
+    wrong = [f"{one.describe} for {name}" for name, one in answers.items() if not one.closed_after_tls]
+    expect(", ".join(wrong) or "a closed connection", "a closed connection", DEPLOY + LOG)
 
 
 @check(
     "D16",
-    "the certificates between boxes are of the inventory's CA, and valid for another 14 days",
+    "the certificates between boxes are of the inventory's CA, not revoked, and valid for another 14 days",
     severity="critical",
     why="the boxes refuse each other, or accept a box of another CA",
 )
@@ -58,14 +58,18 @@ def test_certificates_between_boxes(
 ) -> None:
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.serialization import Encoding
 
     from rigwright.gateway.certificate_authority import CERTIFICATE, FOLDER
+    from rigwright.gateway.certificate_revocations import REVOCATIONS
     from rigwright.gateway.certificates import certificate_names
 
     beside = Path(inventory_file).parent / FOLDER / CERTIFICATE
     if not beside.exists():
         pytest.skip(f"{FOLDER}/{CERTIFICATE} is missing next to the inventory")
     above, now = x509.load_pem_x509_certificate(beside.read_bytes()), datetime.now(timezone.utc)
+    listed = beside.with_name(REVOCATIONS)
+    revoked = x509.load_pem_x509_crl(listed.read_bytes()) if listed.exists() else None
     ends = {
         FRONT: front_certificate_name(rig_name) if fleet[1].remote else "",
         FLEET: lender_certificate_name(rig_name) if fleet[1].listener else "",
@@ -80,6 +84,12 @@ def test_certificates_between_boxes(
         except (ValueError, TypeError, InvalidSignature):
             raise Drift("a certificate of the CA", f"one of {own.issuer.rfc4514_string()[:80]}", DEPLOY) from None
         expect(", ".join(certificate_names(own)), name, DEPLOY)
+        if revoked:
+            gone = revoked.get_revoked_certificate_by_serial_number(own.serial_number) is not None
+            expect("revoked" if gone else "not revoked", "not revoked", DEPLOY)
+            known = survey.read(OURS).revocations.get(pair_path(roots, owner), "")
+            same = known == b64encode(revoked.public_bytes(Encoding.DER)).decode()
+            expect("this list" if same else "another list", "this list", DEPLOY)
         until, limit = own.not_valid_after_utc, now + EXPIRY
         expect(f"until {until:%Y-%m-%d}", f"until {limit:%Y-%m-%d} or later", RELOAD + DEPLOY, holds=until >= limit)
 

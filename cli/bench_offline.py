@@ -25,6 +25,7 @@ from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.problems import printable
+from roles.connection_failures import describe_unreachable_host
 from roles.progress import progress
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _run_offline_bench(
     found, gone = connect_boxes(inventory, limit, (name,), judge)
     pairs = select_instances(found, (name,))
     if not pairs:
-        raise HostUnreached(f"{', '.join(gone)}: cannot be reached")
+        raise HostUnreached(f"{', '.join(gone)}: {describe_unreachable_host('')}")
     if len(pairs) > 1:
         raise InvalidRequest(
             f"{', '.join(box.name for box, _ in pairs)} have an instance of that name: choose one with --limit"

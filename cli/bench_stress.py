@@ -23,7 +23,7 @@ from rigwright.model.instance import Instance
 from rigwright.operate import instance_health
 from rigwright.operate.capability_probes import ProbeFinding
 from rigwright.operate.client_target import instance_target
-from rigwright.operate.gateway_probes import has_gateway_probes
+from rigwright.operate.gateway_probes import count_probing_gateways
 from rigwright.operate.long_context_probes import ProbeResult, sum_known
 from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost
@@ -96,8 +96,8 @@ def stress(
                 if (why := stressed.check_idle()) and not beside_others:
                     judged.ended, judged.refused = f"{why}: --beside-others runs it anyway", True
                     return
-                if has_gateway_probes(box.rig.instances, box.rig.gateway, one.name):
-                    stressed.allow_gateway_probes()
+                if gateways := count_probing_gateways(box.rig.instances, box.rig.gateway, one.name):
+                    stressed.allow_gateway_probes(gateways)
                 for probed in _probes(stressed, box, one):
                     checks.append(probed)
                     if not as_json:

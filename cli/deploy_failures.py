@@ -13,7 +13,7 @@ from cli.deploy_agreement import describe_remains
 from cli.exit_codes import HostUnreached, NotAsDeclared
 from cli.prog_name import TYPED_INVENTORY_KEY, prog_name
 from rigwright.host_selection import format_hosts, group_lines, is_many
-from roles.connection_failures import strip_address
+from roles.connection_failures import describe_unreachable_host, strip_address
 from roles.root_shell import is_root_denial
 
 RERUN_HINT = "run the same command again"
@@ -111,7 +111,7 @@ def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool
     serves = f". {serving[:1].upper()}{serving[1:]}" if serving else ""
     if one.unreached:
         # of a few, each was reported with its reason as soon as that was known
-        why = f"cannot be reached: {one.unreached}" if with_reason else "cannot be reached"
+        why = describe_unreachable_host(one.unreached if with_reason else "")
         return f"{why}. Nothing was done there. Fix that, then {RERUN_HINT}"
     if one.remains:
         return f"{describe_remains(one.remains)}\n  Fix that, then {RERUN_HINT}"
@@ -127,7 +127,7 @@ def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool
 def _describe_cause(one: HostProgress, wrong: str) -> str:
     """The cause alone, without advice."""
     if one.unreached:
-        return f"cannot be reached: {one.unreached}"
+        return describe_unreachable_host(one.unreached)
     if one.remains:
         return describe_remains(one.remains)
     refused = [line for line in one.errors if line.startswith("refused: ")]

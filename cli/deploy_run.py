@@ -35,7 +35,12 @@ from rigwright.model.rig import Rig
 from rigwright.plan.separate_roles import describe_selection, select_roles
 from rigwright.problems import printable
 from rigwright.project_root import ROOT
-from roles.connection_failures import address_of, describe_connect_error, silence_paramiko_log
+from roles.connection_failures import (
+    address_of,
+    describe_connect_error,
+    describe_unreachable_host,
+    silence_paramiko_log,
+)
 from roles.deploy_lock import release_deploy_locks
 from roles.host_pool import TooManyHosts, pace_hosts, raise_file_limit
 from roles.progress import progress
@@ -101,7 +106,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         self.hosts[host.name].unreached = describe_connect_error(error, address_of(host))
         # of one host it is printed at the end, which is now; of many, by cause
         if len(self.hosts) > 1 and not is_many(self.hosts):
-            print_line(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
+            print_line(f"{host.name}: {describe_unreachable_host(self.hosts[host.name].unreached)}", "red")
 
     def estimate_run(self, state: Any) -> None:
         """Give each host's row the steps that lie before it."""

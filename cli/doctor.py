@@ -272,6 +272,7 @@ def _is_agent_alive(agent: str) -> bool:
 
 def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> Diagnosis | None:
     """Why a host is not logged in to."""
+    from roles.connection_failures import describe_unreachable_host
     from roles.first_contact import HostKeyUnavailable
 
     try:
@@ -279,7 +280,9 @@ def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: 
             contact = meet(name, data)
     except HostKeyUnavailable as error:
         return _blocking(
-            "unreachable", f"cannot be reached: {error}", f"ssh -v {_ssh_target(name, data)[1]} shows where it stops"
+            "unreachable",
+            describe_unreachable_host(str(error)),
+            f"ssh -v {_ssh_target(name, data)[1]} shows where it stops",
         )
     if contact.found == contact.expected:
         return None

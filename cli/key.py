@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +14,13 @@ from cli.lazy_commands import LazyGroup
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import is_terminal, print_prose
 from rigwright.declaration.connection import HostKey
+from rigwright.problems import describe_unknown, format_count
 from rigwright.survey.inventory_draft import flatten_text
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rigwright.gateway.certificate_authority import Authority
 
 TRUST_INSTRUCTIONS = """\
 {there} {path}, SHA-256
@@ -42,13 +49,16 @@ def key() -> None:
 
 @click.command()
 @INVENTORY_ARGUMENT
-def ca(inventory: str) -> None:
+@click.option("--revoke", metavar="BOX", help="Revoke the certificates of this box for connections between boxes.")
+def ca(inventory: str, revoke: str | None) -> None:
     """Print the CA certificate of gateways.
 
     Creates the CA if there is none. Standard error says how clients trust it. Gateways with `cert_file` do not use it.
+    With --revoke, prints no certificate; the next deploy brings the list of revoked certificates to the boxes.
     Example: rigwright key ca rig.py > ca.crt
     """
     from rigwright.gateway import certificate_authority
+    from rigwright.gateway.gateway_units import certificate_owners
 
     rigs = [load_host_rig(name, data.get("rig")) for name, data in load_hosts(inventory, None).items()]
     gateways = [rig.gateway for rig in rigs if rig.gateway]
@@ -60,9 +70,13 @@ def ca(inventory: str) -> None:
     )
     try:
         there = certificate_authority.load_authority(folder, now)
-        if not there and not any(one.tls for gateway in gateways for one in gateway.listeners.values()):
+        if revoke is not None:
+            print_prose(_revoke_certificates(inventory, folder, there, revoke, now))
+            return
+        if not there and not any(certificate_owners(gateway) for gateway in gateways):
             raise click.ClickException(
-                f'{inventory}: no listener uses TLS, so no CA was made: add "tls": True to a listener first'
+                f"{inventory}: no listener uses TLS, and no gateway an instance of another box, so no CA was made: add "
+                '"tls": True to a listener first'
             )
         found = there or certificate_authority.ensure_authority(folder, now)
     except (certificate_authority.BrokenAuthority, OSError) as error:
@@ -78,6 +92,25 @@ def ca(inventory: str) -> None:
             fingerprint=f"{found.fingerprint[:48]}{half}{found.fingerprint[48:]}",
         ),
         err=True,
+    )
+
+
+def _revoke_certificates(inventory: str, folder: Path, there: Authority | None, box: str, now: datetime) -> str:
+    """Revoke those of a box; returns what is left to do."""
+    from rigwright.gateway import certificate_revocations
+
+    names = certificate_revocations.recorded_names(folder)
+    boxes = {name.partition(".")[0] for name in names}
+    if box not in boxes or not there:
+        unknown = describe_unknown("box with certificates for connections between boxes", box, boxes)
+        raise click.ClickException(f"{inventory}: {unknown}")
+    number = certificate_revocations.revoke_box(folder, there, box, now)
+    deploy = f"`rigwright deploy {inventory}`"
+    if not number:
+        return f"All certificates of {box} are revoked already; {deploy} brings the list to the boxes."
+    return (
+        f"Revoked {format_count(number, 'certificate')} of {box}. The other boxes accept a revoked certificate until "
+        f"{deploy}, which brings the list and a new certificate to each box."
     )
 
 

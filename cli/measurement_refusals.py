@@ -15,7 +15,7 @@ from rigwright.engines.metrics import parse_metrics
 from rigwright.gateway.gateway_units import PROBE_TIMEOUT
 from rigwright.model.instance import Instance
 from rigwright.operate.chat_reply import NoChatMessage, parse_message
-from rigwright.operate.gateway_probes import PROBE, ProbeAllowance, has_gateway_probes
+from rigwright.operate.gateway_probes import PROBE, ProbeAllowance, count_probing_gateways
 from rigwright.problems import format_count, printable
 from roles.client import ClientJobFailed, HostClient
 
@@ -33,7 +33,7 @@ def refuse_busy(
 ) -> ProbeAllowance | None:
     """Refuse a foreign server, and without consent an instance with other clients.
 
-    Returns the tokens that the gateway's probes may take meanwhile.
+    Returns the tokens that probes of gateways may take meanwhile.
 
     Raises:
         InvalidRequest: it is one of those.
@@ -43,9 +43,9 @@ def refuse_busy(
     refuse_foreign_server(box, instance, client)
     if not metrics:
         return None
-    probed = has_gateway_probes(box.rig.instances, box.rig.gateway, instance.name)
+    gateways = count_probing_gateways(box.rig.instances, box.rig.gateway, instance.name)
     count = 0 if beside_others else _count_requests(instance, client, metrics)
-    probes = _measure_probe(client) if probed and count <= 1 else None
+    probes = _measure_probe(client, gateways) if gateways and count <= gateways else None
     if count and probes:
         # a probe of the gateway's ends as soon as ours
         count = _count_requests(instance, client, metrics)
@@ -63,15 +63,15 @@ def _count_requests(instance: Instance, client: HostClient, metrics: str) -> flo
     return (seen.running or 0) + (seen.waiting or 0)
 
 
-def _measure_probe(client: HostClient) -> ProbeAllowance | None:
-    """The tokens of a probe of the gateway; None where its answer lacks them."""
+def _measure_probe(client: HostClient, gateways: int) -> ProbeAllowance | None:
+    """The tokens of probes of so many gateways; None where the answer to one lacks them."""
     try:
         message = parse_message(client.send_request(PROBE, PROBE_TIMEOUT))
     except NoChatMessage:
         return None
     if not message.prompt_tokens or message.tokens is None:
         return None
-    return ProbeAllowance(message.prompt_tokens + message.tokens)
+    return ProbeAllowance(message.prompt_tokens + message.tokens, gateways=gateways)
 
 
 def refuse_foreign_server(box: ConnectedHost, instance: Instance, client: HostClient) -> None:

@@ -23,7 +23,12 @@ class BoxBefore:
 
 
 class BoxUnreachable(Exception):
-    """A box does not answer; the text has the reason."""
+    """A box that cannot be reached, with the reason, if it is known."""
+
+    def __str__(self) -> str:
+        from roles.connection_failures import describe_unreachable_host
+
+        return describe_unreachable_host(str(self.args[0]))
 
 
 class RolloutSteps(Protocol):
@@ -102,7 +107,7 @@ class RolloutRun:
             try:
                 found = self.steps.observe(name)
             except BoxUnreachable as error:
-                failed[name] = f"cannot be reached: {error}"
+                failed[name] = str(error)
                 continue
             is_first = record.boot is None
             if is_first:

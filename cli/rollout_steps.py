@@ -78,7 +78,7 @@ class BoxSteps:
                 return fault
             return self._find_speed_fault(box) if speed else ""
         except BoxUnreachable as error:
-            return f"cannot be reached: {error}"
+            return str(error)
         except (NotAsDeclared, InterruptedMeasurement):
             # both end by Ctrl-C alone: the box has not failed
             raise KeyboardInterrupt from None
@@ -99,9 +99,7 @@ class BoxSteps:
     def _connect(self, name: str) -> ConnectedHost:
         found, gone = connect_inventory(self.inventory, name)
         if gone:
-            from roles.connection_failures import describe_unreachable_host
-
-            raise BoxUnreachable(describe_unreachable_host(gone[name]))
+            raise BoxUnreachable(gone[name])
         return found[0]
 
     def _find_check_fault(self, name: str) -> str:
@@ -153,6 +151,6 @@ def describe_check_fault(report: str) -> str:
     except (ValueError, KeyError, TypeError):
         return "check: its report cannot be read"
     if unreached:
-        return "cannot be reached"
+        return str(BoxUnreachable(""))
     more = f"; and {len(counted) - LISTED} more" if len(counted) > LISTED else ""
     return printable(f"{format_count(len(counted), 'check')}: {'; '.join(named)}{more}")

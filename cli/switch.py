@@ -318,7 +318,10 @@ def _undo_failed_switch(inventory: str, host: str, order: VariantSwitch, content
     found, gone = connect_inventory(inventory, host)
     served = None if gone else found[0].read_serving_state()
     if served is None:
-        raise HostUnreached(f"{host} cannot be reached: its state is unknown; run the same command again")
+        from roles.connection_failures import describe_unreachable_host
+
+        unknown = describe_unreachable_host("its state is unknown; run the same command again")
+        raise HostUnreached(f"{host} {unknown}")
     if served.job or served.served_variants.get(order.instance) == order.variant:
         raise NotAsDeclared(f"{host}: the switch is incomplete (see above); run the same command again to continue")
     if text != content:

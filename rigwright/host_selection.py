@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from rigwright.problems import describe_unknown
 
@@ -90,3 +91,19 @@ def group_lines(lines: Collection[tuple[str, str]]) -> dict[str, list[str]]:
     for host, text in lines:
         found.setdefault(text, []).append(host)
     return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Hosts by their state, without states that none has: `612 done, 3 failed`."""
+    return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+
+
+@dataclass
+class CountedLine:
+    """When the line of a run over many hosts was written last."""
+
+    written: float = 0.0
+
+    def is_due(self, now: float, interval: float) -> bool:
+        """Whether a further line may be written."""
+        return now - self.written >= interval

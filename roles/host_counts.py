@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Protocol
+
+from rigwright.host_selection import format_counts
 
 
 class CountedRow(Protocol):
@@ -12,17 +13,6 @@ class CountedRow(Protocol):
 
     state: str
     step: str
-
-
-@dataclass
-class CountedLine:
-    """When the line of a run over many hosts was written last."""
-
-    written: float = 0.0
-
-    def is_due(self, now: float, interval: float) -> bool:
-        """Whether a further line may be written."""
-        return now - self.written >= interval
 
 
 def describe_states(rows: Collection[CountedRow]) -> str:
@@ -37,5 +27,5 @@ def describe_states(rows: Collection[CountedRow]) -> str:
         "failed": sum(row.state == "failed" for row in rows),
     }
     counted["waiting"] = len(rows) - sum(counted.values())
-    counts = ", ".join(f"{number} {state}" for state, number in counted.items() if number)
+    counts = format_counts(counted)
     return f"{step}: {counts}" if step else counts

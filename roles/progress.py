@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # imported where the first row is drawn: a pipe has none
     from rich.live import Live
     from rich.text import Text
 
-from rigwright.host_selection import is_many
+from rigwright.host_selection import CountedLine, is_many
 from rigwright.problems import format_count, printable
-from roles.host_counts import CountedLine, describe_states
+from roles.host_counts import describe_states
 from roles.progress_line import format_clock, render_progress_line
 from roles.step_durations import RunEstimate, StepDurations, StepSeconds
 

@@ -77,6 +77,8 @@ class ManagedFiles:
     """Path of a secret -> SHA-256 of the first certificate in it; empty where there is none."""
     between_boxes: dict[str, list[str]] = field(default_factory=dict)
     """Path of a secret for connections between boxes -> the certificates in it, in Base64."""
+    revocations: dict[str, str] = field(default_factory=dict)
+    """Likewise -> the list of revoked certificates in it, in Base64; empty where there is none."""
 
 
 def declared_folders(roots: Roots) -> dict[str, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from ipaddress import ip_address, ip_network
@@ -116,6 +118,11 @@ class SurveyAnswer:
         """Its description for people: its status, or why there is none."""
         return str(self.status or self.error)
 
+    @property
+    def closed_after_tls(self) -> bool:
+        """Whether a server with TLS ended the connection without an answer."""
+        return bool(self.certificate) and self.error in ENDED
+
 
 @dataclass(frozen=True)
 class RequestAnswers:
@@ -126,6 +133,8 @@ class RequestAnswers:
 
 
 PART = 1 << 18  # bytes of a file that are compared, at its beginning, in its middle and at its end
+# Errors of a connection that a server ends: with a reset, which nginx sends in place of an answer, or without.
+ENDED = (os.strerror(errno.ECONNRESET), "no answer")
 LANES = 4  # requests at once of what shares weights: it takes few of each client
 # Seconds until an address that takes connections has taken one: the host asks itself.
 TAKEN = 0.25

@@ -20,9 +20,11 @@ from rigwright.advisories.components import is_locked
 from rigwright.advisories.versions import parse_version
 from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.engines.instance_request import ONE_TOKEN
+from rigwright.gateway.nginx_conf import PATHS
 from rigwright.gateway.request_rules import load_request_rules
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.catalog_schema import MissingModelFile
+from rigwright.model.fleet_schema import FleetListener
 from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
@@ -90,16 +92,22 @@ class PredicateAnswer:
 
 @dataclass(frozen=True)
 class AccessPath:
-    """One way by which requests reach an instance: a listener of the gateway, or its own port."""
+    """One way by which requests reach an instance: a listener of the gateway, the port for gateways of other boxes, or
+    its own port."""
 
     instance: Instance
     name: str = ""
-    """The gateway's listener; empty for the instance's own port."""
+    """The gateway's listener; empty for the other ports."""
     listener: ListenerEntry | None = None
     version: str = ""
     """The engine's; empty where it is not locked."""
+    fleet: FleetListener | None = None
+    """The port for gateways of other boxes."""
 
     def __str__(self) -> str:
+        if self.fleet:
+            users = ", ".join(self.fleet.users[self.instance.name])
+            return f"fleet on {self.fleet.endpoint}, with a certificate, for gateways of {users}"
         if self.listener is None:
             return f"{self.instance.name} on 127.0.0.1:{self.instance.port}, with its key"
         key = "with a key" if self.listener.keys else "without a key"
@@ -163,6 +171,9 @@ def access_paths(
         for name, listener in (gateway.listeners.items() if gateway else ())
         if gateway and any(gateway.has_model(listener, model) for model in names)
     ]
+    lent = gateway.fleet.listener if gateway else None
+    if lent and instance.name in lent.users:
+        doors.append(AccessPath(instance, version=version, fleet=lent))
     return [*doors, AccessPath(instance, version=version)]
 
 
@@ -206,6 +217,11 @@ def _build_option_off(scene: PredicateScene, path: AccessPath, name: str) -> Pre
 
 
 def _gateway_closes_path(scene: PredicateScene, path: AccessPath, api_path: str) -> PredicateAnswer:
+    if path.fleet:
+        is_lent = api_path in {f"/v1/{one}" for one in PATHS}
+        return PredicateAnswer(
+            not is_lent, f"the port for other boxes {'opens' if is_lent else 'has no path'} {api_path}"
+        )
     if path.listener is None:
         return PredicateAnswer(False, "its own port has every path of the engine")
     is_open = api_path in scene.open_paths or api_path in GATEWAY_OWN
@@ -213,6 +229,8 @@ def _gateway_closes_path(scene: PredicateScene, path: AccessPath, api_path: str)
 
 
 def _gateway_refuses_field(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
+    if path.fleet:
+        return PredicateAnswer(False, "the port for other boxes takes every field: their gateways judge it")
     if path.listener is None or scene.rig.gateway is None:
         return PredicateAnswer(False, "its own port takes every field")
     refused = is_refused_field(scene.rig.gateway, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -96,6 +96,24 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         return CertificatePair(made.public_bytes(Encoding.PEM).decode(), _render_key(key))
+
+    def sign_revocations(self, revoked: Mapping[int, datetime], now: datetime) -> str:
+        """A list of certificates that are not valid any more, in PEM; it holds as long as the authority.
+
+        Args:
+            revoked: Serial number -> when that began.
+            now: The moment.
+        """
+        listed = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.certificate.subject)
+            .last_update(now - EARLIER)
+            .next_update(self.certificate.not_valid_after_utc)
+        )
+        for serial, since in sorted(revoked.items()):
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since).build()
+            listed = listed.add_revoked_certificate(entry)
+        return listed.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
     def renewal_reason(self, found: CertificateFacts | None, sans: Sequence[str], now: datetime) -> str:
         """Why a host needs another pair; empty where the one that it has will do.

@@ -59,8 +59,8 @@ class CertificateSpec:
     key_file: SecretSource | None = None
     """Likewise, or a command that prints the key."""
     between_boxes: Literal["", "client", "server"] = ""
-    """Of a certificate for connections between boxes: its side. The file then has the authority's certificate as well,
-    by which nginx judges the other side."""
+    """Of a certificate for connections between boxes: its side. The file then has the authority's certificate and its
+    list of revoked ones as well, by which nginx judges the other side."""
 
 
 def subject_alt_names(names: Iterable[str], addresses: Iterable[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from rigwright.engines import kind_of
-from rigwright.gateway.served_models import SLOTS
+from rigwright.gateway.served_models import SLOTS, offers_of
 from rigwright.model.fleet_schema import FleetEntry, FleetLinks, FleetListener, RemoteInstance
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
@@ -46,6 +46,9 @@ def link_boxes(
             remote.setdefault(front, {})[reference] = _describe_remote(box, instance, lenders[box])
             users.setdefault(box, {}).setdefault(name, set()).add(front)
             lent.setdefault(box, {}).setdefault(name, set()).add(model)
+    bounds = {
+        front: _bound_requests(rigs[front], tuple(one for _, one in sorted(remote[front].items()))) for front in remote
+    }
     links = {
         name: FleetLinks(
             remote=tuple(one for _, one in sorted(remote.get(name, {}).items())),
@@ -55,6 +58,7 @@ def link_boxes(
                 lent={one: tuple(sorted(models)) for one, models in sorted(lent[name].items())},
                 variants={one.name: one.variant_name for one in rigs[name].instances if one.name in lent[name]},
                 users={one: tuple(sorted(boxes)) for one, boxes in sorted(users[name].items())},
+                bounds={front: bounds[front][name] for front in sorted(set().union(*users[name].values()))},
             )
             if name in lent
             else None,
@@ -103,6 +107,20 @@ def _describe_remote(box: str, instance: Instance, entry: FleetEntry) -> RemoteI
         usage_on_request=kind.has_stream_usage,
         salts_prompts=kind.salts_prompts,
     )
+
+
+def _bound_requests(rig: Rig, remote: tuple[RemoteInstance, ...]) -> dict[str, int]:
+    """Box -> the requests of a gateway that may be under way there: all of the models that it uses the box for.
+
+    A model's other instances may all be out, and its queue is then at this one. As much again is for requests that the
+    gateway has done with, and the box not yet.
+    """
+    found: dict[str, int] = {}
+    gateway = rig.gateway.with_fleet(FleetLinks(remote=remote)) if rig.gateway else None
+    for offer in offers_of(rig.instances, gateway):
+        for box in {one.box for one in offer.remote}:
+            found[box] = found.get(box, 0) + 2 * (offer.slots * len(offer.names) + offer.queue)
+    return found
 
 
 def _find_model_problems(file: str, rig: Rig, links: FleetLinks) -> Iterator[Problem]:

@@ -137,6 +137,7 @@ def router_settings(
         made["lent"] = {
             one: [front_certificate_name(box) for box in boxes] for one, boxes in links.listener.users.items()
         }
+        made["fronts"] = {front_certificate_name(box): bound for box, bound in links.listener.bounds.items()}
     text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(nginx_conf.load_lua_modules()), sort_keys=True)
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 

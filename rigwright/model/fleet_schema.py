@@ -71,6 +71,8 @@ class FleetListener(FrozenModel):
     """The variant of each of them, which those gateways rely on."""
     users: dict[Name, tuple[Name, ...]]
     """For each of them, the boxes whose gateways may use it."""
+    bounds: dict[Name, int]
+    """For each of those boxes, the requests of its gateway that may be under way here."""
 
     @property
     def fronts(self) -> tuple[Name, ...]:

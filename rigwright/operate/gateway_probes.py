@@ -1,4 +1,4 @@
-"""The gateway's probes of silent instances, as a measurement of one meets them: engines count their tokens."""
+"""Probes of silent instances by gateways, as a measurement of one meets them: engines count their tokens."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ PROBE = InstanceRequest(CHAT, {"messages": [{"role": "user", "content": "ping"}]
 """As roles/gateway/host/router/probe.py sends it."""
 
 
-def has_gateway_probes(instances: tuple[Instance, ...], gateway: Gateway | None, name: str) -> bool:
-    """Whether the gateway of a box serves one of its instances, and so probes it."""
-    return any(one.name == name for model in offers_of(instances, gateway) for one in model.instances)
+def count_probing_gateways(instances: tuple[Instance, ...], gateway: Gateway | None, name: str) -> int:
+    """The gateways that serve an instance of a box, and so probe it: its own, and those of other boxes."""
+    own = any(one.name == name for model in offers_of(instances, gateway) for one in model.instances)
+    lent = gateway.fleet.listener if gateway else None
+    return own + len(lent.users.get(name, ()) if lent else ())
 
 
 @dataclass
 class ProbeAllowance:
-    """Tokens that may be of probes: at most one probe in each interval of the gateway, since this was made."""
+    """Tokens that may be of probes: at most one probe of each gateway in each interval, since this was made."""
 
     tokens: int
     """Of one probe, its prompt and its answer."""
     clock: Callable[[], float] = time.monotonic
+    gateways: int = 1
+    """Those that probe the instance."""
     _probes: int = 0
     _began: float = field(init=False)
 
@@ -39,7 +43,7 @@ class ProbeAllowance:
     @property
     def most(self) -> int:
         """Probes until now, at most."""
-        return 1 + int((self.clock() - self._began) // PROBE_EVERY)
+        return self.gateways * (1 + int((self.clock() - self._began) // PROBE_EVERY))
 
     def deduct(self, foreign: int) -> int:
         """Tokens of requests that are not ours, without those of the probes since the last call."""

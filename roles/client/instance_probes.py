@@ -156,7 +156,7 @@ class StressTarget:
     began: EngineMetrics | None = None
     memory_then: float | None = None
     probes: ProbeAllowance | None = None
-    """Tokens that may be of the gateway's probes; None where it makes none."""
+    """Tokens that may be of probes of gateways; None where there are none."""
 
     def check_idle(self) -> str:
         """Look at what there is before; returns why it should not be loaded now, or nothing.
@@ -183,8 +183,8 @@ class StressTarget:
         foreign = now.foreign_tokens(self.began, self.prompt_tokens, self.tokens)
         return max(0, foreign - self.probes.most * self.probes.tokens) if foreign and self.probes else foreign
 
-    def allow_gateway_probes(self) -> None:
-        """Measure a probe of the gateway's: from now on, its tokens are not foreign.
+    def allow_gateway_probes(self, gateways: int) -> None:
+        """Measure a probe: from now on, its tokens are not foreign, as often as so many gateways make one.
 
         Raises:
             roles.client.ClientJobLost: the job is gone.
@@ -192,7 +192,7 @@ class StressTarget:
         before = self.prompt_tokens + self.tokens
         self.send_request(PROBE, PROBE_TIMEOUT)
         if size := self.prompt_tokens + self.tokens - before:
-            self.probes = ProbeAllowance(size)
+            self.probes = ProbeAllowance(size, gateways=gateways)
 
     def send_request(self, request: InstanceRequest, limit: float) -> Reply:
         """Make one request, and count what it takes."""

@@ -198,17 +198,20 @@ def _needed_certificate(inventory: str, wanted: CertificateSpec, found: GatewayS
         OSError: no authority can be written.
     """
     # a slow import, which hosts without TLS do not need
-    from rigwright.gateway import certificate_authority, certificates
+    from rigwright.gateway import certificate_authority, certificate_revocations, certificates
 
     there, now = found.pairs.get(wanted.listener), certificate_authority.certificate_now()
     if wanted.cert_file and wanted.key_file:
         own = certificates.load_pair(wanted.cert_file, wanted.key_file, wanted.sans, now)
         return None if there == own.expected_facts else own
     signing = _load_signing_authority(inventory, now)
-    above = signing.pem if wanted.between_boxes else ""
+    folder = Path(inventory).parent / certificate_authority.FOLDER
+    above = signing.pem + _load_revocations(folder, signing, now) if wanted.between_boxes else ""
     if not signing.renewal_reason(there, wanted.sans, now) and there and there.certificates.endswith(above):
         return None
     pair = signing.issue(wanted.sans, now, is_client=wanted.between_boxes == "client")
+    if wanted.between_boxes and state.is_executing:
+        certificate_revocations.record_issued(folder, pair)
     return replace(pair, certificates=pair.certificates + above)
 
 
@@ -220,6 +223,13 @@ def _load_signing_authority(inventory: str, now: datetime) -> Authority:
         return certificate_authority.ensure_authority(folder, now)
     # a plan makes none
     return certificate_authority.load_authority(folder, now) or certificate_authority.temporary_authority(now)
+
+
+def _load_revocations(folder: Path, signing: Authority, now: datetime) -> str:
+    from rigwright.gateway.certificate_revocations import ensure_revocations, load_revocations
+
+    # a plan writes none
+    return (ensure_revocations if state.is_executing else load_revocations)(folder, signing, now)
 
 
 @operation()

@@ -103,8 +103,7 @@ local function refusal(status)
   end
   if status == 500 and asked and asked >= 500 then status = 503 end
   if status >= 502 and status <= 504 then return 503, "nobody answers now: ask again", { retry = 2 } end
-  local message = var.uri == "/_error/plain" and "speak TLS to this port"
-    or var.uri == "/_error/fleet" and "only gateways of this fleet get in, with their certificates" or MESSAGES[status]
+  local message = var.uri == "/_error/plain" and "speak TLS to this port" or MESSAGES[status]
   return status, message or "the request was refused"
 end
 

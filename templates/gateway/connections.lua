@@ -122,9 +122,10 @@ function connections.init(of_process)
   most = math.floor(of_process / 4)
 end
 
--- One timer that goes on: each new one would need a connection of nginx's, of which there may be none left.
+-- One timer that goes on: each new one would need a connection of nginx's, of which there may be none left. After a
+-- reload, the process before has it as long as it has requests.
 local function look_again_and_again()
-  while not ngx.worker.exiting() do
+  while not ngx.worker.exiting() or requests.is_any() do
     local succeeded, why = pcall(look)
     if not succeeded then ngx.log(ngx.ALERT, "connections of clients are not bounded: ", why) end
     succeeded, why = pcall(end_lost)

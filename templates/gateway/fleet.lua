@@ -9,26 +9,44 @@ local settings = require("settings")
 local fleet = {}
 
 -- nginx closes the connection without a word: the other gateway asks another instance, as no engine has the request.
+-- Any answer would be the instance's to it, for a probe, too.
 local NO_ANSWER = 444
 -- Seconds after which to come again.
 local LATER = 10
 
+-- Close the connection; the log of this box has the reason.
+local function refuse(reason)
+  local request = requests.current() or requests.begin()
+  request.refusal = reason
+  return ngx.exit(NO_ANSWER)
+end
+
 function fleet.unknown()
-  return answers.fail(404, "this port has instances that other boxes use: POST /INSTANCE/v1/...", { code = "path_not_found" })
+  return refuse("no gateway uses this here")
+end
+
+-- After nginx has refused a client that is no gateway of the fleet, or does not speak HTTP by TLS.
+function fleet.stranger()
+  local verified = ngx.var.ssl_client_verify
+  if not verified or verified == "SUCCESS" then return refuse("not HTTP with TLS") end
+  return refuse("client certificate: " .. verified)
 end
 
 -- Of each request: who sends it, and to which instance it goes.
 function fleet.check()
   if ngx.req.is_internal() then return end
   local request, var = requests.begin(), ngx.var
+  local front = var.rw_front
   request.key = ""
-  if var.rw_front == "" then
-    return answers.fail(403, "this gateway is not declared to use instances of this box", { code = "not_declared" })
-  end
+  if front == "" then return refuse("this gateway is not declared to use instances of this box") end
   local instance, path = var.request:match("^POST /([a-z0-9-]+)/v1/([a-z_/]+) HTTP/1%.[01]$")
   local fronts = settings.lent[instance or ""]
-  if not fronts or not fronts[var.rw_front] or paths.method("/v1/" .. path) ~= "POST" then return fleet.unknown() end
-  if not instances.is_ready(instance) then return ngx.exit(NO_ANSWER) end
+  if not fronts or not fronts[front] or paths.method("/v1/" .. path) ~= "POST" then return fleet.unknown() end
+  if not instances.is_ready(instance) then return refuse("the instance is not ready") end
+  -- the other gateway has a bound of its own, and never comes to this one
+  if counts.take(request, "front " .. front) > (settings.fronts[front] or 0) then
+    return refuse("too many requests of this gateway are under way")
+  end
   ngx.req.clear_header("Upgrade")
   request.instance = instance
   counts.take(request, "instance " .. instance)
@@ -38,13 +56,11 @@ function fleet.check()
   return ngx.exec("@lent")
 end
 
--- After the instance has given no answer at all. One that has got the request and is not being stopped, which takes its
--- link away first, has ended with it: that is an answer, or the request would end another instance, too.
+-- After the instance has given no answer at all. One that has got the request has ended with it, unless it was said
+-- before that it is being stopped: that is an answer, or the request would end another instance, too.
 function fleet.unanswered()
   local request = requests.current()
-  if instances.is_unsent(ngx.var.upstream_connect_time) or not instances.is_there(request.instance) then
-    return ngx.exit(NO_ANSWER)
-  end
+  if instances.may_go_on(request.seat) then return refuse("the instance is being stopped") end
   return answers.fail(503, "the instance ended before it answered, and the request was not sent to another", { retry = LATER })
 end
 

@@ -21,6 +21,8 @@ local MOST_HEADERS = 64
 local LIGHT = 262144
 -- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
 local SOON, LATER = 1, 10
+-- Instances that a request is sent to, one after the other, where those before have not got it or are being stopped.
+local MOST_TRIES = 3
 
 -- What two readers could understand in two ways where it comes twice.
 local SINGLE = {
@@ -206,16 +208,19 @@ function gateway.serve()
   return place(request)
 end
 
--- After an instance has given no answer at all: another one, once, if the request did not reach it, or if it is being
--- stopped. A request that broke one instance would break the next one.
+-- After an instance has given no answer at all: another one, if the request did not reach it, or if it is being stopped.
+-- A request that broke one instance would break the next one.
 function gateway.again()
-  local request = requests.current()
-  -- Another box that gives no answer at all is gone, or its instance is being stopped: of an instance that has ended with
-  -- the request it says so. For some seconds it gets nothing new.
-  if settings.remote[request.instance] then counts.leave(request.seat) end
-  if not instances.is_unsent(ngx.var.upstream_connect_time) and not counts.leaving(request.seat) then
+  local request, var = requests.current(), ngx.var
+  -- Another box that closes a connection without an answer is gone, has no such instance for this gateway, or stops it:
+  -- of an instance that has ended with the request it says so. For some seconds it gets nothing new.
+  local closed = instances.is_unsent(var.upstream_connect_time) or not instances.is_late(var.upstream_status)
+  if settings.remote[request.instance] and closed then counts.leave(request.seat) end
+  if not instances.may_go_on(request.seat) then
     return later(request, 503, "the instance ended before it answered, and the request was not sent to another", LATER)
   end
+  request.tries = (request.tries or 1) + 1
+  if request.tries > MOST_TRIES then return later(request, 503, "no instance of this model answers now", LATER) end
   counts.give(request, "instance " .. request.instance)
   counts.give(request, "seat " .. request.seat)
   counts.count("retries " .. request.instance)

@@ -59,13 +59,9 @@ local function seat(name)
   end
 end
 
--- Whether it is neither stopped nor about to be.
-function instances.is_there(name)
-  return seat(name) ~= nil
-end
-
+-- Whether it is neither stopped, nor about to be, nor out.
 function instances.is_ready(name)
-  return instances.is_there(name) and not out(name)
+  return seat(name) ~= nil and not out(name)
 end
 
 function instances.ready(model)
@@ -111,6 +107,19 @@ end
 -- about, last in a list with those of the router.
 function instances.is_unsent(times)
   return times ~= nil and times:match("[^ ,:]+$") == "-"
+end
+
+-- Whether a request that an instance has not answered may go to another one: it did not get it, or it ends because it
+-- is being stopped. One that has had the request until its time was over would be two.
+function instances.may_go_on(name)
+  local var = ngx.var
+  if instances.is_unsent(var.upstream_connect_time) then return true end
+  return not instances.is_late(var.upstream_status) and counts.leaving(name) ~= nil
+end
+
+-- Whether the time for an answer was over, by the last of nginx's statuses.
+function instances.is_late(statuses)
+  return statuses ~= nil and statuses:match("[^ ,:]+$") == "504"
 end
 
 -- A request of the router's to an instance, whether it is out or not.

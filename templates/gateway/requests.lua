@@ -32,6 +32,11 @@ function requests.of(client)
   return number[client] or 0
 end
 
+-- Whether any request is under way in this process.
+function requests.is_any()
+  return next(open) ~= nil
+end
+
 function requests.finish()
   local connection = ngx.var.connection
   local request = open[connection]

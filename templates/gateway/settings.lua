@@ -1,7 +1,7 @@
 -- What router and nginx read alike, and the engines' own keys.
 local cjson = require("cjson.safe")
 
-local settings = { remote = {}, lent = {} }
+local settings = { remote = {}, lent = {}, fronts = {} }
 
 local function text(path)
   local file, why = io.open(path, "rb")
@@ -26,7 +26,8 @@ function settings.read(path)
   settings.origins = set(found.origins)
   settings.instances, settings.sticky_headers, settings.names = {}, {}, {}
   -- instances of other boxes, and those of this one that others use, each with the names of those gateways
-  settings.remote, settings.lent = found.remote or {}, {}
+  -- -> requests of each that may be under way
+  settings.remote, settings.lent, settings.fronts = found.remote or {}, {}, found.fronts or {}
   for name, fronts in pairs(found.lent or {}) do settings.lent[name], settings.instances[name] = set(fronts), true end
   for name, listener in pairs(found.listeners) do
     if listener.names and #listener.names > 0 then settings.names[name] = listener.names end

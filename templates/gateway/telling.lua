@@ -9,9 +9,11 @@ local protocols = require("protocols")
 local usage = require("usage")
 
 local telling = {}
+-- By name, so that two readings can be compared.
+local sorted = usage.sorted
 
 local LINE = '{"time":%s,"client":%s,"listener":%s,"key":%s,"model":%s,"instance":%s,"status":%d,"first":%s,'
-  .. '"duration":%s,"prompt_tokens":%s,"completion_tokens":%s,"sent":%s}'
+  .. '"duration":%s,"prompt_tokens":%s,"completion_tokens":%s,"sent":%s%s}'
 
 -- Lines a minute of requests that an instance has had, and of all others: whoever asks could fill the disk else.
 local SERVED, REFUSED = 6000, 600
@@ -56,7 +58,7 @@ function telling.log()
       quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.server_name), quoted(var.rw_name),
       quoted(request.asked), quoted(request.instance), status,
       request.first and ("%.3f"):format(request.first) or "null", var.request_time, prompt or "null",
-      request.completion or "null", var.bytes_sent
+      request.completion or "null", var.bytes_sent, request.refusal and ',"refusal":' .. quoted(request.refusal) or ""
     )
   end
   counts.count(("requests %d %s %s"):format(status, request.instance or "", request.model or ""))
@@ -77,14 +79,6 @@ end
 
 local function sample(lines, name, labels, value)
   lines[#lines + 1] = ("rigwright_gateway_%s{%s} %s"):format(name, labels, value)
-end
-
--- By name, so that two readings can be compared.
-local function sorted(found)
-  local names = {}
-  for name in pairs(found) do names[#names + 1] = name end
-  table.sort(names)
-  return names
 end
 
 local function totals(lines, name, kind)

@@ -99,7 +99,8 @@ local function rows()
   return found
 end
 
-local function sorted(values)
+-- The names in a table, in order.
+function usage.sorted(values)
   local names = {}
   for name in pairs(values) do names[#names + 1] = name end
   table.sort(names)
@@ -108,7 +109,7 @@ end
 
 local function write(day, found)
   local lines = {}
-  for _, row in ipairs(sorted(found)) do
+  for _, row in ipairs(usage.sorted(found)) do
     local line = { row }
     for _, field in ipairs(FIELDS) do line[#line + 1] = ("%d"):format(found[row][field] or 0) end
     lines[#lines + 1] = table.concat(line, " ")
@@ -244,7 +245,7 @@ end
 -- Key, model, kind of tokens and their number since nginx's start.
 function usage.totals()
   local found, lines = rows().total or {}, {}
-  for _, row in ipairs(sorted(found)) do
+  for _, row in ipairs(usage.sorted(found)) do
     local key, model = row:match("^(%S+) (%S+)$")
     lines[#lines + 1] = { key == NO_KEY and "" or key, model, found[row] }
   end

@@ -8,13 +8,18 @@ import json
 import shutil
 import subprocess
 import tarfile
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from lab.hosts import LabHost
 from rigwright.gateway import nginx_conf
+from rigwright.gateway.certificate_authority import certificate_now, temporary_authority
 from rigwright.gateway.request_rules import load_request_rules
+from rigwright.model.fleet_schema import front_certificate_name, lender_certificate_name
 from rigwright.project_root import ROOT
 from rigwright.system_calls import filter_lines
 from tests.hosts.conftest import BootHost
@@ -22,6 +27,8 @@ from tests.unit.request_bodies import passed_examples, refused_examples, refused
 
 FOLDER = "/var/lib/door"
 PORT = 18020
+BOXES = ("b" * 48, "east", "west")
+"""As tests/hosts/door/world.py has them: the longest name that one may have, and stand-ins."""
 WORLDS = 4
 """Cases that run at the same time: nearly all of them wait for a limit of nginx's most of the time."""
 LOCKED_IN = (
@@ -65,6 +72,40 @@ def door(number: int = 0) -> nginx_conf.NginxSettings:
     )
 
 
+def fleet_door(number: int) -> nginx_conf.NginxSettings:
+    """The same with instances of other boxes, the first of which it is itself."""
+    port = PORT + 10 * number
+    return replace(
+        door(number),
+        boxes={box: f"127.0.0.1:{port + 3 + at}" for at, box in enumerate(BOXES)},
+        fleet=nginx_conf.NginxFleetListener(f"127.0.0.1:{port + 3}", (front_certificate_name(BOXES[0]),)),
+    )
+
+
+def write_certificates(folder: Path) -> None:
+    """Write those of the boxes, and of clients that are refused."""
+    now = certificate_now()
+    ours, other = temporary_authority(now), temporary_authority(now)
+    front = front_certificate_name(BOXES[0])
+    pairs = {
+        "declared": ours.issue((front,), now, is_client=True),
+        "expired": ours.issue((front,), now - timedelta(days=100), is_client=True),
+        "stranger": ours.issue((front_certificate_name("other"),), now, is_client=True),
+        "revoked": ours.issue((front,), now, is_client=True),
+        "foreign": other.issue((front,), now, is_client=True),
+        "lender": ours.issue((lender_certificate_name(BOXES[0]),), now),
+        "revoked-lender": ours.issue((lender_certificate_name(BOXES[0]),), now),
+        **{box: ours.issue((lender_certificate_name(box),), now) for box in BOXES[1:]},
+    }
+    revoked = [
+        x509.load_pem_x509_certificate(pairs[one].certificates.encode()) for one in ("revoked", "revoked-lender")
+    ]
+    listed = ours.sign_revocations({one.serial_number: now for one in revoked}, now)
+    for name, pair in pairs.items():
+        (folder / f"{name}.crt").write_text(pair.certificates + ours.pem + listed)
+        (folder / f"{name}.key").write_text(pair.key)
+
+
 def rules() -> dict[str, list[dict[str, object]]]:
     """The cases' part of the rules for request fields."""
     refused, passed = (
@@ -82,6 +123,8 @@ def cases_archive(folder: Path) -> bytes:
         for name in ("conf", "run/tls"):
             (world / name).mkdir(parents=True)
         (world / "conf/nginx.conf").write_text(nginx_conf.render_nginx_conf(door(number), "# tried"))
+        (world / "conf/fleet.conf").write_text(nginx_conf.render_nginx_conf(fleet_door(number), "# tried"))
+        write_certificates(world / "run/tls")
         for name, text in nginx_conf.load_lua_modules().items():
             (world / "conf" / name).parent.mkdir(exist_ok=True)
             (world / "conf" / name).write_text(text)

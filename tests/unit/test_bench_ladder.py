@@ -235,6 +235,18 @@ def test_one_probe_of_the_gateway_in_ten_seconds_is_no_client(
     assert (rung.foreign, rung.is_contaminated) == (foreign, contaminated)
 
 
+def test_each_of_two_gateways_probes_in_ten_seconds() -> None:
+    now = [1000.0]
+    probes = ProbeAllowance(29, lambda: now[0], gateways=2)
+    assert (probes.deduct(58), probes.deduct(29)) == (0, 29)
+    now[0] += 10
+    assert probes.deduct(58) == 0
+    for running, contaminated in ((10, False), (11, True)):
+        probes = ProbeAllowance(29, lambda: now[0], gateways=2)
+        samples = [EngineMetrics(running=running, tokens=made, prompt_tokens=5) for made in (7, 137)]
+        assert LadderStep.from_load(8, loaded(), samples, probes).is_contaminated is contaminated
+
+
 def test_many_short_loads_have_no_more_probes_than_their_time_allows() -> None:
     now = [1000.0]
     probes = ProbeAllowance(29, lambda: now[0])

@@ -8,6 +8,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from cli import main
+from rigwright.gateway.certificate_authority import certificate_now, ensure_authority
+from rigwright.gateway.certificate_revocations import record_issued
+from rigwright.model.fleet_schema import front_certificate_name
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8443, "tls": True, "names": ["llm.example.org"]}}}
@@ -23,8 +26,8 @@ def write_inventory(box: OperatorFolder, **changes: object) -> Path:
     return box.write("rig.py", text)
 
 
-def run(inventory: Path) -> Result:
-    return CliRunner().invoke(main, ["key", "ca", str(inventory)])
+def run(inventory: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["key", "ca", str(inventory), *options])
 
 
 def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path) -> None:
@@ -62,7 +65,8 @@ def test_no_authority_is_made_where_no_listener_uses_tls(box: OperatorFolder) ->
     plain = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}}
     done = run(write_inventory(box, gateway=plain, instances=chat_instances()))
     assert (done.exit_code, done.stdout) == (2, "")
-    assert 'no listener uses TLS, so no CA was made: add "tls": True to a listener first' in done.stderr
+    said = "no listener uses TLS, and no gateway an instance of another box, so no CA was made: add"
+    assert f'{said} "tls": True to a listener first' in " ".join(done.stderr.split())
     assert not (box.folder / "gateway-ca").exists()
 
 
@@ -71,3 +75,37 @@ def test_no_authority_is_made_where_no_host_has_a_gateway(box: OperatorFolder) -
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.endswith("rig.py: no host has a gateway\n")
     assert not (box.folder / "gateway-ca").exists()
+
+
+def write_fleet(box: OperatorFolder) -> Path:
+    lan = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}
+    gateway = {"listeners": lan, "models": {"m": {"instances": ["two/chat"]}}}
+    entries = {
+        "one": sample_entry(gateway=gateway, instances=chat_instances()),
+        "two": sample_entry(instances=chat_instances(), ssh_hostname="192.0.2.8", fleet={"address": "192.0.2.8"}),
+    }
+    return box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({entries!r})\n")
+
+
+def test_a_fleet_without_a_listener_with_tls_has_an_authority(box: OperatorFolder) -> None:
+    done = run(write_fleet(box))
+    assert (done.exit_code, done.stdout.startswith("-----BEGIN CERTIFICATE-----")) == (0, True), done.stderr
+
+
+def test_certificates_of_a_box_are_revoked_by_its_name(box: OperatorFolder) -> None:
+    inventory = write_fleet(box)
+    done = run(inventory, "--revoke", "one")
+    assert done.exit_code == 2
+    assert 'there is no box with certificates for connections between boxes "one"' in done.stderr
+    assert not (box.folder / "gateway-ca").exists()
+    folder, now = box.folder / "gateway-ca", certificate_now()
+    ours = ensure_authority(folder, now)
+    record_issued(folder, ours.issue((front_certificate_name("one"),), now, is_client=True))
+    done = run(inventory, "--revoke", "oen")
+    assert (done.exit_code, 'did you mean "one"?' in done.stderr) == (2, True)
+    done = run(inventory, "--revoke", "one")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("Revoked 1 certificate of one. ")
+    assert f"`rigwright deploy {inventory}`" in " ".join(done.stdout.split())
+    assert len(x509.load_pem_x509_crl((folder / "revoked.crl").read_bytes())) == 1
+    assert run(inventory, "--revoke", "one").stdout.startswith("All certificates of one are revoked already")

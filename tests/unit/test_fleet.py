@@ -8,13 +8,17 @@ import pytest
 
 from cli.rollout_plan import list_models
 from cli.status import _gateway_state
+from rigwright.advisories.advisory_catalog import PredicateKeys
+from rigwright.advisories.predicates import PredicateScene, access_paths, evaluate
 from rigwright.gateway.certificate_authority import certificate_now, temporary_authority
 from rigwright.gateway.gateway_units import GatewayFiles, certificate_owners, listener_sockets, render_gateway
 from rigwright.gateway.served_models import describe_access, offers_of
 from rigwright.inventory import load_rig
 from rigwright.model.fleet_schema import DOMAIN, front_certificate_name, lender_certificate_name
 from rigwright.model.rig import Rig
+from rigwright.operate.gateway_probes import count_probing_gateways
 from rigwright.problems import Invalid
+from rigwright.supply.lock import Lock
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
@@ -62,10 +66,16 @@ def test_a_gateway_uses_instances_of_another_box(box: OperatorFolder) -> None:
     assert "server 192.0.2.8:8555;" in nginx
     assert "proxy_ssl_verify on;" in nginx
 
+    assert [count_probing_gateways(rig.instances, rig.gateway, "chat") for rig in (one, two)] == [1, 1]
+    assert count_probing_gateways(two.instances, two.gateway, "other") == 0
+
     # the other one has no gateway of its own: it has no listener for clients, no model, and no keys
     assert two.gateway and not two.gateway.serves_clients
     settings = json.loads(rendered(two).files["gateway/settings.json"])
     assert (settings["listeners"], settings["models"], settings["lent"]) == ({}, {}, {"chat": ["one.front.rigwright"]})
+    # the model's requests with all of its instances, twice
+    (offer,) = offers_of(one.instances, one.gateway)
+    assert settings["fronts"] == {"one.front.rigwright": 2 * (2 * offer.slots + offer.queue)}
     assert [(one.unit, set(one.addresses)) for one in listener_sockets(two.gateway)] == [
         ("rigwright_gateway-8555.socket", {"192.0.2.8:8555"})
     ]
@@ -92,6 +102,20 @@ def test_boxes_that_have_nothing_to_do_with_others_are_as_they_were(box: Operato
     for text in rendered(alone).files["gateway/nginx.conf"], rendered(alone).files["gateway/settings.json"]:
         assert "fleet-" not in text
         assert "rw_target" not in text
+
+
+def test_advisories_have_the_port_for_other_boxes_as_an_access_path(box: OperatorFolder) -> None:
+    two = load_rigs(box, one=front_entry(), two=lender_entry())["two"]
+    fleet, own = access_paths(two.instances, two.gateway, two.instances[0])
+    assert str(fleet) == "fleet on 192.0.2.8:8555, with a certificate, for gateways of one"
+    assert own.fleet is None
+    scene = PredicateScene(two, Lock({}))
+    for keys, holds in (
+        ({"gateway_closes_path": "/v1/chat/completions"}, False),
+        ({"gateway_closes_path": "/tokenize"}, True),
+        ({"gateway_refuses_field": "chat_template"}, False),
+    ):
+        assert evaluate(scene, fleet, PredicateKeys.model_validate(keys)).holds is holds
 
 
 def test_a_plan_and_the_status_name_the_other_boxes(box: OperatorFolder) -> None:
@@ -210,6 +234,12 @@ def test_another_box_without_an_answer_is_left_alone_and_another_instance_is_ask
     settings = lua.require("settings")
     settings.models = lua.table({"tiny": lua.table({"instances": lua.table([])})})
     settings.remote = lua.table({"two/chat": lua.table({"url": "https://fleet-two/chat"})})
+    lua.ngx.var.upstream_status = "200 : 504"
+    lua.require("gateway").again()
+    # it has had the request for all of its time: another one would have it as long
+    assert "was not sent to another" in json.loads(lua.ngx.printed)["error"]["message"]
+    assert not lua.require("counts").leaving("two/chat")
+    lua.ngx.var.upstream_status = "200 : 502"
     lua.require("gateway").again()
     message = json.loads(lua.ngx.printed)["error"]["message"]
     assert "was not sent to another" not in message
@@ -217,30 +247,129 @@ def test_another_box_without_an_answer_is_left_alone_and_another_instance_is_ask
     assert not lua.require("instances").is_ready("two/chat")
 
 
+def test_each_box_that_gives_no_answer_is_left_alone_and_a_request_has_three_tries(lua: Any) -> None:
+    var = lua.ngx.var
+    var.connection, var.upstream_connect_time, var.upstream_status = "1", "-", "502"
+    names = [f"{box}/chat" for box in ("two", "three", "four", "five")]
+    settings = lua.require("settings")
+    model = {"instances": lua.table(names), "engine_name": lua.table({})}
+    settings.models = lua.table({"tiny": lua.table(model)})
+    settings.remote = lua.table({name: lua.table({"url": name, "certificate": name}) for name in names})
+    settings.out = "/nowhere"
+    request = lua.require("requests").begin()
+    request.model, request.instance, request.seat, request.sticky = "tiny", "two/chat", "two/chat", ""
+    request.tried["two/chat"] = True
+    for tried in (2, 3):
+        lua.require("gateway").again()
+        assert lua.ngx.printed is None
+        assert len(list(request.tried)) == tried
+    lua.require("gateway").again()
+    assert "no instance of this model answers now" in lua.ngx.printed
+    left = [name for name in names if lua.require("counts").leaving(name)]
+    assert sorted(left) == sorted(request.tried) and len(left) == 3
+
+
+UNDECLARED = "this gateway is not declared to use instances of this box"
+UNUSED = "no gateway uses this here"
+CHAT = "POST /chat/v1/chat/completions HTTP/1.1"
+
+
+def lend(lua: NginxLua, front: str, request_line: str = CHAT) -> None:
+    """Have the port of a box judge a request of a gateway."""
+    var, settings = lua.ngx.var, lua.require("settings")
+    var.rw_front, var.request = front, request_line
+    settings.lent = lua.table({"chat": lua.table({"one": True}), "embed": lua.table({"three": True})})
+    settings.fronts = lua.table({"one": 3})
+    settings.links, settings.out, settings.engine_keys = "/nowhere", "/nowhere", lua.table({})
+    lua.require("paths").init(lua.table(["chat/completions"]))
+    lua.ngx.req = lua.table({"is_internal": lambda: False, "clear_header": lambda _: None})
+    lua.ngx.exec, lua.ngx.exited = (lambda _: None), None
+    lua.require("fleet").check()
+
+
 @pytest.mark.parametrize(
-    ("front", "request_line", "status"),
+    ("front", "request_line", "reason"),
     [
-        ("", "POST /chat/v1/chat/completions HTTP/1.1", 403),
-        ("one", "POST /other/v1/chat/completions HTTP/1.1", 404),
-        ("one", "GET /chat/v1/chat/completions HTTP/1.1", 404),
-        ("one", "POST /chat/v1/tokenize HTTP/1.1", 404),
-        ("one", "POST /chat/v1/chat/completions?a HTTP/1.1", 404),
-        ("one", "POST /chat/../x/v1/chat/completions HTTP/1.1", 404),
-        ("one", "POST /chat/v1/chat/completions HTTP/1.1", 444),
+        ("", CHAT, UNDECLARED),
+        ("one", "POST /other/v1/chat/completions HTTP/1.1", UNUSED),
+        ("one", "GET /chat/v1/chat/completions HTTP/1.1", UNUSED),
+        ("one", "POST /chat/v1/tokenize HTTP/1.1", UNUSED),
+        ("one", "POST /chat/v1/chat/completions?a HTTP/1.1", UNUSED),
+        ("one", "POST /chat/../x/v1/chat/completions HTTP/1.1", UNUSED),
+        ("one", CHAT, "the instance is not ready"),
         # a gateway of the fleet, but of no model of this instance
-        ("three", "POST /chat/v1/chat/completions HTTP/1.1", 404),
+        ("three", CHAT, UNUSED),
     ],
 )
-def test_the_port_of_a_fleet_has_lent_instances_alone(lua: Any, front: str, request_line: str, status: int) -> None:
-    lua.ngx.var.connection, lua.ngx.var.rw_front, lua.ngx.var.request = "1", front, request_line
+def test_the_port_of_a_fleet_has_lent_instances_alone(lua: Any, front: str, request_line: str, reason: str) -> None:
+    lua.ngx.var.connection = "1"
+    lend(lua, front, request_line)
+    # the connection is closed without an answer: the other gateway asks elsewhere, and no probe finds an instance here
+    assert (lua.ngx.exited, lua.ngx.printed) == (444, None)
+    assert lua.require("requests").current().refusal == reason
+
+
+@pytest.mark.parametrize(
+    ("verified", "reason"),
+    [
+        ("FAILED:certificate has expired", "client certificate: FAILED:certificate has expired"),
+        ("NONE", "client certificate: NONE"),
+        ("SUCCESS", "not HTTP with TLS"),
+        (None, "not HTTP with TLS"),
+    ],
+)
+def test_a_client_that_nginx_refuses_gets_no_answer_either(lua: Any, verified: str | None, reason: str) -> None:
+    lua.ngx.var.connection, lua.ngx.var.ssl_client_verify = "1", verified
+    lua.require("fleet").stranger()
+    assert (lua.ngx.exited, lua.ngx.printed) == (444, None)
+    assert lua.require("requests").finish().refusal == reason
+
+
+def test_a_gateway_has_a_bound_of_requests_at_another_box(lua: Any) -> None:
+    instances = lua.require("instances")
+    instances.is_ready = lambda _: True
+    exits = []
+    for number in range(4):
+        lua.ngx.var.connection = str(number)
+        lend(lua, "one")
+        exits.append(lua.ngx.exited)
+    assert exits == [None, None, None, 444]
+    assert lua.require("requests").current().refusal == "too many requests of this gateway are under way"
+    counts, requests = lua.require("counts"), lua.require("requests")
+    for number in (0, 3):
+        lua.ngx.var.connection = str(number)
+        counts.give(requests.finish())
+    lua.ngx.var.connection = "5"
+    lend(lua, "one")
+    assert lua.ngx.exited is None
+
+
+@pytest.mark.parametrize(
+    ("times", "statuses", "leaving", "closes"),
+    [
+        ("-", "502", False, True),
+        ("0.001", "502", True, True),
+        # it has ended with the request; its link is gone by then
+        ("0.001", "502", False, False),
+        # it has had the request for all of its time
+        ("0.001", "504", True, False),
+        ("-", "504", False, True),
+    ],
+)
+def test_the_end_of_an_instance_is_an_answer_and_its_stop_is_none(
+    lua: Any, times: str, statuses: str, leaving: bool, closes: bool
+) -> None:
+    var = lua.ngx.var
+    var.connection, var.upstream_connect_time, var.upstream_status = "1", times, statuses
     settings = lua.require("settings")
-    settings.lent = lua.table({"chat": lua.table({"one": True}), "embed": lua.table({"three": True})})
     settings.links, settings.out = "/nowhere", "/nowhere"
-    lua.require("paths").init(lua.table(["chat/completions"]))
-    lua.ngx.req = lua.table({"is_internal": lambda: False})
-    lua.require("fleet").check()
-    # 444: no instance is ready, and the other gateway asks elsewhere
-    assert (444 if lua.ngx.exited == 444 else lua.ngx.status) == status
+    request = lua.require("requests").begin()
+    request.instance, request.seat = "chat", "chat"
+    if leaving:
+        lua.require("counts").leave("chat")
+    lua.require("fleet").unanswered()
+    assert lua.ngx.printed is None if closes else "was not sent to another" in lua.ngx.printed
+    assert (lua.ngx.exited == 444) is closes
 
 
 def test_the_status_names_the_port_and_the_other_boxes(box: OperatorFolder) -> None:

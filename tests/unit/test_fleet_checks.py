@@ -21,21 +21,35 @@ from rigwright.gateway.certificate_authority import (
     ensure_authority,
     temporary_authority,
 )
+from rigwright.gateway.certificate_revocations import (
+    ensure_revocations,
+    load_revocations,
+    record_issued,
+    revoke_box,
+)
+from rigwright.gateway.certificates import CertificatePair
 from rigwright.gateway.secrets_distribution import FLEET, pair_path
 from rigwright.model.fleet_schema import FleetLinks, FleetListener, front_certificate_name, lender_certificate_name
 from rigwright.model.roots import Roots
 
-LISTENER = FleetListener(address="192.0.2.8", port=8555, lent={"chat": ("m",)}, variants={}, users={"chat": ("one",)})
+LISTENER = FleetListener(
+    address="192.0.2.8", port=8555, lent={"chat": ("m",)}, variants={}, users={"chat": ("one",)}, bounds={"one": 9}
+)
 LINKS = FleetLinks(listener=LISTENER)
 
 
-def port_answers(status: int, at: str = "192.0.2.8:8555", *, systemd: bool = True) -> SurveyAnswers:
+RESET = "Connection reset by peer"
+
+
+def port_answers(
+    error: str = RESET, at: str = "192.0.2.8:8555", *, status: int = 0, systemd: bool = True, tls: bool = True
+) -> SurveyAnswers:
     """The answer of a host about its port, which answers so without a certificate."""
     gates = Gates(
         {"rigwright_gateway-8555.socket": GateUnit("active", "enabled")}, {}, 0, {}, [], [], ShareProcess(0, False, [])
     )
     reach = ReachSurvey([TcpListener(at, systemd, [])], [], {}, {}, {}, [], [], [])
-    answer = SurveyAnswer(status, "", "", {}, "", "")
+    answer = SurveyAnswer(status, "", "", {}, "TUlJ" if tls else "", error)
     requests = RequestAnswers({"fleet: chat without a certificate": answer}, {})
     told = {"frontend_services": gates, "service_exposure": reach, "requests": requests}
     answers: dict[str, Any] = {name: {"told": asdict(one)} for name, one in told.items()}
@@ -43,15 +57,20 @@ def port_answers(status: int, at: str = "192.0.2.8:8555", *, systemd: bool = Tru
 
 
 def test_a_port_that_refuses_whoever_has_no_certificate_is_green() -> None:
-    test_fleet.test_port_needs_a_certificate(port_answers(403), ("fleet", LISTENER))
+    for error in (RESET, "no answer"):
+        test_fleet.test_port_needs_a_certificate(port_answers(error), ("fleet", LISTENER))
 
 
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        (port_answers(200), "200 for chat"),
-        (port_answers(403, "0.0.0.0:8555"), "0.0.0.0:8555"),
-        (port_answers(403, systemd=False), "not systemd"),
+        (port_answers("", status=200), "200 for chat"),
+        (port_answers("", status=404), "404 for chat"),
+        (port_answers("no answer in time"), "no answer in time for chat"),
+        # something else has the port, and is silent
+        (port_answers(tls=False), "Connection reset by peer for chat"),
+        (port_answers(at="0.0.0.0:8555"), "0.0.0.0:8555"),
+        (port_answers(systemd=False), "not systemd"),
     ],
 )
 def test_a_port_that_is_open_or_elsewhere_is_red(answers: SurveyAnswers, said: str) -> None:
@@ -60,16 +79,24 @@ def test_a_port_that_is_open_or_elsewhere_is_red(answers: SurveyAnswers, said: s
 
 
 def judge_certificate(
-    folder: Path, signing: Authority, name: str, above: str, *, days: int = 0, links: FleetLinks = LINKS
+    folder: Path,
+    signing: Authority,
+    name: str,
+    above: str,
+    *,
+    days: int = 0,
+    links: FleetLinks = LINKS,
+    pair: CertificatePair | None = None,
 ) -> None:
     """Check D16 of a host with a certificate of that name, made so many days ago, beside another of an authority."""
     roots = Roots()
-    pair = signing.issue((name,), certificate_now() - timedelta(days=days))
+    pair = pair or signing.issue((name,), certificate_now() - timedelta(days=days))
     file = folder / "gateway-_fleet.pem"
     file.write_text(replace(pair, certificates=pair.certificates + above).text)
     entry = ManagedEntry(roots.ledger, "file", 0o644, 0, 0, 0.0)
     found = {pair_path(roots, FLEET): managed_files._all_certificates(file)}
-    own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], [], [], {}, "", {}, found)
+    lists = {pair_path(roots, FLEET): managed_files._revocations(file)}
+    own = ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], [], [], {}, "", {}, found, lists)
     told: dict[str, Any] = {"managed_files": {"told": asdict(own)}}
     inventory = str(folder / "rig.py")
     test_fleet.test_certificates_between_boxes(SurveyAnswers(told), inventory, "two", roots, ("fleet", links))
@@ -91,3 +118,19 @@ def test_certificates_of_the_inventorys_authority_are_green_and_others_red(tmp_p
         with pytest.raises(Drift):
             judge_certificate(tmp_path, signing, called, above, days=days)
             pytest.fail(what)
+
+
+def test_a_revoked_certificate_and_an_earlier_list_are_red(tmp_path: Path) -> None:
+    folder, name = tmp_path / FOLDER, lender_certificate_name("two")
+    ours = ensure_authority(folder, certificate_now())
+    before = ours.pem + ensure_revocations(folder, ours, certificate_now())
+    judge_certificate(tmp_path, ours, name, before)
+    pair = ours.issue((name,), certificate_now())
+    record_issued(folder, pair)
+    assert revoke_box(folder, ours, "two", certificate_now()) == 1
+    with pytest.raises(Drift, match="another list"):
+        judge_certificate(tmp_path, ours, name, before)
+    now = ours.pem + load_revocations(folder, ours, certificate_now())
+    judge_certificate(tmp_path, ours, name, now)
+    with pytest.raises(Drift, match="expected not revoked"):
+        judge_certificate(tmp_path, ours, name, now, pair=pair)

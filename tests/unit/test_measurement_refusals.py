@@ -28,25 +28,26 @@ class ProbedModel(ScriptedModel):
 @pytest.mark.parametrize(
     ("kind", "running", "probed", "refused", "asked"),
     [
-        (ProbedModel, 1, True, False, 1),
-        (ScriptedModel, 1, True, True, 1),
-        (ProbedModel, 2, True, True, 0),
-        (ProbedModel, 1, False, True, 0),
-        (ProbedModel, 0, False, False, 0),
-        (ProbedModel, 0, True, False, 1),
+        (ProbedModel, 1, 1, False, 1),
+        (ProbedModel, 3, 2, True, 0),
+        (ScriptedModel, 1, 1, True, 1),
+        (ProbedModel, 2, 1, True, 0),
+        (ProbedModel, 1, 0, True, 0),
+        (ProbedModel, 0, 0, False, 0),
+        (ProbedModel, 0, 1, False, 1),
     ],
 )
 def test_one_request_that_ends_like_a_probe_keeps_no_measurement_out(
     kind: type[ScriptedModel],
     running: int,
-    probed: bool,
+    probed: int,
     refused: bool,
     asked: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "key").write_text(f"{KEY}\n")
-    monkeypatch.setattr(measurement_refusals, "has_gateway_probes", lambda *_: probed)
+    monkeypatch.setattr(measurement_refusals, "count_probing_gateways", lambda *_: probed)
     place = ClientTarget("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"))
     host = make_client_host(tmp_path / "host", monkeypatch)
     box: Any = SimpleNamespace(name="box", rig=SimpleNamespace(instances=(), gateway=None))
@@ -59,6 +60,6 @@ def test_one_request_that_ends_like_a_probe_keeps_no_measurement_out(
             assert f"works on {format_count(running, 'request')} of others" in error.message
         else:
             assert not refused
-            assert (probes is not None) == probed
+            assert (probes.gateways if probes else 0) == probed
             assert probes is None or probes.tokens > 0
     assert len({one["messages"][0]["content"] for one in model.asked}) == asked

@@ -211,7 +211,7 @@ def test_requests_of_others_keep_it_out_and_are_counted(stressing: Stressing, tm
         assert one.foreign_tokens == 0
         model.count_metric("generation_tokens_total", 500)
         assert one.foreign_tokens == 500
-        one.allow_gateway_probes()
+        one.allow_gateway_probes(1)
         assert one.probes
         assert one.foreign_tokens == 500 - one.probes.tokens
 

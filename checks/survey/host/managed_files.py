@@ -16,7 +16,9 @@ from typing import Any
 from checks.survey.host import common
 
 PEM = re.compile("-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\\s]+)-----END CERTIFICATE-----")
+CRL = re.compile("-----BEGIN X509 CRL-----([A-Za-z0-9+/=\\s]+)-----END X509 CRL-----")
 VERSION = re.compile(rb',"version":{"serial":([0-9]{1,16}),"id":"([0-9a-f]{16})"}}\n?\Z')
+MOST_CERTIFICATES = 1 << 20  # bytes of a file with certificates
 MOST = 20  # of a kind that are reported
 
 
@@ -46,6 +48,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "keys_version": _keys_version(Path(asked["keys"])) if asked["keys"] else "",
         "certificates": {str(path): _certificate(path) for path in secrets},
         "between_boxes": {str(path): _all_certificates(path) for path in secrets if path.name.startswith("gateway-_")},
+        "revocations": {str(path): _revocations(path) for path in secrets if path.name.startswith("gateway-_")},
     }
 
 
@@ -143,7 +146,12 @@ def _certificate(path: Path) -> str:
 
 def _all_certificates(path: Path) -> list[str]:
     """The certificates in a file, in Base64."""
-    return ["".join(one.split()) for one in PEM.findall(common.begin(path))]
+    return ["".join(one.split()) for one in PEM.findall(common.begin(path, MOST_CERTIFICATES))]
+
+
+def _revocations(path: Path) -> str:
+    """The list of revoked certificates in a file, in Base64; empty where there is none."""
+    return "".join(next(iter(CRL.findall(common.begin(path, MOST_CERTIFICATES))), "").split())
 
 
 def _sha256(path: Path) -> str:

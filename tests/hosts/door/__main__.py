@@ -13,7 +13,19 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from door import answering, counting, drain_cases, harmful, hostile, limiting, messages, taken, talking, uploading
+from door import (
+    answering,
+    boxes,
+    counting,
+    drain_cases,
+    harmful,
+    hostile,
+    limiting,
+    messages,
+    taken,
+    talking,
+    uploading,
+)
 from door.world import Case, World, until
 
 RESULTS = "results.json"
@@ -23,10 +35,11 @@ BUSY = {
     "half_heads_of_one_address_leave_places_for_others",
     "memory_does_not_grow_with_a_stream",
 }
+MODULES = (uploading, hostile, answering, limiting, counting, drain_cases, boxes, talking, harmful, messages, taken)
 # those that wait longest first
 CASES: dict[str, Case] = {
     name: case
-    for module in (uploading, hostile, answering, limiting, counting, drain_cases, talking, harmful, messages, taken)
+    for module in MODULES
     for name, case in vars(module).items()
     if inspect.iscoroutinefunction(case) and case.__module__ == module.__name__ and name[:1] != "_" and name != "idle"
 }
@@ -38,7 +51,7 @@ async def one(case: Case, folder: Path, port: int) -> str:
     try:
         await world.start(**getattr(case, "given", {}))
         # the router's own, which it asks as it starts
-        await until(lambda: world.reached() == len(world.engines))
+        await until(world.is_probed)
         for engine in world.engines.values():
             engine.reached.clear()
         await asyncio.wait_for(case(world), 120)

@@ -1,7 +1,8 @@
-"""A stand-in of engines on unix sockets: it answers as OpenAI's interface does, and keeps what reached it."""
+"""Stand-ins of engines on unix sockets, which keep what reached them, and of other boxes."""
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,3 +104,50 @@ class Engine:
             await asyncio.sleep(how.get("every", 0.01))
         writer.write(b"data: [DONE]\n\n" if bare else b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
         await writer.drain()
+
+
+@dataclass
+class Box:
+    """A stand-in of another box's port for gateways: HTTP by TLS."""
+
+    name: str
+    pair: Path
+    """Its certificate and key, without `.crt` and `.key`."""
+    port: int
+    does: str = "answers"
+    """With a request: `answers`, `closes` the connection, or `waits`."""
+    reached: int = 0
+    """Requests that it has not answered."""
+    answered: int = 0
+    server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(f"{self.pair}.crt", f"{self.pair}.key")
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=context)
+
+    def leave(self) -> None:
+        """Take no new connections."""
+        assert self.server
+        self.server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.partition(b":")[2]))
+            if self.does == "answers":
+                said = {"role": "assistant", "content": f"from {self.name}"}
+                text = json.dumps({"choices": [{"message": said}]}).encode()
+                kinds = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                writer.write(f"{kinds}Content-Length: {len(text)}\r\n\r\n".encode() + text)
+                await writer.drain()
+                self.answered += 1
+                return
+            self.reached += 1
+            if self.does == "waits":
+                await reader.read(1)
+        except (OSError, EOFError):
+            pass
+        finally:
+            writer.transport.abort() if self.does == "closes" else writer.close()

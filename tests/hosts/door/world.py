@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from door.clients import posting, read_answer
-from door.engines import Engine
+from door.engines import Box, Engine
 
 ALICE = "rw-" + "a" * 43
 OFTEN = "rw-" + "b" * 43
@@ -57,6 +57,11 @@ SETTINGS: dict[str, object] = {
     "fields": RULES["fields"],
 }
 
+LENDER = "b" * 48
+"""The longest name that a box may have: this world's own, for instances that it lends to itself."""
+BOX_PORTS = {LENDER: 3, "east": 4, "west": 5}
+"""From the world's own port on."""
+
 Case = Callable[["World"], Awaitable[None]]
 
 
@@ -82,10 +87,20 @@ class World:
     port: int
     """Of the listener `lan`; `keyed` has the next one, and `tls` the one after."""
     engines: dict[str, Engine] = field(default_factory=dict)
+    boxes: dict[str, Box] = field(default_factory=dict)
+    """Other boxes, of which the model has instances."""
+    lent: dict[str, list[str]] = field(default_factory=dict)
+    """Instances that it lends, with the names of gateways that may use them."""
+    bound: int = 100
+    """Requests of a gateway that may be under way there."""
     router: subprocess.Popen[bytes] | None = None
     nginx: subprocess.Popen[bytes] | None = None
     asked: int = 0
     """How many have asked since it was started."""
+    instances: list[str] = field(default_factory=list)
+    """Those of the model."""
+    remote: list[str] = field(default_factory=list)
+    """Instances of other boxes that the model has."""
 
     async def start(self, **changed: object) -> None:
         for name in ("router", "links", "out", "engines"):
@@ -96,13 +111,20 @@ class World:
         # of bodies that nginx had not come to take away when the case before was over
         shutil.rmtree(self.folder / "run/body", ignore_errors=True)
         self.asked = 0
+        self.lent = {"two": [self.front]}
         self.settle(**changed)
+        self.give_certificate("_front", "declared")
+        self.give_certificate("_fleet", "lender")
+        others = sorted({str(one).partition("/")[0] for one in self.remote} - {LENDER})
+        for name in others:
+            self.boxes[name] = Box(name, self.folder / f"run/tls/{name}", self.port + BOX_PORTS[name])
+            await self.boxes[name].start()
         (self.folder / "run/engine-keys.json").write_text(json.dumps({"one": "secret-of-one"}))
         for name in ("one", "two"):
             self.engines[name] = Engine(name, self.folder / f"engines/{name}.sock")
             await self.engines[name].start()
             self.link(name)
-        await self.start_nginx()
+        await self.start_nginx("fleet.conf" if self.remote else "nginx.conf")
         # it asks instances by nginx, once here
         self.start_router()
 
@@ -143,8 +165,30 @@ class World:
         own = {"links": f"{self.folder}/links", "out": f"{self.folder}/out", "digest": digest}
         own["usage"] = f"{self.folder}/usage-"
         own["admin"] = f"{self.folder}/run/admin.sock"
-        text = json.dumps({**SETTINGS, **own, "models": {"tiny": tiny}})
+        self.instances = tiny["instances"]
+        self.remote = [one for one in tiny["instances"] if "/" in one]
+        more: dict[str, object] = {}
+        if self.remote:
+            tiny["engine_name"] = dict.fromkeys(tiny["instances"], "tiny")
+            more["remote"] = {name: self._remote_settings(name) for name in self.remote}
+            more["lent"], more["fronts"] = self.lent, {self.front: self.bound}
+        text = json.dumps({**SETTINGS, **own, **more, "models": {"tiny": tiny}})
         (self.folder / "conf/settings.json").write_text(text)
+
+    @property
+    def front(self) -> str:
+        """The name in the certificate of its gateway."""
+        return f"{LENDER}.front.rigwright"
+
+    def give_certificate(self, end: str, name: str) -> None:
+        """Give one end of its connections to itself a certificate, which nginx has with the next reload."""
+        for kind in ("crt", "key"):
+            shutil.copy(self.folder / f"run/tls/{name}.{kind}", self.folder / f"run/tls/{end}.{kind}")
+
+    def _remote_settings(self, name: str) -> dict[str, object]:
+        box, _, instance = name.partition("/")
+        at = {"address": "127.0.0.1", "port": self.port + BOX_PORTS[box]}
+        return {"url": f"https://fleet-{box}/{instance}", "certificate": f"{box}.box.rigwright", **at}
 
     def link(self, name: str) -> None:
         (self.folder / "links" / name).symlink_to(self.folder / f"engines/{name}.sock")
@@ -175,6 +219,8 @@ class World:
         self.nginx.send_signal(signal.SIGHUP)
 
     async def stop(self) -> None:
+        for box in self.boxes.values():
+            box.leave()
         for process in (self.nginx, self.router):
             if process:
                 process.terminate()
@@ -208,6 +254,11 @@ class World:
         """The last line of it, once each that has asked has one: clients have their answers a moment before."""
         await until(lambda: len(self.lines()) >= self.asked)
         return self.lines()[-1]
+
+    def is_probed(self) -> bool:
+        """Whether the router has asked each instance."""
+        own = len(self.engines) if not self.boxes else len(self.engines.keys() & self.instances)
+        return self.reached() == own and all(box.answered for box in self.boxes.values())
 
     def reached(self) -> int:
         """Requests that got as far as an engine."""
