@@ -27,7 +27,7 @@ from lab.throwaway_lab import ThrowawayLab
 
 NEAR, FAR = "near", "far"
 TOKENS, SPREAD, PROMPT = 16, 0.6, 80
-"""Tokens of an answer, seconds over which the streams of a load begin, and bytes of a prompt, as for a gateway alone."""
+"""Tokens of an answer, seconds over which the streams of a load begin, bytes of a prompt: as for one box."""
 GOAL_MS = 2.0
 """Milliseconds by which the 99th percentile of the first token may be later over boxes than within a box."""
 

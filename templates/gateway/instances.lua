@@ -98,12 +98,16 @@ function instances.aim(name)
   if remote then
     -- the name in its certificate has the place of a socket; the engine's key is its own
     var.rw_target, var.rw_socket, var.rw_authorization = remote.url, remote.certificate, ""
+    var.rw_connection = ""
     return name
   end
   local key, link = settings.engine_keys[name], seat(name) or name
   var.rw_socket = settings.links .. "/" .. link
   var.rw_authorization = key and "Bearer " .. key or ""
-  if next(settings.remote) then var.rw_target = "http://unix:" .. var.rw_socket .. ":" end
+  if next(settings.remote) then
+    var.rw_connection = "close"
+    var.rw_target = "http://unix:" .. var.rw_socket .. ":"
+  end
   return link
 end
 
