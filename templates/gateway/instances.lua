@@ -123,6 +123,7 @@ function instances.probe()
   local name = ngx.var.uri:match("^/probe/(.+)$")
   if ngx.req.get_method() ~= "POST" or not settings.instances[name] then return answers.unknown() end
   instances.aim(name)
+  if settings.remote[name] then ngx.var.rw_target = (ngx.var.rw_target:gsub("^https://fleet%-", "https://probe-", 1)) end
 end
 
 return instances
