@@ -13,7 +13,6 @@ import click
 import benchmarks.check_states
 import benchmarks.environment_install
 import benchmarks.fleet_connections
-import benchmarks.gateway_boxes
 import benchmarks.gateway_overhead
 import benchmarks.inventory_load
 import benchmarks.noop_deploy
@@ -321,38 +320,6 @@ def gateway(
     print_table((*GATEWAY, *BESIDE), report.table())
     for line in (*report.goals(), report.about):
         click.echo(line)
-
-
-@main.command()
-@RELEASE
-@click.option("--rounds", type=click.IntRange(1, 50), default=5, show_default=True, help="Pairs of loads.")
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
-@click.option("--streams", callback=parse_counts, default="1,16,64", show_default=True, help="Concurrent requests.")
-@JSON_OPTION
-def boxes(release: str, rounds: int, seconds: float, streams: list[int], file: str | None) -> None:
-    """Time the first token of an instance of another box through a gateway, beside one of the gateway's own box.
-
-    `near` is within the box, `far` is on another one; both are stand-ins of a fixed pace. Needs root and some minutes.
-    """
-    with errors() as show:
-        report = benchmarks.gateway_boxes.measure(release, streams, rounds, seconds, show)
-    if file:
-        write_output(file, report.as_json())
-    head = (
-        "streams",
-        "requests",
-        "near P50 ms",
-        "near P99 ms",
-        "far P50 ms",
-        "far P99 ms",
-        "P50 +",
-        "P99 +",
-        "from-to",
-    )
-    print_table(head, report.table())
-    goal = f"goal: P99 + at most {benchmarks.gateway_boxes.GOAL_MS:.0f} ms"
-    load = f"load {report.load[0]:.1f} to {report.load[1]:.1f}"
-    click.echo(f"{report.date}, {report.release}, {report.cpus} CPUs, {report.rounds} rounds; {load}; {goal}")
 
 
 if __name__ == "__main__":

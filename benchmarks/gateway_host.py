@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -110,7 +110,15 @@ class Box:
 
     def begin(self, asked: StreamRequest) -> RunningLoad:
         """Start a load; `end` waits for it."""
-        return begin_load(self.inside, asked)
+        program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
+        # not a pipe, which it would wait for while it has no reader
+        said = TemporaryFile("w+")  # noqa: SIM115 # its reader closes it
+        process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
+        assert process.stdin
+        process.stdin.write(json.dumps(asdict(asked)))
+        process.stdin.close()
+        process.stdin = None
+        return RunningLoad(process, said)
 
     def connections(self, instance: str) -> int:
         """That an instance has, with what it listens on and has for itself."""
@@ -158,24 +166,6 @@ class RunningLoad:
             if self.process.returncode:
                 raise BenchmarkFailed(complaint[-1000:] or f"the load program ended with {self.process.returncode}")
             return self.said.read()
-
-
-def begin_load(inside: Sequence[str], asked: StreamRequest) -> RunningLoad:
-    """Start a load; `end` waits for it.
-
-    Args:
-        inside: The command that runs a program in the host's network.
-        asked: The load.
-    """
-    program = [*inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
-    # not a pipe, which it would wait for while it has no reader
-    said = TemporaryFile("w+")  # noqa: SIM115 # its reader closes it
-    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
-    assert process.stdin
-    process.stdin.write(json.dumps(asdict(asked)))
-    process.stdin.close()
-    process.stdin = None
-    return RunningLoad(process, said)
 
 
 def rigwright(*words: str) -> str:
@@ -239,15 +229,15 @@ def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Bo
         inventory = declare(folder, lab, host)
         rigwright("deploy", str(inventory))
         engine_cache.save_engines(host)
-        start_stand_in(host)
+        _stand_in(host)
         key = rigwright("key", "make", str(inventory), "bench").strip()
         box = Box(host, folder, inventory, rigwright("key", "ca", str(inventory)), key)
         _until_served(box)
         yield box
 
 
-def start_stand_in(host: LabHost) -> None:
-    """Start the stand-in in the place of the engine of the instance PACED."""
+def _stand_in(host: LabHost) -> None:
+    """Have the stand-in's unit start it."""
     text = (ROOT / "benchmarks" / "paced_engine.py").read_text()
     command = f"/usr/bin/python3 -I {STAND_IN} /run/rigwright/instances/{PACED}/api.sock"
     override = f"[Service]\nExecStart=\nExecStart={command}\n"
