@@ -23,6 +23,7 @@ from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.instance import Instance
 from rigwright.nvidia.cards import smi, topology
 from rigwright.nvidia.cards.smi import Gpu
+from rigwright.problems import format_count
 from rigwright.speed_baselines import Fingerprint
 from roles import root_shell
 
@@ -46,7 +47,7 @@ STREAMS = (1, 2, 4)
 IN, OUT = 100, 500
 RATES = (
     *("narrative wall", "narrative decode", "code wall", "code decode", *PREFILLS),
-    *(f"{count} stream{'s' * (count > 1)} {IN}/{OUT}" for count in STREAMS),
+    *(f"{format_count(count, 'stream')} {IN}/{OUT}" for count in STREAMS),
 )
 """The reported rates, by name."""
 # Of the whole, the time that has to be left for tokens after the first one, or there is no rate of those; and of the
@@ -170,7 +171,7 @@ def protocol_parts(effort: SpeedEffort, sentence: float) -> list[ProtocolPart]:
 
 
 def _streams_title(count: int) -> str:
-    return f"{count} stream{'s' * (count > 1)} {IN}/{OUT}"
+    return f"{format_count(count, 'stream')} {IN}/{OUT}"
 
 
 def part_request(prompt: str, tokens: int, streams: int = 1, more: dict[str, bool] | None = None) -> LoadRequest:

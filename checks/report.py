@@ -19,6 +19,7 @@ from checks.change_review.accepted_comparison import REVIEW, describe_unreviewed
 from checks.pytest_frame import ChecksPlugin
 from checks.remedy import program_name
 from checks.results import LISTED_VERDICTS, FailureCause, Result, count_changes, describe_waivers
+from rigwright.problems import format_count
 from rigwright.safe_text import wrap_words
 
 VERDICT = {
@@ -140,7 +141,7 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         count, ids = len(cause.results), list(dict.fromkeys(label.split(" ")[0] for label in cause.results))
         listed = ", ".join(ids[:LISTED]) + (", ..." if len(ids) > LISTED else "")
         tail = "" if self.verbosity >= 1 else f"; -v lists {'them' if count > 1 else 'it'}"
-        text = f"        and {count} consequence{'s' if count > 1 else ''}: {listed}{tail}"
+        text = f"        and {format_count(count, 'consequence')}: {listed}{tail}"
         self._tw.line(self._wrap_text(text, " " * 10))
 
     def print_failure(self, target: str, result: Result, lead: str = "  ") -> None:

@@ -21,6 +21,7 @@ from cli.option_types import WholeNumber
 from cli.output_file import write_output
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_paragraph
+from rigwright.engines import kind_of
 from rigwright.engines.offline_bench import OfflineBenchSpec
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
@@ -113,6 +114,11 @@ def _run_offline_bench(
 ) -> None:
 
     def judge(host: str, rig: Rig, one: Instance) -> None:
+        if not kind_of(one).has_offline_bench:
+            raise InvalidRequest(
+                f"{host}: {one.name} ({one.engine.kind}) has no offline bench, only vLLM has one: use "
+                "`rigwright bench load`"
+            )
         if one.variant.capacity and wanted.input_tokens + wanted.output_tokens > one.variant.capacity[1]:
             refuse_context_overflow(host, one, wanted.input_tokens + wanted.output_tokens)
         if not stop:

@@ -162,7 +162,7 @@ def speed(
         sys.exit(INTERRUPTED_STATUS)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
     lost = any(one.ended == "host lost" for one, _ in made)
-    unsaved = accept and not all(one.as_run.is_comparable for one, _ in made)
+    unsaved = accept and not all(one.as_run.is_acceptable for one, _ in made)
     incomplete = any(one.ended or one.gone for one, _ in made)
     sys.exit(STATUS["not reached"] if gone or lost else int(slower or incomplete or unsaved))
 
@@ -276,11 +276,17 @@ def save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateC
         click.echo("no baseline yet: --accept saves a run as the baseline of later ones")
     elif changes:
         print_changes(changes)
-    if accept and run.is_comparable:
+    if accept and run.is_acceptable:
         page = page.with_last_accepted()
         starts = len({one.boot for one in page.accepted[-1].runs})
         runs = format_count(len(page.accepted[-1].runs), "run")
         click.echo(f"accepted: {runs} of {format_count(starts, 'start')} of the engine")
+    elif accept and run.is_comparable:
+        rates = ", ".join(f"{name} (CV {100 * variation:.0f} %)" for name, variation in run.unusable_rates.items())
+        limit = f"{100 * speed_baselines.MOST_VARIATION:.0f} %"
+        print_paragraph(
+            f"baseline not saved: rates vary by more than {limit}: {rates}: end other work on the box", hang=2
+        )
     elif accept:
         click.echo("baseline not saved: the run was incomplete, or other clients were active")
     speed_baselines.save_history(place, whole.with_instance(made.instance.name, page))

@@ -126,11 +126,24 @@ class BaselineRun(FrozenModel):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether it is judged, and may be accepted."""
+        """Whether it is judged."""
         return bool(self.rates) and not (self.quick or self.ended or self.contaminated)
+
+    @property
+    def unusable_rates(self) -> dict[str, float]:
+        """Rate -> its variation (CV), where that is too large for a baseline."""
+        return {name: rate.variation for name, rate in self.rates.items() if rate.variation > MOST_VARIATION}
+
+    @property
+    def is_acceptable(self) -> bool:
+        """Whether it may become a part of a baseline."""
+        return self.is_comparable and not self.unusable_rates
 
 
 FOLDER = "baselines"
+MOST_VARIATION = 0.25
+"""The largest variation (CV) of a baseline's rate: later rates within two deviations are not slower, and with more than
+this a rate of half the mean would pass."""
 RUNS = 50  # of an instance, that are kept
 MOST = 16 << 20  # bytes of a book, far beyond what as many runs take
 ACCEPTED = 10  # fingerprints of an instance, of which accepted runs are kept
@@ -175,10 +188,10 @@ class InstanceHistory(FrozenModel):
         Raises:
             ValueError: there is none to accept.
         """
-        last = self.last_run
+        last = next((run for run in reversed(self.runs) if run.is_acceptable), None)
         if last is None:
             raise ValueError("no run to accept: one that is whole, not quick, and had the instance to itself")
-        runs = tuple(run for run in self.runs if run.is_comparable and run.fingerprint == last.fingerprint)
+        runs = tuple(run for run in self.runs if run.is_acceptable and run.fingerprint == last.fingerprint)
         others = tuple(one for one in self.accepted if one.fingerprint != last.fingerprint)
         mine = AcceptedRuns(fingerprint=last.fingerprint, runs=runs)
         return self.model_copy(update={"accepted": (*others, mine)[-ACCEPTED:]})

@@ -104,6 +104,8 @@ class Kind(ABC):
     """Whether requests may have a `cache_salt`, by which its prefix cache keeps them apart from all others."""
     has_stream_usage: ClassVar[bool] = False
     """Whether its streams name their tokens if a request has `stream_options.include_usage`."""
+    has_offline_bench: ClassVar[bool] = False
+    """Whether it brings a program that measures it without a server (`offline`)."""
     unsalted_paths: ClassVar[tuple[str, ...]] = ()
     """Those of its paths that ignore a `cache_salt`."""
     causes: ClassVar[tuple[Cause, ...]] = ()

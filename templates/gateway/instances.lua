@@ -94,12 +94,16 @@ function instances.aim(name)
   if remote then
     -- the name in its certificate has the place of a socket; the engine's key is its own
     var.rw_target, var.rw_socket, var.rw_authorization = remote.url, remote.certificate, ""
+    var.rw_connection = ""
     return name
   end
   local key, link = settings.engine_keys[name], seat(name) or name
   var.rw_socket = settings.links .. "/" .. link
   var.rw_authorization = key and "Bearer " .. key or ""
-  if next(settings.remote) then var.rw_target = "http://unix:" .. var.rw_socket .. ":" end
+  if next(settings.remote) then
+    var.rw_connection = "close"
+    var.rw_target = "http://unix:" .. var.rw_socket .. ":"
+  end
   return link
 end
 
@@ -128,6 +132,7 @@ function instances.probe()
   local name = ngx.var.uri:match("^/probe/(.+)$")
   if ngx.req.get_method() ~= "POST" or not settings.instances[name] then return answers.unknown() end
   instances.aim(name)
+  if settings.remote[name] then ngx.var.rw_target = (ngx.var.rw_target:gsub("^https://fleet%-", "https://probe-", 1)) end
 end
 
 return instances

@@ -233,6 +233,15 @@ def test_a_variant_that_does_not_fit_is_refused_before_anything_is_stopped(
     assert "has room for 4096 tokens" in done.output
 
 
+def test_an_engine_without_a_bench_is_refused_before_anything_is_stopped(
+    measuring: Measuring, host: OfflineBenchHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(kind_of(CHAT)), "has_offline_bench", False)
+    done = measuring("throughput")
+    assert (done.exit_code, host.told) == (2, [])
+    assert "chat (vllm) has no offline bench" in done.output
+
+
 def test_a_bench_that_fails_leaves_an_instance_that_serves(measuring: Measuring, host: OfflineBenchHost) -> None:
     host.fails = {f"--unit={LOAD_UNIT} ": RootCommandFailed("CUDA \x1b[2J out of memory")}
     done = measuring("throughput", "--stop")

@@ -118,6 +118,7 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
     """Run the verb over one host, whose instance is a stand-in that answers at once, any number of streams."""
     monkeypatch.setattr(speed_protocol, "SHORTEST_S", 0.0)
     monkeypatch.setattr(speed_protocol, "SUPERLINEAR", math.inf)
+    monkeypatch.setattr(speed_baselines, "MOST_VARIATION", math.inf)
     (tmp_path / "key").write_text(KEY)
     (tmp_path / "rig.py").write_text("")
     host = make_client_host(tmp_path / "host", monkeypatch)
@@ -265,6 +266,21 @@ def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
     assert f"not complete: failed: {said}" in done.output
     page = speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat")
     assert ([(one.ended, one.rates) for one in page.runs], page.accepted) == ([("failed", {})], ())
+
+
+def test_rates_that_vary_too_much_are_no_baseline(
+    timing: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = speed_baselines.InstanceHistory().with_run(run(1, boot="a"))
+    wild = run(1, boot="b").model_copy(update={"rates": {"code wall": Series(values=(1.0, 100.0))}})
+    # the fixture has no limit
+    monkeypatch.setattr(speed_baselines, "MOST_VARIATION", 0.25)
+    assert [one.boot for one in steady.with_run(wild).with_last_accepted().accepted[-1].runs] == ["a" * 12]
+    monkeypatch.setattr(speed_baselines, "MOST_VARIATION", -1.0)
+    done = timing(quick(), "--accept", boot="c")
+    assert done.exit_code == 1, done.output
+    assert "baseline not saved: rates vary by more than" in done.output
+    assert not speed_baselines.load_history(tmp_path / "baselines/box1.json").for_instance("chat").accepted
 
 
 def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_reported(timing: Timing, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class Vllm(Kind):
     """`vllm serve`."""
 
     name = "vllm"
+    has_offline_bench = True
     engine_keys = VllmEngine
     variant_keys = VllmVariant
     # Triton compiles for the card at the first request, with the system's compiler
