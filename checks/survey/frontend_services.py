@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.gateway_units import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, listener_sockets
+from rigwright.gateway.rotation import ROTATION_FOLDER
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.host.service_states import ServiceState
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
@@ -52,6 +53,8 @@ class Gates:
     """Instance -> where the gateway finds it."""
     out: list[str]
     """Instances that the gateway has left out."""
+    rotation: list[str]
+    """Files of root's reasons to keep instances out of the rotation."""
     loose: list[str]
     """Files with the gateway's secrets, or of its log, that others may read or write."""
     sharing: ShareProcess
@@ -88,6 +91,7 @@ def _questions(scene: SurveyScope) -> object:
         ],
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
+        "rotation": ROTATION_FOLDER,
         "runtime": RUNTIME,
         "logs": LOGS if rig.gateway else "",
         "models": rig.roots.models,

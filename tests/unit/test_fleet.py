@@ -235,7 +235,7 @@ def test_the_port_of_a_fleet_has_lent_instances_alone(lua: Any, front: str, requ
     lua.ngx.var.connection, lua.ngx.var.rw_front, lua.ngx.var.request = "1", front, request_line
     settings = lua.require("settings")
     settings.lent = lua.table({"chat": lua.table({"one": True}), "embed": lua.table({"three": True})})
-    settings.links, settings.out = "/nowhere", "/nowhere"
+    settings.links, settings.out, settings.rotation = "/nowhere", "/nowhere", "/nowhere"
     lua.require("paths").init(lua.table(["chat/completions"]))
     lua.ngx.req = lua.table({"is_internal": lambda: False})
     lua.require("fleet").check()

@@ -88,7 +88,7 @@ class World:
     """How many have asked since it was started."""
 
     async def start(self, **changed: object) -> None:
-        for name in ("router", "links", "out", "engines"):
+        for name in ("router", "links", "out", "rotation", "engines"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
         for file in (self.folder / "log", *self.folder.glob("usage-*")):
@@ -140,7 +140,7 @@ class World:
     def settle(self, digest: str = "d1", **changed: object) -> None:
         """Write the settings."""
         tiny = {**SETTINGS["models"]["tiny"], **changed}  # type: ignore[index]
-        own = {"links": f"{self.folder}/links", "out": f"{self.folder}/out", "digest": digest}
+        own = {name: f"{self.folder}/{name}" for name in ("links", "out", "rotation")} | {"digest": digest}
         own["usage"] = f"{self.folder}/usage-"
         own["admin"] = f"{self.folder}/run/admin.sock"
         text = json.dumps({**SETTINGS, **own, "models": {"tiny": tiny}})
