@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.address_reservations import unit_names
@@ -53,11 +53,11 @@ class Gates:
     """Instance -> where the gateway finds it."""
     out: list[str]
     """Instances that the gateway has left out."""
-    rotation: list[str]
-    """Files of root's reasons to keep instances out of the rotation."""
     loose: list[str]
     """Files with the gateway's secrets, or of its log, that others may read or write."""
     sharing: ShareProcess
+    rotation: list[str] = field(default_factory=list)
+    """Files of root's reasons to keep instances out of the rotation."""
 
     def unit_state(self, unit: str) -> GateUnit:
         """A unit; one that is not there where the host tells of none."""

@@ -119,14 +119,14 @@ class StateFacts:
     """Seconds since 1970 at which `stop` has stopped it; None where it has not."""
     gateway_out: str = ""
     """Why the gateway has taken it out; empty where it has not."""
-    out_of_rotation: str = ""
-    """Why its box keeps it out of the gateway's rotation; empty where it does not."""
     generation: GenerationObservation | None = None
     """None where it was not read."""
     declared: DeclaredProcess | None = None
     """None where it is not known."""
     unreachable: str = ""
     """Why its host was not reached; empty where it was."""
+    out_of_rotation: str = ""
+    """Why its box keeps it out of the gateway's rotation; empty where it does not."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed proc
 KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(cause.pattern for cause in kernel_messages.CAUSES)))
 """Regular expression of the kernel's lines that count."""
 STATE_WEIGHTS: Mapping[InstanceState, int] = {
-    **{"wedged": 90, "failing": 85, "failed": 65, "silent": 40},
+    **{"wedged": 90, "failing": 85, "out of rotation": 80, "failed": 65, "silent": 40},
     **dict.fromkeys(("not deployed", "other generation", "stopped", "stopped by hand"), 50),
 }
 """State -> how likely it is a cause, 0 to 100."""

@@ -210,6 +210,7 @@ def test_another_box_without_an_answer_is_left_alone_and_another_instance_is_ask
     settings = lua.require("settings")
     settings.models = lua.table({"tiny": lua.table({"instances": lua.table([])})})
     settings.remote = lua.table({"two/chat": lua.table({"url": "https://fleet-two/chat"})})
+    settings.out = "/nowhere"
     lua.require("gateway").again()
     message = json.loads(lua.ngx.printed)["error"]["message"]
     assert "was not sent to another" not in message

@@ -57,7 +57,7 @@ def slot_of(address: str) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest[:5]}"
 
 
-class KernelLog:
+class XidLog:
     """The driver's messages since boot: the Xids of each card since the module was loaded or the card reset."""
 
     def __init__(self, xids: Mapping[str, str], xid: str, recovered: str) -> None:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .card_faults import TEXT_LENGTH, Cards, KernelLog, read, read_json, write
+from .card_faults import TEXT_LENGTH, Cards, XidLog, read, read_json, write
 
 LOOK_S, GATE_S = 10.0, 1.0  # between two looks; while an instance is about to return
 CHECK_AGAIN_S = 30.0  # until the box's check of itself is started again, where its result is too old
@@ -52,7 +52,7 @@ class Reason:
         return self.reason.startswith(("disk", "check"))
 
 
-class Rotation:
+class RotationWatch:
     """The reasons of this box's instances, and the gate by which they return."""
 
     def __init__(self, declaration: str, root: str = "") -> None:
@@ -60,7 +60,7 @@ class Rotation:
         self.reasons: dict[str, dict[str, Reason]] = {}
         """Instance -> text -> the reason."""
         declared = self.declared
-        self.log = KernelLog(declared["xids"], declared["xid"], declared["recovered"])
+        self.log = XidLog(declared["xids"], declared["xid"], declared["recovered"])
         self.cards = Cards(f"{root}{declared['record']}", f"{root}/sys/bus/pci/devices")
         self._answers: dict[str, tuple[threading.Thread, list[float]]] = {}
         self._check_asked = float("-inf")
@@ -245,7 +245,7 @@ def notify_ready() -> None:
 
 def main(words: list[str]) -> int:
     """Look until it is ended."""
-    rotation = Rotation(words[0])
+    rotation = RotationWatch(words[0])
     rotation.log.follow(1.0)
     rotation.look()
     notify_ready()
