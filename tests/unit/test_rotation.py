@@ -143,7 +143,7 @@ SMI = {
     (0, f"0000{FIRST}.0, 24576\n"): {"code": ["card"]},
     (0, f"0000{FIRST}.0, 24576\n0000{SECOND}.0, [GPU is lost]\n"): {"code": ["card"]},
     (6, "No devices were found\n"): {"chat": ["card"], "code": ["card"]},
-    # what a lost card cuts off says nothing of those after it
+    # a lost card ends the list: of those after it nothing is known
     (15, f"Unable to determine the device handle for GPU0: 0000{FIRST}.0: GPU is lost. Reboot\n"): {"chat": ["card"]},
     (9, "Failed to initialize NVML: Driver/library version mismatch\n"): {},
     (124, ""): {},

@@ -108,7 +108,7 @@ class XidLog:
             before = dict(self.found)
             self.feed(data)
             if self.found != before:
-                until = time.monotonic() + min(seconds, 0.2)  # what belongs together comes together
+                until = time.monotonic() + min(seconds, 0.2)  # messages of one fault come together
 
 
 class Cards:
