@@ -27,9 +27,9 @@ from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance, loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
+from rigwright.nvidia.cards.xids import XID
 from rigwright.operate.instance_health import state_facts
 from rigwright.operate.instance_state import AssessedState, InstanceState, assess_state, declared_processes
-from rigwright.operate.kernel_messages import XID
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.instance_units import listener_units
 

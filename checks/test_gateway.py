@@ -19,7 +19,7 @@ from checks.gateway_key_answers import (
     describe_refusal_mismatch,
     parse_model_names,
 )
-from checks.remedy import STOP_LISTENER, Remedy, host_command, instruction, restart_units, rig_command
+from checks.remedy import STOP_LISTENER, Remedy, host_command, instruction, restart_units, rig_command, show_log
 from checks.service_processes import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
@@ -32,6 +32,7 @@ from rigwright.gateway.deployed_keys import keys_file_path
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROTATION, ROUTER_KEYS, render_gateway, render_logrotate
 from rigwright.gateway.keys_file_version import is_replaceable
 from rigwright.gateway.nginx_conf import PATHS
+from rigwright.gateway.rotation import LAST_RESORT, ROTATION_SERVICE
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.gateway_schema import Gateway, ListenerEntry
@@ -276,6 +277,8 @@ def test_instances_are_in(survey: SurveyAnswers, offered: Instance) -> None:
     restart = restart_units(offered.unit)
     expect(gates.offered.get(offered.name, "nothing"), offered.socket, restart)
     expect("left out" if offered.name in gates.out else "in", "in", restart + LOG)
+    kept_out = {offered.name, f"{offered.name}{LAST_RESORT}"} & {*gates.rotation}
+    expect("out of the rotation" if kept_out else "in it", "in it", show_log(ROTATION_SERVICE))
 
 
 @check("D09", "only the gateway can read its files", severity="critical", why="the files contain the engines' keys")

@@ -18,7 +18,7 @@ from checks.survey.self_check import (
     find_disagreements,
 )
 from checks.survey.units import UNITS
-from rigwright.monitoring.self_check import FULL_READ_HOURS, SERVICE, STALE_MINUTES, STARTERS
+from rigwright.monitoring.self_check import FULL_READ_HOURS, SERVICE, STALE_MINUTES, running_units
 
 
 @check(
@@ -28,11 +28,11 @@ from rigwright.monitoring.self_check import FULL_READ_HOURS, SERVICE, STALE_MINU
     why="a box without self-checks reports no fault between two checks from the controller",
     blind="failures of the box's own check that are younger than six minutes",
 )
-def test_result(survey: SurveyAnswers, verdicts: Mapping[str, str]) -> None:
+def test_result(survey: SurveyAnswers, scope: SurveyScope, verdicts: Mapping[str, str]) -> None:
     found, units = survey.read(SELF_CHECK), survey.read(UNITS)
-    states = {name: units.property_value(name, "ActiveState") for name in STARTERS}
+    states = {name: units.property_value(name, "ActiveState") for name in running_units(scope.rig)}
     idle = (f"{name} {state or 'not there'}" for name, state in states.items() if state != "active")
-    expect_none(idle, "active units that start it", DEPLOY)
+    expect_none(idle, "active units that look after the box", DEPLOY)
     stale = describe_stale(found)
     start = host_command("systemctl start {}", SERVICE)
     expect(stale, f"a run in the last {STALE_MINUTES} minutes", start + show_log(SERVICE), holds=not stale)

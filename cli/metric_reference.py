@@ -30,6 +30,12 @@ METRICS = (
     MetricDescription("rigwright_self_check_judged_seconds", "", "The last self-check that was not skipped"),
     MetricDescription("rigwright_self_check_failed", "check, level, part", "1 for each failure of the self-check"),
     MetricDescription("rigwright_self_check_waived", "check, level, part", "1 for each failure that a waiver covers"),
+    MetricDescription(
+        "rigwright_rotation_left_seconds",
+        "instance, reason",
+        "When the box took the instance out of the gateway's rotation, in seconds since 1970; absent for an instance "
+        "in it",
+    ),
     MetricDescription("rigwright_gpus_declared", "", "Cards that the inventory declares"),
     MetricDescription("rigwright_gpu_throttled", "gpu, UUID, reason", "1 while the reason reduces the card's clocks"),
     MetricDescription("rigwright_gpu_xid_events", "gpu, UUID", "Xids since the exporter's start"),

@@ -15,7 +15,7 @@ from rigwright.model.fact_types import HostFacts
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.cards.topology import answering_cards, cards_on_bus
-from rigwright.operate.kernel_messages import FATAL_XIDS, RECOVERED, XID
+from rigwright.nvidia.cards.xids import FATAL_XIDS, RECOVERED, XID
 
 COMPLAINT = re.compile(COMPLAINTS)
 # at each boot, of each port

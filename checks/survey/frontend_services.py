@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.gateway.address_reservations import unit_names
 from rigwright.gateway.gateway_units import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, listener_sockets
+from rigwright.gateway.rotation import ROTATION_FOLDER
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.host.service_states import ServiceState
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
@@ -55,6 +56,8 @@ class Gates:
     loose: list[str]
     """Files with the gateway's secrets, or of its log, that others may read or write."""
     sharing: ShareProcess
+    rotation: list[str] = field(default_factory=list)
+    """Files of root's reasons to keep instances out of the rotation."""
 
     def unit_state(self, unit: str) -> GateUnit:
         """A unit; one that is not there where the host tells of none."""
@@ -88,6 +91,7 @@ def _questions(scene: SurveyScope) -> object:
         ],
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
+        "rotation": ROTATION_FOLDER,
         "runtime": RUNTIME,
         "logs": LOGS if rig.gateway else "",
         "models": rig.roots.models,

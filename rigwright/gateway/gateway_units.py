@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rigwright.gateway import address_reservations, nginx_conf, secrets_distribution
 from rigwright.gateway.request_rules import load_request_rules
+from rigwright.gateway.rotation import ROTATION_FOLDER
 from rigwright.gateway.secrets_distribution import (
     FLEET,
     FRONT,
@@ -118,6 +119,7 @@ def router_settings(
         "probe": {"every": PROBE_EVERY, "timeout": PROBE_TIMEOUT},
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
+        "rotation": ROTATION_FOLDER,
         "admin": ADMIN,
         "usage": USAGE,
     }

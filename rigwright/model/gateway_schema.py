@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host, describe_url_host
 from rigwright.model.fleet_schema import FleetLinks
 from rigwright.model.secret_sources import SecretEntry
+from rigwright.name_suggestions import suggestion
 from rigwright.problems import InventoryModel
 from rigwright.validated_types import LocalPath, Name, matching, refuse_violations
 
@@ -70,6 +71,22 @@ Sticky = Annotated[
 ]
 
 
+# The checks that a box makes of itself, of those whose failure can be about what instances answer.
+ROTATION_CHECKS = (
+    *("B03", "B04", "D01", "D02", "G01", "G02", "M05", "N01", "N02", "N14", "N15", "O08"),
+    *("S01", "S02", "S04", "U01", "U02", "U04", "U09", "W01", "W06", "Y03"),
+)
+
+
+def _rotation_check(value: str) -> str:
+    names = (*ROTATION_CHECKS, *dict.fromkeys(one[0] for one in ROTATION_CHECKS))
+    if value not in names:
+        hint = suggestion(value, names)
+        raise ValueError(f"a check that a box makes of itself, or the letter of an area of them{hint}")
+    return value
+
+
+RotationCheck = Annotated[str, AfterValidator(_rotation_check)]
 InstanceReference = Annotated[
     str,
     matching(
@@ -212,6 +229,12 @@ class Gateway(InventoryModel):
         default=DRAIN,
         description="Seconds in which running requests can finish before their instance stops; new requests go to "
         "other instances or get 503 with `Retry-After`, and longer streams end with an error event.",
+    )
+    rotation_checks: tuple[RotationCheck, ...] = Field(
+        default=("W01",),
+        description="Checks that the box makes of itself every five minutes, by id (`W01`) or area (`W`): while one "
+        "fails, the instances that it is about get a request only if no other instance of the model can answer it. "
+        "`[]`: none. A lost card, an Xid that leaves a card unusable, and a nearly full disk need no check.",
     )
     keys_file: LocalPath = Field(
         default="gateway-keys.toml",

@@ -17,6 +17,7 @@ from rigwright.monitoring.textfile import (
     CHECK_FAILED,
     CHECK_FINISHED,
     DEPLOY_STARTED,
+    ROTATION_LEFT,
     SELF_CHECK_FAILED,
     SELF_CHECK_RUN,
 )
@@ -202,6 +203,14 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             10,
         ),
     ]
+    found.append(
+        AlertRule(
+            "OutOfRotation",
+            f"{ROTATION_LEFT} > 0",
+            "critical",
+            f"{BOX} keeps {{{{ $labels.instance }}}} out of the gateway's rotation: {{{{ $labels.reason }}}}.",
+        )
+    )
     found += [
         AlertRule(
             "CardsMissing",

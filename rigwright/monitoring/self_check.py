@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rigwright.gateway.rotation import (
+    ROTATION_SERVICE,
+    render_rotation_program,
+    render_rotation_unit,
+)
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.host.script_output import HostOutput, optional, sha256
@@ -116,24 +121,62 @@ def render_self_check_rules(rig: Rig) -> dict[str, str]:
     return {UDEV: render("self_check/self_check.rules.j2", owned=OWNED, service=SERVICE)} if rig.cards else {}
 
 
+def rotation_program_folder(roots: Roots) -> str:
+    """The program that keeps instances out of the gateway's rotation, of a rig that has one."""
+    return f"{program_folder(roots)}/rotation"
+
+
+def render_rotation_files(rig: Rig) -> dict[str, str]:
+    """Path -> text of that program; empty without a gateway."""
+    return render_rotation_program(rotation_program_folder(rig.roots), OWNED) if rig.gateway else {}
+
+
+def render_rotation_units(rig: Rig) -> dict[str, str]:
+    """Path -> text of its unit; empty without a gateway."""
+    if not rig.gateway:
+        return {}
+    return render_rotation_unit(
+        rotation_program_folder(rig.roots),
+        declaration_path(rig.roots),
+        results_folder(rig.roots),
+        textfile_folder(rig.roots) if rig.monitoring else "",
+        rig.accounts,
+        OWNED,
+        cards=bool(rig.cards),
+    )
+
+
+def running_units(rig: Rig) -> tuple[str, ...]:
+    """Units that run on a host all the time."""
+    return (*STARTERS, ROTATION_SERVICE) if rig.gateway else STARTERS
+
+
+def rotation_paths(roots: Roots) -> tuple[str, ...]:
+    """The files of the rotation's program and its unit."""
+    return (
+        *sorted(render_rotation_program(rotation_program_folder(roots), OWNED)),
+        f"{UNIT_FOLDER}/{ROTATION_SERVICE}",
+    )
+
+
 def self_check_paths(roots: Roots) -> tuple[str, ...]:
     """Every one of its files that a deploy writes, in the order in which their digest is made."""
     units = (f"{UNIT_FOLDER}/{one}" for one in (SERVICE, *STARTERS))
-    return (*sorted(render_program(roots)), declaration_path(roots), *units, UDEV)
+    return (*sorted(render_program(roots)), declaration_path(roots), *units, UDEV, *rotation_paths(roots))
 
 
 def self_check_release_values(roots: Roots) -> dict[str, object]:
     """The values by which templates/removal/remove.sh.j2 takes it off a host."""
     return {
-        "self_check_units": [*STARTERS, SERVICE],
+        "self_check_units": [*STARTERS, SERVICE, ROTATION_SERVICE],
         "self_check_files": [UDEV],
         "self_check_trees": [program_folder(roots), results_folder(roots)],
     }
 
 
-def self_check_state_values(roots: Roots) -> dict[str, object]:
+def self_check_state_values(rig: Rig) -> dict[str, object]:
     """The values of templates/self_check/state.sh.j2."""
-    return {"self_check_files": self_check_paths(roots), "self_check_starters": STARTERS}
+    return {"self_check_files": self_check_paths(rig.roots), "self_check_units": running_units(rig)}
 
 
 SCHEMA: script_output.Schema = {"self_check": (optional(sha256),)}
@@ -148,7 +191,7 @@ def read_self_check_facts(output: HostOutput) -> Mapping[str, object]:
 SELF_CHECK_FACTS = FactSource(
     "self_check",
     "self_check/state.sh.j2",
-    lambda rig: self_check_state_values(rig.roots),
+    self_check_state_values,
     SCHEMA,
     read_self_check_facts,
 )

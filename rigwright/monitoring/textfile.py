@@ -19,6 +19,8 @@ ADVISORIES = "rigwright_advisories"
 # Of the check that a box makes of itself (roles/self_check/host/run.py).
 SELF_CHECK_FAILED = "rigwright_self_check_failed"
 SELF_CHECK_RUN = "rigwright_self_check_run_seconds"
+# Of the service that keeps instances out of the rotation (roles/gateway/host/rotation/run.py).
+ROTATION_LEFT = "rigwright_rotation_left_seconds"
 ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 

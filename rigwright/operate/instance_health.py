@@ -12,6 +12,7 @@ from rigwright.engines.log_causes import Cause, find_cause, select_faults
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME
+from rigwright.gateway.rotation import LAST_RESORT, ROTATION_FOLDER
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.instance import Instance
@@ -29,6 +30,7 @@ from rigwright.operate.instance_state import (
     StateFacts,
     UnitObservation,
     assess_state,
+    format_moment,
 )
 from rigwright.safe_text import mask_secrets
 from rigwright.serving.generation import META, PROVEN
@@ -57,6 +59,36 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
+class RotationReason:
+    """Why a box keeps an instance out of the gateway's rotation."""
+
+    text: str
+    since: float
+    """In seconds since 1970."""
+    ended: float | None
+    """When its condition ended; None while it lasts."""
+
+
+@dataclass(frozen=True)
+class RotationObservation:
+    """An instance that is out of the rotation."""
+
+    reasons: tuple[RotationReason, ...]
+    last_resort: bool
+    """Whether the gateway asks it where no other instance can answer."""
+
+    def describe(self) -> str:
+        """One sentence without its end."""
+        lasting = [one for one in self.reasons if one.ended is None]
+        texts = [f"{one.text} (since {format_moment(one.since)})" for one in lasting or self.reasons]
+        if not lasting:
+            texts.append("this has ended: it returns once the box's self-check has run and a completion has succeeded")
+        elif self.last_resort:
+            texts.append("requests reach it only if no other instance can answer")
+        return "; ".join(texts) if self.reasons else "its reasons are not readable"
+
+
+@dataclass(frozen=True)
 class HealthFacts:
     """One look at a host."""
 
@@ -77,6 +109,8 @@ class HealthFacts:
     """Instance that `stop` has stopped -> when, in seconds since 1970."""
     generation: GenerationObservation | None = None
     """None where the rig is not known."""
+    rotation: Mapping[str, RotationObservation] = field(default_factory=dict)
+    """Of instances that the box keeps out of the rotation."""
 
 
 BLANK_HOST_FACTS = HealthFacts(
@@ -144,6 +178,8 @@ def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, objec
         "jobs": evidence,
         "lock": DEPLOY_LOCK,
         "out": f"{ROUTER_RUNTIME}/out",
+        "rotation": ROTATION_FOLDER,
+        "last_resort": LAST_RESORT,
         "config": rig.roots.config if rig else "",
         "stopped": STOPPED,
         "sealed": META,
@@ -188,6 +224,7 @@ def state_facts(look: HealthFacts, instance: Instance, declared: DeclaredProcess
         engine=look.engines.get(instance.name),
         stopped_at=look.stopped.get(instance.name),
         gateway_out=look.out.get(instance.name, ""),
+        out_of_rotation=look.rotation[instance.name].describe() if instance.name in look.rotation else "",
         generation=look.generation,
         declared=declared,
     )

@@ -22,6 +22,7 @@ InstanceState = Literal[
     "silent",
     "wedged",
     "failing",
+    "out of rotation",
     "failed",
     "other generation",
     "not deployed",
@@ -124,6 +125,8 @@ class StateFacts:
     """None where it is not known."""
     unreachable: str = ""
     """Why its host was not reached; empty where it was."""
+    out_of_rotation: str = ""
+    """Why its box keeps it out of the gateway's rotation; empty where it does not."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,7 @@ REMEDIATIONS: Mapping[InstanceState, tuple[str, ...]] = {
     "silent": ("doctor", "--instance", "INSTANCE"),
     "wedged": ("restart", "INSTANCE"),
     "failing": ("logs", "--instance", "INSTANCE"),
+    "out of rotation": ("doctor", "--instance", "INSTANCE"),
     "failed": ("logs", "--instance", "INSTANCE"),
     "other generation": ("deploy",),
     "not deployed": ("deploy",),
@@ -210,7 +214,7 @@ def _name_state(facts: StateFacts) -> tuple[InstanceState, str]:
         if unit is None or unit.load == "not-found":
             return "not deployed", f"generation {generation.number} has no such instance" if generation else ""
     if facts.stopped_at is not None and unit.active in ("inactive", "failed"):
-        return "stopped by hand", f"since {_format_moment(facts.stopped_at)}"
+        return "stopped by hand", f"since {format_moment(facts.stopped_at)}"
     if unit.active == "failed":
         return "failed", f"systemd gave up: {unit.result}"
     if unit.active == "activating":
@@ -224,6 +228,8 @@ def _name_state(facts: StateFacts) -> tuple[InstanceState, str]:
     if unit.active == "deactivating":
         return "stopping", ""
     state, note = _name_engine_state(facts.engine, facts.gateway_out) if facts.engine else ("running", "")
+    if state in ("ready", "asleep", "running") and facts.out_of_rotation:
+        return "out of rotation", facts.out_of_rotation
     if state in ("ready", "asleep", "running") and (other := _describe_other_generation(facts, unit)):
         return "other generation", other
     return state, note
@@ -266,6 +272,6 @@ def _describe_other_generation(facts: StateFacts, unit: UnitObservation) -> str:
     return ""
 
 
-def _format_moment(seconds: float) -> str:
+def format_moment(seconds: float) -> str:
     """A moment in UTC, to the minute."""
     return f"{datetime.fromtimestamp(min(max(seconds, 0.0), LATEST), timezone.utc):%Y-%m-%d %H:%M} UTC"

@@ -15,6 +15,7 @@ from pydantic import Field
 from rigwright.engines import kinds
 from rigwright.engines.log_causes import LONGEST, Cause, find_cause, find_cause_lines
 from rigwright.engines.log_causes import UNKNOWN_CAUSE as UNKNOWN_CAUSE
+from rigwright.nvidia.cards.xids import RECOVERED, XID
 from rigwright.operate import kernel_messages
 from rigwright.operate.diagnosis_findings import (
     Diagnosis,
@@ -33,7 +34,6 @@ from rigwright.operate.diagnosis_findings import (
 )
 from rigwright.operate.instance_health import InstanceHealth
 from rigwright.operate.instance_state import InstanceState
-from rigwright.operate.kernel_messages import RECOVERED, XID
 from rigwright.problems import FrozenModel, printable
 from rigwright.safe_text import mask_secrets
 from rigwright.toml import load_toml
@@ -61,7 +61,7 @@ KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed proc
 KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(cause.pattern for cause in kernel_messages.CAUSES)))
 """Regular expression of the kernel's lines that count."""
 STATE_WEIGHTS: Mapping[InstanceState, int] = {
-    **{"wedged": 90, "failing": 85, "failed": 65, "silent": 40},
+    **{"wedged": 90, "failing": 85, "out of rotation": 80, "failed": 65, "silent": 40},
     **dict.fromkeys(("not deployed", "other generation", "stopped", "stopped by hand"), 50),
 }
 """State -> how likely it is a cause, 0 to 100."""

@@ -12,22 +12,28 @@ from collections.abc import Mapping
 
 from rigwright.fetch_job_spec import authority_path
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
+from rigwright.gateway.rotation import ROTATION_FOLDER
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.instance import POWER_UNIT, loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.monitoring.self_check import (
-    STARTERS,
     declaration_path,
     metrics_path,
     render_program,
+    render_rotation_files,
+    render_rotation_units,
     render_self_check_rules,
     render_self_check_units,
+    result_path,
     results_folder,
+    running_units,
     self_check_paths,
 )
+from rigwright.monitoring.textfile import textfile_folder
 from rigwright.nvidia.cards.card_setting_files import render_card_settings
+from rigwright.nvidia.cards.xids import RECOVERED, UNUSABLE_XIDS, XID
 from rigwright.nvidia.driver.driver_files import store_folder
 from rigwright.plan.host_probe import required_packages
 from rigwright.serving.instance_units import OWNED_HEADER, STOPPED
@@ -48,7 +54,7 @@ def render_standalone_units(rig: Rig) -> dict[str, str]:
     texts |= {f"{UNIT_FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}
     settings = render_card_settings(rig.roots, rig.cards, rig.driver)
     texts |= {one.path: one.text for one in settings if one.path.startswith(f"{UNIT_FOLDER}/")}
-    return texts | render_self_check_units(rig)
+    return texts | render_self_check_units(rig) | render_rotation_units(rig)
 
 
 def render_declaration(rig: Rig, system: str) -> str:
@@ -59,7 +65,7 @@ def render_declaration(rig: Rig, system: str) -> str:
         system: Its release, such as debian-12.
     """
     roots = rig.roots
-    value = {
+    value: dict[str, object] = {
         "schema": 1,
         "config": roots.config,
         "models": roots.models,
@@ -80,13 +86,26 @@ def render_declaration(rig: Rig, system: str) -> str:
     }
     if rig.waivers:
         value["waivers"] = [[one.check, one.part or "", one.observed, one.until] for one in rig.waivers]
+    if rig.gateway:
+        value["rotation"] = {
+            "folder": ROTATION_FOLDER,
+            "config": roots.config,
+            "checks": list(rig.gateway.rotation_checks),
+            "result": result_path(roots),
+            "record": f"{results_folder(roots)}/slots.json",
+            "disks": value["disks"],
+            "metrics": f"{textfile_folder(roots)}/rotation.prom" if rig.monitoring else "",
+            "xids": {str(code): text for code, text in UNUSABLE_XIDS.items()},
+            "xid": XID.pattern,
+            "recovered": RECOVERED.pattern,
+        }
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
 def _declared_units(rig: Rig) -> list[dict[str, object]]:
     """Units next to a generation's: their target files, and those that have to run, with the check that covers it."""
     judged: dict[str, tuple[str, str, tuple[str, str] | None]] = {REHASH_UNITS[0]: ("W05", "high", None)}
-    judged |= dict.fromkeys(STARTERS, ("Y01", "low", None))
+    judged |= dict.fromkeys(running_units(rig), ("Y01", "low", None))
     judged[POWER_UNIT] = ("N47", "high", None)
     if rig.share:
         judged[weight_server.SHARE_UNIT] = ("H01", "high", ("H04", share_endpoint(rig.share)))
@@ -121,7 +140,7 @@ def _declared_files(rig: Rig) -> dict[str, list[str]]:
         add({ROTATION: render_logrotate(rig.accounts, OWNED_HEADER)}, "D10", "low")
     if rig.network.ca_certificates:
         add({authority_path(rig.roots): rig.network.ca_certificates}, "O06", "high")
-    add({**render_program(rig.roots), **render_self_check_rules(rig)}, "Y02", "high")
+    add({**render_program(rig.roots), **render_rotation_files(rig), **render_self_check_rules(rig)}, "Y02", "high")
     return found
 
 
@@ -138,6 +157,7 @@ def render_self_check(rig: Rig, system: str) -> dict[str, str]:
     """
     declaration = {declaration_path(rig.roots): render_declaration(rig, system)}
     texts = render_program(rig.roots) | declaration | render_self_check_units(rig) | render_self_check_rules(rig)
+    texts |= render_rotation_files(rig) | render_rotation_units(rig)
     return {path: texts[path] for path in self_check_paths(rig.roots) if path in texts}
 
 

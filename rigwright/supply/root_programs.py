@@ -86,7 +86,14 @@ PROGRAMS: tuple[RootPrograms, ...] = (
     RootPrograms(("nvidia-ctk",), "archive", "the container toolkit"),
     RootPrograms(("docker", "dockerd"), "archive", "Docker", "or the distribution's own"),
     RootPrograms(
-        ("job scripts", "rigwright_weights", "rigwright_envs", "rigwright_self_check", "the survey of checks"),
+        (
+            "job scripts",
+            "rigwright_weights",
+            "rigwright_envs",
+            "rigwright_self_check",
+            "rigwright_rotation",
+            "the survey of checks",
+        ),
         "rigwright",
         "templates/ and roles/",
         "by the distribution's sh and python3; a deploy sends them",

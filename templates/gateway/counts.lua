@@ -104,6 +104,15 @@ function counts.stay(name)
   shared:delete("cut " .. name)
 end
 
+-- Another box has taken a request for an instance of its own, and given no answer.
+function counts.refuse(name)
+  shared:set("refused " .. name, true, LEAVING)
+end
+
+function counts.refused(name)
+  return shared:get("refused " .. name)
+end
+
 function counts.leaving(name)
   return shared:get("leaving " .. name)
 end

@@ -42,7 +42,11 @@ function fleet.check()
   local instance, path = var.request:match("^POST /([a-z0-9-]+)/v1/([a-z_/]+) HTTP/1%.[01]$")
   local fronts = settings.lent[instance or ""]
   if not fronts or not fronts[front] or paths.method("/v1/" .. path) ~= "POST" then return fleet.unknown() end
-  if not instances.is_ready(instance) then return refuse("the instance is not ready") end
+  local standing = instances.standing(instance)
+  if not standing then return refuse("the instance is not ready") end
+  if standing == "last" and ngx.req.get_headers()["x-rw-last"] ~= "1" then
+    return refuse("the instance is out of the rotation")
+  end
   -- the other gateway has a bound of its own, and never comes to this one
   if counts.take(request, "front " .. front) > (settings.fronts[front] or 0) then
     return refuse("too many requests of this gateway are under way")

@@ -152,7 +152,9 @@ end
 -- Find who is to answer, and make the request one of theirs.
 local function place(request)
   local model = settings.models[request.model]
-  local name = instances.choose(model, request.sticky, request.tried)
+  local name, last = instances.choose(model, request.sticky, request.tried)
+  -- a second attempt is the last one, too
+  if settings.remote[name or ""] then ngx.var.rw_last = (last or request.refused) and "1" or "" end
   if not name then return later(request, 503, "no instance of this model answers now", LATER) end
   request.instance = name
   request.tried[name] = true
@@ -199,7 +201,7 @@ function gateway.serve()
     local used, seconds = usage.refusal(request.name, var.rw_tokens)
     if used then return later(request, 429, used, seconds, "rate_limit_exceeded") end
   end
-  local ready = #instances.ready(model)
+  local ready = instances.number(model)
   if ready == 0 then return later(request, 503, "no instance of this model answers now", LATER) end
   if counts.take(request, "model " .. request.model) > model.slots * ready + model.queue then
     return later(request, 429, "too many requests are waiting for this model", SOON)
@@ -212,10 +214,18 @@ end
 -- A request that broke one instance would break the next one.
 function gateway.again()
   local request, var = requests.current(), ngx.var
+  local is_unsent = instances.is_unsent(var.upstream_connect_time)
   -- Another box that closes a connection without an answer is gone, has no such instance for this gateway, or stops it:
   -- of an instance that has ended with the request it says so. For some seconds it gets nothing new.
-  local closed = instances.is_unsent(var.upstream_connect_time) or not instances.is_late(var.upstream_status)
-  if settings.remote[request.instance] and closed then counts.leave(request.seat) end
+  if settings.remote[request.instance] and (is_unsent or not instances.is_late(var.upstream_status)) then
+    counts.leave(request.seat)
+    -- one that was reached may have refused it, and take it where there is no other
+    if not is_unsent then
+      counts.refuse(request.instance)
+      request.tried[request.instance] = nil
+    end
+  end
+  request.refused = true
   if not instances.may_go_on(request.seat) then
     return later(request, 503, "the instance ended before it answered, and the request was not sent to another", LATER)
   end

@@ -18,6 +18,8 @@ local ENXIO = 6
 -- O_NONBLOCK and O_CLOEXEC (open(2), on x86 and Arm): who has an engine can make a FIFO of its socket, and opening that
 -- otherwise waits until somebody writes, with all that this process has under way.
 local AT_ONCE = 0x800 + 0x80000
+-- How an instance stands: in the rotation, or asked only where no other one of its model can be.
+local IN, LAST = "in", "last"
 -- What follows the name of one that runs beside the one in whose place it is to come: as long as it is there, it is the
 -- one that is asked.
 local BESIDE = ".beside"
@@ -59,24 +61,45 @@ local function seat(name)
   end
 end
 
--- Whether it is neither stopped, nor about to be, nor out.
-function instances.is_ready(name)
-  return seat(name) ~= nil and not out(name)
+-- Whether root's service keeps an instance of this box out (roles/gateway/host/rotation): for a fault after which it is
+-- of no use, or, with ".last", for one with which it may answer all the same.
+local function kept_out(name, ending)
+  return (opens(settings.rotation .. "/" .. name .. (ending or "")))
 end
 
+-- Nothing for one that gets no request at all. Another box that has refused one may keep its instance out likewise, and
+-- takes what says that there is no other.
+function instances.standing(name)
+  if out(name) then return nil end
+  if settings.remote[name] then return seat(name) and IN or counts.refused(name) and LAST or nil end
+  if not seat(name) or kept_out(name) then return nil end
+  return kept_out(name, ".last") and LAST or IN
+end
+
+function instances.is_ready(name)
+  return instances.standing(name) == IN
+end
+
+-- Those in the rotation, and those to be asked where none of them can be.
 function instances.ready(model)
-  local found = {}
+  local found, last = {}, {}
   for _, name in ipairs(model.instances) do
-    if instances.is_ready(name) then found[#found + 1] = name end
+    local standing = instances.standing(name)
+    local list = standing == IN and found or standing == LAST and last
+    if list then list[#list + 1] = name end
   end
-  return found
+  return found, last
+end
+
+function instances.number(model)
+  local found, last = instances.ready(model)
+  return #found > 0 and #found or #last
 end
 
 -- The one with the fewest under way; where requests are to stay together, the one that comes first in an order that is
 -- another for each conversation, and moves only those of an instance that is gone.
-function instances.choose(model, sticky, tried)
+local function choose(ready, sticky, tried)
   local best, least
-  local ready = instances.ready(model)
   turn = turn + 1
   for at = 1, #ready do
     local name = ready[(at + turn) % #ready + 1]
@@ -86,6 +109,14 @@ function instances.choose(model, sticky, tried)
     end
   end
   return best
+end
+
+-- An instance that was not tried, and whether only want of another has led to it.
+function instances.choose(model, sticky, tried)
+  local found, last = instances.ready(model)
+  local name = choose(found, sticky, tried)
+  if name then return name, false end
+  return choose(last, sticky, tried), true
 end
 
 -- Have the request that is under way go to this one; by which link.

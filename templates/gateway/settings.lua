@@ -22,6 +22,7 @@ function settings.read(path)
   local found = assert(cjson.decode(assert(text(path))), path .. " is not JSON")
   settings.models = found.models
   settings.links, settings.out, settings.digest = found.links, found.out, found.digest
+  settings.rotation = found.rotation
   settings.usage = found.usage
   settings.origins = set(found.origins)
   settings.instances, settings.sticky_headers, settings.names = {}, {}, {}

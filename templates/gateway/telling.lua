@@ -90,7 +90,7 @@ function telling.metrics()
   local wanted = ngx.var.uri:match("^/metrics/(.+)$")
   if wanted then
     if not settings.instances[wanted] then return answers.unknown() end
-    if not instances.is_ready(wanted) then return answers.fail(503, wanted .. " does not answer now", { retry = 10 }) end
+    if not instances.standing(wanted) then return answers.fail(503, wanted .. " does not answer now", { retry = 10 }) end
     instances.aim(wanted)
     return ngx.exec("@scrape")
   end

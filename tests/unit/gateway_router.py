@@ -170,9 +170,10 @@ class RouterFixture:
     listening: list[socket.socket] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for name in ("links", "out"):
+        for name in ("links", "out", "rotation"):
             (self.folder / name).mkdir()
-        places = {"links": self.folder / "links", "out": self.out_folder, "admin": self.folder / "admin.sock"}
+        places = {name: self.folder / name for name in ("links", "out", "rotation")}
+        places["admin"] = self.folder / "admin.sock"
         self.settings.setdefault("fields", [one.setting for one in load_request_rules()])
         self.settings.update({name: str(path) for name, path in places.items()})
         for name in ("light", "heavy"):

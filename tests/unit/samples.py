@@ -342,7 +342,7 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "watching_units": "/nowhere",
         "watching_secrets": "/nowhere",
         "self_check_files": ["/nowhere"],
-        "self_check_starters": ["nowhere.timer"],
+        "self_check_units": ["nowhere.timer"],
         "accepted_serials": "/nowhere",
     }
     return nothing | changes

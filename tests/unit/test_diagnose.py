@@ -12,9 +12,9 @@ import pytest
 
 from rigwright.engines import kinds
 from rigwright.engines.metrics import EngineMetrics
+from rigwright.nvidia.cards.xids import FATAL_XIDS
 from rigwright.operate.diagnosis_findings import Diagnosis, FailedCheck, HostEvidence
 from rigwright.operate.instance_health import CardUse, InstanceHealth
-from rigwright.operate.kernel_messages import FATAL_XIDS
 from rigwright.operate.root_cause_analysis import (
     KERNEL,
     diagnose_host,

@@ -347,7 +347,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "undeclared": sorted(path for one in list_orphans(made) for path in one.paths),
         **weight_server.share_state_values(),
         **monitoring_facts.monitoring_state_values(made.roots),
-        **self_check.self_check_state_values(made.roots),
+        **self_check.self_check_state_values(made),
         "accepted_serials": "",
     }
     signed = sample_rig(sample_instance(), signers=TrustedSigners(()))

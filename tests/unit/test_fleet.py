@@ -1,6 +1,8 @@
 """One address over several boxes: keys of the inventory, settings of each box, and access between boxes."""
 
 import json
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -234,6 +236,7 @@ def test_another_box_without_an_answer_is_left_alone_and_another_instance_is_ask
     settings = lua.require("settings")
     settings.models = lua.table({"tiny": lua.table({"instances": lua.table([])})})
     settings.remote = lua.table({"two/chat": lua.table({"url": "https://fleet-two/chat"})})
+    settings.out = "/nowhere"
     lua.ngx.var.upstream_status = "200 : 504"
     lua.require("gateway").again()
     # it has had the request for all of its time: another one would have it as long
@@ -370,6 +373,73 @@ def test_the_end_of_an_instance_is_an_answer_and_its_stop_is_none(
     lua.require("fleet").unanswered()
     assert lua.ngx.printed is None if closes else "was not sent to another" in lua.ngx.printed
     assert (lua.ngx.exited == 444) is closes
+
+
+@pytest.mark.parametrize(
+    ("file", "last", "taken"),
+    [("", "", True), ("chat.last", "", False), ("chat.last", "1", True), ("chat", "1", False), ("chat", "", False)],
+)
+def test_a_lender_refuses_an_instance_that_is_out_unless_there_is_no_other(
+    lua: Any, tmp_path: Path, file: str, last: str, taken: bool
+) -> None:
+    lua.ngx.var.connection, lua.ngx.var.rw_front = "1", "one"
+    lua.ngx.var.request = "POST /chat/v1/chat/completions HTTP/1.1"
+    settings = lua.require("settings")
+    settings.lent, settings.engine_keys = lua.table({"chat": lua.table({"one": True})}), lua.table({})
+    for name in ("links", "out", "rotation"):
+        (tmp_path / name).mkdir()
+        settings[name] = str(tmp_path / name)
+    if file:
+        (tmp_path / "rotation" / file).touch()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "chat.sock"))
+        (tmp_path / "links/chat").symlink_to(tmp_path / "chat.sock")
+        lua.require("paths").init(lua.table(["chat/completions"]))
+        headers = {"x-rw-last": last} if last else {}
+        passed_on: list[str] = []
+        lua.ngx.req = lua.table(
+            {
+                "is_internal": lambda: False,
+                "get_headers": lambda: lua.table(headers),
+                "clear_header": lambda name: None,
+            }
+        )
+        lua.ngx.exec = passed_on.append
+        lua.require("fleet").check()
+    assert passed_on == (["@lent"] if taken else [])
+    assert lua.ngx.exited == (None if taken else 444)
+
+
+def test_a_front_asks_a_box_that_has_refused_it_again_where_there_is_no_other(lua: Any, tmp_path: Path) -> None:
+    settings = lua.require("settings")
+    model = lua.table({"instances": lua.table(["two/chat"]), "engine_name": lua.table({})})
+    settings.models = lua.table({"tiny": model})
+    settings.remote = lua.table({"two/chat": lua.table({"url": "https://fleet-two/chat", "certificate": "two"})})
+    settings.engine_keys = lua.table({})
+    settings.out = str(tmp_path)
+    lua.ngx.var.connection = "1"
+
+    def begin() -> Any:
+        request = lua.require("requests").begin()
+        request.model, request.instance, request.seat, request.sticky = "tiny", "two/chat", "two/chat", ""
+        request.tried = lua.table({"two/chat": True})
+        return request
+
+    request = begin()
+    lua.ngx.var.upstream_connect_time = "0.001"
+    lua.require("gateway").again()
+    assert (request.instance, lua.ngx.var.rw_last) == ("two/chat", "1")
+    # the next one goes there with the remark at once, until the box is asked anew
+    found = lua.require("instances").choose(model, "", lua.table({}))
+    assert tuple(found) == ("two/chat", True)
+    # one that was not reached is not asked again
+    lua.require("counts").stay("two/chat")
+    lua.ngx.shared.rigwright.delete(lua.ngx.shared.rigwright, "refused two/chat")
+    request = begin()
+    lua.ngx.var.upstream_connect_time = "-"
+    lua.require("gateway").again()
+    assert request.instance is None
+    assert "no instance" in json.loads(lua.ngx.printed)["error"]["message"]
 
 
 def test_the_status_names_the_port_and_the_other_boxes(box: OperatorFolder) -> None:

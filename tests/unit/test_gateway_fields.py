@@ -39,7 +39,7 @@ def judging(folder: Path, *allowed: str, salted: bool = False) -> Model:
     """A model whose requests are judged by the shipped rules."""
     file = folder / "settings.json"
     one = model_entry("chat", paths=PATHS, allow_fields=list(allowed), salted=salted)
-    places = dict.fromkeys(("links", "out", "admin", "digest"), "/")
+    places = dict.fromkeys(("links", "out", "rotation", "admin", "digest"), "/")
     made: dict[str, Any] = {"listeners": {}, "models": {"m": one}, "aliases": {}, "probe": {"every": 1, "timeout": 1}}
     file.write_text(json.dumps(made | places | {"fields": [rule.setting for rule in load_request_rules()]}))
     return read_settings(file).models["m"]

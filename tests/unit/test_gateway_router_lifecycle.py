@@ -1,5 +1,6 @@
 """How the gateway's router begins, reads its files again and ends."""
 
+import json
 import os
 import signal
 import socket
@@ -47,6 +48,26 @@ def test_health_names_the_instances_that_answer(own_router: RouterFixture) -> No
     (own_router.folder / "chat.sock").unlink()
     assert own_router.ask("/health").json["models"]["qwen3"]["instances"]["chat"] == "down"
     for one in [chat, *sockets]:
+        one.close()
+
+
+def test_health_names_the_reasons_of_root(own_router: RouterFixture) -> None:
+    sockets = [own_router.link_instance(name) for name in ("chat", "chat2", "other")]
+    rows = [{"reason": "xid 79", "text": "Xid 79 of card 1 at /secret", "since": 5.0, "ended": None}]
+    folder = own_router.folder / "rotation"
+    (folder / "chat2").write_text(json.dumps({"schema": 1, "reasons": rows}))
+    (folder / "other.last").write_text("{")
+    models = own_router.ask("/health").json["models"]
+    assert models["qwen3"] == {
+        "status": "degraded",
+        "instances": {"chat": "ok", "chat2": "out of rotation"},
+        "out_of_rotation": {"chat2": [{"reason": "xid 79", "since": 5.0}]},
+    }
+    # it still answers what no other can
+    assert models["other"] == {"status": "degraded", "instances": {"other": "last resort"}}
+    (folder / "chat").touch()
+    assert own_router.ask("/health").json["models"]["qwen3"]["status"] == "down"
+    for one in sockets:
         one.close()
 
 

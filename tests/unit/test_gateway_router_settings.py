@@ -20,6 +20,7 @@ SETTINGS: dict[str, Any] = {
     "probe": {"every": 10, "timeout": 60},
     "links": "/run/links",
     "out": "/run/out",
+    "rotation": "/run/rotation",
     "admin": "/run/admin.sock",
     "digest": "d",
     "fields": [one.setting for one in load_request_rules()],

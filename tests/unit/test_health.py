@@ -375,6 +375,21 @@ def test_answers_of_the_gateway_and_the_host_are_reported(health_of: ObserveHost
     assert instance_health.assess_health(found, capable_instance()).state == "failing"
 
 
+@as_root
+def test_reasons_of_root_are_reported(health_of: ObserveHost, folder: Path) -> None:
+    rotation = folder / "run/rigwright/rotation"
+    rotation.mkdir(parents=True)
+    row = {"reason": "disk", "text": "less than 256 MiB are free in /opt", "since": 0.0, "ended": None, "slot": ""}
+    (rotation / "chat.last").write_text(json.dumps({"schema": 1, "reasons": [row]}))
+    text = "less than 256 MiB are free in /opt (since 1970-01-01 00:00 UTC); "
+    assert health_of().rotation["chat"].describe() == f"{text}requests reach it only if no other instance can answer"
+    (rotation / "chat").write_text(json.dumps({"schema": 1, "reasons": [row | {"ended": 5.0}]}))
+    assert health_of().rotation["chat"].describe().startswith(f"{text}this has ended")
+    for broken in ("", "{", "[]", '{"reasons": [{"text": 1}]}', "[" * 100_000):
+        (rotation / "chat").write_text(broken)
+        assert health_of().rotation["chat"].describe() == "its reasons are not readable"
+
+
 def test_of_an_engine_that_does_not_count_its_slots_are_looked_at() -> None:
     def path(**flags: Any) -> object:
         (ask,) = instance_health.health_request(sample_rig(sample_instance(flags=flags)))["asks"]  # type: ignore[misc]

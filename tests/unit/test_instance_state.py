@@ -60,6 +60,8 @@ STATES: list[tuple[StateFacts, InstanceState, str, str]] = [
     (replace(READY, engine=replace(ENGINE, status=401)), "failing", "it answers 401", "logs"),
     # the gateway has not asked again yet
     (replace(READY, gateway_out="late"), "ready", "", ""),
+    (replace(READY, out_of_rotation="Xid 79"), "out of rotation", "Xid 79", "doctor rig.py --instance chat"),
+    (replace(READY, engine=MUTE, gateway_out="late", out_of_rotation="Xid 79"), "wedged", "late", "restart"),
     (replace(READY, generation=NONE), "other generation", "it runs, and the host has no", "deploy rig.py"),
     (replace(READY, declared=DeclaredProcess("e" * 64, "5" * 64)), "other generation", "runs generation 3", "deploy"),
     (replace(READY, declared=DeclaredProcess("d" * 64, "6" * 64)), "other generation", "other settings", "deploy"),

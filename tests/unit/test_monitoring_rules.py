@@ -190,6 +190,13 @@ CASES = [
         {"box": "b", "job": "node"},
     ),
     AlertCase(
+        "OutOfRotation",
+        {'rigwright_rotation_left_seconds{box="b",instance="chat",reason="xid 79"}': "60x120"},
+        "b keeps chat out of the gateway's rotation: xid 79.",
+        {'rigwright_gateway_ready{box="b",instance="chat"}': "1x120"},
+        {"box": "b", "instance": "chat", "reason": "xid 79"},
+    ),
+    AlertCase(
         "FirstTokenLate", BUCKETS, "b: chat: 1 % of requests wait 3.97s or longer for the first token.", EARLY, TOLD
     ),
     AlertCase(

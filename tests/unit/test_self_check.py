@@ -340,7 +340,7 @@ def test_a_probe_tells_what_a_deploy_has_left(host: DeployedFolder, active: bool
     write_stand_in(
         host.root / "bin", "systemctl", f"case $1 in is-active) {word} ;; *) echo enabled; echo enabled ;; esac"
     )
-    values = self_check.self_check_state_values(RIG.roots)
+    values = self_check.self_check_state_values(RIG)
     files = [f"{host.root}{path}" for path in self_check.self_check_paths(RIG.roots)]
     script = 'fact() { printf "%s" "$2"; }\n' + render(
         "self_check/state.sh.j2", **{**values, "self_check_files": files}

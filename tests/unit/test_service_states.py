@@ -31,7 +31,7 @@ SYSTEMCTL = """case $* in
 esac"""
 QUESTION: dict[str, Any] = {
     **{"units": [UNIT], "exposed": [], "sharing": UNIT, "settings": {}, "files": [], "logs": "", "links": "/nowhere"},
-    **{"out": "/nowhere", "runtime": "/nowhere", "models": "/nowhere"},
+    **{"out": "/nowhere", "rotation": "/nowhere", "runtime": "/nowhere", "models": "/nowhere"},
 }
 # (active, enabled, reload), what root wrote down, whether it runs, and whether its program was replaced -> the state
 HOSTS: dict[str, tuple[tuple[str, str, bool], str, bool, bool, ServiceState]] = {

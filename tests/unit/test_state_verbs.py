@@ -17,7 +17,7 @@ from checks.survey.health import HEALTH, observe_state
 from cli import chat, check_serving, doctor, observed_box, plan, status
 from cli.instance_access import ClientAccess
 from rigwright.operate.diagnosis_findings import HostEvidence
-from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts
+from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts, RotationObservation, RotationReason
 from rigwright.operate.instance_state import GenerationObservation
 from rigwright.serving.serving_state import ObservedServing
 from roles.client import ClientJobLost
@@ -28,6 +28,9 @@ INSTANCE = sample_instance()
 RIG = sample_rig(INSTANCE)
 READY = ready_facts(None, RIG)
 MUTE = replace(ENGINE, status=0, error="no answer in time", silent_s=0.6)
+
+
+OUT = RotationObservation((RotationReason("Xid 79 of card 0: it fell off the bus", 0.0, None),), last_resort=False)
 
 
 def with_unit(**changes: Any) -> HealthFacts:
@@ -48,6 +51,7 @@ STATES: dict[str, HealthFacts] = {
     "silent": with_engine(),
     "wedged": with_engine(silent_s=500.0),
     "failing": with_engine(status=503),
+    "out of rotation": replace(READY, rotation={INSTANCE.name: OUT}),
     "failed": with_unit(active="failed", result="exit-code"),
     "running": replace(READY, engines={}),
     "other generation": replace(READY, generation=GenerationObservation(3, "d", "d")),

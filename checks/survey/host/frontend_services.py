@@ -147,6 +147,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "rotated": rotated(asked["logs"]) if asked["logs"] else 0,
         "offered": links(asked["links"]),
         "out": sorted(links(asked["out"])),
+        "rotation": sorted(links(asked["rotation"])),
         "loose": [*loose(asked["runtime"]), *(opened(asked["logs"]) if asked["logs"] else [])],
         "sharing": {"user": user, "able": able, "writes": written(pid, asked["models"]) if pid else []},
     }

@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Any
 
-from checks.survey.host import bounded_http, common, systemd_properties
+from checks.survey.host import bounded_http, common, rotation, systemd_properties
 from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
@@ -358,6 +358,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             or nothing), `asleep` (what its answer matches then) and `patterns` of its log; `seconds` for an answer,
             `patience`, those after them for an instance without an answer, without a step and without a record of
             silence; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out;
+            `rotation`, that of root's reasons, and `last_resort`, which ends the names of files for instances that are
+            asked where no other can be;
             `config`, the configuration's folder; in it `stopped`, the folder of instances stopped by hand; in a
             generation `sealed`, the file with its digest, and `unsealed`, the files that are not part of it; `records`,
             the folder of what processes were started from; `jobs`, whether long work is listed.
@@ -376,12 +378,17 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         said = {name: log.result() for name, log in logs.items()}
         records = {ask["unit"]: start_record(ask, asked["records"]) for ask in asked["asks"] if ask["unit"] in there}
         out = {ask["name"]: common.begin(f"{ROOT}{asked['out']}/{ask['name']}", LENGTH) for ask in asked["asks"]}
+        kept_out = {
+            ask["name"]: rotation.read_rotation(f"{ROOT}{asked['rotation']}", ask["name"], asked["last_resort"])
+            for ask in asked["asks"]
+        }
         return {
             "units": {name: state(rows) | records.get(name, {}) for name, rows in there.items()},
             "engines": answers,
             "said": {name: lines for name, (lines, _) in said.items()},
             "partial": [name for name, (_, complete) in said.items() if not complete],
             "out": {name: text.strip() for name, text in out.items() if text},
+            "rotation": {name: reasons for name, reasons in kept_out.items() if reasons},
             "cards": seen.result(),
             "jobs": systemd_properties.parse_unit_names(jobs.result(), "rw-")[:50] if jobs else [],
             "holder": holder(asked["lock"]),

@@ -103,7 +103,7 @@ class World:
     """Instances of other boxes that the model has."""
 
     async def start(self, **changed: object) -> None:
-        for name in ("router", "links", "out", "engines"):
+        for name in ("router", "links", "out", "rotation", "engines"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
         for file in (self.folder / "log", *self.folder.glob("usage-*")):
@@ -162,7 +162,7 @@ class World:
     def settle(self, digest: str = "d1", **changed: object) -> None:
         """Write the settings."""
         tiny = {**SETTINGS["models"]["tiny"], **changed}  # type: ignore[index]
-        own = {"links": f"{self.folder}/links", "out": f"{self.folder}/out", "digest": digest}
+        own = {name: f"{self.folder}/{name}" for name in ("links", "out", "rotation")} | {"digest": digest}
         own["usage"] = f"{self.folder}/usage-"
         own["admin"] = f"{self.folder}/run/admin.sock"
         self.instances = tiny["instances"]

@@ -24,6 +24,10 @@ KINDS = {
 }
 
 
+LAST_RESORT = ".last"
+"""Ends the name of a file for an instance that is asked where no other can be."""
+
+
 def json_answer(status: int, value: Any, *headers: tuple[str, str]) -> Answer:
     """An answer whose body is JSON, in ASCII."""
     return Answer(status, (("Content-Type", "application/json"), *headers), json.dumps(value).encode("ascii"))
@@ -66,6 +70,8 @@ def health(settings: Settings) -> Answer:
     for name, model in settings.models.items():
         instances = {one: _instance(settings, one) for one in model.instances}
         found[name] = {"status": _overall(set(instances.values())), "instances": instances}
+        if reasons := {one: rows for one in model.instances if (rows := _reasons(settings, one))}:
+            found[name]["out_of_rotation"] = reasons
     status = _overall({str(one["status"]) for one in found.values()})
     return json_answer(503 if status == "down" else 200, {"status": status, "models": found})
 
@@ -88,12 +94,25 @@ def _socket(path: Path) -> bool:
 def _instance(settings: Settings, name: str) -> str:
     if not linked(settings.links, name):
         return "down"
-    if not settings.out_file(name).exists():
-        return "ok"
-    return "down" if "/" in name else "wedged"
+    if settings.out_file(name).exists():
+        return "down" if "/" in name else "wedged"
+    if (settings.rotation / name).exists():
+        return "out of rotation"
+    return "last resort" if (settings.rotation / f"{name}{LAST_RESORT}").exists() else "ok"
+
+
+def _reasons(settings: Settings, name: str) -> list[dict[str, object]]:
+    """Why root keeps an instance out: a word, and since when. Its texts name paths, which are no client's business."""
+    for file in (settings.rotation / name, settings.rotation / f"{name}{LAST_RESORT}"):
+        try:
+            rows = json.loads(file.read_text())["reasons"]
+            return [{"reason": str(one["reason"]), "since": float(one["since"])} for one in rows]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return []
 
 
 def _overall(parts: set[str]) -> str:
     if parts == {"ok"}:
         return "ok"
-    return "degraded" if parts & {"ok", "degraded"} else "down"
+    return "degraded" if parts & {"ok", "degraded", "last resort"} else "down"

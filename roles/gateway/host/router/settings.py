@@ -94,6 +94,8 @@ class Settings:
     """Seconds in which it must answer."""
     links: Path
     out: Path
+    rotation: Path
+    """The folder of root's reasons to keep instances out."""
     admin: Path
     digest: str
 
@@ -153,6 +155,7 @@ def read_settings(path: Path) -> Settings:
         timeout=probe.number("timeout"),
         links=Path(root.text("links")),
         out=Path(root.text("out")),
+        rotation=Path(root.text("rotation")),
         admin=Path(root.text("admin")),
         digest=root.text("digest"),
     )

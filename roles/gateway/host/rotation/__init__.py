@@ -1,0 +1,1 @@
+"""The program that keeps instances out of the rotation, as a host runs it."""
