@@ -11,7 +11,13 @@ from collections.abc import Mapping
 
 from checks.survey.section import SurveyScope
 from rigwright.containers import container_files, daemon_json
-from rigwright.gateway.gateway_units import ROTATION, ROUTER_RUNTIME, RUNTIME, render_logrotate
+from rigwright.gateway.gateway_units import (
+    KEEPALIVED_PACKAGED_UNIT,
+    ROTATION,
+    ROUTER_RUNTIME,
+    RUNTIME,
+    render_logrotate,
+)
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.instance import SOCKET_FOLDER
 from rigwright.model.rig import Rig, account_names
@@ -42,6 +48,8 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
     if rig.share or rig.gateway:
         # role base masks the packaged unit: each of ours runs an nginx of its own
         links[f"{UNIT_FOLDER}/{PACKAGED_UNIT}"] = "/dev/null"
+    if rig.gateway and rig.gateway.fleet.pair:
+        links[f"{UNIT_FOLDER}/{KEEPALIVED_PACKAGED_UNIT}"] = "/dev/null"
     known = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in texts.items()}
     return {
         "files": dict.fromkeys(_observed_files(rig), "") | known,

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from rigwright.gateway.secrets_distribution import (
     FLEET,
     FRONT,
     GATEWAY_UNIT,
+    KEEPALIVED_UNIT,
     ROUTER_SOCKET,
     ROUTER_SOCKETS,
     ROUTER_UNIT,
@@ -23,7 +25,12 @@ from rigwright.gateway.secrets_distribution import (
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.fleet_schema import format_fleet_endpoint, front_certificate_name, lender_certificate_name
+from rigwright.model.fleet_schema import (
+    FrontPair,
+    format_fleet_endpoint,
+    front_certificate_name,
+    lender_certificate_name,
+)
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.inventory_feature import FactSource
@@ -59,6 +66,9 @@ FOLDER = "gateway"
 RESERVE = "reserve.py"
 # The programs that root runs for them.
 SCRIPTS = ("bounded", "prove", "configured")
+# By these, a gateway shares an address with another one.
+KEEPALIVED, KEEPALIVED_PACKAGED_UNIT = "keepalived", "keepalived.service"
+ADVERT_INTERVAL = 0.5  # seconds; after three of them without a word the other gateway takes the address
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
 
@@ -149,6 +159,14 @@ def listener_sockets(gateway: Gateway | None) -> tuple[SocketUnit, ...]:
     if gateway and (fleet := gateway.fleet.listener):
         places.setdefault(fleet.port, set()).add(fleet.endpoint)
     return tuple(SocketUnit(f"{GATEWAY_PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
+
+
+def gateway_services(gateway: Gateway | None) -> list[str]:
+    """The services of a gateway."""
+    if not gateway:
+        return []
+    pair = [KEEPALIVED_UNIT] if gateway.fleet.pair else []
+    return [GATEWAY_UNIT, ROUTER_UNIT, *address_reservations.unit_names(gateway), *pair]
 
 
 def certificate_owners(gateway: Gateway) -> list[str]:
@@ -253,11 +271,14 @@ def render_gateway(
             for one in sockets
         },
     }
+    shared: dict[str, str] = {}
+    if links.pair:
+        shared, units[KEEPALIVED_UNIT] = _render_keepalived(values, links.pair)
     scripts = {
         name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS
     } | secrets_distribution.render_root_programs(roots, accounts)
     return GatewayFiles(
-        files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts).items()}
+        files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts | shared).items()}
         | {f"units/{name}": text for name, text in units.items()},
         unit_states=(
             *(UnitState(name, _sha256(text), 0, frozenset()) for name, text in keeping.items()),
@@ -271,6 +292,8 @@ def render_gateway(
                 configured_from=_digest_texts(config),
                 rereads=True,
             ),
+            # after it, for its health decides
+            *((UnitState(KEEPALIVED_UNIT, _sha256(units[KEEPALIVED_UNIT]), 0, frozenset()),) if links.pair else ()),
         ),
     )
 
@@ -278,6 +301,35 @@ def render_gateway(
 def _digest_texts(files: Mapping[str, str]) -> str:
     """SHA-256 of texts one after another, as templates/gateway/configured.j2 has it of those on the host."""
     return _sha256("".join(text for _, text in sorted(files.items())))
+
+
+def _health_checks() -> list[dict[str, object]]:
+    """The questions of keepalived each second: to the gateway, its router, and what that knows of the instances.
+
+    `fall` is the number of failures until the address goes. A restart with other settings takes a second or two. While
+    a model's only instance starts, clients are told to come again: that takes longer, and a move would help none.
+    """
+    router = f"{ROUTER_SOCKETS}/light.sock"
+    return [
+        {"name": "gateway", "socket": ADMIN, "path": "/state", "fall": 4},
+        {"name": "router", "socket": router, "path": "/state", "fall": 4},
+        {"name": "instances", "socket": router, "path": "/health", "fall": 30},
+    ]
+
+
+def _render_keepalived(values: Mapping[str, object], pair: FrontPair) -> tuple[dict[str, str], str]:
+    """Files of a gateway that shares an address, by name in its folder, and the text of its unit."""
+    more = {**values, "pair": pair, "keepalived": KEEPALIVED_UNIT}
+    config = render(
+        "gateway/keepalived.conf.j2",
+        **more,
+        health=_health_checks(),
+        interval=ADVERT_INTERVAL,
+        # both gateways of a pair have one number, and pairs of a network mostly have others
+        number=int(ip_address(pair.address)) % 255 + 1,
+    )
+    unit = render("gateway/keepalived.service.j2", **more, keepalived_digest=_sha256(config)[:16])
+    return {"keepalived.conf": config, "placed": render("gateway/placed.j2", **more)}, unit
 
 
 def render_logrotate(accounts: ServiceAccounts, owned: str) -> str:
@@ -294,4 +346,8 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-GATEWAY_FACTS = FactSource("gateway", packages=lambda rig, system: PACKAGES if rig.gateway else ())
+def _list_packages(gateway: Gateway | None) -> tuple[str, ...]:
+    return () if gateway is None else (*PACKAGES, KEEPALIVED) if gateway.fleet.pair else PACKAGES
+
+
+GATEWAY_FACTS = FactSource("gateway", packages=lambda rig, system: _list_packages(rig.gateway))
