@@ -252,6 +252,7 @@ def render_gateway(
         "started_from": STARTED_FROM_FOLDER,
         "folder": f"{roots.config}/current/{FOLDER}",
         "uses_other_boxes": bool(links.remote),
+        "pair": links.pair,
         "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
         # one descriptor each address, in the order of the units; nginx finds out by itself which is which
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
@@ -319,7 +320,7 @@ def _health_checks() -> list[dict[str, object]]:
 
 def _render_keepalived(values: Mapping[str, object], pair: FrontPair) -> tuple[dict[str, str], str]:
     """Files of a gateway that shares an address, by name in its folder, and the text of its unit."""
-    more = {**values, "pair": pair, "keepalived": KEEPALIVED_UNIT}
+    more = {**values, "keepalived": KEEPALIVED_UNIT}
     config = render(
         "gateway/keepalived.conf.j2",
         **more,
