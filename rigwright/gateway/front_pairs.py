@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Interface
 
@@ -103,14 +102,14 @@ def _list_settings(rig: Rig, rigs: Mapping[str, Rig]) -> dict[str, object]:
     """Keys of a gateway that its clients see, with their values."""
     gateway = rig.gateway
     assert gateway  # noqa: S101
-    found: dict[str, object] = json.loads(gateway.model_dump_json(exclude=set(OWN_KEYS)))
+    found: dict[str, object] = gateway.model_dump(exclude=set(OWN_KEYS))
     shared = _entry_of(rig).host
     for name, one in gateway.listeners.items():
         if one.address == shared:
-            found[f"listeners.{name}"] = json.loads(one.model_dump_json())
+            found[f"listeners.{name}"] = one.model_dump()
     for model, instances in _list_models(rig, rigs).items():
         entry = gateway.models.get(model)
-        own = entry.model_dump_json(exclude={"instances"}) if entry else ""
+        own = entry.model_dump(exclude={"instances"}) if entry else {}
         found[f"models.{model}"] = (sorted(instances), own)
     return found
 

@@ -308,7 +308,8 @@ def _health_checks() -> list[dict[str, object]]:
     """The questions of keepalived each second: to the gateway, its router, and what that knows of the instances.
 
     `fall` is the number of failures until the address goes. A restart with other settings takes a second or two. While
-    a model's only instance starts, clients are told to come again: that takes longer, and a move would help none.
+    a model's only instance starts, the gateway answers 503 with `Retry-After`: that takes longer, and a move would not
+    help.
     """
     router = f"{ROUTER_SOCKETS}/light.sock"
     return [
