@@ -62,7 +62,14 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
         "groups": {},
         "mounts": {SOCKET_FOLDER: INSTANCE_PREFIX},
         "mount_points": _gateway_mounts(rig),
+        "addresses": _shared_address(rig),
     }
+
+
+def _shared_address(rig: Rig) -> dict[str, str]:
+    """The key of the entry of an address that the gateway shares with another one."""
+    pair = rig.gateway.fleet.pair if rig.gateway else None
+    return {f"address {pair.interface} {pair.address}/{pair.prefix}": ""} if pair else {}
 
 
 def _gateway_mounts(rig: Rig) -> dict[str, str]:
