@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.gateway import address_reservations, nginx_conf, secrets_distribution
+from rigwright.gateway.address_reservations import split_place
 from rigwright.gateway.request_rules import load_request_rules
 from rigwright.gateway.secrets_distribution import (
     FLEET,
@@ -68,6 +69,8 @@ RESERVE = "reserve.py"
 SCRIPTS = ("bounded", "prove", "configured")
 # By these, a gateway shares an address with another one.
 KEEPALIVED, KEEPALIVED_PACKAGED_UNIT = "keepalived", "keepalived.service"
+# Addresses that each network has.
+EVERYWHERE = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104
 ADVERT_INTERVAL = 0.5  # seconds; after three of them without a word the other gateway takes the address
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
@@ -253,6 +256,7 @@ def render_gateway(
         "folder": f"{roots.config}/current/{FOLDER}",
         "uses_other_boxes": bool(links.remote),
         "pair": links.pair,
+        "places": sorted({split_place(at)[0] for one in sockets for at in one.addresses} - EVERYWHERE),
         "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
         # one descriptor each address, in the order of the units; nginx finds out by itself which is which
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
