@@ -258,8 +258,8 @@ def test_renewed_certificates_cost_no_request(boxes: FourBoxes, key: str) -> Non
     with boxes.load(key) as load:
         run = run_deploy(boxes.inventory)
         assert run.status == 0, run.said
-        assert "Gateway | Certificates" in run.changed_operations
-        assert "Gateway | The gateway has them" in run.changed_operations
+        assert "Serving | Certificates" in run.changed_operations
+        assert "Serving | The gateway has them" in run.changed_operations
     assert load.failed == []
     for box, listener in (("one", "_front"), ("two", "office"), ("three", "_fleet")):
         found = boxes.hosts[box].run(f"cat /etc/rigwright/credentials/gateway-{listener}.pem")
