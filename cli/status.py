@@ -26,7 +26,7 @@ from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import StartupFacts
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, KEEPALIVED_UNIT, ROUTER_UNIT
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, HEALTH_UNIT, KEEPALIVED_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
@@ -170,7 +170,7 @@ def _gateway_state(gateway: Gateway | None, found: ObservedServing, addresses: C
 def _gateway_states(found: ObservedServing, gateway: Gateway | None) -> set[str]:
     if not gateway:
         return set()
-    units = (GATEWAY_UNIT, ROUTER_UNIT, *([KEEPALIVED_UNIT] if gateway.fleet.pair else []))
+    units = (GATEWAY_UNIT, ROUTER_UNIT, *([HEALTH_UNIT, KEEPALIVED_UNIT] if gateway.fleet.pair else []))
     return {_process_state(found.processes.get(unit)) for unit in units}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from checks.survey.section import SurveyScope
 from rigwright.containers import container_files, daemon_json
 from rigwright.gateway.gateway_units import (
+    HEALTH_FOLDER,
     KEEPALIVED_PACKAGED_UNIT,
     ROTATION,
     ROUTER_RUNTIME,
@@ -76,7 +77,8 @@ def _gateway_mounts(rig: Rig) -> dict[str, str]:
     """Folder -> source of the file systems that the gateway's units mount before they start (`bounded`)."""
     if not rig.gateway:
         return {}
-    return {RUNTIME: rig.accounts.gateway, ROUTER_RUNTIME: rig.accounts.router}
+    of_pair = {HEALTH_FOLDER: rig.accounts.gateway} if rig.gateway.fleet.pair else {}
+    return {RUNTIME: rig.accounts.gateway, ROUTER_RUNTIME: rig.accounts.router} | of_pair
 
 
 def _enablement(path: str, text: str) -> dict[str, str]:

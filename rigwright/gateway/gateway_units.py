@@ -18,6 +18,7 @@ from rigwright.gateway.secrets_distribution import (
     FLEET,
     FRONT,
     GATEWAY_UNIT,
+    HEALTH_UNIT,
     KEEPALIVED_UNIT,
     ROUTER_SOCKET,
     ROUTER_SOCKETS,
@@ -71,6 +72,8 @@ SCRIPTS = ("bounded", "prove", "configured")
 KEEPALIVED, KEEPALIVED_PACKAGED_UNIT = "keepalived", "keepalived.service"
 # Addresses that each network has.
 EVERYWHERE = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104
+HEALTH_FOLDER = "/run/rigwright_health"
+HEALTH_PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/health.py"
 ADVERT_INTERVAL = 0.5  # seconds; after three of them without a word the other gateway takes the address
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
@@ -168,7 +171,7 @@ def gateway_services(gateway: Gateway | None) -> list[str]:
     """The services of a gateway."""
     if not gateway:
         return []
-    pair = [KEEPALIVED_UNIT] if gateway.fleet.pair else []
+    pair = [HEALTH_UNIT, KEEPALIVED_UNIT] if gateway.fleet.pair else []
     return [GATEWAY_UNIT, ROUTER_UNIT, *address_reservations.unit_names(gateway), *pair]
 
 
@@ -277,8 +280,10 @@ def render_gateway(
         },
     }
     shared: dict[str, str] = {}
+    of_pair: dict[str, str] = {}
     if links.pair:
-        shared, units[KEEPALIVED_UNIT] = _render_keepalived(values, links.pair)
+        shared, of_pair = _render_keepalived(values, links.pair)
+        units |= of_pair
     scripts = {
         name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS
     } | secrets_distribution.render_root_programs(roots, accounts)
@@ -298,7 +303,7 @@ def render_gateway(
                 rereads=True,
             ),
             # after it, for its health decides
-            *((UnitState(KEEPALIVED_UNIT, _sha256(units[KEEPALIVED_UNIT]), 0, frozenset()),) if links.pair else ()),
+            *(UnitState(name, _sha256(text), 0, frozenset()) for name, text in of_pair.items()),
         ),
     )
 
@@ -308,8 +313,8 @@ def _digest_texts(files: Mapping[str, str]) -> str:
     return _sha256("".join(text for _, text in sorted(files.items())))
 
 
-def _health_checks() -> list[dict[str, object]]:
-    """The questions of keepalived each second: to the gateway, its router, and what that knows of the instances.
+def _health_questions() -> list[dict[str, object]]:
+    """The questions of each second: to the gateway, its router, and what that knows of the instances.
 
     `fall` is the number of failures until the address goes. A restart with other settings takes a second or two. While
     a model's only instance starts, the gateway answers 503 with `Retry-After`: that takes longer, and a move would not
@@ -317,25 +322,33 @@ def _health_checks() -> list[dict[str, object]]:
     """
     router = f"{ROUTER_SOCKETS}/light.sock"
     return [
-        {"name": "gateway", "socket": ADMIN, "path": "/state", "fall": 4},
-        {"name": "router", "socket": router, "path": "/state", "fall": 4},
-        {"name": "instances", "socket": router, "path": "/health", "fall": 30},
+        {"socket": ADMIN, "path": "/state", "fall": 4},
+        {"socket": router, "path": "/state", "fall": 4},
+        {"socket": router, "path": "/health", "fall": 30},
     ]
 
 
-def _render_keepalived(values: Mapping[str, object], pair: FrontPair) -> tuple[dict[str, str], str]:
-    """Files of a gateway that shares an address, by name in its folder, and the text of its unit."""
-    more = {**values, "keepalived": KEEPALIVED_UNIT}
-    config = render(
-        "gateway/keepalived.conf.j2",
-        **more,
-        health=_health_checks(),
-        interval=ADVERT_INTERVAL,
+def _render_keepalived(values: Mapping[str, object], pair: FrontPair) -> tuple[dict[str, str], dict[str, str]]:
+    """Files of a gateway that shares an address, by name in its folder, and the texts of its units."""
+    program = HEALTH_PROGRAM.read_text()
+    more = {
+        **values,
+        "keepalived": KEEPALIVED_UNIT,
+        "health": HEALTH_UNIT,
+        "health_folder": HEALTH_FOLDER,
+        "health_digest": _sha256(program)[:16],
+        "questions": _health_questions(),
+        "interval": ADVERT_INTERVAL,
         # both gateways of a pair have one number, and pairs of a network mostly have others
-        number=int(ip_address(pair.address)) % 255 + 1,
-    )
-    unit = render("gateway/keepalived.service.j2", **more, keepalived_digest=_sha256(config)[:16])
-    return {"keepalived.conf": config, "placed": render("gateway/placed.j2", **more)}, unit
+        "number": int(ip_address(pair.address)) % 255 + 1,
+    }
+    config = render("gateway/keepalived.conf.j2", **more)
+    units = {
+        HEALTH_UNIT: render("gateway/health.service.j2", **more),
+        KEEPALIVED_UNIT: render("gateway/keepalived.service.j2", **more, keepalived_digest=_sha256(config)[:16]),
+    }
+    placed = render("gateway/placed.j2", **more)
+    return {"keepalived.conf": config, "placed": placed, HEALTH_PROGRAM.name: program}, units
 
 
 def render_logrotate(accounts: ServiceAccounts, owned: str) -> str:

@@ -73,11 +73,17 @@ def test_each_gateway_speaks_to_the_other_one_alone(box: OperatorFolder) -> None
     assert priorities == {"7", "8"}
 
 
-def test_health_checks_run_as_the_gateways_user(box: OperatorFolder) -> None:
-    lines = [line.split() for line in rendered(load_rigs(box, both_entries())["one"]).files[CONF].splitlines()]
-    users = [words[1:] for words in lines if words[:1] in (["user"], ["script_user"])]
-    assert users == [["rigwright_gateway", "rigwright_gateway"]] * 4
-    assert {words[1] for words in lines if words[:1] == ["script"]} == {'"/usr/bin/curl'}
+def test_health_is_asked_without_privileges_and_decides(box: OperatorFolder) -> None:
+    made = rendered(load_rigs(box, both_entries())["one"])
+    asks, holds = (made.files[f"units/rigwright_{name}.service"] for name in ("health", "keepalived"))
+    assert "User=rigwright_gateway\n" in asks
+    assert "CapabilityBoundingSet=CAP" not in asks
+    assert "/run/rigwright/router/light.sock /health 30\n" in asks
+    assert "\nBindReadOnlyPaths=/run/rigwright_health\n" in holds
+    conf = " ".join(made.files[CONF].split())
+    assert 'track_file health { file "/run/rigwright_health/state" weight 0 }' in conf
+    assert "track_file { health }" in conf
+    assert [one.unit for one in made.unit_states][-2:] == ["rigwright_health.service", "rigwright_keepalived.service"]
 
 
 def test_another_address_starts_the_unit_again_and_nothing_else_changes(box: OperatorFolder) -> None:
