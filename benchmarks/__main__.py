@@ -13,6 +13,7 @@ import click
 import benchmarks.check_states
 import benchmarks.environment_install
 import benchmarks.fleet_connections
+import benchmarks.gateway_boxes
 import benchmarks.gateway_overhead
 import benchmarks.inventory_load
 import benchmarks.noop_deploy
@@ -320,6 +321,28 @@ def gateway(
     print_table((*GATEWAY, *BESIDE), report.table())
     for line in (*report.goals(), report.about):
         click.echo(line)
+
+
+@main.command()
+@RELEASE
+@click.option("--rounds", type=click.IntRange(1, 50), default=5, show_default=True, help="Rounds of each load.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
+@click.option("--streams", callback=parse_counts, default="1,16,64", show_default=True, help="Concurrent requests.")
+@JSON_OPTION
+def boxes(release: str, rounds: int, seconds: float, streams: list[int], file: str | None) -> None:
+    """Time the first token of an instance of another box beside one of the gateway's own box, on two throwaway hosts.
+
+    Stand-ins for engines of a fixed pace, through the same gateway, loads in turns. Milliseconds; `+` is the middle of
+    the rounds' differences. Needs root and some five minutes.
+    """
+    with errors() as show:
+        report = benchmarks.gateway_boxes.measure(release, rounds, seconds, streams, show)
+    if file:
+        write_output(file, report.as_json())
+    head = ("streams", "P50 own", "P50 other", "P99 own", "P99 other", "+ P50", "+ P99")
+    print_table(head, report.table())
+    click.echo(report.goal())
+    click.echo(f"{report.date}, {report.cpus} CPUs, {report.rounds} rounds, load {report.load:.1f}")
 
 
 if __name__ == "__main__":

@@ -110,15 +110,7 @@ class Box:
 
     def begin(self, asked: StreamRequest) -> RunningLoad:
         """Start a load; `end` waits for it."""
-        program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
-        # not a pipe, which it would wait for while it has no reader
-        said = TemporaryFile("w+")  # noqa: SIM115 # its reader closes it
-        process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
-        assert process.stdin
-        process.stdin.write(json.dumps(asdict(asked)))
-        process.stdin.close()
-        process.stdin = None
-        return RunningLoad(process, said)
+        return start_load(self.host, asked)
 
     def connections(self, instance: str) -> int:
         """That an instance has, with what it listens on and has for itself."""
@@ -166,6 +158,20 @@ class RunningLoad:
             if self.process.returncode:
                 raise BenchmarkFailed(complaint[-1000:] or f"the load program ended with {self.process.returncode}")
             return self.said.read()
+
+
+def start_load(host: LabHost, asked: StreamRequest) -> RunningLoad:
+    """Start a load in the network of a host."""
+    inside = ["ip", "netns", "exec", host.namespace]
+    program = [*inside, sys.executable, "-I", str(ROOT / "benchmarks" / "http_streams.py")]
+    # not a pipe, which it would wait for while it has no reader
+    said = TemporaryFile("w+")  # noqa: SIM115 # its reader closes it
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
+    assert process.stdin
+    process.stdin.write(json.dumps(asdict(asked)))
+    process.stdin.close()
+    process.stdin = None
+    return RunningLoad(process, said)
 
 
 def rigwright(*words: str) -> str:
@@ -229,14 +235,14 @@ def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Bo
         inventory = declare(folder, lab, host)
         rigwright("deploy", str(inventory))
         engine_cache.save_engines(host)
-        _stand_in(host)
+        put_stand_in(host)
         key = rigwright("key", "make", str(inventory), "bench").strip()
         box = Box(host, folder, inventory, rigwright("key", "ca", str(inventory)), key)
         _until_served(box)
         yield box
 
 
-def _stand_in(host: LabHost) -> None:
+def put_stand_in(host: LabHost) -> None:
     """Have the stand-in's unit start it."""
     text = (ROOT / "benchmarks" / "paced_engine.py").read_text()
     command = f"/usr/bin/python3 -I {STAND_IN} /run/rigwright/instances/{PACED}/api.sock"

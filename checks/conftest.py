@@ -32,7 +32,7 @@ from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.fact_types import HostFacts
-from rigwright.model.fleet_schema import FleetLinks
+from rigwright.model.fleet_schema import FleetLinks, FrontPair
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights, standalone_engines
@@ -65,6 +65,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
     "fleet": lambda rig: [("fleet", one) for one in _fleet_links(rig)],
     "fleet_port": lambda rig: [("fleet", one.listener) for one in _fleet_links(rig) if one.listener],
+    "front_pair": lambda rig: [("fleet", one.pair) for one in _fleet_links(rig) if one.pair],
     "offered": lambda rig: list(
         {one.name: one for offer in offers_of(rig.instances, rig.gateway) for one in offer.instances}.values()
     ),
@@ -163,6 +164,17 @@ def each_host(target_name: str) -> None:
 def survey(surveyed_host: SurveyedHost) -> SurveyAnswers:
     """The observed host, all of it seen at one time."""
     return surveyed_host.survey or SurveyAnswers({}, "the connection was lost")
+
+
+@pytest.fixture
+def partner(pytestconfig: pytest.Config, front_pair: tuple[str, FrontPair]) -> SurveyedHost:
+    """The host of the gateway that shares an address with the host's own."""
+    look, name = pytestconfig.stash[LOOK], front_pair[1].partner
+    if name not in look.hosts:
+        pytest.skip(f"{name}, which shares the address, is not checked: leave --limit out")
+    if look.is_out_of_reach(name):
+        pytest.skip(f"{name}, which shares the address, was not reached")
+    return look.hosts[name]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from checks.survey.accounts import ACCOUNTS, socket_folder
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import TRY
 from rigwright.gateway.address_reservations import unit_names
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, HEALTH_UNIT, ROUTER_UNIT
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
 from rigwright.model.gateway_schema import Gateway
@@ -144,7 +144,7 @@ def test_processes(
     # logrotate puts the gateway's log away as the gateway, for the folder is that user's
     units = {service_accounts.of_instance(one): {one.unit} for one in declared_instances}
     units |= {
-        service_accounts.gateway: {GATEWAY_UNIT, "logrotate.service"},
+        service_accounts.gateway: {GATEWAY_UNIT, HEALTH_UNIT, "logrotate.service"},
         service_accounts.router: {ROUTER_UNIT, *unit_names(gateway_entry)},
     }
     units |= {

@@ -1,5 +1,7 @@
 """Connections between boxes: access to the port for gateways of others, and the certificates of both ends."""
 
+import json
+import re
 from base64 import b64decode, b64encode
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -9,16 +11,25 @@ import pytest
 
 from checks import DEPLOY, Drift, check, expect
 from checks.gateway_key_answers import LOG
-from checks.remedy import STOP_LISTENER, host_command
+from checks.remedy import STOP_LISTENER, host_command, instruction, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.managed_files import OURS
 from checks.survey.requests import REQUESTS, find_answer
 from checks.survey.service_exposure import REACH
-from rigwright.gateway.gateway_units import GATEWAY_PREFIX
-from rigwright.gateway.secrets_distribution import FLEET, FRONT, GATEWAY_UNIT, pair_path
-from rigwright.model.fleet_schema import FleetLinks, FleetListener, front_certificate_name, lender_certificate_name
+from checks.survey_run import SurveyedHost
+from rigwright.gateway.gateway_units import GATEWAY_PREFIX, ROUTER_KEYS
+from rigwright.gateway.secrets_distribution import FLEET, FRONT, GATEWAY_UNIT, KEEPALIVED_UNIT, pair_path
+from rigwright.model.fleet_schema import (
+    FleetLinks,
+    FleetListener,
+    FrontPair,
+    front_certificate_name,
+    lender_certificate_name,
+)
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.roots import Roots
+from rigwright.serving.generation import Generation
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -92,6 +103,68 @@ def test_certificates_between_boxes(
             expect("this list" if same else "another list", "this list", DEPLOY)
         until, limit = own.not_valid_after_utc, now + EXPIRY
         expect(f"until {until:%Y-%m-%d}", f"until {limit:%Y-%m-%d} or later", RELOAD + DEPLOY, holds=until >= limit)
+
+
+@check(
+    "D17",
+    "both gateways of a shared address have the same keys, certificate names and CA, and run as declared",
+    severity="critical",
+    why="a revoked key opens the other gateway, or clients fail when the address moves",
+)
+def test_gateways_of_an_address_are_equal(
+    survey: SurveyAnswers,
+    rig_name: str,
+    gateway_entry: Gateway | None,
+    target_generation: Generation,
+    front_pair: tuple[str, FrontPair],
+    partner: SurveyedHost,
+) -> None:
+    name, other = front_pair[1].partner, partner.survey or SurveyAnswers({}, "the connection was lost")
+    boxes = ((rig_name, survey, target_generation), (name, other, partner.desired.generation))
+    for box, one, generation in boxes:
+        state = find_answer(one.read(REQUESTS), "gateway: state")
+        wanted = json.loads(generation.files["gateway/settings.json"])["digest"][:12]
+        found = re.search(r'"digest":"([0-9a-f]{12})', state.body)
+        expect(f"{box} {found[1] if found else state.describe}", f"{box} {wanted}", DEPLOY)
+    own, theirs = (one.read(OURS).files.get(ROUTER_KEYS, "")[:12] or "none" for one in (survey, other))
+    expect(f"keys {own}, at {name} {theirs}", f"keys {own}, at {name} {own}", DEPLOY)
+    for listener, entry in gateway_entry.listeners.items() if gateway_entry else ():
+        if not entry.tls or entry.address != front_pair[1].address:
+            continue
+        mine, others = (_describe_shown(one, listener) for one in (survey, other))
+        expect(f"{listener}: {mine}, at {name} {others}", f"{listener}: {mine}, at {name} {mine}", DEPLOY)
+
+
+def _describe_shown(survey: SurveyAnswers, listener: str) -> str:
+    """The names in the certificate that a listener shows, and its CA."""
+    from cryptography import x509
+
+    from rigwright.gateway.certificates import certificate_names
+
+    answer = find_answer(survey.read(REQUESTS), f"{listener}: keyless 0")
+    try:
+        shown = x509.load_der_x509_certificate(b64decode(answer.certificate))
+        key = shown.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier or b""
+    except (ValueError, x509.ExtensionNotFound):
+        return answer.error or "an invalid certificate"
+    return f"{' '.join(certificate_names(shown))} of CA {key.hex()[:12]}"
+
+
+@check(
+    "D18",
+    "exactly one of both gateways has the address that they share",
+    severity="critical",
+    why="without the address, clients reach no gateway; with both, connections break and limits of keys double",
+)
+def test_one_gateway_has_the_address(
+    survey: SurveyAnswers, rig_name: str, front_pair: tuple[str, FrontPair], partner: SurveyedHost
+) -> None:
+    pair = front_pair[1]
+    surveys = {rig_name: survey, pair.partner: partner.survey or SurveyAnswers({}, "the connection was lost")}
+    found = sorted(name for name, one in surveys.items() if pair.address in one.read(REACH).addresses)
+    allow = instruction(f"allow protocol 112 (VRRP) between {pair.source} and {pair.partner_source}")
+    step = allow if found else show_log(KEEPALIVED_UNIT) + DEPLOY
+    expect(" and ".join(found) or "none", "one of both", step, holds=len(found) == 1)
 
 
 def _load_certificates(encoded: list[str]) -> tuple["Certificate", "Certificate"]:

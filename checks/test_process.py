@@ -56,6 +56,9 @@ DYNAMIC = range(61184, 65520)
 BEST_EFFORT = 0x4000, 0x4005
 """The result of ioprio_get(2), in some kernels, for a process that has asked for nothing, and for one before others."""
 HINTS = 0x1FF8
+CAPABILITIES = {"CAP_NET_ADMIN": 1 << 12, "CAP_NET_RAW": 1 << 13}
+"""Those that a unit of ours may have, by their bits (linux/capability.h)."""
+GRANTED = ("CapPrm", "CapEff", "CapBnd")
 """Bits of that which have no effect on priority (linux/ioprio.h)."""
 
 
@@ -170,7 +173,12 @@ def _privileged(accounts: Accounts, made: Mapping[str, str], process: KernelProc
     ids = {group.name: str(group.gid) for group in accounts.groups}
     wanted = {ids.get(name, "none") for name in made.get("SupplementaryGroups", "").split()}
     user = accounts.user(made.get("User", ""))
-    if user is None:
+    if user is None and made.get("CapabilityBoundingSet"):
+        # of the units without a user, those with capabilities are root's
+        wanted.add("0")
+        if uids != {"0"}:
+            yield f"the user ids {', '.join(sorted(uids))}, not 0"
+    elif user is None:
         if len(uids) > 1 or not uids.isdisjoint({"0"}) or int(min(uids)) not in DYNAMIC:
             yield f"the user ids {', '.join(sorted(uids))}"
         wanted |= {uid for uid in uids if int(uid) in DYNAMIC}
@@ -180,8 +188,9 @@ def _privileged(accounts: Accounts, made: Mapping[str, str], process: KernelProc
         wanted.add(ids.get(made.get("Group", user.name), "none"))
     if groups != wanted or len(gids) > 1:
         yield f"the groups {', '.join(sorted(groups))}, not {', '.join(sorted(wanted))}"
+    allowed = sum(CAPABILITIES.get(name, 0) for name in made.get("CapabilityBoundingSet", "").split())
     for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
-        if int(process.status[kind], 16):
+        if int(process.status[kind], 16) & ~(allowed if kind in GRANTED else 0):
             yield f"capabilities ({kind} {process.status[kind]})"
     if process.status["NoNewPrivs"] != "1":
         yield "the right to gain privileges"

@@ -159,7 +159,7 @@ def test_addresses(
     share_entry: ShareEntry | None,
     watched_services: tuple[MonitoringService, ...],
 ) -> None:
-    declared = [one.address for one in (gateway_entry.listeners.values() if gateway_entry else ())]
+    declared = [one.own_address for one in (gateway_entry.listeners.values() if gateway_entry else ())]
     declared += [one.address for one in ([gateway_entry.fleet.listener] if gateway_entry else ()) if one]
     declared += [share_entry.address] if share_entry else []
     declared += [one.at[0] for one in watched_services]

@@ -32,7 +32,7 @@ from rigwright.validated_types import memory_bytes
 
 # Services and sockets that a rig may have had before.
 NAMED = re.compile(
-    r"rigwright-[a-z0-9][a-z0-9-]*\.service|rigwright_((listener|gateway)-[0-9]+|router|gateway)\.(service|socket)"
+    r"rigwright-[a-z0-9][a-z0-9-]*\.service|rigwright_((listener|gateway)-[0-9]+|router|gateway|keepalived|health)\.(service|socket)"
     r"|rigwright_reserved-[0-9a-f]+\.service"
 )
 TARGET = "rigwright.target"

@@ -49,6 +49,7 @@ WORDS = frozenset(
     }
 )
 """Those whose order does not matter, and of which several add up."""
+CAPABILITIES = re.compile("CapabilityBoundingSet|AmbientCapabilities")
 LINES = re.compile("Exec.*|Listen|DeviceAllow|EnvironmentFiles|TimersCalendar|TimersMonotonic|Paths")
 """Those of which each stands for itself."""
 AMOUNTS = re.compile("(Memory|Limit|Tasks).*|.*Size")
@@ -221,7 +222,8 @@ def canonical_value(prop: str, value: str) -> str:
     if prop in ("IPAddressAllow", "IPAddressDeny"):
         return _canonical_networks(value)
     if prop in WORDS:
-        return " ".join(sorted(value.split()))
+        # names of capabilities have capitals in texts, and none in what systemd tells
+        return " ".join(sorted((value.lower() if CAPABILITIES.fullmatch(prop) else value).split()))
     if prop in NUMBERS:
         return str(NUMBERS[prop].get(value, value))
     if prop == "Environment":

@@ -60,12 +60,16 @@ class KeyTargets:
 
 
 def load_targets(inventory: str, limit: str | None) -> KeyTargets:
-    """The targets of a verb about keys.
+    """The targets of a verb about keys; of two gateways with one address always both.
 
     Raises:
         click.ClickException: the inventory is refused, no host of it has a gateway, or there are two files of keys.
     """
     rigs = load_host_rigs(load_hosts(inventory, limit))
+    gateways = [rig.gateway for rig in rigs.values() if rig.gateway]
+    partners = {one.fleet.pair.partner for one in gateways if one.fleet.pair} - rigs.keys()
+    if limit and partners:
+        return load_targets(inventory, ",".join([limit, *sorted(partners)]))
     files: dict[str, list[str]] = {}
     for name, rig in rigs.items():
         if rig.gateway and rig.gateway.serves_clients:

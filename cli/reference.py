@@ -28,7 +28,7 @@ from rigwright.model.catalog_schema import Card, EnvKeys, ModelKeys
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.download_origins import RegistryEntry
 from rigwright.model.engine_schema import BlockedVariant, Purpose, VariantEvidence
-from rigwright.model.fleet_schema import FleetEntry
+from rigwright.model.fleet_schema import FleetEntry, VirtualAddressEntry
 from rigwright.model.gateway_schema import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, RigEntry, ShareEntry
 from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
@@ -93,6 +93,7 @@ TABLES = {
     "gateway": KeyTable(Gateway, "gateway.", python=True),
     "gateway-listener": KeyTable(ListenerEntry, python=True),
     "gateway-model": KeyTable(ModelEntry, python=True),
+    "gateway-virtual-address": KeyTable(VirtualAddressEntry, python=True),
     "monitoring": KeyTable(Monitoring, "monitoring.", python=True),
     "monitoring-server": KeyTable(MonitoringServer, python=True),
     "monitoring-receiver": KeyTable(AlertReceiver, python=True),

@@ -75,6 +75,7 @@ def _describe_box(
         "; ".join(faults),
         durations.expected_of_roles(roles, box.name) if roles else 0.0,
         plan.generation,
+        box.rig.gateway.fleet.pair.partner if box.rig.gateway and box.rig.gateway.fleet.pair else "",
     )
 
 

@@ -26,7 +26,7 @@ from cli.tables import print_paragraph, print_prose
 from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import StartupFacts
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, HEALTH_UNIT, KEEPALIVED_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
@@ -58,7 +58,8 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
         observed = observe_box(box, "served", "holder")
         box, look = observed.box, observed.look
         found = box.read_serving_state()
-        aim, holder = goal_for(found, box.resolve_desired().generation), box.read_lock_holder()
+        desired, holder = box.resolve_desired(), box.read_lock_holder()
+        aim = goal_for(found, desired.generation)
     except click.ClickException as error:
         return HostStatus(box.name, False, printable(error.message).removeprefix(f"{box.name}: "))
     ports = {held.leads_to: held.port for name in found.processes if (held := found.held_state(name)) and held.leads_to}
@@ -100,8 +101,8 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
         activation_cut_off=found.activating and not found.job,
         at_work=f"{holder.who} since {holder.since}: {holder.doing}" if holder and holder.who else "",
         instances=rows,
-        gateway=_gateway_state(box.rig.gateway, found),
-        gateway_down=box.rig.gateway is not None and bool({"not there", "inactive", "failed"} & _gateway_states(found)),
+        gateway=_gateway_state(box.rig.gateway, found, desired.facts.addresses),
+        gateway_down=not {"not there", "inactive", "failed"}.isdisjoint(_gateway_states(found, box.rig.gateway)),
         gpus=gpus,
         gpus_say=say,
         jobs=look.jobs if look else (),
@@ -152,19 +153,25 @@ def _undeclared_status(host: UndeclaredHost) -> HostStatus:
     return HostStatus(host.name, True, instances=rows, at_work="another process" if seen.holder else "", **more)  # type: ignore[arg-type]
 
 
-def _gateway_state(gateway: Gateway | None, found: ObservedServing) -> str:
+def _gateway_state(gateway: Gateway | None, found: ObservedServing, addresses: Collection[str] = ()) -> str:
     if not gateway:
         return ""
-    states = _gateway_states(found)
+    states = _gateway_states(found, gateway)
     places = [place for one in gateway.listeners.values() for place in one.addresses]
     links = gateway.fleet
     places += [links.listener.endpoint] if links.listener else []
     others = f", with {', '.join(one.name for one in links.remote)}" if links.remote else ""
-    return f"{' and '.join(sorted(states))}, on {', '.join(sorted(places))}{others}"
+    shared = ""
+    if pair := links.pair:
+        shared = f"; has {'' if pair.address in addresses else 'not '}{pair.address}, shared with {pair.partner}"
+    return f"{' and '.join(sorted(states))}, on {', '.join(sorted(places))}{others}{shared}"
 
 
-def _gateway_states(found: ObservedServing) -> set[str]:
-    return {_process_state(found.processes.get(unit)) for unit in (GATEWAY_UNIT, ROUTER_UNIT)}
+def _gateway_states(found: ObservedServing, gateway: Gateway | None) -> set[str]:
+    if not gateway:
+        return set()
+    units = (GATEWAY_UNIT, ROUTER_UNIT, *([HEALTH_UNIT, KEEPALIVED_UNIT] if gateway.fleet.pair else []))
+    return {_process_state(found.processes.get(unit)) for unit in units}
 
 
 def _process_state(process: ObservedUnit | None) -> str:

@@ -193,7 +193,8 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
 
 def _link_fleet(file: str, group: HostGroup, rigs: dict[str, Rig]) -> tuple[Mapping[str, FleetLinks], list[Problem]]:
     """The connections between rigs, and the mistakes in them that refuse the rigs."""
-    if not any(rig.gateway and rig.gateway.uses_other_boxes for rig in rigs.values()):
+    gateways = [rig.gateway for rig in rigs.values() if rig.gateway]
+    if not any(one.uses_other_boxes or one.virtual_address for one in gateways):
         return {}, []
     # few inventories have such a gateway
     from rigwright.gateway.fleet_links import link_boxes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rigwright import nginx_package
+from rigwright.gateway.gateway_units import KEEPALIVED_PACKAGED_UNIT
 from rigwright.model import installation
 from rigwright.model.rig import account_names
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, PACKAGED_USER
@@ -65,6 +66,7 @@ def base(context: DeployContext) -> None:
         bundle=rig.bundle,
         system=facts.system,
         masked=({nginx_package.PACKAGED_UNIT: nginx_package.LEFTOVER_FILES} if rig.share or rig.gateway else {})
+        | ({KEEPALIVED_PACKAGED_UNIT: ()} if rig.gateway and rig.gateway.fleet.pair else {})
         | {one.packaged_unit: () for one in watching},
         accounts={one.package: PACKAGED_USER for one in watching},
     )

@@ -147,6 +147,7 @@ DIAGNOSIS: Final = "the cause is not known to the check: a person has to find it
 INSTRUCTIONS: Final[dict[str, str]] = {
     **dict.fromkeys(
         (
+            "allow protocol 112 (VRRP) between {} and {}",
             "check fans, dust and airflow",
             "check the disk, which has lost bytes (smartctl)",
             "follow the recovery action",

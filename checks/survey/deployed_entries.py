@@ -11,7 +11,14 @@ from collections.abc import Mapping
 
 from checks.survey.section import SurveyScope
 from rigwright.containers import container_files, daemon_json
-from rigwright.gateway.gateway_units import ROTATION, ROUTER_RUNTIME, RUNTIME, render_logrotate
+from rigwright.gateway.gateway_units import (
+    HEALTH_FOLDER,
+    KEEPALIVED_PACKAGED_UNIT,
+    ROTATION,
+    ROUTER_RUNTIME,
+    RUNTIME,
+    render_logrotate,
+)
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.instance import SOCKET_FOLDER
 from rigwright.model.rig import Rig, account_names
@@ -42,6 +49,8 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
     if rig.share or rig.gateway:
         # role base masks the packaged unit: each of ours runs an nginx of its own
         links[f"{UNIT_FOLDER}/{PACKAGED_UNIT}"] = "/dev/null"
+    if rig.gateway and rig.gateway.fleet.pair:
+        links[f"{UNIT_FOLDER}/{KEEPALIVED_PACKAGED_UNIT}"] = "/dev/null"
     known = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in texts.items()}
     return {
         "files": dict.fromkeys(_observed_files(rig), "") | known,
@@ -54,14 +63,22 @@ def deployed_entries(scene: SurveyScope) -> dict[str, Mapping[str, str]]:
         "groups": {},
         "mounts": {SOCKET_FOLDER: INSTANCE_PREFIX},
         "mount_points": _gateway_mounts(rig),
+        "addresses": _shared_address(rig),
     }
+
+
+def _shared_address(rig: Rig) -> dict[str, str]:
+    """The key of the entry of an address that the gateway shares with another one."""
+    pair = rig.gateway.fleet.pair if rig.gateway else None
+    return {f"address {pair.interface} {pair.address}/{pair.prefix}": ""} if pair else {}
 
 
 def _gateway_mounts(rig: Rig) -> dict[str, str]:
     """Folder -> source of the file systems that the gateway's units mount before they start (`bounded`)."""
     if not rig.gateway:
         return {}
-    return {RUNTIME: rig.accounts.gateway, ROUTER_RUNTIME: rig.accounts.router}
+    of_pair = {HEALTH_FOLDER: rig.accounts.gateway} if rig.gateway.fleet.pair else {}
+    return {RUNTIME: rig.accounts.gateway, ROUTER_RUNTIME: rig.accounts.router} | of_pair
 
 
 def _enablement(path: str, text: str) -> dict[str, str]:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
-from rigwright.gateway.address_reservations import unit_names
-from rigwright.gateway.gateway_units import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, listener_sockets
+from rigwright.gateway.gateway_units import (
+    FOLDER,
+    LOGS,
+    ROTATION,
+    ROUTER_RUNTIME,
+    RUNTIME,
+    gateway_services,
+    listener_sockets,
+)
 from rigwright.gateway.rotation import ROTATION_FOLDER
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET
 from rigwright.host.service_states import ServiceState
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
 from rigwright.monitoring.monitoring_units import PACKAGED_PROGRAMS, monitoring_services, render_targets, unit_name
@@ -66,7 +73,7 @@ class Gates:
 
 def _questions(scene: SurveyScope) -> object:
     rig = scene.rig
-    doors = [GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig.gateway)] if rig.gateway else []
+    doors = gateway_services(rig.gateway)
     services = [*doors, *([SHARE_UNIT] if rig.share else [])]
     timers = ["logrotate.timer"] if rig.gateway else []
     sockets = [*([ROUTER_SOCKET] if rig.gateway else []), *(one.unit for one in listener_sockets(rig.gateway))]

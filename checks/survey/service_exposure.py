@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 
 from checks.survey.section import PathFacts as PathFacts
 from checks.survey.section import Section, SurveyScope
-from rigwright.gateway.address_reservations import unit_names
-from rigwright.gateway.gateway_units import ADMIN
+from rigwright.gateway.gateway_units import ADMIN, gateway_services
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.served_models import offers_of
 from rigwright.model.fleet_schema import FleetListener
@@ -90,7 +89,7 @@ def private_folders(instances: tuple[Instance, ...], gateway: Gateway | None) ->
 def service_units(rig: Rig) -> list[str]:
     """Services of ours."""
     found = [name for one in rig.instances for name in (one.unit, listener_units(one.port)[0])]
-    found += (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig.gateway)) if rig.gateway else ()
+    found += gateway_services(rig.gateway)
     found += [SHARE_UNIT] if rig.share else []
     return [*found, *(one.unit_name for one in monitoring_services(rig))]
 

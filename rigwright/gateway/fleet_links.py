@@ -8,6 +8,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from rigwright.engines import kind_of
+from rigwright.gateway.front_pairs import pair_gateways
 from rigwright.gateway.served_models import SLOTS, offers_of
 from rigwright.model.fleet_schema import FleetEntry, FleetLinks, FleetListener, RemoteInstance
 from rigwright.model.gateway_schema import Gateway
@@ -49,6 +50,8 @@ def link_boxes(
     bounds = {
         front: _bound_requests(rigs[front], tuple(one for _, one in sorted(remote[front].items()))) for front in remote
     }
+    pairs, more = pair_gateways(file, rigs, declared)
+    problems += more
     links = {
         name: FleetLinks(
             remote=tuple(one for _, one in sorted(remote.get(name, {}).items())),
@@ -62,9 +65,10 @@ def link_boxes(
             )
             if name in lent
             else None,
+            pair=pairs.get(name),
         )
         for name in rigs
-        if name in remote or name in lent
+        if name in remote or name in lent or name in pairs
     }
     for name, one in links.items():
         problems += _find_model_problems(file, rigs[name], one)

@@ -7,16 +7,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.gateway import address_reservations, nginx_conf, secrets_distribution
+from rigwright.gateway.address_reservations import split_place
 from rigwright.gateway.request_rules import load_request_rules
 from rigwright.gateway.rotation import ROTATION_FOLDER
 from rigwright.gateway.secrets_distribution import (
     FLEET,
     FRONT,
     GATEWAY_UNIT,
+    HEALTH_UNIT,
+    KEEPALIVED_UNIT,
     ROUTER_SOCKET,
     ROUTER_SOCKETS,
     ROUTER_UNIT,
@@ -24,7 +28,12 @@ from rigwright.gateway.secrets_distribution import (
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
-from rigwright.model.fleet_schema import format_fleet_endpoint, front_certificate_name, lender_certificate_name
+from rigwright.model.fleet_schema import (
+    FrontPair,
+    format_fleet_endpoint,
+    front_certificate_name,
+    lender_certificate_name,
+)
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.inventory_feature import FactSource
@@ -60,6 +69,13 @@ FOLDER = "gateway"
 RESERVE = "reserve.py"
 # The programs that root runs for them.
 SCRIPTS = ("bounded", "prove", "configured")
+# By these, a gateway shares an address with another one.
+KEEPALIVED, KEEPALIVED_PACKAGED_UNIT = "keepalived", "keepalived.service"
+# Addresses that each network has.
+EVERYWHERE = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104
+HEALTH_FOLDER = "/run/rigwright_health"
+HEALTH_PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/health.py"
+ADVERT_INTERVAL = 0.5  # seconds; after three of them without a word the other gateway takes the address
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
 
@@ -154,6 +170,14 @@ def listener_sockets(gateway: Gateway | None) -> tuple[SocketUnit, ...]:
     return tuple(SocketUnit(f"{GATEWAY_PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
 
 
+def gateway_services(gateway: Gateway | None) -> list[str]:
+    """The services of a gateway."""
+    if not gateway:
+        return []
+    pair = [HEALTH_UNIT, KEEPALIVED_UNIT] if gateway.fleet.pair else []
+    return [GATEWAY_UNIT, ROUTER_UNIT, *address_reservations.unit_names(gateway), *pair]
+
+
 def certificate_owners(gateway: Gateway) -> list[str]:
     """Listeners with a certificate, and the ends of connections between boxes."""
     links = gateway.fleet
@@ -237,6 +261,8 @@ def render_gateway(
         "started_from": STARTED_FROM_FOLDER,
         "folder": f"{roots.config}/current/{FOLDER}",
         "uses_other_boxes": bool(links.remote),
+        "pair": links.pair,
+        "places": sorted({split_place(at)[0] for one in sockets for at in one.addresses} - EVERYWHERE),
         "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
         # one descriptor each address, in the order of the units; nginx finds out by itself which is which
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
@@ -256,11 +282,16 @@ def render_gateway(
             for one in sockets
         },
     }
+    shared: dict[str, str] = {}
+    of_pair: dict[str, str] = {}
+    if links.pair:
+        shared, of_pair = _render_keepalived(values, links.pair)
+        units |= of_pair
     scripts = {
         name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS
     } | secrets_distribution.render_root_programs(roots, accounts)
     return GatewayFiles(
-        files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts).items()}
+        files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts | shared).items()}
         | {f"units/{name}": text for name, text in units.items()},
         unit_states=(
             *(UnitState(name, _sha256(text), 0, frozenset()) for name, text in keeping.items()),
@@ -274,6 +305,8 @@ def render_gateway(
                 configured_from=_digest_texts(config),
                 rereads=True,
             ),
+            # after it, for its health decides
+            *(UnitState(name, _sha256(text), 0, frozenset()) for name, text in of_pair.items()),
         ),
     )
 
@@ -281,6 +314,44 @@ def render_gateway(
 def _digest_texts(files: Mapping[str, str]) -> str:
     """SHA-256 of texts one after another, as templates/gateway/configured.j2 has it of those on the host."""
     return _sha256("".join(text for _, text in sorted(files.items())))
+
+
+def _health_questions() -> list[dict[str, object]]:
+    """The questions of each second: to the gateway, its router, and what that knows of the instances.
+
+    `fall` is the number of failures until the address goes. A restart with other settings takes a second or two. While
+    a model's only instance starts, the gateway answers 503 with `Retry-After`: that takes longer, and a move would not
+    help.
+    """
+    router = f"{ROUTER_SOCKETS}/light.sock"
+    return [
+        {"socket": ADMIN, "path": "/state", "fall": 4},
+        {"socket": router, "path": "/state", "fall": 4},
+        {"socket": router, "path": "/health", "fall": 30},
+    ]
+
+
+def _render_keepalived(values: Mapping[str, object], pair: FrontPair) -> tuple[dict[str, str], dict[str, str]]:
+    """Files of a gateway that shares an address, by name in its folder, and the texts of its units."""
+    program = HEALTH_PROGRAM.read_text()
+    more = {
+        **values,
+        "keepalived": KEEPALIVED_UNIT,
+        "health": HEALTH_UNIT,
+        "health_folder": HEALTH_FOLDER,
+        "health_digest": _sha256(program)[:16],
+        "questions": _health_questions(),
+        "interval": ADVERT_INTERVAL,
+        # both gateways of a pair have one number, and pairs of a network mostly have others
+        "number": int(ip_address(pair.address)) % 255 + 1,
+    }
+    config = render("gateway/keepalived.conf.j2", **more)
+    units = {
+        HEALTH_UNIT: render("gateway/health.service.j2", **more),
+        KEEPALIVED_UNIT: render("gateway/keepalived.service.j2", **more, keepalived_digest=_sha256(config)[:16]),
+    }
+    placed = render("gateway/placed.j2", **more)
+    return {"keepalived.conf": config, "placed": placed, HEALTH_PROGRAM.name: program}, units
 
 
 def render_logrotate(accounts: ServiceAccounts, owned: str) -> str:
@@ -297,4 +368,8 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-GATEWAY_FACTS = FactSource("gateway", packages=lambda rig, system: PACKAGES if rig.gateway else ())
+def _list_packages(gateway: Gateway | None) -> tuple[str, ...]:
+    return () if gateway is None else (*PACKAGES, KEEPALIVED) if gateway.fleet.pair else PACKAGES
+
+
+GATEWAY_FACTS = FactSource("gateway", packages=lambda rig, system: _list_packages(rig.gateway))

@@ -19,6 +19,8 @@ GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
 ROUTER_SOCKET = f"{ROUTER}.socket"
 ROUTER_SOCKETS = f"{STARTED_FROM_FOLDER}/router"
 ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
+KEEPALIVED_UNIT, HEALTH_UNIT = "rigwright_keepalived.service", "rigwright_health.service"
+"""The units of a gateway that shares an address with another one."""
 # The secrets that root has given, by digest. Gone with a reboot, as what was given is.
 KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM_FOLDER}/gateway-keys", f"{STARTED_FROM_FOLDER}/gateway-credentials"
 # Files of a generation's folder `gateway`, which say what of its secrets the gateway is given.

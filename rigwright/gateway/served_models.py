@@ -296,6 +296,11 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
             f"fleet, {lent.endpoint}: gateways of {', '.join(lent.fronts)}, with a certificate, may use "
             f"{', '.join(lent.lent)}; TLS"
         )
+    if pair := gateway.fleet.pair:
+        others.append(
+            f"{pair.address} is shared with {pair.partner} at {pair.partner_source}; VRRP from {pair.source} on "
+            f"{pair.interface}, priority {pair.priority}, without authentication"
+        )
     return [
         *(
             _describe_listener(name, one, instances, gateway, gateway)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-from typing import Annotated
+from ipaddress import IPv4Interface, ip_address
+from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from rigwright.address_types import Address, Port
 from rigwright.problems import FrozenModel, InventoryModel
-from rigwright.validated_types import Name
+from rigwright.validated_types import Name, matching, refuse_violations
 
 DOMAIN = "rigwright"
 """Ends the names in certificates of a fleet: no public name ends so, and a name of 48 characters still fits into a
@@ -25,6 +25,71 @@ def _reject_loopback(value: str) -> str:
     if is_loopback:
         raise wrong
     return value
+
+
+_NETWORK_ADDRESS = "an IPv4 address with the prefix length of its network, such as 192.0.2.100/24"
+_SOURCE_ADDRESS = "an IPv4 address of this box"
+
+
+def _virtual_address(value: str) -> str:
+    try:
+        found = IPv4Interface(value)
+    except ValueError:
+        raise ValueError(_NETWORK_ADDRESS) from None
+    if "/" not in value or found.network.prefixlen > 30 or found.ip.is_loopback or found.ip.is_multicast:
+        raise ValueError(_NETWORK_ADDRESS)
+    if found.ip in (found.network.network_address, found.network.broadcast_address):
+        raise ValueError(f"{_NETWORK_ADDRESS}: {found.ip} is no address of a host in {found.network}")
+    return str(found)
+
+
+def _source_address(value: str) -> str:
+    try:
+        found = ip_address(_reject_loopback(value))
+    except ValueError:
+        raise ValueError(_SOURCE_ADDRESS) from None
+    if found.version == 6 or found.is_unspecified or found.is_multicast:
+        raise ValueError(_SOURCE_ADDRESS)
+    return str(found)
+
+
+class VirtualAddressEntry(InventoryModel):
+    """An address that one of two gateways has, and the other one gets when the first is lost."""
+
+    EXAMPLE: ClassVar[str] = (
+        '{"address": "192.0.2.100/24", "source": "192.0.2.7", "interface": "eth0", "priority": 150}'
+    )
+
+    address: Annotated[str, AfterValidator(_virtual_address)] = Field(
+        examples=['"192.0.2.100/24"'],
+        description="The IPv4 address that both gateways share, with the prefix length of its network.",
+    )
+    source: Annotated[str, AfterValidator(_source_address)] = Field(
+        examples=['"192.0.2.7"'],
+        description="The box's own address in that network: the other gateway hears from it, and listeners with the "
+        "shared address also listen there.",
+    )
+    interface: Annotated[
+        str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "the name of a network interface, such as eth0")
+    ] = Field(examples=['"eth0"'], description="The network interface that has `source`, and gets the address.")
+    priority: Annotated[int, Field(ge=1, le=254, strict=True)] = Field(
+        examples=["150"],
+        description="Of two gateways that start together, the one with the higher number gets the address.",
+    )
+
+    @property
+    def host(self) -> str:
+        """The shared address without its prefix length."""
+        return str(IPv4Interface(self.address).ip)
+
+    @model_validator(mode="after")
+    def _check_network(self) -> VirtualAddressEntry:
+        shared, own = IPv4Interface(self.address), ip_address(self.source)
+        refuse_violations(
+            (own == shared.ip, f"a source other than {own}, which both gateways share"),
+            (own not in shared.network, f"a source in {shared.network}, the network of {shared.ip}; {own} is outside"),
+        )
+        return self
 
 
 class FleetEntry(InventoryModel):
@@ -85,6 +150,19 @@ class FleetListener(FrozenModel):
         return format_fleet_endpoint(self.address, self.port)
 
 
+class FrontPair(FrozenModel):
+    """The part of one box in an address that two gateways share."""
+
+    address: Address
+    prefix: int
+    source: Address
+    interface: str
+    priority: int
+    partner: Name
+    """The box of the other gateway."""
+    partner_source: Address
+
+
 class FleetLinks(FrozenModel):
     """The connections of a box with others of its inventory."""
 
@@ -92,6 +170,8 @@ class FleetLinks(FrozenModel):
     """Instances of others that its gateway uses, by name."""
     listener: FleetListener | None = None
     """None where no other box uses its instances."""
+    pair: FrontPair | None = None
+    """None where it shares no address with another gateway."""
 
 
 def format_fleet_endpoint(address: str, port: int) -> str:

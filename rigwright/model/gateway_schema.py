@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from rigwright.address_types import PORT, ZONE, Cidr, HostName, TcpPort, canonical_host, describe_url_host
-from rigwright.model.fleet_schema import FleetLinks
+from rigwright.model.fleet_schema import FleetLinks, VirtualAddressEntry
 from rigwright.model.secret_sources import SecretEntry
 from rigwright.name_suggestions import suggestion
 from rigwright.problems import InventoryModel
@@ -145,10 +145,24 @@ class ListenerEntry(InventoryModel):
         "that prints it.",
     )
 
+    _source: str = PrivateAttr(default="")
+
+    def with_source(self, source: str) -> ListenerEntry:
+        """The same listener at an address that two gateways share; this box's own one is `source`."""
+        made = self.model_copy()
+        made._source = source
+        return made
+
+    @property
+    def own_address(self) -> str:
+        """The address that this box always has: of an address that two gateways share, the other one may have it."""
+        return self._source or self.address
+
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where it listens, as `ADDRESS:PORT`."""
-        wide = ("0.0.0.0", "::") if self.address == "::" else (self.address,)  # noqa: S104 (as declared)
+        also = ("0.0.0.0",) if self.address == "::" else ()  # noqa: S104 (as declared)
+        wide = (*also, self.address, *([self._source] if self._source else []))
         return tuple(f"[{one}]:{self.port}" if ip_address(one).version == 6 else f"{one}:{self.port}" for one in wide)
 
     @model_validator(mode="after")
@@ -236,6 +250,11 @@ class Gateway(InventoryModel):
         "fails, the instances that it is about get a request only if no other instance of the model can answer it. "
         "`[]`: none. A lost card, an Xid that leaves a card unusable, and a nearly full disk need no check.",
     )
+    virtual_address: VirtualAddressEntry | None = Field(
+        default=None,
+        description="An address that this gateway shares with the gateway of one other box of the inventory, which has "
+        "the same settings: when one is lost, the other gets the address.",
+    )
     keys_file: LocalPath = Field(
         default="gateway-keys.toml",
         description="The keys file on your machine, relative to the inventory; written by `rigwright key`, contains "
@@ -243,6 +262,14 @@ class Gateway(InventoryModel):
     )
 
     _fleet: FleetLinks = PrivateAttr(default_factory=FleetLinks)
+
+    @model_validator(mode="after")
+    def _add_sources(self) -> Gateway:
+        if shared := self.virtual_address:
+            for name, one in self.listeners.items():
+                if one.address == shared.host:
+                    self.listeners[name] = one.with_source(shared.source)
+        return self
 
     @property
     def fleet(self) -> FleetLinks:

@@ -40,7 +40,7 @@ def scrape_target_of(
     doors = []
     for _, one in sorted(gateway.listeners.items()) if gateway else ():
         # a listener on all addresses is reached where the rest is
-        at = monitoring.address if ip_address(one.address).is_unspecified else one.address
+        at = monitoring.address if ip_address(one.address).is_unspecified else one.own_address
         if not ip_address(at).is_loopback or at == monitoring.address:
             doors.append(GatewayEndpoint(address=at, port=one.port, tls=one.tls))
     offered = {one.name: one for offer in offers_of(instances, gateway) for one in offer.instances}

@@ -103,7 +103,7 @@ def gateway_target(
 
 def listener_address(entry: ListenerEntry) -> IPv4Address | IPv6Address:
     """The address at which the host itself reaches a listener, and from which it comes then."""
-    address = ip_address(entry.address)
+    address = ip_address(entry.own_address)
     return ip_address(LOOPBACK) if address.is_unspecified else address
 
 

@@ -76,11 +76,10 @@ def find_listener_conflicts(gateway: Gateway | None, facts: HostFacts) -> list[s
             )
     for name, entry in listeners:
         key = f"gateway.listeners.{name}"
-        if not ip_address(entry.address).is_unspecified and not facts.has(entry.address):
-            found.append(
-                f"it has no address {entry.address} for {key}, only {', '.join(sorted(facts.addresses))}: set one of "
-                f"these as {key}.address"
-            )
+        if not ip_address(entry.address).is_unspecified and not facts.has(entry.own_address):
+            have = ", ".join(sorted(facts.addresses))
+            at = f"{key}.address" if entry.own_address == entry.address else "gateway.virtual_address.source"
+            found.append(f"it has no address {entry.own_address} for {key}, only {have}: set one of these as {at}")
     if fleet and not facts.has(fleet.address):
         have = ", ".join(sorted(facts.addresses))
         found.append(f"it has no address {fleet.address} for fleet, only {have}: set one of these as fleet.address")

@@ -27,6 +27,8 @@ class RolloutBox:
     """Expected duration of the deploy; None without a record."""
     generation: int | None = None
     """The served one; None if it serves none, or does not answer."""
+    partner: str = ""
+    """The box whose gateway shares an address with its own; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def plan_batches(
     """Divide a rollout into batches.
 
     A box comes after the boxes that it fetches weights from. A batch leaves at least one instance of each model, and
-    never exceeds `max_unavailable`.
+    never exceeds `max_unavailable`. Two gateways with one address are in different batches.
 
     Args:
         boxes: All boxes of the inventory, in its order.
@@ -114,12 +116,16 @@ def plan_batches(
 def _choose_members(
     waiting: Sequence[RolloutBox], size: int, ready: Mapping[str, int], allowed: Collection[str]
 ) -> list[RolloutBox]:
-    """The next boxes: each has its sources behind it, and together they interrupt no model's last instance."""
+    """The next boxes: each has its sources behind it, together they interrupt no model's last instance, and of two
+    gateways with one address only one is among them.
+    """
     names = {box.name for box in waiting}
     # boxes that fetch from each other have no order: the inventory's counts
     first = [box for box in waiting if not (box.sources - {box.name}) & names] or [waiting[0]]
     members: list[RolloutBox] = []
     for box in first:
+        if box.name in {one.partner for one in members}:
+            continue
         if len(members) < size and not _find_outages([*members, box], ready, allowed):
             members.append(box)
     return members

@@ -17,7 +17,7 @@ from rigwright.supply.root_programs import INSTALLERS
 
 # Of the units of instances.
 PREFIX = "rigwright-"
-GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router)\.service")
+GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router|keepalived|health)\.service")
 
 
 @dataclass(frozen=True)

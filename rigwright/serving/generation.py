@@ -70,7 +70,7 @@ class _ManifestListener(BaseModel):
 
 class _GatewayUnit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
-    unit: str = Field(pattern=rf"^(rigwright_(gateway|router)\.service|{RESERVATION_UNIT.pattern})$")
+    unit: str = Field(pattern=rf"^(rigwright_(gateway|router|keepalived|health)\.service|{RESERVATION_UNIT.pattern})$")
     user: str
     started_from: str = Field(pattern=r"^[0-9a-f]{64}$")
     rereads: bool = False

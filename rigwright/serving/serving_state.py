@@ -8,7 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from rigwright.gateway import address_reservations
-from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.gateway.secrets_distribution import (
+    GATEWAY_UNIT,
+    HEALTH_UNIT,
+    KEEPALIVED_UNIT,
+    ROUTER_SOCKET,
+    ROUTER_UNIT,
+)
 from rigwright.host import script_output
 from rigwright.host.script_output import (
     HostOutput,
@@ -37,7 +43,7 @@ JOB = "rw-job-activate"
 # Names that Rigwright gives; everything else of such a kind belongs to others.
 own_unit = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
 service = matching(
-    rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router))\.service|{address_reservations.RESERVATION_UNIT.pattern}",
+    rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router|keepalived|health))\.service|{address_reservations.RESERVATION_UNIT.pattern}",
     "a service of ours",
 )
 # The output of the state script (templates/generation/state.sh.j2).
@@ -233,6 +239,7 @@ def render_state_query(config: str, software: str, starts: str, builds: str, led
         marker=MARKER,
         gateway=GATEWAY_UNIT,
         router=ROUTER_UNIT,
+        pair=[HEALTH_UNIT, KEEPALIVED_UNIT],
         router_socket=ROUTER_SOCKET,
         reserved=address_reservations.PREFIX,
         caches=CACHES,

@@ -61,6 +61,7 @@ DISTRIBUTION = {
     "grep": "grep",
     "initramfs-tools-core": "unmkinitramfs update-initramfs",
     "iproute2": "ip ss",
+    "keepalived": "keepalived",
     "kmod": "modinfo modprobe",
     "libc-bin": "getconf getent",
     "mawk": "awk",
@@ -74,7 +75,7 @@ DISTRIBUTION = {
     "podman": "conmon crun podman skopeo",
     "systemd": "journalctl systemctl systemd-run systemd-socket-proxyd",
     "tar": "tar",
-    "util-linux": "flock mount mountpoint nsenter prlimit setpriv umount",
+    "util-linux": "flock mount mountpoint nsenter prlimit setpriv umount unshare",
 }
 """Package -> its programs that root starts."""
 

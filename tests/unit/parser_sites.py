@@ -128,6 +128,7 @@ SCRIPTS = {
     "gateway/rotation.service.j2": "a comment names the program",
     "generation/activate.sh.j2": LINES,
     "generation/freed.sh.j2": LINES,
+    "gateway/placed.j2": "one text is searched in it",
     "generation/state.sh.j2": "state: units",
     "html/page.html.j2": "a heading names the program",
     "image/install.sh.j2": "a number, or the comparison fails and the job with it",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks import Drift, test_systemd, test_units
+from checks import Drift, test_systemd, test_units, unit_settings
 from checks.effective_units import ExpectedProperties, describe_difference, find_property_differences
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
@@ -298,3 +298,9 @@ def test_a_slice_that_nothing_is_in_is_down() -> None:
     found = with_(sound(), "rigwright.slice", ActiveState="inactive")
     test_units.test_up(SurveyAnswers({}, _read={"units": found}), bare.instances, SurveyScope(bare, wanted))
     assert list(red(found)) == ["U09"]
+
+
+def test_capabilities_are_compared_whatever_their_case() -> None:
+    text = "[Service]\nCapabilityBoundingSet=\nCapabilityBoundingSet=CAP_NET_RAW CAP_KILL\n"
+    wanted = unit_settings.declared_properties(text, {})["CapabilityBoundingSet"]
+    assert wanted == unit_settings.canonical_value("CapabilityBoundingSet", "cap_kill cap_net_raw")

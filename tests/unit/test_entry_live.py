@@ -35,6 +35,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributedHost:
         conffiles=("/etc/ssh/sshd_config",),
     )
     made.write("/etc/systemd/system/rigwright_b.service", "data")
+    made.write("/etc/systemd/system/rigwright_keepalived.service", "data")
     made.write("/etc/systemd/system/rigwright-evil.service", "x")
     made.write("/etc/fstab", "/dev/sda1 / ext4 defaults 0 1\n# /dev/sdb /srv ext4 defaults\n")
     return made
@@ -47,16 +48,21 @@ def _attribution(host: AttributedHost, *rows: HostEntry) -> Attribution:
     made = Attribution(
         entries,
         index,
-        {"mounts": {"/run/rigwright/instances": "rigwright-"}, "mount_points": {"/run/rw_gateway": "rw_gateway"}},
+        {
+            "mounts": {"/run/rigwright/instances": "rigwright-"},
+            "mount_points": {"/run/rw_gateway": "rw_gateway"},
+            "addresses": {"address eth0 192.0.2.100/24": ""},
+        },
     )
     for entry in entries:
         if entry.path and index.owner(entry.path):
             entry.origin = "package openssh-server"
-        if entry.path.endswith("rigwright_b.service"):
+        if entry.path.endswith(("rigwright_b.service", "rigwright_keepalived.service")):
             entry.origin = "rigwright"
     return made
 
 
+KEEPALIVED = "/usr/sbin/keepalived of rigwright_keepalived.service"
 SSHD, SYSTEMD = "/usr/sbin/sshd of ssh.service", "/usr/lib/systemd/systemd of init.scope"
 
 
@@ -88,6 +94,12 @@ SSHD, SYSTEMD = "/usr/sbin/sshd of ssh.service", "/usr/lib/systemd/systemd of in
         ("mounts", "mount /run/rw_gateway", "tmpfs evil rw", False),
         ("mounts", "mount /run/rw_gateway", "ext4 rw_gateway rw", False),
         ("mounts", "mount /run/rw_other", "tmpfs rw_gateway rw", False),
+        ("network_hooks", "address eth0 192.0.2.100/24", "scope global", True),
+        ("network_hooks", "address eth0 192.0.2.101/24", "scope global", False),
+        ("network_hooks", "address eth1 192.0.2.100/24", "scope global", False),
+        ("network_hooks", f"packet socket of {KEEPALIVED}", "socket", True),
+        ("network_hooks", "packet socket of /tmp/x of rigwright_keepalived.service", "socket", False),
+        ("network_hooks", "packet socket of /usr/sbin/keepalived of keepalived.service", "socket", False),
         ("account_database_files", "/etc/shadow", "file 0640 root:shadow", True),
         ("account_database_files", "/etc/shadow", "file 0644 root:shadow", False),
     ],

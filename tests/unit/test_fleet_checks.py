@@ -1,8 +1,10 @@
 """The checks of connections between boxes: failures by the answers of a host."""
 
+from base64 import b64encode
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,8 +30,16 @@ from rigwright.gateway.certificate_revocations import (
     revoke_box,
 )
 from rigwright.gateway.certificates import CertificatePair
+from rigwright.gateway.gateway_units import ROUTER_KEYS
 from rigwright.gateway.secrets_distribution import FLEET, pair_path
-from rigwright.model.fleet_schema import FleetLinks, FleetListener, front_certificate_name, lender_certificate_name
+from rigwright.model.fleet_schema import (
+    FleetLinks,
+    FleetListener,
+    FrontPair,
+    front_certificate_name,
+    lender_certificate_name,
+)
+from rigwright.model.gateway_schema import Gateway
 from rigwright.model.roots import Roots
 
 LISTENER = FleetListener(
@@ -134,3 +144,97 @@ def test_a_revoked_certificate_and_an_earlier_list_are_red(tmp_path: Path) -> No
     judge_certificate(tmp_path, ours, name, now)
     with pytest.raises(Drift, match="expected not revoked"):
         judge_certificate(tmp_path, ours, name, now, pair=pair)
+
+
+SHARED = "192.0.2.100"
+PAIR = FrontPair(
+    address=SHARED,
+    prefix=24,
+    source="192.0.2.7",
+    interface="eth0",
+    priority=150,
+    partner="two",
+    partner_source="192.0.2.8",
+)
+DIGEST = "0123456789abcdef"
+
+
+def gateway_answers(
+    addresses: tuple[str, ...] = (), digest: str = DIGEST, keys: str = "k", shown: str = ""
+) -> SurveyAnswers:
+    """The answers of a host with a gateway: its addresses, and what its processes have."""
+    entry = ManagedEntry("/x", "file", 0o644, 0, 0, 0.0)
+    files = {ROUTER_KEYS: keys}
+    requests = {
+        "gateway: state": SurveyAnswer(200, f'{{"digest":"{digest}"}}', "", {}, "", ""),
+        "office: keyless 0": SurveyAnswer(401, "", "", {}, shown, ""),
+    }
+    told = {
+        "service_exposure": ReachSurvey([], [], {}, {}, {}, [], [*addresses], []),
+        "requests": RequestAnswers(requests, {}),
+        "managed_files": ManagedFiles([], [], [], LedgerFile(entry, [], True), [], [], [], [], [], files, "", {}, {}),
+    }
+    return SurveyAnswers({name: {"told": asdict(one)} for name, one in told.items()})
+
+
+def other_gateway(answers: SurveyAnswers) -> Any:
+    """The host of the other gateway."""
+    return SimpleNamespace(survey=answers, desired=SimpleNamespace(generation=declared_settings()))
+
+
+def declared_settings() -> Any:
+    return SimpleNamespace(files={"gateway/settings.json": f'{{"digest": "{DIGEST}"}}'})
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "found"),
+    [((SHARED,), (), ""), ((), (SHARED,), ""), ((SHARED,), (SHARED,), "one and two"), ((), (), "none")],
+)
+def test_an_address_is_at_one_gateway(own: tuple[str, ...], other: tuple[str, ...], found: str) -> None:
+    def judge() -> None:
+        partner = other_gateway(gateway_answers(other))
+        test_fleet.test_one_gateway_has_the_address(gateway_answers(own), "one", ("fleet", PAIR), partner)
+
+    if not found:
+        judge()
+        return
+    with pytest.raises(Drift, match=found):
+        judge()
+
+
+def certificate_of(authority: Authority, *names: str) -> str:
+    """A certificate, as a survey reports it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    pair = authority.issue(names, certificate_now())
+    return b64encode(x509.load_pem_x509_certificate(pair.certificates.encode()).public_bytes(Encoding.DER)).decode()
+
+
+def test_gateways_of_one_address_are_equal() -> None:
+    listener = {"address": SHARED, "port": 8443, "tls": True}
+    shared = {"address": f"{SHARED}/24", "source": "192.0.2.7", "interface": "eth0", "priority": 150}
+    gateway = Gateway.model_validate({"listeners": {"office": listener}, "virtual_address": shared})
+    ours, foreign = temporary_authority(certificate_now()), temporary_authority(certificate_now())
+    # of one CA and for the same names, each with a key of its own
+    mine, theirs = certificate_of(ours, SHARED), certificate_of(ours, SHARED)
+
+    def judge(**changes: str) -> None:
+        values: dict[str, Any] = {"shown": theirs} | changes
+        partner, own = other_gateway(gateway_answers(**values)), gateway_answers(shown=mine)
+        test_fleet.test_gateways_of_an_address_are_equal(
+            own, "one", gateway, declared_settings(), ("fleet", PAIR), partner
+        )
+
+    judge()
+    for changes in (
+        {"digest": "f" * 16},
+        {"keys": "other"},
+        {"keys": ""},
+        {"shown": certificate_of(foreign, SHARED)},
+        {"shown": certificate_of(ours, "llm.example.org")},
+        {"shown": ""},
+    ):
+        with pytest.raises(Drift):
+            judge(**changes)
+            pytest.fail(str(changes))

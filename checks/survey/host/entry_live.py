@@ -57,6 +57,7 @@ def attribute_live(host: Attribution) -> None:
         "mounts": _mount,
         "listeners": _listener,
         "units": _transient_unit,
+        "network_hooks": _shared_address,
     }
     for entry in host.entries:
         explainer = explainers.get(entry.kind)
@@ -83,6 +84,14 @@ def _transient_unit(host: Attribution, entry: HostEntry) -> str:
                 if os.lstat(f"{dpkg.ROOT}{folder}/{'-'.join(words[:end])}/script").st_uid == packaged_modes.OWNER:
                     return "rigwright"
     return ""
+
+
+def _shared_address(host: Attribution, entry: HostEntry) -> str:
+    """An address that a gateway shares with another one, and the socket by which its keepalived announces it."""
+    socket = re.fullmatch(r"packet socket of (/usr/sbin/keepalived) of (rigwright_keepalived\.service)", entry.key)
+    path = _unit_path(host, socket[2]) if socket else ""
+    ours = path in host.by_path and host.by_path[path].origin == "rigwright"
+    return "rigwright" if ours or entry.key in host.deployed.get("addresses", {}) else ""
 
 
 def _database_file(host: Attribution, entry: HostEntry) -> str:

@@ -43,7 +43,7 @@ def attribute(entries: list[HostEntry], asked: Mapping[str, Any]) -> tuple[list[
             `linked_folders`, folder -> folder of ours that its links lead to, by the same names; `folders`, those whose
             content other checks compare; `accounts`, name -> home; `groups`, name -> groups that it is put into, by
             commas; `jobs`, folder of the records of our jobs; `mounts`, folder of file systems in memory -> beginning
-            of their sources.
+            of their sources; `addresses`, keys of entries of addresses that come and go.
     """
     index = PackageRecords(str(asked.get("folder", "")))
     index.load({entry.path for entry in entries if entry.path and entry.key == entry.path})
