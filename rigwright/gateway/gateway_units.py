@@ -59,6 +59,8 @@ FOLDER = "gateway"
 RESERVE = "reserve.py"
 # The programs that root runs for them.
 SCRIPTS = ("bounded", "prove", "configured")
+BOX_OUT = "out"
+"""The file in `roots.rollout` that keeps gateways of other boxes away from this one."""
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
 
@@ -84,7 +86,7 @@ def load_router_modules() -> dict[str, str]:
 
 
 def router_settings(
-    instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
+    roots: Roots, instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
 ) -> dict[str, object]:
     """The settings of router and nginx, as both read them; `digest` stands for them and for nginx's configuration."""
     links = gateway.fleet
@@ -137,6 +139,7 @@ def router_settings(
         made["lent"] = {
             one: [front_certificate_name(box) for box in boxes] for one, boxes in links.listener.users.items()
         }
+        made["box_out"] = f"{roots.rollout}/{BOX_OUT}"
     text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(nginx_conf.load_lua_modules()), sort_keys=True)
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -207,7 +210,9 @@ def render_gateway(
     config = {
         "nginx.conf": nginx,
         **nginx_conf.load_lua_modules(),
-        "settings.json": json.dumps(router_settings(instances, gateway, gateway, nginx), indent=1, sort_keys=True)
+        "settings.json": json.dumps(
+            router_settings(roots, instances, gateway, gateway, nginx), indent=1, sort_keys=True
+        )
         + "\n",
         # a reload gives it these in addition: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(

@@ -28,9 +28,10 @@ function fleet.check()
   local instance, path = var.request:match("^POST /([a-z0-9-]+)/v1/([a-z_/]+) HTTP/1%.[01]$")
   local fronts = settings.lent[instance or ""]
   if not fronts or not fronts[var.rw_front] or paths.method("/v1/" .. path) ~= "POST" then return fleet.unknown() end
-  if not instances.is_ready(instance) then return ngx.exit(NO_ANSWER) end
+  if instances.is_box_out() or not instances.is_ready(instance) then return ngx.exit(NO_ANSWER) end
   ngx.req.clear_header("Upgrade")
   request.instance = instance
+  counts.take(request, "lent")
   counts.take(request, "instance " .. instance)
   request.seat = instances.aim(instance)
   counts.take(request, "seat " .. request.seat)

@@ -21,6 +21,8 @@ local MOST_HEADERS = 64
 local LIGHT = 262144
 -- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
 local SOON, LATER = 1, 10
+-- Other instances that a request goes to; nginx itself ends one that goes around ten times.
+local MOST_RETRIES = 4
 
 -- What two readers could understand in two ways where it comes twice.
 local SINGLE = {
@@ -206,8 +208,8 @@ function gateway.serve()
   return place(request)
 end
 
--- After an instance has given no answer at all: another one, once, if the request did not reach it, or if it is being
--- stopped. A request that broke one instance would break the next one.
+-- After an instance has given no answer at all: another one, if the request did not reach it, or if it is being stopped;
+-- of this box once, as nginx.conf has it. A request that broke one instance would break the next one.
 function gateway.again()
   local request = requests.current()
   -- Another box that gives no answer at all is gone, or its instance is being stopped: of an instance that has ended with
@@ -220,6 +222,8 @@ function gateway.again()
   counts.give(request, "seat " .. request.seat)
   counts.count("retries " .. request.instance)
   request.instance = nil
+  request.retries = (request.retries or 0) + 1
+  if request.retries > MOST_RETRIES then return later(request, 503, "no instance of this model answers now", LATER) end
   return place(request)
 end
 

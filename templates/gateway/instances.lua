@@ -68,6 +68,11 @@ function instances.is_ready(name)
   return instances.is_there(name) and not out(name)
 end
 
+-- Whether a rollout keeps gateways of other boxes away from this one, from before its change until after its gate.
+function instances.is_box_out()
+  return settings.box_out ~= nil and (opens(settings.box_out))
+end
+
 function instances.ready(model)
   local found = {}
   for _, name in ipairs(model.instances) do
