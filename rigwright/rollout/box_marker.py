@@ -103,8 +103,17 @@ def parse_marker(output: Iterable[str]) -> tuple[BoxMarker | None, str]:
     if not rows:
         return None, ""
     digest, text = rows[-1]
+    return read_marker(text), digest
+
+
+def read_marker(text: str) -> BoxMarker:
+    """A marker from its text.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
-        return BoxMarker.model_validate_json(text), digest
+        return BoxMarker.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         fault = free_text(f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}")

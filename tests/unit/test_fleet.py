@@ -1,6 +1,7 @@
 """One address over several boxes: keys of the inventory, settings of each box, and access between boxes."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -241,6 +242,49 @@ def test_the_port_of_a_fleet_has_lent_instances_alone(lua: Any, front: str, requ
     lua.require("fleet").check()
     # 444: no instance is ready, and the other gateway asks elsewhere
     assert (444 if lua.ngx.exited == 444 else lua.ngx.status) == status
+
+
+def test_a_box_that_a_rollout_has_taken_out_of_rotation_answers_no_other_gateway(lua: Any, tmp_path: Path) -> None:
+    lua.ngx.var.connection, lua.ngx.var.rw_front = "1", "one"
+    lua.ngx.var.request = "POST /chat/v1/chat/completions HTTP/1.1"
+    settings, out = lua.require("settings"), tmp_path / "out"
+    settings.lent = lua.table({"chat": lua.table({"one": True})})
+    settings.links, settings.out, settings.box_out, settings.engine_keys = (
+        "/nowhere",
+        "/nowhere",
+        str(out),
+        lua.table({}),
+    )
+    lua.require("paths").init(lua.table(["chat/completions"]))
+    lua.require("instances").is_ready = lambda name: True
+    lua.ngx.req = lua.table({"is_internal": lambda: False, "clear_header": lambda name: None})
+    lua.ngx.exec = lambda place: setattr(lua.ngx, "sent_to", place)
+    lua.require("fleet").check()
+    assert (lua.ngx.exited, lua.ngx.sent_to) == (None, "@lent")
+    # a drain waits until these are over
+    assert lua.require("counts").get("lent") == 1
+    out.touch()
+    lua.require("fleet").check()
+    assert lua.ngx.exited == 444
+    assert lua.require("counts").get("lent") == 1
+
+
+def test_a_request_goes_to_four_other_boxes_at_most(lua: Any) -> None:
+    lua.ngx.var.connection, lua.ngx.var.upstream_connect_time = "1", "0.001"
+    names = [f"box{number}/chat" for number in range(9)]
+    remote = {"url": "https://fleet-x/chat", "certificate": "x"}
+    settings, seen = lua.require("settings"), []
+    settings.links, settings.out = "/nowhere", "/nowhere"
+    settings.models = lua.table({"tiny": lua.table({"instances": lua.table(names), "engine_name": lua.table({})})})
+    settings.remote = lua.table({name: lua.table(remote) for name in names})
+    request = lua.require("requests").begin()
+    request.model, request.instance, request.seat, request.sticky = "tiny", names[0], names[0], ""
+    request.tried[names[0]] = True
+    while lua.ngx.printed is None:
+        seen.append(request.instance)
+        lua.require("gateway").again()
+    assert len({*seen}) == len(seen) == 5
+    assert "no instance of this model answers now" in lua.ngx.printed
 
 
 def test_the_status_names_the_port_and_the_other_boxes(box: OperatorFolder) -> None:
