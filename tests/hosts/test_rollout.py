@@ -54,11 +54,18 @@ class RolloutFleet:
         return self.folder / "fleet.py"
 
     def declare(self, memory: str) -> None:
-        """Write the inventory; another memory limit makes another generation."""
+        """Write the inventory; another memory limit makes another generation. The last box shares its weights."""
         chat = {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT, "memory_max": memory}}
+        first = self.hosts["one"].address
+        sharing = {"share": {"address": first, "allow": [str(self.lab.subnet)]}}
         entries = {
-            name: {**host.inventory_keys, "instances": chat, "mirrors": {"shelf": [self.lab.shelf_url]}}
-            for name, host in self.hosts.items()
+            name: {
+                **self.hosts[name].inventory_keys,
+                "instances": chat,
+                "mirrors": {"shelf": [self.lab.shelf_url]},
+                **(sharing if name == "one" else {"peers": [f"http://{first}:8090"]}),
+            }
+            for name in ("two", "three", "one")
         }
         self.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
 
@@ -115,6 +122,9 @@ def test_a_rollout_stops_at_the_second_box_and_its_successor_finishes_it(fleet: 
     first = fleet.run("--batch", "2")
     assert first.returncode == 0, first.stdout + first.stderr
     assert fleet.generations() == dict.fromkeys(NAMES, "1")
+    # the last box of the inventory comes first: the others fetch from it
+    batches = [line for line in first.stdout.splitlines() if line.startswith("batch ") and " of " in line]
+    assert batches == ["batch 1 of 2: one", "batch 2 of 2: two, three"]
 
     fleet.declare("40%")
     fleet.hosts["two"].run("touch /etc/unfit")
