@@ -74,6 +74,8 @@ def describe_marker_refusal(marker: BoxMarker | None, rollout: str, controller: 
         return ""
     if marker.rollout != rollout:
         return f"{marker.describe()} is not finished"
+    if marker.is_closed:
+        return "" if marker.record.state == "done" else f"{marker.describe()} was aborted"
     if marker.is_released or marker.controller in (controller, replaced):
         return ""
     return f"{marker.describe()} is another controller's"

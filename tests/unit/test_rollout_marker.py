@@ -104,6 +104,8 @@ def test_a_marker_of_another_form_is_refused(roots: Any, content: str, reason: s
         (make_marker(), "carol@desk:/z", "is another controller's"),
         (make_marker(controller=ADA), "", ""),
         (make_marker(is_released=True), "", ""),
+        (make_marker(is_closed=True, record=BoxRecord(state="done")), "", ""),
+        (make_marker(is_closed=True), BOB, "was aborted"),
         (make_marker(rollout="ffffffffffff"), BOB, "is not finished"),
         (make_marker(rollout="ffffffffffff", is_released=True), "", "is not finished"),
         (make_marker(rollout="ffffffffffff", is_closed=True), "", ""),
