@@ -112,7 +112,7 @@ def read_marker(text: str) -> BoxMarker:
     """A marker from its text.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text has another form.
     """
     try:
         return BoxMarker.model_validate_json(text)

@@ -22,14 +22,7 @@ from rigwright.rollout.box_marker import (
     render_marker_query,
 )
 from rigwright.rollout.state_file import BoxRecord
-
-ADA, BOB = "ada@laptop:/x/fleet.py", "bob@desk:/y/it's a fleet.py"
-
-
-def make_marker(**changes: Any) -> BoxMarker:
-    moment = "2026-11-29T07:00:00Z"
-    values = {"rollout": "0123456789ab", "started": moment, "moment": moment, "controller": BOB, "record": BoxRecord()}
-    return BoxMarker(**(values | changes))
+from tests.unit.rollout_samples import ADA, BOB, make_marker
 
 
 class LocalRoots:
