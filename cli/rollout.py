@@ -27,7 +27,7 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
 from rigwright.problems import format_value
 from rigwright.rollout.batch_plan import BatchLimits, RolloutRefused, plan_batches, resolve_batch_size
-from rigwright.rollout.maintenance_window import parse_window
+from rigwright.rollout.maintenance_window import find_next_opening, parse_window
 from rigwright.rollout.state_file import (
     BoxRecord,
     Phase,
@@ -210,6 +210,8 @@ def _plan(order: RolloutOrder) -> RolloutState:
     except RolloutRefused as error:
         raise InvalidRequest("\n".join(error.reasons)) from None
     print_batches(batches, order.settings.soak_minutes)
+    if opening := find_next_opening(order.settings.windows, read_clock()):
+        click.echo(f"outside of the maintenance windows: the first batch begins at {format_moment(opening)}")
     generations = {box.name: box.generation for box in boxes}
     inventory_digest, supply = digest_inputs(order.inventory, {name: rig.digest for name, rig in rigs.items()})
     return RolloutState(

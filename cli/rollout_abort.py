@@ -9,6 +9,7 @@ from cli.rollout_control import hold_rollout_lock, load_inventory_state, send_re
 from cli.rollout_run import BoxBefore, BoxUnreachable, format_moment, read_clock
 from cli.rollout_steps import BoxSteps
 from cli.tables import print_prose
+from rigwright.problems import printable
 from rigwright.rollout.box_marker import BoxMarker, controller_name, describe_marker_refusal
 from rigwright.rollout.state_file import RolloutState, request_path, save_state, state_path
 
@@ -30,16 +31,20 @@ def abort_rollout(inventory: str, replaced: str) -> RolloutState | None:
         if state and state.phase != "finished":
             state = state.with_phase("aborted")
             save_state(state_path(inventory), state)
-        state = _close_markers(inventory, state, replaced)
+        state, closed = _close_markers(inventory, state, replaced)
         if state:
             save_state(state_path(inventory), state)
-    words = f"the rollout is {state.phase}" if state else f"the rollout of {replaced} is aborted"
+    if not state and not closed:
+        raise InvalidRequest(f"no box has an open marker of {printable(replaced)}")
+    words = f"the rollout is {state.phase}" if state else f"the rollout of {printable(replaced)} is aborted"
     print_prose(f"{words}; nothing is rolled back: `{prog_name()} rollback` does that")
     return state
 
 
-def _close_markers(inventory: str, state: RolloutState | None, replaced: str) -> RolloutState | None:
-    """Close the markers of a rollout, and return its boxes to rotation."""
+def _close_markers(
+    inventory: str, state: RolloutState | None, replaced: str
+) -> tuple[RolloutState | None, dict[str, tuple[BoxMarker, str]]]:
+    """Close the markers of a rollout, and return its boxes to rotation; returns the state and these markers."""
     steps, own = BoxSteps(inventory, "deploy"), controller_name(inventory)
     closed: dict[str, tuple[BoxMarker, str]] = {}
     names = state.boxes if state and not replaced else load_hosts(inventory, None)
@@ -60,7 +65,7 @@ def _close_markers(inventory: str, state: RolloutState | None, replaced: str) ->
             print_prose(f"{name}: its marker stays: {digest or 'another controller has written it meanwhile'}")
         elif state and name in state.boxes and closed[name][0].rollout == state.identifier:
             state = state.with_records({name: closed[name][0].record})
-    return state
+    return state, closed
 
 
 def _find_open_marker(box: BoxBefore, state: RolloutState | None, replaced: str) -> BoxMarker | None:

@@ -67,6 +67,8 @@ def test_an_abort_leaves_the_marker_of_another_controller_until_that_is_named(
         fleet.markers["one"].model_dump() | {"is_closed": False, "controller": ONE}
     )
     state_path(inventory).unlink()
+    with pytest.raises(InvalidRequest, match="no box has an open marker of carol@desk:/z"):
+        abort_rollout(inventory, "carol@desk:/z")
     assert abort_rollout(inventory, ONE) is None
     assert fleet.markers["one"].is_closed
 
