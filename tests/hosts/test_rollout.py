@@ -183,6 +183,9 @@ def kill_during_activation(fleet: RolloutFleet) -> None:
 
 
 def test_a_rollout_of_rollbacks_returns_each_box_to_its_previous_generation(fleet: RolloutFleet) -> None:
+    for memory in ("50%", "40%"):
+        fleet.declare(memory)
+        assert run_deploy(fleet.inventory).status == 0
     planned = fleet.run("--rollback", "--to", "7", "--dry")
     assert planned.returncode == 1
     assert "three: refused: generation 7 does not exist; available: 2, 1" in planned.stderr
