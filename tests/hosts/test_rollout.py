@@ -213,6 +213,8 @@ def test_a_rollout_of_lenders_costs_no_request(fleet: RolloutFleet) -> None:
         kill_in_state(fleet, "two", "checking", "--canary", "0", "--batch", "2", "--limit", ",".join(LENDERS))
         assert all(fleet.hosts[name].run(f"ls {OUT}") for name in LENDERS)
         before = len(fleet.answered_by())
+        wait_until(lambda: len(fleet.answered_by()) > before + 8, "the front goes on with its own instance")
+        assert {*fleet.answered_by()[before:]} == {"chat"}
         run = fleet.run("--resume")
         assert run.returncode == 0, run.stdout + run.stderr
         assert "two: passed its gate" in run.stdout
