@@ -1,13 +1,11 @@
-"""`rigwright rollout`: a deploy of many boxes in batches, which stops at the first box that fails its gate."""
+"""`rigwright rollout`: a change of many boxes in batches, which stops at the first box that fails its gate."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from datetime import datetime, timezone
-from pathlib import Path
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import click
 
@@ -16,32 +14,35 @@ from cli.deploy_verbs import REBOOT_OPTION
 from cli.exit_codes import InvalidRequest, NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_deployable
 from cli.option_types import WholeNumber
-from cli.prog_name import prog_name
+from cli.rollout_control import (
+    describe_foreign_rollout,
+    hold_rollout_lock,
+    load_resumable,
+    read_request,
+    refuse_unfinished,
+    rollout_command,
+    send_request,
+)
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
-from rigwright.file_lock import FileLockHeld, file_lock
-from rigwright.local_files import read_content, write_atomically
 from rigwright.problems import format_value
 from rigwright.rollout.batch_plan import BatchLimits, RolloutRefused, plan_batches, resolve_batch_size
+from rigwright.rollout.maintenance_window import find_next_opening, parse_window
 from rigwright.rollout.state_file import (
     BoxRecord,
     Phase,
-    Request,
+    RolloutAction,
     RolloutSettings,
     RolloutState,
-    UnreadableState,
     describe_box,
-    describe_other_inputs,
-    load_state,
-    lock_path,
     request_path,
-    save_state,
     state_path,
 )
 
 BATCH = re.compile(r"[1-9][0-9]{0,4}|([1-9][0-9]?|100)%")
-REQUEST_BYTES = 64
 MOST_BOXES = 10_000
+MOST_WINDOWS = 100
+WINDOW_HELP = 'Begin batches at these times only: "Sat 02:00-05:00 Europe/Berlin"; repeatable.'
 
 
 class BatchSize(click.ParamType[str]):
@@ -56,6 +57,33 @@ class BatchSize(click.ParamType[str]):
                 f"{format_value(value)} is refused: must be a number of boxes, or a share such as 10%", param, ctx
             )
         return value
+
+
+def _parse_windows(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    wrong = []
+    for value in values:
+        try:
+            parse_window(value)
+        except ValueError as error:
+            wrong.append(str(error))
+    if len(values) > MOST_WINDOWS:
+        wrong.append(f"{len(values)} windows: at most {MOST_WINDOWS}")
+    if wrong:
+        raise click.BadParameter("\n".join(wrong))
+    return values
+
+
+@dataclass(frozen=True)
+class RolloutOrder:
+    """A rollout as the command line names it."""
+
+    inventory: str
+    limit: str | None
+    canary: int
+    batch: str
+    max_unavailable: int | None
+    allowed_outages: Collection[str]
+    settings: RolloutSettings
 
 
 @click.command()
@@ -74,11 +102,18 @@ class BatchSize(click.ParamType[str]):
 @click.option(
     "--allow-outage", multiple=True, metavar="MODEL", help="Allow this model's last instance to stop; repeatable."
 )
+@click.option("--window", "windows", multiple=True, metavar="TIMES", callback=_parse_windows, help=WINDOW_HELP)
+@click.option("--upgrade-driver", is_flag=True, help="Also move the NVIDIA driver, as in deploy; needs --reboot.")
+@click.option("--rollback", is_flag=True, help="Return each box to its previous generation instead.")
+@click.option("--to", type=WholeNumber(1, 10**9), help="With --rollback: the generation's number.")
 @REBOOT_OPTION
 @click.option("--dry", is_flag=True, help="Print the batches without deploying.")
 @click.option("--pause", is_flag=True, help="Stop the running rollout after the present boxes.")
 @click.option("--resume", is_flag=True, help="Continue a rollout that was paused, stopped or killed.")
 @click.option("--abort", is_flag=True, help="End a rollout, and print the state of each box.")
+@click.option(
+    "--replace-controller", default="", metavar="NAME", help="The controller that ended; with --resume or --abort."
+)
 @click.pass_context
 def rollout(
     context: click.Context,
@@ -89,46 +124,59 @@ def rollout(
     max_unavailable: int | None,
     soak: int,
     allow_outage: tuple[str, ...],
+    windows: tuple[str, ...],
+    upgrade_driver: bool,
+    rollback: bool,
+    to: int | None,
     reboot: bool,
     dry: bool,
     pause: bool,
     resume: bool,
     abort: bool,
+    replace_controller: str,
 ) -> None:
     """Deploy in batches.
 
-    Each box is deployed, checked, asked for a completion and compared with its speed baseline. If one fails, it returns
-    to its previous generation and the rollout stops: all further boxes stay as they are. INVENTORY's .rollout.json has
-    the state.
+    Each box leaves rotation, is deployed, and passes a gate. At the first failure that box rolls back and the rollout
+    stops.
     Exit status: 0, all boxes are done. 1, stopped, paused or aborted. 2, the command or a file is refused. 3, a host
     was not reached.
-    Example: rigwright rollout fleet.py --canary 1 --batch 10% --soak 5
+    Example: rigwright rollout fleet.py --batch 10% --soak 5
     """
     _refuse_combinations(context, pause=pause, resume=resume, abort=abort)
+    if to and not rollback:
+        raise click.UsageError("--to needs --rollback")
+    if rollback and (upgrade_driver or reboot):
+        raise click.UsageError("--rollback restores generations, and conflicts with --upgrade-driver and --reboot")
+    if upgrade_driver and not reboot:
+        raise click.UsageError("--upgrade-driver needs --reboot: another driver works after a reboot")
     with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
     if pause:
-        _request(inventory, "pause")
+        send_request(inventory, "pause")
         print_prose("the rollout stops after the present boxes; `--resume` continues it")
     elif abort:
-        _abort(inventory)
+        from cli.rollout_abort import abort_rollout
+
+        if state := abort_rollout(inventory, replace_controller):
+            _print_boxes(state)
     elif resume:
-        with _hold_lock(inventory):
-            _run(inventory, _load_resumable(inventory))
+        with hold_rollout_lock(inventory):
+            _run(inventory, load_resumable(inventory), replace_controller)
     else:
-        limits = (canary, batch, max_unavailable, allow_outage)
+        action: RolloutAction = "rollback" if rollback else "upgrade" if upgrade_driver else "deploy"
+        settings = RolloutSettings(action=action, to=to, windows=windows, reboot=reboot, soak_minutes=soak)
+        order = RolloutOrder(inventory, limit, canary, batch, max_unavailable, allow_outage, settings)
         if dry:
-            _plan(inventory, limit, limits, RolloutSettings(reboot=reboot, soak_minutes=soak))
+            _plan(order)
             return
-        with _hold_lock(inventory):
-            _refuse_unfinished(inventory)
-            state = _plan(inventory, limit, limits, RolloutSettings(reboot=reboot, soak_minutes=soak))
-            save_state(state_path(inventory), state)
-            _run(inventory, state)
+        with hold_rollout_lock(inventory):
+            refuse_unfinished(inventory)
+            _run(inventory, _plan(order))
 
 
 def _refuse_combinations(context: click.Context, **actions: bool) -> None:
-    """Refuse options next to `--pause`, `--resume` and `--abort`.
+    """Refuse options next to `--pause`, `--resume` and `--abort`, except for `--replace-controller`.
 
     Raises:
         click.UsageError: there are some.
@@ -136,140 +184,71 @@ def _refuse_combinations(context: click.Context, **actions: bool) -> None:
     named = [f"--{name}" for name, value in actions.items() if value]
     source = click.core.ParameterSource.COMMANDLINE
     typed = [one for one in context.params if context.get_parameter_source(one) is source and one != "inventory"]
-    if named and len(typed) > 1:
+    consents = "replace_controller" in typed
+    if consents and (not named or actions["pause"]):
+        raise click.UsageError("--replace-controller needs --resume or --abort")
+    if named and len(typed) > 1 + consents:
         raise click.UsageError(f"{named[0]} goes with INVENTORY alone: the rollout keeps its options")
 
 
-def _plan(
-    inventory: str, limit: str | None, limits: tuple[int, str, int | None, Collection[str]], settings: RolloutSettings
-) -> RolloutState:
+def _plan(order: RolloutOrder) -> RolloutState:
     """Look at all boxes, print the batches, and return the state to begin with.
 
     Raises:
         click.ClickException: the rollout is refused.
     """
     from cli.rollout_plan import digest_inputs, print_batches, survey_boxes
+    from cli.rollout_run import format_moment, read_clock
 
-    rigs = load_host_rigs(load_hosts(inventory, None))
-    targets = {name: require_deployable(rigs[name]) for name in load_hosts(inventory, limit)}
-    canary, batch, most, outages = limits
-    boxes = survey_boxes(inventory, targets, reboot=settings.reboot)
-    sizes = BatchLimits(canary, resolve_batch_size(batch, len(targets)), most, frozenset(outages))
+    rigs = load_host_rigs(load_hosts(order.inventory, None))
+    targets = {name: require_deployable(rigs[name]) for name in load_hosts(order.inventory, order.limit)}
+    boxes = survey_boxes(order.inventory, targets, order.settings)
+    size = resolve_batch_size(order.batch, len(targets))
+    sizes = BatchLimits(order.canary, size, order.max_unavailable, frozenset(order.allowed_outages))
     try:
         batches = plan_batches(boxes, targets, sizes)
     except RolloutRefused as error:
         raise InvalidRequest("\n".join(error.reasons)) from None
-    print_batches(batches, settings.soak_minutes)
+    print_batches(batches, order.settings.soak_minutes)
+    if opening := find_next_opening(order.settings.windows, read_clock()):
+        click.echo(f"outside of the maintenance windows: the first batch begins at {format_moment(opening)}")
     generations = {box.name: box.generation for box in boxes}
-    inventory_digest, supply = digest_inputs(inventory, {name: rig.digest for name, rig in rigs.items()})
+    inventory_digest, supply = digest_inputs(order.inventory, {name: rig.digest for name, rig in rigs.items()})
     return RolloutState(
-        started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        identifier=secrets.token_hex(6),
+        started=format_moment(read_clock()),
         inventory_digest=inventory_digest,
         supply_digest=supply,
-        settings=settings,
+        settings=order.settings,
         batches=tuple(one.boxes for one in batches),
         boxes={name: BoxRecord(generation=generations[name]) for name in targets},
     )
 
 
-def _load_state(inventory: str) -> RolloutState | None:
-    try:
-        return load_state(state_path(inventory))
-    except UnreadableState as error:
-        raise InvalidRequest(str(error)) from None
-
-
-def _refuse_unfinished(inventory: str) -> None:
-    state = _load_state(inventory)
-    if state and not state.is_ended:
-        phase = "was cut off" if state.phase == "running" else f"is {state.phase}"
-        raise InvalidRequest(
-            f"the rollout of {state.started} {phase}: `{_command(inventory, '--resume')}` continues it, "
-            f"`{_command(inventory, '--abort')}` ends it"
-        )
-
-
-def _load_resumable(inventory: str) -> RolloutState:
-    from cli.rollout_plan import digest_inputs
-
-    state = _load_state(inventory)
-    if state is None or state.is_ended:
-        phase = f"the last one is {state.phase}" if state else f"there is no {state_path(inventory).name}"
-        raise InvalidRequest(f"no rollout to resume: {phase}")
-    supplies = {name: rig.digest for name, rig in load_host_rigs(load_hosts(inventory, None)).items()}
-    if changed := describe_other_inputs(state, *digest_inputs(inventory, supplies)):
-        raise InvalidRequest(
-            f"refused: {changed}. Undo the change, or end that rollout with `{_command(inventory, '--abort')}` and "
-            "start another one"
-        )
-    return state
-
-
-@contextmanager
-def _hold_lock(inventory: str, patience: float | None = 0.0) -> Iterator[None]:
-    """Be the only controller of this inventory's rollout.
-
-    Raises:
-        InvalidRequest: another process is.
-    """
-    try:
-        with file_lock(lock_path(inventory), f"rollout of {Path(inventory).name}", patience):
-            yield
-    except FileLockHeld as error:
-        raise InvalidRequest(f"refused: another rollout is running: {error}; --pause stops it") from None
-
-
-def _request(inventory: str, word: str) -> bool:
-    """Ask the running controller; whether there is one.
-
-    Raises:
-        InvalidRequest: `pause` without a running controller.
-    """
-    try:
-        with file_lock(lock_path(inventory), "look for a rollout", 0.0):
-            pass
-    except FileLockHeld:
-        write_atomically(request_path(inventory), f"{word}\n", private=True)
-        return True
-    if word == "pause":
-        raise InvalidRequest("no rollout is running")
-    return False
-
-
-def _read_request(path: Path) -> Request:
-    """The request for the running controller; any other content is ignored."""
-    try:
-        word = read_content(path, REQUEST_BYTES).strip()
-    except ValueError:
-        return ""
-    return "pause" if word == b"pause" else "abort" if word == b"abort" else ""
-
-
-def _abort(inventory: str) -> None:
-    if (state := _load_state(inventory)) is None or state.is_ended:
-        raise InvalidRequest("no rollout to abort")
-    _request(inventory, "abort")
-    with _hold_lock(inventory, None):
-        request_path(inventory).unlink(missing_ok=True)
-        state = _load_state(inventory) or state
-        if state.phase != "finished":
-            state = state.with_phase("aborted")
-            save_state(state_path(inventory), state)
-    _print_boxes(state)
-    print_prose(f"the rollout is {state.phase}; nothing is rolled back: `{prog_name()} rollback` does that")
-
-
-def _run(inventory: str, state: RolloutState) -> None:
+def _run(inventory: str, state: RolloutState, replaced: str = "") -> None:
     """Run a rollout, print the recap, and raise unless it is finished."""
     from cli.exit_codes import exit_on_interrupt
-    from cli.rollout_run import RolloutRun
+    from cli.rollout_run import ForeignRollout, RolloutRun
     from cli.rollout_steps import BoxSteps, describe_interrupted_rollout
+    from rigwright.rollout.box_marker import controller_name
 
     path = request_path(inventory)
     path.unlink(missing_ok=True)
     exit_on_interrupt(describe_interrupted_rollout)
-    run = RolloutRun(state_path(inventory), state, BoxSteps(inventory), print_prose, lambda: _read_request(path))
-    phase = run.run()
+    run = RolloutRun(
+        state_path(inventory),
+        state,
+        BoxSteps(inventory, state.settings.action),
+        print_prose,
+        lambda: read_request(path),
+        controller_name(inventory),
+        replaced,
+    )
+    try:
+        run.claim_boxes()
+        phase = run.run()
+    except ForeignRollout as error:
+        raise InvalidRequest(describe_foreign_rollout(inventory, error.reasons)) from None
     path.unlink(missing_ok=True)
     click.echo()
     _print_boxes(run.state)
@@ -287,7 +266,7 @@ def _describe_end(inventory: str, state: RolloutState, phase: Phase) -> str:
     """Why a rollout is not finished, and the command that continues; empty if it is."""
     if phase == "finished":
         return ""
-    resume, again = f"`{_command(inventory, '--resume')}`", f"`{_command(inventory)}`"
+    resume, again = f"`{rollout_command(inventory, '--resume')}`", f"`{rollout_command(inventory)}`"
     if phase == "paused":
         return f"rollout paused; {resume} continues it"
     if phase == "aborted":
@@ -298,9 +277,5 @@ def _describe_end(inventory: str, state: RolloutState, phase: Phase) -> str:
     return (
         f"rollout stopped: {', '.join(failed)} failed the gate{untouched}\n"
         f"  With the cause fixed on the box: {resume}. With another inventory or lock: "
-        f"`{_command(inventory, '--abort')}`, then {again}"
+        f"`{rollout_command(inventory, '--abort')}`, then {again}"
     )
-
-
-def _command(inventory: str, *words: str) -> str:
-    return shlex.join([prog_name(), "rollout", inventory, *words])

@@ -19,8 +19,10 @@ from rigwright.local_files import read_content
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
+from rigwright.rollout.state_file import RolloutSettings
 from rigwright.weights.weight_server import share_endpoint
 from roles.connection_failures import describe_unreachable_host
+from roles.rollback import describe_rollback_refusal, find_rollback_target
 from roles.step_durations import StepDurations
 
 SERVES = ("ready", "asleep", "other generation")
@@ -28,11 +30,11 @@ ABSENT = ("not deployed", "stopped by hand")
 """States of an instance that no rollout waits for."""
 
 
-def survey_boxes(inventory: str, targets: Collection[str], *, reboot: bool) -> list[RolloutBox]:
+def survey_boxes(inventory: str, targets: Collection[str], settings: RolloutSettings) -> list[RolloutBox]:
     """Look at all boxes of an inventory; those outside of the rollout may be out of reach.
 
     Raises:
-        click.ClickException: a deploy of a target would be refused, or needs a reboot without consent.
+        click.ClickException: the change of a target would be refused, or needs a reboot without consent.
         HostUnreached: a target does not answer.
     """
     found, gone = connect_inventory(inventory, None)
@@ -40,22 +42,37 @@ def survey_boxes(inventory: str, targets: Collection[str], *, reboot: bool) -> l
         lines = [f"{name}: {describe_unreachable_host(why)}" for name, why in missing.items()]
         raise HostUnreached("\n".join([*lines, "nothing was changed; --limit leaves boxes out"]))
     plans = dict(zip([box.name for box in found], map_hosts(found, plan_box), strict=True))
-    reasons = [f"{name}: refused: {one}" for name in targets for one in plans[name].refused]
-    reasons += [
-        f"{box.name}: needs a reboot: --reboot consents"
-        for box in found
-        if box.name in targets and plans[box.name].plan.reboots and not (reboot or box.rig.driver.reboot)
-    ]
+    listed = [box for box in found if box.name in targets]
+    if settings.action == "rollback":
+        refused = map_hosts(listed, lambda box: _describe_rollback_fault(box, settings.to))
+        reasons = [f"{box.name}: refused: {one}" for box, one in zip(listed, refused, strict=True) if one]
+    else:
+        reasons = [f"{name}: refused: {one}" for name in targets for one in plans[name].refused]
+        reasons += [
+            f"{box.name}: needs a reboot: --reboot consents"
+            for box in listed
+            if plans[box.name].plan.reboots and not (settings.reboot or box.rig.driver.reboot)
+        ]
     if reasons:
         raise click.ClickException("\n".join(reasons))
     shares = {box.name: share_endpoint(box.rig.share) for box in found if box.rig.share}
     durations = StepDurations.load()
-    boxes = [_describe_box(box, plans[box.name], shares, durations) for box in found]
+    boxes = [_describe_box(box, plans[box.name], shares, durations, settings) for box in found]
     return boxes + [RolloutBox(name, fault="unreachable") for name in gone]
 
 
+def _describe_rollback_fault(box: ConnectedHost, to: int | None) -> str:
+    served = box.read_serving_state()
+    number = find_rollback_target(served) if to is None else to
+    return "" if number == served.current else describe_rollback_refusal(served, number, box.rig.reserved_gpus)
+
+
 def _describe_box(
-    box: ConnectedHost, plan: HostPlan, shares: Mapping[str, str], durations: StepDurations
+    box: ConnectedHost,
+    plan: HostPlan,
+    shares: Mapping[str, str],
+    durations: StepDurations,
+    settings: RolloutSettings,
 ) -> RolloutBox:
     units = {one.name: one.unit for one in box.rig.instances}
     ready = [name for name, state in plan.instance_states.items() if state.state in SERVES]
@@ -66,11 +83,15 @@ def _describe_box(
         if plan.generation and state.state not in (*SERVES, "running", *ABSENT)
     ]
     roles = {step.role for step in plan.plan.steps}
+    # the plan is that of a deploy: any instance may stop for another driver or generation
+    stops_all = settings.action != "deploy"
+    if stops_all:
+        roles = {"serving"} if settings.action == "rollback" else {*roles, "nvidia_driver", "serving"}
     return RolloutBox(
         box.name,
         find_sources(box.name, box.rig.network.peers, shares),
         count_ready(models, ready),
-        count_ready(models, [name for name in ready if units[name] in plan.plan.interrupted]),
+        count_ready(models, [name for name in ready if stops_all or units[name] in plan.plan.interrupted]),
         dict(box.rig.gateway.aliases) if box.rig.gateway else {},
         "; ".join(faults),
         durations.expected_of_roles(roles, box.name) if roles else 0.0,

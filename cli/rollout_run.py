@@ -4,38 +4,57 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
 from rigwright.problems import printable
-from rigwright.rollout.state_file import Phase, Request, RolloutState, save_state
+from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal
+from rigwright.rollout.maintenance_window import find_next_opening
+from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, save_state
 
-POLL_SECONDS = 1.0  # between two looks for a request during a soak
+POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
 
 
 @dataclass(frozen=True)
 class BoxBefore:
-    """A box, observed before a deploy."""
+    """A box, observed before a step."""
 
     generation: int | None
     boot: str
+    marker: BoxMarker | None = None
+    digest: str = ""
+    """Of the marker; empty without one."""
+    previous: int | None = None
+    """The generation to which a rollback without a number returns."""
 
 
 class BoxUnreachable(Exception):
-    """A box that cannot be reached, with the reason, if it is known."""
+    """A box does not answer, or its answer cannot be used; the text has the reason."""
 
-    def __str__(self) -> str:
-        from roles.connection_failures import describe_unreachable_host
 
-        return describe_unreachable_host(str(self.args[0]))
+class ForeignRollout(Exception):
+    """Another rollout, or another controller of this one, is on boxes; `reasons` has each box."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        super().__init__("\n".join(f"{name}: {reason}" for name, reason in self.reasons.items()))
 
 
 class RolloutSteps(Protocol):
     """The actions of a rollout on boxes: the code of `deploy`, `check` and `rollback`."""
 
-    def observe(self, name: str) -> BoxBefore:
-        """The served generation and the boot of a box; raises BoxUnreachable."""
+    def observe(self, names: Collection[str]) -> Mapping[str, BoxBefore | BoxUnreachable]:
+        """The served generation, the boot and the marker of boxes."""
+
+    def mark(self, markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        """Replace the markers of boxes, if they have these digests, and take them out of rotation or back; returns the
+        digest of the marker that is there, or None if it was another one.
+        """
+
+    def drain(self, names: Collection[str]) -> None:
+        """Wait for the requests of other boxes' gateways, at most as long as those have."""
 
     def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
         """Deploy boxes at the same time; returns the reason for each box on which it failed."""
@@ -47,83 +66,171 @@ class RolloutSteps(Protocol):
         """Return a box to a generation; the reason if that failed."""
 
 
+def read_clock() -> datetime:
+    """The present moment."""
+    return datetime.now(timezone.utc)
+
+
+def format_moment(moment: datetime) -> str:
+    """A moment as state files and markers have it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 @dataclass
 class RolloutRun:
-    """A rollout under way. The state is saved before each step, so that a killed run resumes."""
+    """A rollout under way. Marker and state are written before each step, so that a killed run resumes."""
 
     path: Path
     state: RolloutState
     steps: RolloutSteps
     say: Callable[[str], None]
     read_request: Callable[[], Request]
+    controller: str
+    replaced: str = ""
+    """The controller that this one replaces, by the operator's consent."""
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = read_clock
+    digests: dict[str, str] = field(default_factory=dict)
+    """Box -> the digest of its marker, as this controller has read or written it last."""
+
+    def claim_boxes(self) -> None:
+        """Read the markers of all boxes that are not done, and take over records with more steps than this state has.
+
+        Raises:
+            ForeignRollout: another rollout, or another controller, is on one of them. Nothing was changed.
+        """
+        names = [name for name, record in self.state.boxes.items() if record.state != "done"]
+        found = {name: box for name, box in self.steps.observe(names).items() if isinstance(box, BoxBefore)}
+        self._judge_markers(found)
+        for name, box in found.items():
+            self._adopt(name, box)
+
+    def _judge_markers(self, found: Mapping[str, BoxBefore]) -> None:
+        words = (self.state.identifier, self.controller, self.replaced)
+        refused = {name: describe_marker_refusal(box.marker, *words) for name, box in found.items()}
+        if reasons := {name: reason for name, reason in refused.items() if reason}:
+            raise ForeignRollout(reasons)
+
+    def _require_present(self, name: str, box: BoxBefore) -> None:
+        """Refuse a box on which another controller has taken steps since this one claimed it."""
+        self._judge_markers({name: box})
+        marker = box.marker
+        if marker and marker.rollout == self.state.identifier and marker.record.step > self.state.boxes[name].step:
+            raise ForeignRollout({name: f"{marker.describe()} has gone on"})
+        self.digests[name] = box.digest
+
+    def _adopt(self, name: str, box: BoxBefore) -> None:
+        self.digests[name] = box.digest
+        marker = box.marker
+        if marker and marker.rollout == self.state.identifier and marker.record.step > self.state.boxes[name].step:
+            self.state = self.state.with_records({name: marker.record})
 
     def run(self) -> Phase:
-        """Run to the end, to a request, or to the first box that fails its gate; returns the phase."""
+        """Run to the end, to a request, or to the first box that fails its gate; returns the phase.
+
+        Raises:
+            ForeignRollout: another controller has replaced this one.
+        """
         self._save(self.state.with_phase("running"))
+        try:
+            phase = self._run_batches()
+        except ForeignRollout:
+            self._save(self.state.with_phase("paused"))
+            raise
+        self._save(self.state.with_phase(phase))
+        under_way = [name for name in self.digests if self.state.boxes[name].state not in ("waiting", "done")]
+        self._write_markers({name: self.state.boxes[name] for name in under_way}, is_released=True)
+        return phase
+
+    def _run_batches(self) -> Phase:
         # a rollback that a kill has cut off comes first: its box serves a generation that failed
         if cut_off := self.state.find_box("restoring"):
             self._restore(cut_off)
-            return self._end("stopped")
+            return "stopped"
         for number, batch in enumerate(self.state.batches, 1):
-            if not [name for name in batch if self.state.boxes[name].state != "done"]:
+            if not [name for name in batch if not self._in(name, "done")]:
                 continue
-            if request := self.read_request():
-                return self._end("paused" if request == "pause" else "aborted")
+            if request := self.read_request() or self._await_window():
+                return "paused" if request == "pause" else "aborted"
             self.say(f"batch {number} of {len(self.state.batches)}: {', '.join(batch)}")
             if phase := self._run_batch(batch):
-                return self._end(phase)
-        return self._end("finished")
+                return phase
+        return "finished"
 
     def _run_batch(self, batch: Sequence[str]) -> Phase | None:
         """Bring a batch to `done`; the phase that ends the rollout, or None."""
         soak = self.state.settings.soak_minutes
-        failed = self._deploy([name for name in batch if self._in(name, "waiting", "deploying", "restored", "failed")])
+        failed = self._change([name for name in batch if not self._in(name, "checking", "soaking", "done")])
         for name in batch:
             if self._in(name, "checking") and name not in failed:
                 if reason := self.steps.run_gate(name, speed=True):
                     failed[name] = reason
                 else:
-                    self._mark([name], state="soaking" if soak else "done", reason="")
+                    failed |= self._mark([name], state="soaking" if soak else "done", is_out=False, reason="")
                     self.say(f"{name}: passed its gate")
         soaking = [name for name in batch if self._in(name, "soaking")]
         if soaking and not failed:
             if request := self._soak(soak):
                 return "paused" if request == "pause" else "aborted"
             failed = {name: reason for name in soaking if (reason := self.steps.run_gate(name, speed=False))}
-            self._mark([name for name in soaking if name not in failed], state="done")
+            failed |= self._mark([name for name in soaking if name not in failed], state="done")
         if failed:
             self._restore(tuple(failed), failed)
             return "stopped"
         return None
 
-    def _deploy(self, names: Sequence[str]) -> dict[str, str]:
-        """Deploy boxes; returns the reason for each that failed."""
-        consent: dict[bool, list[str]] = {True: [], False: []}
+    def _change(self, names: Sequence[str]) -> dict[str, str]:
+        """Drain and deploy boxes, or roll them back; returns the reason for each that failed."""
+        from roles.connection_failures import describe_unreachable_host
+
+        settings = self.state.settings
         failed: dict[str, str] = {}
-        for name in names:
-            record = self.state.boxes[name]
-            try:
-                found = self.steps.observe(name)
-            except BoxUnreachable as error:
-                failed[name] = str(error)
+        found: dict[str, BoxBefore] = {}
+        for name, box in self.steps.observe(names).items():
+            if isinstance(box, BoxUnreachable):
+                failed[name] = describe_unreachable_host(str(box))
                 continue
-            is_first = record.boot is None
-            if is_first:
-                self._mark([name], before=found.generation, boot=found.boot)
-            may_reboot = self.state.settings.reboot and (is_first or record.boot == found.boot)
-            if self.state.settings.reboot and not may_reboot:
+            found[name] = box
+            self._require_present(name, box)
+        # the boot before the first step of the rollout: later steps see whether the box has rebooted
+        first = {name: box for name, box in found.items() if self.state.boxes[name].boot is None}
+        records = {
+            name: {"before": box.generation, "boot": box.boot, "target": settings.to or box.previous}
+            for name, box in first.items()
+        }
+        failed |= self._mark_each(
+            {name: {"state": "draining", "is_out": True, "reason": "", **records.get(name, {})} for name in found}
+        )
+        self.steps.drain([name for name in found if name not in failed])
+        consent: dict[bool, list[str]] = {True: [], False: []}
+        for name, box in found.items():
+            if name in failed:
+                continue
+            may_reboot = settings.reboot and self.state.boxes[name].boot == box.boot
+            if settings.reboot and not may_reboot:
                 self.say(f"{name}: has rebooted in this rollout: no second reboot")
             consent[may_reboot].append(name)
         for reboot, group in consent.items():
-            if group:
-                self._mark(group, state="deploying", reason="")
+            failed |= self._mark(group, state="deploying")
+            group = [name for name in group if name not in failed]
+            if not group:
+                continue
+            if settings.action == "rollback":
+                failed |= {name: reason for name in group if (reason := self._return_to_target(name, found[name]))}
+            else:
                 failed |= self.steps.deploy(group, reboot=reboot)
-                done = [name for name in group if name not in failed]
-                for name in done:
-                    self._mark([name], state="checking", generation=self._read_generation(name))
+            done = [name for name in group if name not in failed]
+            served = self._read_generations(done)
+            failed |= self._mark_each({name: {"state": "checking", "generation": served[name]} for name in done})
         return failed
+
+    def _return_to_target(self, name: str, box: BoxBefore) -> str:
+        target = self.state.boxes[name].target
+        if target is None:
+            return "it has no earlier generation that has served"
+        # a killed controller's rollback continues on the box by itself
+        return "" if box.generation == target else self.steps.roll_back(name, target)
 
     def _restore(self, names: Sequence[str], reasons: Mapping[str, str] = {}) -> None:
         """Return boxes that failed to their generations before the rollout."""
@@ -131,23 +238,25 @@ class RolloutRun:
             record = self.state.boxes[name]
             reason = reasons.get(name, record.reason)
             self.say(f"{name}: failed its gate: {reason}")
-            self._mark([name], state="restoring", reason=_one_line(reason))
-            try:
-                served = self.steps.observe(name).generation
-            except BoxUnreachable as error:
-                self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {error}"))
+            box = self.steps.observe([name])[name]
+            if isinstance(box, BoxUnreachable):
+                self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {box}"))
                 continue
-            if record.before is None or served == record.before:
-                why = "the deploy activated no other generation" if served == record.before else "it had no generation"
-                self._mark([name], state="failed", generation=served, reason=_one_line(f"{reason} ({why})"))
+            self._require_present(name, box)
+            self._mark([name], state="restoring", reason=_one_line(reason))
+            if record.before is None or box.generation == record.before:
+                is_same = record.before is not None
+                why = "the deploy activated no other generation" if is_same else "it had no generation"
+                changes = {"generation": box.generation, "reason": _one_line(f"{reason} ({why})")}
+                self._mark([name], state="failed", is_out=not is_same, **changes)
                 continue
             wrong = self.steps.roll_back(name, record.before)
-            note = f"{reason}; not rolled back: {wrong}" if wrong else reason
             self._mark(
                 [name],
                 state="failed" if wrong else "restored",
-                generation=self._read_generation(name),
-                reason=_one_line(note),
+                is_out=bool(wrong),
+                generation=self._read_generations([name])[name],
+                reason=_one_line(f"{reason}; not rolled back: {wrong}" if wrong else reason),
             )
 
     def _soak(self, minutes: int) -> Request:
@@ -160,26 +269,75 @@ class RolloutRun:
             self.wait(min(POLL_SECONDS, left))
         return ""
 
-    def _read_generation(self, name: str) -> int | None:
-        try:
-            return self.steps.observe(name).generation
-        except BoxUnreachable:
-            return None
+    def _await_window(self) -> Request:
+        """Wait until a batch may begin; the request that ends the wait, or nothing."""
+        is_announced = False
+        while opening := find_next_opening(self.state.settings.windows, self.now()):
+            if not is_announced:
+                self.say(f"outside of the maintenance windows: the next batch begins at {format_moment(opening)}")
+                is_announced = True
+            if request := self.read_request():
+                return request
+            self.wait(POLL_SECONDS)
+        return ""
+
+    def _read_generations(self, names: Collection[str]) -> dict[str, int | None]:
+        found = self.steps.observe(names) if names else {}
+        return {name: box.generation if isinstance(box, BoxBefore) else None for name, box in found.items()}
 
     def _in(self, name: str, *states: str) -> bool:
         return self.state.boxes[name].state in states
 
-    def _mark(self, names: Collection[str], **changes: object) -> None:
-        if names:
-            self._save(self.state.with_boxes(names, **changes))
+    def _mark(self, names: Collection[str], **changes: object) -> dict[str, str]:
+        return self._mark_each(dict.fromkeys(names, changes))
+
+    def _mark_each(self, changes: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+        """Write the records of boxes, first on the boxes; returns the reason for each box on which that failed.
+
+        Raises:
+            ForeignRollout: another controller has written one of them.
+        """
+        if not changes:
+            return {}
+        records = {
+            name: self.state.boxes[name].model_copy(update={**one, "step": self.state.boxes[name].step + 1})
+            for name, one in changes.items()
+        }
+        failed = self._write_markers(records)
+        self._save(self.state.with_records(records))
+        return failed
+
+    def _write_markers(self, records: Mapping[str, BoxRecord], *, is_released: bool = False) -> dict[str, str]:
+        markers = {
+            name: (
+                BoxMarker(
+                    rollout=self.state.identifier,
+                    started=self.state.started,
+                    controller=self.controller,
+                    moment=format_moment(self.now()),
+                    is_released=is_released,
+                    is_closed=record.state == "done",
+                    record=record,
+                ),
+                self.digests.get(name, ""),
+            )
+            for name, record in records.items()
+        }
+        written = dict(self.steps.mark(markers)) if markers else {}
+        if other := [name for name, digest in written.items() if digest is None]:
+            # it may be this controller's own, of a write whose answer was lost
+            found = {name: box for name, box in self.steps.observe(other).items() if isinstance(box, BoxBefore)}
+            self._judge_markers(found)
+            again = {name: (markers[name][0], box.digest) for name, box in found.items()}
+            written |= dict.fromkeys(other, BoxUnreachable("no answer")) | dict(self.steps.mark(again))
+        if replaced := [name for name, digest in written.items() if digest is None]:
+            raise ForeignRollout(dict.fromkeys(replaced, "another controller writes the marker of the rollout"))
+        self.digests |= {name: digest for name, digest in written.items() if isinstance(digest, str)}
+        return {name: f"its marker: {one}" for name, one in written.items() if isinstance(one, BoxUnreachable)}
 
     def _save(self, state: RolloutState) -> None:
         self.state = state
         save_state(self.path, state)
-
-    def _end(self, phase: Phase) -> Phase:
-        self._save(self.state.with_phase(phase))
-        return phase
 
 
 def _one_line(text: str) -> str:

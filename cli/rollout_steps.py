@@ -6,17 +6,21 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import click
 
-from checks.connections import ConnectedHost, connect_inventory
+from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from checks.results import STATUS
 from cli.bench_speed import InterruptedMeasurement, find_speed_fault
 from cli.deploy_verbs import RunRequest, run_request
 from cli.exit_codes import HostFailure, InvalidRequest, NotAsDeclared, exit_on_interrupt
+from cli.inventory_loading import load_host_rigs, load_hosts
+from cli.observed_box import observe_box
 from cli.prog_name import prog_name
+from cli.rollout_plan import SERVES
 from cli.rollout_run import BoxBefore, BoxUnreachable
 from cli.switch import find_verification_fault
 from cli.tables import print_prose
@@ -25,9 +29,22 @@ from rigwright.model.instance import Instance
 from rigwright.operate.capability_probes import ProbeFinding
 from rigwright.problems import format_count, printable
 from rigwright.project_root import ROOT
+from rigwright.rollout.box_marker import (
+    BoxMarker,
+    parse_drain,
+    parse_mark,
+    parse_marker,
+    render_drain_script,
+    render_mark_script,
+    render_marker_query,
+)
+from rigwright.rollout.state_file import RolloutAction
+from rigwright.serving.takeover import drain_seconds
 from roles import root_shell
 from roles.operations.drivers import BOOT
+from roles.rollback import find_rollback_target
 
+T = TypeVar("T")
 LISTED = 3  # failing checks that a reason names
 
 
@@ -41,23 +58,56 @@ class BoxSteps:
     """Steps on the boxes of an inventory; `cli.rollout_run.RolloutSteps`."""
 
     inventory: str
+    action: RolloutAction
 
-    def observe(self, name: str) -> BoxBefore:
-        """The served generation and the boot of a box."""
-        box = self._connect(name)
-        try:
-            generation = box.read_serving_state().current
-            boot = root_shell.run_command(box.target, BOOT).out
-        except click.ClickException as error:
-            raise BoxUnreachable(printable(error.message)) from None
-        except root_shell.BROKEN as error:
-            raise BoxUnreachable(printable(str(error))) from None
-        return BoxBefore(generation, hashlib.sha256(boot).hexdigest()[:12])
+    def observe(self, names: Collection[str]) -> Mapping[str, BoxBefore | BoxUnreachable]:
+        """The served generation, the boot and the marker of boxes."""
+        return self._map(names, _observe_box)
+
+    def mark(self, markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        """Replace the markers of boxes; returns their digests, or None for one that another controller has written."""
+
+        def write(box: ConnectedHost) -> str | None:
+            marker, expected = markers[box.name]
+            is_written, digest = box.run_and_parse(parse_mark, render_mark_script(box.rig.roots, marker, expected))
+            return digest if is_written else None
+
+        return self._map(markers, write)
+
+    def drain(self, names: Collection[str]) -> None:
+        """Wait for the requests of other boxes' gateways."""
+        rigs = load_host_rigs(load_hosts(self.inventory, ",".join(names))) if names else {}
+        lenders = [name for name, rig in rigs.items() if rig.gateway and rig.gateway.fleet.listener]
+        for name, left in self._map(lenders, _drain_box).items():
+            if isinstance(left, BoxUnreachable):
+                # its deploy says so, too
+                print_prose(f"{name}: not drained: {left}")
+            elif left:
+                print_prose(f"{name}: {format_count(left, 'request')} of other boxes did not end in time")
+
+    def _map(self, names: Collection[str], work: Callable[[ConnectedHost], T]) -> Mapping[str, T | BoxUnreachable]:
+        """Work on boxes at the same time; for a box that does not answer, the reason."""
+        if not names:
+            return {}
+        found, gone = connect_inventory(self.inventory, ",".join(names))
+
+        def attempt(box: ConnectedHost) -> T | BoxUnreachable:
+            try:
+                return work(box)
+            except click.ClickException as error:
+                return BoxUnreachable(printable(error.message))
+            except root_shell.BROKEN as error:
+                return BoxUnreachable(printable(str(error)))
+
+        from roles.connection_failures import describe_unreachable_host
+
+        unreached = {name: BoxUnreachable(describe_unreachable_host(why)) for name, why in gone.items()}
+        return {**dict(zip([box.name for box in found], map_hosts(found, attempt), strict=True)), **unreached}
 
     def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
         """Deploy boxes at the same time; returns the reason for each on which that failed."""
         orders = {"reboot": True} if reboot else {}
-        request = RunRequest(self.inventory, ",".join(names), "deploy", dry=False, verbose=0, orders=orders)
+        request = RunRequest(self.inventory, ",".join(names), self.action, dry=False, verbose=0, orders=orders)
         try:
             run_request(request)
         except HostFailure as error:
@@ -71,9 +121,11 @@ class BoxSteps:
     def run_gate(self, name: str, *, speed: bool) -> str:
         """Why a box fails its checks, a completion of an instance, or its speed baseline; empty if it passes all."""
         try:
+            box = self._connect(name)
+            if self.action == "rollback":
+                return find_serving_fault(box)
             if fault := self._find_check_fault(name):
                 return fault
-            box = self._connect(name)
             if fault := find_verification_fault(box, [one.name for one in box.rig.instances], _print_failed):
                 return fault
             return self._find_speed_fault(box) if speed else ""
@@ -121,6 +173,30 @@ class BoxSteps:
                 # others use the instance: a measurement would slow them
                 print_prose(f"{box.name}: speed not measured: {error.message}")
         return ""
+
+
+def _observe_box(box: ConnectedHost) -> BoxBefore:
+    marker, digest = box.run_and_parse(parse_marker, render_marker_query(box.rig.roots))
+    served = box.read_serving_state()
+    boot = root_shell.run_command(box.target, BOOT).out
+    return BoxBefore(
+        served.current, hashlib.sha256(boot).hexdigest()[:12], marker, digest, find_rollback_target(served)
+    )
+
+
+def find_serving_fault(box: ConnectedHost) -> str:
+    """Why a box does not serve its generation, which may be another one than the inventory's; empty if it does."""
+    try:
+        observed = observe_box(box, "served")
+        variants = observed.box.read_serving_state().served_variants
+    except click.ClickException as error:
+        raise BoxUnreachable(printable(error.message)) from None
+    states = [observed.assess_state(one) for one in box.rig.instances if one.name in variants]
+    return "; ".join(state.describe() for state in states if state.state not in SERVES)
+
+
+def _drain_box(box: ConnectedHost) -> int:
+    return box.run_and_parse(parse_drain, render_drain_script(drain_seconds(box.rig.gateway)))
 
 
 def _print_failed(box: ConnectedHost, instance: Instance, finding: ProbeFinding) -> None:

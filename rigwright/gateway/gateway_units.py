@@ -76,6 +76,8 @@ EVERYWHERE = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104
 HEALTH_FOLDER = "/run/rigwright_health"
 HEALTH_PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/health.py"
 ADVERT_INTERVAL = 0.5  # seconds; after three of them without a word the other gateway takes the address
+BOX_OUT = "out"
+"""The file in `roots.rollout` that keeps gateways of other boxes away from this one."""
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
 
@@ -101,7 +103,7 @@ def load_router_modules() -> dict[str, str]:
 
 
 def router_settings(
-    instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
+    roots: Roots, instances: tuple[Instance, ...], gateway_entry: Gateway | None, gateway: Gateway, nginx: str
 ) -> dict[str, object]:
     """The settings of router and nginx, as both read them; `digest` stands for them and for nginx's configuration."""
     links = gateway.fleet
@@ -156,6 +158,7 @@ def router_settings(
             one: [front_certificate_name(box) for box in boxes] for one, boxes in links.listener.users.items()
         }
         made["fronts"] = {front_certificate_name(box): bound for box, bound in links.listener.bounds.items()}
+        made["box_out"] = f"{roots.rollout}/{BOX_OUT}"
     text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(nginx_conf.load_lua_modules()), sort_keys=True)
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -234,7 +237,9 @@ def render_gateway(
     config = {
         "nginx.conf": nginx,
         **nginx_conf.load_lua_modules(),
-        "settings.json": json.dumps(router_settings(instances, gateway, gateway, nginx), indent=1, sort_keys=True)
+        "settings.json": json.dumps(
+            router_settings(roots, instances, gateway, gateway, nginx), indent=1, sort_keys=True
+        )
         + "\n",
         # a reload gives it these in addition: another key of an engine is a reason for one, on the way back, too
         **secrets_distribution.render_name_lists(

@@ -63,6 +63,11 @@ class Roots(InventoryModel):
         return f"{self.state}/starts"
 
     @property
+    def rollout(self) -> str:
+        """The marker of a rollout that changes the host."""
+        return f"{self.state}/rollout"
+
+    @property
     def ledger(self) -> str:
         """The file that lists what we put on the host: `dir PATH`, `file PATH`, `user NAME`, `package NAME`."""
         return f"{self.state}/owned"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from rigwright.local_files import read_content, write_atomically
 from rigwright.problems import FrozenModel, printable
+from rigwright.rollout.maintenance_window import WindowText
 from rigwright.validated_types import PLAIN, Digits, Sha256, matching
 
 MOST_BYTES = 4 << 20
@@ -26,17 +27,25 @@ Generation = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
 Request = Literal["", "pause", "abort"]
 """A request of another process to the running controller."""
-BoxState = Literal["waiting", "deploying", "checking", "soaking", "done", "restoring", "restored", "failed"]
+BoxState = Literal["waiting", "draining", "deploying", "checking", "soaking", "done", "restoring", "restored", "failed"]
+RolloutAction = Literal["deploy", "upgrade", "rollback"]
+"""The change of each box: the verb of deploy.py."""
 
 
 class BoxRecord(FrozenModel):
     """One box, written before each step that changes it."""
 
     state: BoxState = "waiting"
+    step: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 0
+    """How often the record has changed: of two records, the one with more steps holds."""
+    is_out: bool = False
+    """Whether gateways of other boxes send no requests to it."""
     before: Generation | None = None
     """The generation that it served before its first deploy; None if it served none."""
     generation: Generation | None = None
     """The generation that it served last; None if it served none, or is not known."""
+    target: Generation | None = None
+    """The generation to which a rollback returns it."""
     boot: Digits | None = None
     """Its boot before the first deploy: with another one it has rebooted, and does not reboot again."""
     reason: Reason = ""
@@ -46,6 +55,11 @@ class BoxRecord(FrozenModel):
 class RolloutSettings(FrozenModel):
     """Options of a rollout, which `--resume` keeps."""
 
+    action: RolloutAction = "deploy"
+    to: Generation | None = None
+    """Of a rollback: the generation; None for the previous one of each box."""
+    windows: Annotated[tuple[WindowText, ...], Field(max_length=100)] = ()
+    """When batches may begin; empty for always."""
     reboot: bool = False
     soak_minutes: Annotated[int, Field(ge=0, le=10_080, strict=True)] = 0
 
@@ -55,6 +69,8 @@ class RolloutState(FrozenModel):
 
     format: Literal["rigwright rollout"] = "rigwright rollout"
     version: Literal[1] = 1
+    identifier: Digits
+    """The same in the markers on boxes."""
     started: RolloutMoment
     inventory_digest: Sha256
     """Of the inventory, and of the catalogue and patches next to it."""
@@ -70,10 +86,9 @@ class RolloutState(FrozenModel):
         """Whether nothing is left to resume."""
         return self.phase in ("aborted", "finished")
 
-    def with_boxes(self, names: Collection[str], **changes: object) -> RolloutState:
-        """The state with these boxes changed."""
-        changed = {name: self.boxes[name].model_copy(update=changes) for name in names}
-        return self.model_copy(update={"boxes": {**self.boxes, **changed}})
+    def with_records(self, records: Mapping[str, BoxRecord]) -> RolloutState:
+        """The state with these records of boxes."""
+        return self.model_copy(update={"boxes": {**self.boxes, **records}})
 
     def with_phase(self, phase: Phase) -> RolloutState:
         """The state in another phase."""
@@ -166,6 +181,7 @@ def describe_box(name: str, record: BoxRecord) -> str:
     serves = f"generation {record.generation}" if record.generation else "no generation"
     words: Mapping[BoxState, str] = {
         "waiting": "untouched",
+        "draining": "drain not finished",
         "deploying": "deploy not finished",
         "checking": "deployed, gate not finished",
         "soaking": "passed its gate, soak not finished",
@@ -175,5 +191,6 @@ def describe_box(name: str, record: BoxRecord) -> str:
         "failed": "failed its gate, not rolled back",
     }
     known = serves if record.generation or record.state != "waiting" else ""
+    out = "out of rotation" if record.is_out else ""
     reason = f": {record.reason}" if record.reason else ""
-    return f"{name}: {', '.join(part for part in (words[record.state], known) if part)}{reason}"
+    return f"{name}: {', '.join(part for part in (words[record.state], known, out) if part)}{reason}"

@@ -43,6 +43,7 @@ function fleet.check()
   local fronts = settings.lent[instance or ""]
   if not fronts or not fronts[front] or paths.method("/v1/" .. path) ~= "POST" then return fleet.unknown() end
   local standing = instances.standing(instance)
+  if instances.is_box_out() then return refuse("a rollout changes this box") end
   if not standing then return refuse("the instance is not ready") end
   if standing == "last" and ngx.req.get_headers()["x-rw-last"] ~= "1" then
     return refuse("the instance is out of the rotation")
@@ -53,6 +54,7 @@ function fleet.check()
   end
   ngx.req.clear_header("Upgrade")
   request.instance = instance
+  counts.take(request, "lent")
   counts.take(request, "instance " .. instance)
   request.seat = instances.aim(instance)
   counts.take(request, "seat " .. request.seat)

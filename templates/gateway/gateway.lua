@@ -21,8 +21,9 @@ local MOST_HEADERS = 64
 local LIGHT = 262144
 -- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
 local SOON, LATER = 1, 10
--- Instances that a request is sent to, one after the other, where those before have not got it or are being stopped.
-local MOST_TRIES = 3
+-- Instances that a request is sent to, one after the other, where those before have not got it or are being stopped;
+-- nginx itself ends one that goes around ten times.
+local MOST_TRIES = 5
 
 -- What two readers could understand in two ways where it comes twice.
 local SINGLE = {

@@ -80,6 +80,11 @@ function instances.is_ready(name)
   return instances.standing(name) == IN
 end
 
+-- Whether a rollout keeps gateways of other boxes away from this one, from before its change until after its gate.
+function instances.is_box_out()
+  return settings.box_out ~= nil and (opens(settings.box_out))
+end
+
 -- Those in the rotation, and those to be asked where none of them can be.
 function instances.ready(model)
   local found, last = {}, {}

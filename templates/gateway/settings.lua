@@ -23,7 +23,7 @@ function settings.read(path)
   settings.models = found.models
   settings.links, settings.out, settings.digest = found.links, found.out, found.digest
   settings.rotation = found.rotation
-  settings.usage = found.usage
+  settings.usage, settings.box_out = found.usage, found.box_out
   settings.origins = set(found.origins)
   settings.instances, settings.sticky_headers, settings.names = {}, {}, {}
   -- instances of other boxes, and those of this one that others use, each with the names of those gateways

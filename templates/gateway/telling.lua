@@ -144,7 +144,7 @@ function telling.scrape()
 end
 
 function telling.state()
-  local state = { digest = settings.digest, instances = {}, keys = {} }
+  local state = { digest = settings.digest, instances = {}, keys = {}, lent = counts.get("lent") }
   for name in pairs(settings.instances) do
     state.instances[name] = {
       under_way = counts.get("instance " .. name), progress = counts.get("heard " .. name),

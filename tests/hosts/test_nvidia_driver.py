@@ -1,7 +1,13 @@
 """The driver's role on hosts whose kernel, cards and archive are stand-ins: real dpkg, apt, DKMS and systemd."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
+from roles.operations.drivers import BOOT
 from tests.hosts.driver_box import KERNELS, NEW, OLD, DriverBox, single_release_mark
 from tests.hosts.support import run_deploy, run_plan, wait_until
 from tests.stand_ins import card_faults
@@ -127,3 +133,24 @@ def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_
     ours = "/etc/sysctl.d/60-rigwright.conf /etc/systemd/system/rigwright-power.service /etc/rigwright/driver.json"
     assert box.host.run(f"find /etc/rigwright/cards {ours} -type f 2>/dev/null", check=False) == ""
     box.assert_unchanged()
+
+
+@pytest.mark.all_only
+@single_release_mark("debian-13")
+def test_a_rollout_reboots_a_box_once_though_its_controller_is_killed(driven: DriverBox) -> None:
+    box, new = driven, NEW[driven.system]
+    box.lock(new)
+    assert "--upgrade-driver needs --reboot" in box.run_rig("rollout", "--upgrade-driver", status=2)
+    before = box.host.run(BOOT)
+    words = [sys.executable, "-m", "cli", "rollout", str(box.inventory), "--upgrade-driver", "--reboot"]
+    with subprocess.Popen(words, cwd="/", stdout=subprocess.DEVNULL, start_new_session=True) as controller:
+        wait_until(lambda: box.host.run(BOOT, check=False) not in (before, ""), "the reboot", 300)
+        os.killpg(controller.pid, signal.SIGKILL)
+    box.host.wait()
+    after = box.host.run(BOOT)
+    said = box.run_rig("rollout", "--resume")
+    assert "box: has rebooted in this rollout: no second reboot" in said
+    assert "box: done" in said
+    assert box.host.run(BOOT) == after
+    assert (box.installed_driver, box.loaded_module) == (new, new)
+    assert box.red_checks() == set()

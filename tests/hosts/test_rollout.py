@@ -1,6 +1,7 @@
 """A rollout over three hosts: the second fails its gate; its controller is killed, and another one continues."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,14 @@ import pytest
 
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
-from tests.hosts.gateway_box import run_rigwright
-from tests.hosts.support import PORT, is_serving, main_pid
+from tests.hosts.gateway_box import LAN, LOG, run_rigwright
+from tests.hosts.steady_load import run_load
+from tests.hosts.support import PORT, is_serving, main_pid, run_deploy, wait_until
 
 NAMES = ("one", "two", "three")
+LENDERS = ("two", "three")
+MODEL = "tiny-rig"
+OUT = "/var/lib/rigwright/rollout/out"
 OWN_CHECK = """
 from checks import Drift, check
 
@@ -24,6 +29,15 @@ from checks import Drift, check
 def test_marker(host):
     if host.file("/etc/unfit").exists:
         raise Drift("no /etc/unfit", "the file", "`rm /etc/unfit`")
+"""
+CHECK_OF_ROTATION = f"""
+from checks import Drift, check
+
+
+@check("OP02", "the box is out of rotation during its gate", severity="high", why="clients would meet an unproven box")
+def test_rotation(host):
+    if not host.file("{OUT}").exists:
+        raise Drift("{OUT}", "no file", "none")
 """
 
 
@@ -40,13 +54,45 @@ class RolloutFleet:
         return self.folder / "fleet.py"
 
     def declare(self, memory: str) -> None:
-        """Write the inventory; another memory limit makes another generation."""
+        """Write the inventory; another memory limit makes another generation. The last box shares its weights."""
         chat = {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT, "memory_max": memory}}
+        first = self.hosts["one"].address
+        sharing = {"share": {"address": first, "allow": [str(self.lab.subnet)]}}
         entries = {
-            name: {**host.inventory_keys, "instances": chat, "mirrors": {"shelf": [self.lab.shelf_url]}}
-            for name, host in self.hosts.items()
+            name: {
+                **self.hosts[name].inventory_keys,
+                "instances": chat,
+                "mirrors": {"shelf": [self.lab.shelf_url]},
+                **(sharing if name == "one" else {"peers": [f"http://{first}:8090"]}),
+            }
+            for name in ("two", "three", "one")
         }
         self.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
+
+    def declare_one_address(self, memory: str) -> None:
+        """Write the inventory of a front with an instance of its own, and of two lenders with this memory limit."""
+        chat = {"variant": "llamacpp/demo-wheel", "port": PORT}
+        shelf = {"mirrors": {"shelf": [self.lab.shelf_url]}}
+        gateway = {
+            "listeners": {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}},
+            "models": {MODEL: {"instances": ["chat", *(f"{name}/chat" for name in LENDERS)]}},
+        }
+        front = self.hosts["one"].inventory_keys
+        entries = {"one": {**front, **shelf, "instances": {"chat": {**chat, "memory_max": "40%"}}, "gateway": gateway}}
+        for name in LENDERS:
+            keys = self.hosts[name].inventory_keys
+            entries[name] = {
+                **keys,
+                **shelf,
+                "instances": {"chat": {**chat, "memory_max": memory}},
+                "fleet": {"address": str(keys["ssh_hostname"])},
+            }
+        self.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
+
+    def answered_by(self) -> list[str]:
+        """The instance of each answered request of the front."""
+        lines = [json.loads(line) for line in self.hosts["one"].run(f"cat {LOG}").splitlines()]
+        return [one["instance"] for one in lines if one["status"] == 200 and one["instance"]]
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         return run_rigwright("rollout", str(self.inventory), *options)
@@ -76,6 +122,9 @@ def test_a_rollout_stops_at_the_second_box_and_its_successor_finishes_it(fleet: 
     first = fleet.run("--batch", "2")
     assert first.returncode == 0, first.stdout + first.stderr
     assert fleet.generations() == dict.fromkeys(NAMES, "1")
+    # the last box of the inventory comes first: the others fetch from it
+    batches = [line for line in first.stdout.splitlines() if line.startswith("batch ") and " of " in line]
+    assert batches == ["batch 1 of 2: one", "batch 2 of 2: two, three"]
 
     fleet.declare("40%")
     fleet.hosts["two"].run("touch /etc/unfit")
@@ -95,9 +144,22 @@ def test_a_rollout_stops_at_the_second_box_and_its_successor_finishes_it(fleet: 
     refused = fleet.run()
     assert refused.returncode == 2
     assert "was cut off" in refused.stderr
-    resumed = fleet.run("--resume")
+    # a controller on another machine has a copy of the folder: its name differs by the path
+    elsewhere = fleet.folder.with_name(f"{fleet.folder.name}-copy") / fleet.inventory.name
+    shutil.copytree(fleet.folder, elsewhere.parent)
+    foreign = run_rigwright("rollout", str(elsewhere), "--resume")
+    assert foreign.returncode == 2, foreign.stdout + foreign.stderr
+    (name,) = {line.partition(" by ")[2].partition(" (")[0] for line in foreign.stderr.splitlines() if " by " in line}
+    assert name.endswith(f":{fleet.inventory}")
+    assert "two: the rollout of " in foreign.stderr
+    resumed = run_rigwright("rollout", str(elsewhere), "--resume", "--replace-controller", name)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert fleet.generations() == dict.fromkeys(NAMES, "2")
+    # the first controller takes over from the boxes that they are done
+    late = fleet.run("--resume")
+    assert late.returncode == 0, late.stdout + late.stderr
+    assert "batch" not in late.stdout
+    assert fleet.states() == dict.fromkeys(NAMES, "done")
     assert main_pid(fleet.hosts["one"]) == finished
     assert "one: done" in resumed.stdout
     assert "one: nothing to do" not in resumed.stdout
@@ -117,4 +179,60 @@ def kill_during_activation(fleet: RolloutFleet) -> None:
                 break
         else:
             pytest.fail(f"the rollout ended before the activation: {''.join(lines)}")
+        controller.send_signal(signal.SIGKILL)
+
+
+def test_a_rollout_of_rollbacks_returns_each_box_to_its_previous_generation(fleet: RolloutFleet) -> None:
+    for memory in ("50%", "40%"):
+        fleet.declare(memory)
+        assert run_deploy(fleet.inventory).status == 0
+    planned = fleet.run("--rollback", "--to", "7", "--dry")
+    assert planned.returncode == 1
+    assert "three: refused: generation 7 does not exist; available: 2, 1" in planned.stderr
+    done = fleet.run("--rollback", "--batch", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert fleet.generations() == dict.fromkeys(NAMES, "1")
+    assert all(is_serving(host) for host in fleet.hosts.values())
+    back = fleet.run("--batch", "2")
+    assert back.returncode == 0, back.stdout + back.stderr
+    assert fleet.generations() == dict.fromkeys(NAMES, "2")
+
+
+def test_a_rollout_of_lenders_costs_no_request(fleet: RolloutFleet) -> None:
+    """Both lenders leave rotation at the same time, and stay out until each has passed its gate; its controller is
+    killed in the gate of the first.
+    """
+    fleet.declare_one_address("40%")
+    assert run_deploy(fleet.inventory).status == 0
+    url = f"http://{fleet.hosts['one'].inventory_keys['ssh_hostname']}:{LAN}/v1/chat/completions"
+    (fleet.folder / "checks/test_rotation.py").write_text(CHECK_OF_ROTATION)
+    everyone = {"chat", *(f"{name}/chat" for name in LENDERS)}
+    with run_load(url, (MODEL,)) as load:
+        wait_until(lambda: everyone <= {*fleet.answered_by()}, "all boxes answer")
+        fleet.declare_one_address("35%")
+        kill_in_state(fleet, "two", "checking", "--canary", "0", "--batch", "2", "--limit", ",".join(LENDERS))
+        assert all(fleet.hosts[name].run(f"ls {OUT}") for name in LENDERS)
+        before = len(fleet.answered_by())
+        wait_until(lambda: len(fleet.answered_by()) > before + 8, "the front goes on with its own instance")
+        assert {*fleet.answered_by()[before:]} == {"chat"}
+        run = fleet.run("--resume")
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "two: passed its gate" in run.stdout
+        before = len(fleet.answered_by())
+        wait_until(lambda: everyone <= {*fleet.answered_by()[before:]}, "both lenders answer again")
+    assert load.wrong == []
+    assert load.told == []
+    assert fleet.states() == dict.fromkeys(LENDERS, "done")
+    assert all(host.run(f"ls {OUT}", check=False) == "" for host in fleet.hosts.values())
+
+
+def kill_in_state(fleet: RolloutFleet, name: str, state: str, *options: str) -> None:
+    """Kill the controller of a rollout as soon as the marker of a host has a state."""
+    command = [sys.executable, "-m", "cli", "rollout", str(fleet.inventory), *options]
+    look = f"""grep -so '"state":"{state}"' /var/lib/rigwright/rollout/marker.json"""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, cwd="/", start_new_session=True
+    ) as controller:
+        wait_until(lambda: fleet.hosts[name].run(look, check=False) or controller.poll() is not None, state, 300)
+        assert controller.poll() is None, "the rollout ended before that"
         controller.send_signal(signal.SIGKILL)

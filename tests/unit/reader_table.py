@@ -26,7 +26,7 @@ from rigwright.operate import chat_reply
 from rigwright.patches import apply
 from rigwright.plugins import verdict
 from rigwright.problems import Invalid
-from rigwright.rollout import state_file
+from rigwright.rollout import box_marker, state_file
 from rigwright.serving import generation
 from rigwright.signing import dsse, public_keys, ssh_signatures, statements, strict_json
 from rigwright.supply import apt_release, bundle, cuda_machine_code, image_manifest
@@ -82,8 +82,20 @@ def _read_rollout_state(file: Path) -> object:
 
 
 ROLLOUT_STATE = {
-    **{"started": "2026-11-29T07:00:00Z", "inventory_digest": SHA, "supply_digest": SHA, "phase": "paused"},
+    **{
+        "identifier": SHA[:12],
+        "started": "2026-11-29T07:00:00Z",
+        "inventory_digest": SHA,
+        "supply_digest": SHA,
+        "phase": "paused",
+    },
     **{"settings": {"reboot": False, "soak_minutes": 5}, "batches": [["one"]], "boxes": {"one": {"state": "done"}}},
+}
+
+
+ROLLOUT_MARKER = {
+    **{"rollout": SHA[:12], "started": "2026-11-29T07:00:00Z", "moment": "2026-11-29T07:00:00Z"},
+    **{"controller": "a@b:/c", "record": {"state": "done"}},
 }
 
 
@@ -149,6 +161,7 @@ def _read_login(file: Path) -> object:
 
 
 READERS: dict[str, ReaderRow] = {
+    "rigwright/rollout/box_marker.py": ReaderRow(text_reader(box_marker.read_marker), (json_bytes(ROLLOUT_MARKER),)),
     "rigwright/rollout/state_file.py": ReaderRow(
         file_reader(_read_rollout_state), (json_bytes(ROLLOUT_STATE),), (state_file.UnreadableState,)
     ),

@@ -25,6 +25,8 @@ from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 from rigwright.plan.repairs import Repair, render_repairs
 from rigwright.plan.state_digests import render_owned_state_query
 from rigwright.render import render
+from rigwright.rollout import box_marker
+from rigwright.rollout.state_file import BoxRecord
 from rigwright.serving import start_stop_by_hand, takeover, weight_inventory
 from rigwright.serving.activation import Activation
 from rigwright.serving.instance_units import listener_units
@@ -58,6 +60,7 @@ from tests.unit.rendered_scripts import (
     rig_on_cards,
     tools_script,
 )
+from tests.unit.rollout_samples import make_marker
 from tests.unit.samples import (
     sample_artefact,
     sample_instance,
@@ -174,6 +177,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what ends a shell": lambda: render("shell/hold.sh.j2", unit="rigwright_shell-0.service", silence=60),
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
     "the lease's holder": lambda: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
+    **{
+        f"a rollout's marker, {'out' if is_out else 'in'}": lambda is_out=is_out: box_marker.render_mark_script(
+            sample_rig().roots, make_marker(record=BoxRecord(is_out=is_out)), ""
+        )
+        for is_out in (True, False)
+    },
+    "the marker of a rollout": lambda: box_marker.render_marker_query(sample_rig().roots),
+    "a rollout's drain": lambda: box_marker.render_drain_script(30),
     "share": lambda: sharing_script(restart=True),
     "share at boot": lambda: sharing_script(restart=False),
     **CONTAINER_SCRIPTS,

@@ -250,10 +250,10 @@ def test_another_box_without_an_answer_is_left_alone_and_another_instance_is_ask
     assert not lua.require("instances").is_ready("two/chat")
 
 
-def test_each_box_that_gives_no_answer_is_left_alone_and_a_request_has_three_tries(lua: Any) -> None:
+def test_each_box_that_gives_no_answer_is_left_alone_and_a_request_has_five_tries(lua: Any) -> None:
     var = lua.ngx.var
     var.connection, var.upstream_connect_time, var.upstream_status = "1", "-", "502"
-    names = [f"{box}/chat" for box in ("two", "three", "four", "five")]
+    names = [f"{box}/chat" for box in ("two", "three", "four", "five", "six", "seven")]
     settings = lua.require("settings")
     model = {"instances": lua.table(names), "engine_name": lua.table({})}
     settings.models = lua.table({"tiny": lua.table(model)})
@@ -262,14 +262,14 @@ def test_each_box_that_gives_no_answer_is_left_alone_and_a_request_has_three_tri
     request = lua.require("requests").begin()
     request.model, request.instance, request.seat, request.sticky = "tiny", "two/chat", "two/chat", ""
     request.tried["two/chat"] = True
-    for tried in (2, 3):
+    for tried in (2, 3, 4, 5):
         lua.require("gateway").again()
         assert lua.ngx.printed is None
         assert len(list(request.tried)) == tried
     lua.require("gateway").again()
     assert "no instance of this model answers now" in lua.ngx.printed
     left = [name for name in names if lua.require("counts").leaving(name)]
-    assert sorted(left) == sorted(request.tried) and len(left) == 3
+    assert sorted(left) == sorted(request.tried) and len(left) == 5
 
 
 UNDECLARED = "this gateway is not declared to use instances of this box"
@@ -440,6 +440,31 @@ def test_a_front_asks_a_box_that_has_refused_it_again_where_there_is_no_other(lu
     lua.require("gateway").again()
     assert request.instance is None
     assert "no instance" in json.loads(lua.ngx.printed)["error"]["message"]
+
+
+def test_a_box_that_a_rollout_has_taken_out_of_rotation_answers_no_other_gateway(lua: Any, tmp_path: Path) -> None:
+    lua.ngx.var.connection, lua.ngx.var.rw_front = "1", "one"
+    lua.ngx.var.request = "POST /chat/v1/chat/completions HTTP/1.1"
+    settings, out = lua.require("settings"), tmp_path / "out"
+    settings.lent = lua.table({"chat": lua.table({"one": True})})
+    settings.links, settings.out, settings.box_out, settings.engine_keys = (
+        "/nowhere",
+        "/nowhere",
+        str(out),
+        lua.table({}),
+    )
+    lua.require("paths").init(lua.table(["chat/completions"]))
+    lua.require("instances").is_ready = lambda name: True
+    lua.ngx.req = lua.table({"is_internal": lambda: False, "clear_header": lambda name: None})
+    lua.ngx.exec = lambda place: setattr(lua.ngx, "sent_to", place)
+    lua.require("fleet").check()
+    assert (lua.ngx.exited, lua.ngx.sent_to) == (None, "@lent")
+    # a drain waits until these are over
+    assert lua.require("counts").get("lent") == 1
+    out.touch()
+    lua.require("fleet").check()
+    assert lua.ngx.exited == 444
+    assert lua.require("counts").get("lent") == 1
 
 
 def test_the_status_names_the_port_and_the_other_boxes(box: OperatorFolder) -> None:

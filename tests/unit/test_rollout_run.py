@@ -2,13 +2,18 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from cli.rollout_run import BoxBefore, BoxUnreachable, RolloutRun
+from cli.rollout_run import BoxBefore, BoxUnreachable, ForeignRollout, RolloutRun
+from rigwright.rollout.box_marker import BoxMarker
 from rigwright.rollout.state_file import Phase, Request, RolloutState, load_state, save_state
 from tests.unit.test_rollout_state import make_state
+
+BEGIN = datetime(2026, 11, 28, 1, 30, tzinfo=timezone.utc)  # a Saturday
+ONE, OTHER = "ada@laptop:/x/fleet.py", "bob@desk:/y/fleet.py"
 
 
 class ControllerKilled(BaseException):
@@ -28,6 +33,10 @@ class StandInFleet:
     deploy_faults: dict[str, str] = field(default_factory=dict)
     gate_faults: dict[str, str] = field(default_factory=dict)
     unreachable: set[str] = field(default_factory=set)
+    markers: dict[str, BoxMarker] = field(default_factory=dict)
+    deployed_out: dict[str, bool] = field(default_factory=dict)
+    """Box -> whether it was out of rotation and drained when its deploy began."""
+    drained: set[str] = field(default_factory=set)
     kill_at: int = -1
     """The number of the step before or after which the controller is killed; -1: never."""
     steps: int = 0
@@ -37,26 +46,53 @@ class StandInFleet:
         if self.steps == self.kill_at:
             raise ControllerKilled
 
-    def observe(self, name: str) -> BoxBefore:
+    def observe(self, names: Collection[str]) -> Mapping[str, BoxBefore | BoxUnreachable]:
+        self._count()
+        return {name: self._observe_box(name) for name in names}
+
+    def _observe_box(self, name: str) -> BoxBefore | BoxUnreachable:
         if name in self.unreachable:
-            raise BoxUnreachable("no route")
-        return BoxBefore(self.generations[name], f"{self.boots.get(name, 0):012x}")
+            return BoxUnreachable("no route")
+        marker, served = self.markers.get(name), self.generations[name]
+        boot, previous = f"{self.boots.get(name, 0):012x}", served - 1 if served and served > 1 else None
+        return BoxBefore(served, boot, marker, digest_of(marker), previous)
+
+    def mark(self, markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        self._count()
+        written: dict[str, str | BoxUnreachable | None] = {}
+        for name, (marker, expected) in markers.items():
+            if name in self.unreachable:
+                written[name] = BoxUnreachable("no route")
+            elif digest_of(self.markers.get(name)) == expected:
+                self.markers[name] = marker
+                written[name] = digest_of(marker)
+                self._count()
+            else:
+                written[name] = None
+        return written
+
+    def drain(self, names: Collection[str]) -> None:
+        self._count()
+        assert all(self.markers[name].record.is_out for name in names)
+        self.drained |= {*names}
 
     def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
         self._count()
         for name in names:
             self.deployed.append(name)
+            self.deployed_out[name] = self.markers[name].record.is_out and name in self.drained
             if name not in self.deploy_faults:
                 self.generations[name] = 2
             if reboot:
                 self.reboots.append(name)
                 self.boots[name] = self.boots.get(name, 0) + 1
-        self._count()
+            self._count()
         return {name: self.deploy_faults[name] for name in names if name in self.deploy_faults}
 
     def run_gate(self, name: str, *, speed: bool) -> str:
         self._count()
         self.gated.append(f"{name}{'' if speed else ' after soak'}")
+        assert self.markers[name].record.is_out == speed
         return self.gate_faults.get(name, "")
 
     def roll_back(self, name: str, generation: int) -> str:
@@ -67,18 +103,50 @@ class StandInFleet:
         return ""
 
 
-def run_rollout(path: Path, fleet: StandInFleet, state: RolloutState, *requests: Request) -> tuple[Phase, RolloutState]:
+def digest_of(marker: BoxMarker | None) -> str:
+    return marker.content if marker else ""
+
+
+def run_rollout(
+    path: Path,
+    fleet: StandInFleet,
+    state: RolloutState,
+    *requests: Request,
+    controller: str = ONE,
+    replaced: str = "",
+) -> tuple[Phase, RolloutState]:
     asked = iter(requests)
     now = [0.0]
 
     def wait(seconds: float) -> None:
         now[0] += seconds
 
-    run = RolloutRun(path, state, fleet, lambda line: None, lambda: next(asked, ""), wait, lambda: now[0])
+    def read_moment() -> datetime:
+        return BEGIN + timedelta(seconds=now[0])
+
+    run = RolloutRun(
+        path,
+        state,
+        fleet,
+        lambda line: None,
+        lambda: next(asked, ""),
+        controller,
+        replaced,
+        wait,
+        lambda: now[0],
+        read_moment,
+    )
+    run.claim_boxes()
     phase = run.run()
     saved = load_state(path)
     assert saved == run.state
     return phase, run.state
+
+
+@pytest.fixture(autouse=True)
+def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test loses power: a disk that writes each state at once takes most of the time."""
+    monkeypatch.setattr("os.fsync", lambda file: None)
 
 
 @pytest.fixture
@@ -180,30 +248,139 @@ def test_a_stopped_rollout_goes_on_with_the_box_that_failed(path: Path, fleet: S
     assert {*fleet.generations.values()} == {2}
 
 
-@pytest.mark.parametrize("kill_at", range(1, 14))
+STEPS = 200
+
+
+@pytest.mark.parametrize("successor", ["the same controller", "another one with the first state"])
 @pytest.mark.parametrize("faulty", ["", "two"])
-def test_a_killed_controller_resumes_without_repeating_a_reboot_or_a_finished_box(
-    path: Path, fleet: StandInFleet, kill_at: int, faulty: str
-) -> None:
-    if faulty:
-        fleet.gate_faults[faulty] = "S01 fails"
-    fleet.kill_at = kill_at
-    state: RolloutState | None = make_state(*BATCHES, reboot=True)
+def test_a_controller_that_is_killed_at_any_step_has_a_successor(tmp_path: Path, faulty: str, successor: str) -> None:
+    for kill_at in range(1, STEPS):
+        fleet = StandInFleet({"one": 1, "two": 1, "three": 1, "four": 1}, kill_at=kill_at)
+        if faulty:
+            fleet.gate_faults[faulty] = "S01 fails"
+        path = tmp_path / f"rig{kill_at}.rollout.json"
+        begun = make_state(*BATCHES, soak=1, reboot=True)
+        save_state(path, begun)
+        try:
+            phase, _ = run_rollout(path, fleet, begun)
+        except ControllerKilled:
+            state = load_state(path)
+            assert state
+            finished = {name for name, record in state.boxes.items() if record.state == "done"}
+            before = len(fleet.deployed)
+            if successor == "the same controller":
+                phase, _ = run_rollout(path, fleet, state)
+            else:
+                phase, _ = run_rollout(path, fleet, begun, controller=OTHER, replaced=ONE)
+            assert not finished & {*fleet.deployed[before:]}
+        else:
+            break
+        assert phase == ("stopped" if faulty else "finished"), kill_at
+        assert len(fleet.reboots) == len({*fleet.reboots}), f"step {kill_at}: a box has rebooted twice"
+        expected = {"one": 2, "two": 1, "three": 2, "four": 1} if faulty else dict.fromkeys(fleet.generations, 2)
+        assert fleet.generations == expected, kill_at
+        assert all(fleet.deployed_out.values())
+        assert not any(marker.record.is_out for marker in fleet.markers.values()), kill_at
+    assert 40 < kill_at < STEPS - 1
+
+
+def test_a_box_that_is_not_rolled_back_stays_out_of_rotation(path: Path, fleet: StandInFleet) -> None:
+    fleet.gate_faults["one"] = "S01 fails"
+    fleet.roll_back = lambda name, generation: "no space left"  # type: ignore[method-assign]
+    assert run_rollout(path, fleet, make_state(*BATCHES))[0] == "stopped"
+    assert fleet.markers["one"].record.is_out
+    assert fleet.markers["one"].is_released
+
+
+def test_another_controller_is_refused_by_name_until_it_replaces_the_first(path: Path, fleet: StandInFleet) -> None:
+    fleet.kill_at = 9
+    with pytest.raises(ControllerKilled):
+        run_rollout(path, fleet, make_state(*BATCHES))
+    state = load_state(path)
     assert state
-    save_state(path, state)
-    try:
-        phase, _ = run_rollout(path, fleet, state)
-        killed = False
-    except ControllerKilled:
-        killed = True
-        state = load_state(path)
+    steps = len(fleet.deployed)
+    for identifier in (state.identifier, "ffffffffffff"):
+        with pytest.raises(ForeignRollout, match=f"by {ONE}"):
+            run_rollout(path, fleet, state.model_copy(update={"identifier": identifier}), controller=OTHER)
+    assert len(fleet.deployed) == steps
+    assert run_rollout(path, fleet, state, controller=OTHER, replaced=ONE)[0] == "finished"
+    assert {marker.controller for marker in fleet.markers.values()} == {OTHER}
+    # another rollout begins where all boxes are done
+    fresh = make_state(*BATCHES).model_copy(update={"identifier": "ffffffffffff"})
+    assert run_rollout(path, fleet, fresh)[0] == "finished"
+
+
+def test_a_stopped_rollout_continues_from_another_machine(path: Path, fleet: StandInFleet) -> None:
+    fleet.gate_faults["two"] = "S01 fails"
+    _, state = run_rollout(path, fleet, make_state(*BATCHES))
+    fleet.gate_faults.clear()
+    assert run_rollout(path, fleet, state, controller=OTHER)[0] == "finished"
+    assert fleet.deployed == ["one", "two", "three", "two", "four"]
+
+
+def test_a_replaced_controller_that_still_runs_changes_no_further_box(path: Path, fleet: StandInFleet) -> None:
+    real = fleet.run_gate
+
+    def run_gate(name: str, *, speed: bool) -> str:
+        if name == "one":
+            marker = fleet.markers["one"]
+            fleet.markers["one"] = marker.model_copy(
+                update={"controller": OTHER, "record": marker.record.model_copy(update={"step": 9})}
+            )
+        return real(name, speed=speed)
+
+    fleet.run_gate = run_gate  # type: ignore[method-assign]
+    with pytest.raises(ForeignRollout, match=OTHER):
+        run_rollout(path, fleet, make_state(*BATCHES))
+    assert fleet.deployed == ["one"]
+    assert fleet.markers["one"].controller == OTHER
+    state = load_state(path)
+    assert state
+    assert state.phase == "paused"
+
+
+def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet) -> None:
+    moments: list[str] = []
+    real = fleet.deploy
+
+    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+        moments.append(fleet.markers[next(iter(names))].moment)
+        return real(names, reboot=reboot)
+
+    fleet.deploy = deploy  # type: ignore[method-assign]
+    windows = ("Sat 02:00-02:05", "Sat 02:20-02:25", "Sat 04:00-04:05 Europe/Berlin")
+    assert run_rollout(path, fleet, make_state(*BATCHES, soak=6, windows=windows))[0] == "finished"
+    assert moments == ["2026-11-28T02:00:00Z", "2026-11-28T02:20:00Z", "2026-11-28T03:00:00Z"]
+
+
+def test_a_pause_ends_the_wait_for_a_window(path: Path, fleet: StandInFleet) -> None:
+    state = make_state(*BATCHES, windows=("Sat 02:00-02:05",))
+    assert run_rollout(path, fleet, state, "", "", "pause")[0] == "paused"
+    assert fleet.deployed == []
+
+
+def test_a_rollout_of_a_rollback_returns_each_box_once(path: Path) -> None:
+    for kill_at in range(1, STEPS):
+        fleet = StandInFleet({"one": 3, "two": 2, "three": 5, "four": 2}, kill_at=kill_at)
+        state: RolloutState | None = make_state(*BATCHES, action="rollback")
         assert state
-        finished = [name for name, record in state.boxes.items() if record.state == "done"]
-        before = len(fleet.deployed)
-        phase, _ = run_rollout(path, fleet, state)
-        assert not {*finished} & {*fleet.deployed[before:]}
-    assert phase == ("stopped" if faulty else "finished")
-    assert len(fleet.reboots) == len({*fleet.reboots}), "a box has rebooted twice"
-    expected = {"one": 2, "two": 1, "three": 2, "four": 1} if faulty else dict.fromkeys(fleet.generations, 2)
-    assert fleet.generations == expected
-    assert killed or kill_at > 8
+        save_state(path, state)
+        try:
+            phase, _ = run_rollout(path, fleet, state)
+        except ControllerKilled:
+            state = load_state(path)
+            assert state
+            phase, _ = run_rollout(path, fleet, state)
+        else:
+            break
+        assert phase == "finished"
+        assert fleet.generations == {"one": 2, "two": 1, "three": 4, "four": 1}, kill_at
+        assert fleet.deployed == []
+    assert kill_at > 20
+
+
+def test_a_rollout_of_a_rollback_returns_a_box_that_fails(path: Path) -> None:
+    fleet = StandInFleet({"one": 3, "two": 3, "three": 3, "four": 3}, gate_faults={"two": "chat is failed"})
+    phase, _ = run_rollout(path, fleet, make_state(*BATCHES, action="rollback", to=1))
+    assert phase == "stopped"
+    assert fleet.generations == {"one": 1, "two": 3, "three": 1, "four": 3}

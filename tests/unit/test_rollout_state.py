@@ -3,6 +3,7 @@
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +22,15 @@ from rigwright.rollout.state_file import (
 A, B = "a" * 64, "b" * 64
 
 
-def make_state(*batches: tuple[str, ...], soak: int = 0, reboot: bool = False) -> RolloutState:
+def make_state(*batches: tuple[str, ...], soak: int = 0, **settings: Any) -> RolloutState:
     """A rollout that has not begun."""
     listed = batches or (("one",), ("two", "three"))
     return RolloutState(
+        identifier="0123456789ab",
         started="2026-11-29T07:00:00Z",
         inventory_digest=A,
         supply_digest=B,
-        settings=RolloutSettings(reboot=reboot, soak_minutes=soak),
+        settings=RolloutSettings(soak_minutes=soak, **settings),
         batches=listed,
         boxes={name: BoxRecord(generation=1) for batch in listed for name in batch},
     )
@@ -43,7 +45,8 @@ def test_a_saved_state_is_read_again_and_its_owner_alone_can_read_it(tmp_path: P
     assert load_state(path) is None
     path.write_text("{}")
     path.chmod(0o644)
-    state = make_state().with_boxes(["two"], state="restored", reason="a check", before=1, boot="0123456789ab")
+    record = BoxRecord(state="restored", reason="a check", before=1, boot="0123456789ab", step=3, is_out=True)
+    state = make_state().with_records({"two": record})
     save_state(path, state)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert load_state(path) == state
@@ -69,6 +72,8 @@ def write_content(path: Path, **changes: object) -> None:
         ({"batches": [["../one"]], "boxes": {}}, "batches.0.0"),
         ({"inventory_digest": "x"}, "inventory_digest"),
         ({"settings": {"reboot": "yes please", "soak_minutes": 0}}, "settings.reboot"),
+        ({"settings": {"windows": ["some day"]}}, "settings.windows.0"),
+        ({"identifier": "../../../../etc"}, "identifier"),
     ],
 )
 def test_foreign_content_is_refused(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
@@ -111,5 +116,6 @@ def test_other_inputs_are_named() -> None:
 def test_each_box_has_its_state_and_generation() -> None:
     assert describe_box("a", BoxRecord()) == "a: untouched"
     assert describe_box("a", BoxRecord(generation=3)) == "a: untouched, generation 3"
+    assert describe_box("a", BoxRecord(state="failed", is_out=True)).endswith("no generation, out of rotation")
     failed = BoxRecord(state="restored", generation=3, reason="S01 fails")
     assert describe_box("a", failed) == "a: failed its gate, rolled back, generation 3: S01 fails"
