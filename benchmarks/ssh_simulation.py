@@ -1,9 +1,14 @@
-"""A simulation of many hosts: one SSH server, with a port and perhaps a fault for each. It runs no command."""
+"""A simulation of many hosts: one SSH server, with a port and perhaps a fault for each. It runs no command.
+
+It answers from a recording of a real host, or each command with ANSWER. With a real host it makes the recording.
+"""
 
 from __future__ import annotations
 
+import signal
 import socket
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +24,8 @@ from gevent.event import Event
 from gevent.server import StreamServer
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
+from benchmarks.ssh_recording import PIECE, RecordedCommand, Recorder, Replay, is_received, load_recording, load_texts
+
 ANSWER = b"fine\n"
 """The output of each command."""
 FAULTS = ("hang-connect", "hang-command", "slow", "close", "wrong-key", "garbage")
@@ -27,11 +34,16 @@ FAULTS = ("hang-connect", "hang-command", "slow", "close", "wrong-key", "garbage
 NEVER = 3600.0  # seconds
 
 
+
+Answer = Callable[[paramiko.Channel, str], None]
+"""Answers one command of a connection."""
+
+
 class SimulatedHost(paramiko.ServerInterface):
     """One connection, which any key may use."""
 
-    def __init__(self, fault: str) -> None:
-        self.fault = fault
+    def __init__(self, answer: Answer, fault: str = "") -> None:
+        self.answer, self.fault = answer, fault
         self.transport: paramiko.Transport | None = None
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
@@ -48,10 +60,10 @@ class SimulatedHost(paramiko.ServerInterface):
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         """Answer after the client knows that its command was accepted."""
-        gevent.spawn_later(0.001, self.answer, channel)
+        gevent.spawn_later(0.001, self.run, channel, command.decode())
         return True
 
-    def answer(self, channel: paramiko.Channel) -> None:
+    def run(self, channel: paramiko.Channel, line: str) -> None:
         """Send the answer of a command, or what its fault has instead."""
         with suppress(OSError, EOFError):
             if self.fault == "hang-command":
@@ -62,21 +74,62 @@ class SimulatedHost(paramiko.ServerInterface):
             while self.fault == "slow":
                 channel.sendall(b".")
                 gevent.sleep(1)
-            channel.sendall(ANSWER)
-            channel.send_exit_status(0)
+            self.answer(channel, line)
+
+
+def answer_fine(channel: paramiko.Channel, _line: str) -> None:
+    """Answer each command alike."""
+    channel.sendall(ANSWER)
+    channel.send_exit_status(0)
+    channel.close()
+
+
+class RecordedHost:
+    """The answers of a host of another name than the recorded one."""
+
+    def __init__(self, name: str, texts: Mapping[bytes, bytes], recording: Sequence[RecordedCommand]) -> None:
+        self.name, self.texts, self.replay = name, texts, Replay(recording)
+
+    def __call__(self, channel: paramiko.Channel, line: str) -> None:
+        """Answer as the recorded host has answered; standard error has the commands that it did not get."""
+        command = self.replay.take(line)
+        if command is None:
+            print(f"{self.name}: not recorded: {line[:2000]!r}", file=sys.stderr, flush=True)
+            channel.send_exit_status(255)
             channel.close()
+            return
+        received = bytearray()
+        due = b""
+        for kind, data in command.answer_with(self.texts):
+            if kind == "in":
+                due += data
+                while not is_received(received, due) and (piece := channel.recv(PIECE)):
+                    received += piece
+            elif kind == "eof":
+                while piece := channel.recv(PIECE):
+                    received += piece
+            elif kind == "exit":
+                channel.send_exit_status(int(data))
+            else:
+                (channel.sendall if kind == "out" else channel.sendall_stderr)(data)
+        if not command.is_input(received):
+            print(f"{self.name}: another input than recorded: {line[:200]!r}", file=sys.stderr, flush=True)
+        channel.close()
 
 
-def serve_host(fault: str, key: paramiko.PKey, sock: socket.socket, _client: object) -> None:
+def serve_host(
+    make_answer: Callable[[], Answer], fault: str, key: paramiko.PKey, sock: socket.socket, _client: object
+) -> None:
     """Serve one connection of a host with this fault, or none."""
     if fault == "hang-connect":
         gevent.sleep(NEVER)
     if fault == "garbage":
         sock.sendall(b"\x00\xff" * 4096)
         return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     transport = paramiko.Transport(sock)
     transport.add_server_key(key)
-    host = SimulatedHost(fault)
+    host = SimulatedHost(make_answer(), fault)
     host.transport = transport
     with suppress(EOFError, OSError, paramiko.SSHException):
         # without an event it would ask ten times a second whether it has begun
@@ -85,22 +138,59 @@ def serve_host(fault: str, key: paramiko.PKey, sock: socket.socket, _client: obj
         transport.join()
 
 
+def name_host(number: int) -> str:
+    """The name of a simulated host."""
+    return f"n{number:04}"
+
+
 def serve_hosts(folder: Path) -> None:
     """Serve hosts; their ports are printed first.
 
     Args:
-        folder: The folder with `key`, `other` and `faults`: a line for each host, empty for one without.
+        folder: The folder with `key`, `other` and `faults`: a line for each host, empty for one without. With
+            `recording`, hosts answer from it.
     """
     key, other = (paramiko.ECDSAKey.from_private_key_file(str(folder / name)) for name in ("key", "other"))
+    file = folder / "recording"
+    recording = load_recording(file) if file.exists() else None
+    texts = load_texts(folder / "texts") if recording else {}
     ports = []
-    for fault in (folder / "faults").read_text().split("\n"):
-        handle = partial(serve_host, fault, other if fault == "wrong-key" else key)
-        server = StreamServer(("127.0.0.1", 0), handle)
+    for number, fault in enumerate((folder / "faults").read_text().split("\n"), 1):
+        name = name_host(number)
+        make = (lambda: answer_fine) if recording is None else partial(RecordedHost, name, texts.get(name, {}), recording)
+        handle = partial(serve_host, make, fault, other if fault == "wrong-key" else key)
+        server = StreamServer(("127.0.0.1", 0), handle, backlog=16)
         server.start()
         ports.append(server.server_port)
     print(*ports, flush=True)
     Event().wait()
 
 
+def record_host(folder: Path, address: str, host_key: str) -> None:
+    """Serve one host that passes commands on to a real one; its port is printed first. SIGTERM writes the recording.
+
+    Args:
+        folder: The folder with `key`, and with `login`, the key of root there; gets `recording`.
+        address: The address of the real host.
+        host_key: Its public key, as known_hosts has it.
+    """
+    upstream = paramiko.SSHClient()
+    kind, text = host_key.split()[:2]
+    upstream.get_host_keys().add(address, kind, paramiko.PKey.from_type_string(kind, __import__("base64").b64decode(text)))
+    upstream.connect(address, username="root", key_filename=str(folder / "login"), look_for_keys=False, allow_agent=False)
+    recorder = Recorder(upstream)
+    key = paramiko.ECDSAKey.from_private_key_file(str(folder / "key"))
+    server = StreamServer(("127.0.0.1", 0), partial(serve_host, lambda: recorder.run, "", key))
+    server.start()
+    ended = Event()
+    gevent.signal_handler(signal.SIGTERM, ended.set)
+    print(server.server_port, flush=True)
+    ended.wait()
+    recorder.save(folder / "recording")
+
+
 if __name__ == "__main__":
-    serve_hosts(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        record_host(Path(sys.argv[1]), *sys.argv[2:])
+    else:
+        serve_hosts(Path(sys.argv[1]))

@@ -198,6 +198,9 @@ class SurveyRun:
         self.pool = HostThreads(len(self.hosts) + 1)
         self.answers: dict[str, Future[bool]] = {name: Future() for name in self.hosts}
         """Host -> whether it has answered."""
+        self.unanswered = len(self.hosts)
+        for one in self.answers.values():
+            one.add_done_callback(self._count_answer)
         self.begun: set[str] = set()
         """Hosts that are connected, and asked."""
         self.pool.submit(self._survey_hosts)
@@ -247,6 +250,9 @@ class SurveyRun:
         except BaseException as error:  # as above
             self.answers[name].set_exception(error)
 
+    def _count_answer(self, _answer: Future[bool]) -> None:
+        self.unanswered -= 1
+
     @staticmethod
     def yield_to_hosts() -> None:
         """Let what waits for hosts go on: between imports, nothing else does."""
@@ -287,7 +293,7 @@ class SurveyRun:
 
     def is_out_of_reach(self, name: str) -> bool:
         """Wait until a host has answered; returns whether it is out of reach."""
-        if time.monotonic() - self.last > TURN and not all(one.done() for one in self.answers.values()):
+        if self.unanswered and time.monotonic() - self.last > TURN:
             self.yield_to_hosts()
             self.last = time.monotonic()
         told = ""

@@ -49,7 +49,6 @@ def raise_failures(
     hosts: Mapping[str, HostProgress],
     fine: Collection[str],
     serving: Mapping[str, str],
-    wrong: str,
     *,
     touched: bool,
 ) -> None:
@@ -65,7 +64,7 @@ def raise_failures(
     alone = len(hosts) == 1
     many = is_many(hosts)
     described = [
-        (name, _describe_failure(one, serving.get(name, ""), wrong, touched, with_reason=alone or many))
+        (name, _describe_failure(one, serving.get(name, ""), touched, with_reason=alone or many))
         for name, one in bad.items()
     ]
     lines = [f"{name}: {text}" for name, text in described]
@@ -85,7 +84,7 @@ def raise_failures(
     if not alone and (command := _render_continuation(bad)):
         text += f"\n  To continue: `{command}`"
     away = any(one.unreached or any(map(is_root_denial, one.errors)) for one in bad.values())
-    causes = {name: _describe_cause(one, wrong) for name, one in bad.items()}
+    causes = {name: _describe_cause(one) for name, one in bad.items()}
     raise (HostUnreached if away else NotAsDeclared)(text, causes)
 
 
@@ -107,7 +106,7 @@ def _render_continuation(hosts: Collection[str]) -> str:
     return shlex.join([*words, "--limit", ",".join(sorted(hosts))])
 
 
-def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool, *, with_reason: bool) -> str:
+def _describe_failure(one: HostProgress, serving: str, touched: bool, *, with_reason: bool) -> str:
     serves = f". {serving[:1].upper()}{serving[1:]}" if serving else ""
     if one.unreached:
         # of a few, each was reported with its reason as soon as that was known
@@ -119,12 +118,12 @@ def _describe_failure(one: HostProgress, serving: str, wrong: str, touched: bool
     if refused and not one.step:
         more = f" (and {len(refused) - 1} more, above)" if refused[1:] else ""
         return f"{refused[0]}{more}. Nothing was changed there{serves}. Fix that, then {RERUN_HINT}"
-    what = _describe_cause(one, wrong)
+    what = _describe_cause(one)
     goes_on = f"{RERUN_HINT}: it continues from there" if touched else RERUN_HINT
     return f"{what}{serves}. Fix that, then {goes_on}"
 
 
-def _describe_cause(one: HostProgress, wrong: str) -> str:
+def _describe_cause(one: HostProgress) -> str:
     """The cause alone, without advice."""
     if one.unreached:
         return describe_unreachable_host(one.unreached)
@@ -133,5 +132,5 @@ def _describe_cause(one: HostProgress, wrong: str) -> str:
     refused = [line for line in one.errors if line.startswith("refused: ")]
     if refused and not one.step:
         return refused[0]
-    reason = wrong or (one.errors[-1].strip().rstrip(".") if one.errors else "lost the connection")
+    reason = one.errors[-1].strip().rstrip(".") if one.errors else "lost the connection"
     return f"{one.step}: {reason}" if one.step else reason

@@ -16,20 +16,18 @@ from typing import Any
 import click
 import pyinfra
 from pyinfra.api.config import Config
-from pyinfra.api.connect import connect_all, disconnect_all
-from pyinfra.api.exceptions import OperationError, PyinfraError
-from pyinfra.api.operations import run_ops
+from pyinfra.api.connect import disconnect_all
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import BaseStateCallback, State, StateStage
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state
 from pyinfra_cli.exceptions import UnexpectedExternalError
-from pyinfra_cli.util import load_deploy_file
 
 from cli import exit_codes, tables
 from cli.deploy_agreement import DeployAgreement
 from cli.deploy_failures import HostProgress, raise_failures
 from cli.failed_serving import describe_serving_states
+from cli.host_pipelines import HostPipelines, PipelinedState
 from cli.run_recap import HostRecap, print_recap
-from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.host_selection import format_hosts, is_many
 from rigwright.model.rig import Rig
 from rigwright.plan.separate_roles import describe_selection, select_roles
@@ -69,6 +67,8 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         self.began = time.monotonic()
         self.took: dict[tuple[str, str], StepSeconds] = {}
         """Host and step -> seconds of its parts."""
+        self.changed: dict[str, list[str]] = {}
+        """Step -> hosts of many on which it has changed something, not printed yet."""
         self.durations = StepDurations.load()
         self.recorded = StepDurations()
         progress.begin_run(names)
@@ -108,12 +108,10 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         if len(self.hosts) > 1 and not is_many(self.hosts):
             print_line(f"{host.name}: {describe_unreachable_host(self.hosts[host.name].unreached)}", "red")
 
-    def estimate_run(self, state: Any) -> None:
-        """Give each host's row the steps that lie before it."""
-        order = state.get_op_order()
-        for host in state.active_hosts:
-            steps = [step_name(state, op_hash) for op_hash in order if op_hash in state.ops[host]]
-            progress.estimate_run(host.name, [*steps, CHECKS], self.durations)
+    def estimate_host(self, state: Any, host: Any) -> None:
+        """Give a host's row the steps that lie before it."""
+        steps = [step_name(state, op_hash) for op_hash in host.op_hash_order]
+        progress.estimate_run(host.name, [*steps, CHECKS], self.durations)
 
     @contextmanager
     def show_checks(self, hosts: Collection[Any]) -> Iterator[None]:
@@ -143,23 +141,24 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         if not is_many(self.hosts):
             print_line(f"{host.name}: {step}: failed ({self._seconds(host.name, op_hash):.1f} s)", "red")
 
-    def operation_end(self, state: Any, op_hash: str) -> None:  # type: ignore[override]
-        """Record what a step has changed, which pyinfra knows now; print it where no row shows it."""
-        step, changed = step_name(state, op_hash), []
-        for host in sorted(state.active_hosts, key=str):
-            if op_hash not in state.ops[host]:
-                continue
-            one = self.hosts[host.name]
-            one.steps += 1
-            if state.ops[host][op_hash].operation_meta.did_change():
-                one.changed += 1
-                self.recorded.add(step, host.name, self.took[host.name, op_hash])
-                changed.append(host.name)
-                if not is_many(self.hosts) and (not progress.live or len(self.hosts) == 1):
-                    print_line(f"{host.name}: {step} ({self._seconds(host.name, op_hash):.1f} s)", "green")
+    def end_operation(self, state: Any, host: Any, op_hash: str) -> None:
+        """Record what a step has changed on a host; print it where no row shows it."""
+        step, one = step_name(state, op_hash), self.hosts[host.name]
+        one.steps += 1
+        if not state.ops[host][op_hash].operation_meta.did_change():
+            return
+        one.changed += 1
+        self.recorded.add(step, host.name, self.took[host.name, op_hash])
+        if is_many(self.hosts):
+            self.changed.setdefault(step, []).append(host.name)
+        elif not progress.live or len(self.hosts) == 1:
+            print_line(f"{host.name}: {step} ({self._seconds(host.name, op_hash):.1f} s)", "green")
 
-        if changed and is_many(self.hosts):
-            print_line(f"{format_hosts(changed)}: {step}", "green")
+    def print_changed_steps(self) -> None:
+        """Print each step that has changed something on many hosts since this was last done, with its hosts."""
+        changed, self.changed = self.changed, {}
+        for step, names in changed.items():
+            print_line(f"{format_hosts(sorted(names))}: {step}", "green")
 
     def _end_step(self, name: str, op_hash: str) -> None:
         self.hosts[name].ended = time.monotonic()
@@ -257,14 +256,14 @@ def run_deploy(
     serving: dict[str, str] = {}
     try:
         while again:
-            state = State(check_for_changes=dry)
+            state = PipelinedState(check_for_changes=dry)
             exit_codes.exit_on_interrupt(partial(describe_interruption, state))
             rerun: list[str] = []
             try:
-                wrong = _run_stages(state, output, inventory, again, data, dry=dry, diff=diff)
-                failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
+                _run_hosts(state, output, inventory, {name: rigs[name] for name in again}, data, diff=diff)
+                failed = {host for host in state.activated_hosts if host not in state.active_hosts}
                 serving |= describe_serving_states(failed, {name: rig.roots for name, rig in rigs.items()})
-                if agreement and not wrong:
+                if agreement:
                     hosts = sorted(state.active_hosts, key=str)
                     with output.show_checks(hosts):
                         rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
@@ -276,7 +275,7 @@ def run_deploy(
                 if state.initialised:
                     release_deploy_locks()
                     disconnect_all(state)
-            again -= {host.name for host in state.active_hosts} if not wrong else set()
+            again -= {host.name for host in state.active_hosts}
             names -= again - {*rerun}
             again = {*rerun}
             for name in again:
@@ -295,7 +294,7 @@ def run_deploy(
     names -= {name for name, one in output.hosts.items() if one.remains}
     if not dry:
         print_recap([output.recap(name, failed=name not in names) for name in rigs])
-    raise_failures(verb, output.hosts, names, serving, wrong, touched=state.current_stage >= StateStage.Execute)
+    raise_failures(verb, output.hosts, names, serving, touched=state.current_stage >= StateStage.Execute)
 
 
 def _redirect_output(output: DeployOutput) -> None:
@@ -312,20 +311,19 @@ def _redirect_output(output: DeployOutput) -> None:
             reconfigure(line_buffering=True)
 
 
-def _run_stages(
-    state: State,
+def _run_hosts(
+    state: PipelinedState,
     output: DeployOutput,
     inventory: str,
-    names: Collection[str],
+    rigs: Mapping[str, Rig],
     data: Mapping[str, object],
     *,
-    dry: bool,
     diff: bool,
-) -> str:
-    """Connect, prepare and run; returns what ended the run for all hosts, or nothing.
+) -> None:
+    """Connect to hosts, prepare their steps and take them.
 
     Raises:
-        click.ClickException: the run is refused.
+        click.ClickException: the run is refused, on its only host.
     """
     sys.path.append(".")
     state.cwd = os.getcwd()  # noqa: PTH109 (pyinfra joins it as text)
@@ -335,36 +333,21 @@ def _run_stages(
     ctx_config.set(config)
     made = load_pyinfra_inventory(inventory, data)
     ctx_inventory.set(made)
-    state.init(made, config, initial_limit=[host for host in made if host.name in names])
-    state.add_callback_handler(output)
-    try:
-        pace_hosts(state)
-        state.set_stage(StateStage.Connect)
-        connect_all(state)
-        state.set_stage(StateStage.Prepare)
-        with share_resolutions():
-            load_deploy_file(state, str(DEPLOY))
-        if not dry:
-            output.estimate_run(state)
-            state.set_stage(StateStage.Execute)
-            run_ops(state)
-    except OperationError as error:
-        return _describe_error(error)
-    except PyinfraError as error:
-        if not state.active_hosts:
-            return ""
-        if state.current_stage < StateStage.Execute:
+    state.init(made, config, initial_limit=[host for host in made if host.name in rigs])
+    state.callback_handlers.append(output)
+    pace_hosts(state)
+    errors = HostPipelines(state, str(DEPLOY), rigs, output).run()
+    output.print_changed_steps()
+    for name, error in errors.items():
+        if len(rigs) == 1 and isinstance(error, PyinfraError) and not state.executing:
             raise click.ClickException(_describe_error(error)) from None
-        return _describe_error(error)
-    except UnexpectedExternalError as error:
-        return (
-            f"{type(error.exception).__name__}: {_describe_error(error.exception)}; with -v the same "
-            f"command shows where"
-        )
-    return ""
+        output.hosts[name].errors.append(_describe_error(error))
 
 
 def _describe_error(error: Exception) -> str:
+    if isinstance(error, UnexpectedExternalError):
+        cause = error.exception
+        return f"{type(cause).__name__}: {_describe_error(cause)}; with -v the same command shows where"
     said = [printable(line) for line in str(error).splitlines()]
     return "\n".join(said) or type(error).__name__
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import marshal
 import shlex
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        auto_reload=False,
         bytecode_cache=TemplateCache(folder, Path(__file__)) if folder else None,
     )
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
@@ -39,10 +41,24 @@ def _environment() -> Environment:
     return environment
 
 
+KEPT = 512
+"""Texts of plain values that are kept: hosts of a fleet have most of them in common."""
+
+
+@lru_cache(KEPT)
+def _render_plain(template: str, values: bytes) -> str:
+    return _environment().get_template(template).render(**marshal.loads(values))
+
+
 def render(template: str, **values: object) -> str:
     """Render templates/TEMPLATE.
 
     Raises:
         jinja2.UndefinedError: the template names a value that is not given.
     """
-    return _environment().get_template(template).render(**values)
+    try:
+        # values are equal if their bytes are: types count
+        packed = marshal.dumps(values, 2)
+    except ValueError:
+        return _environment().get_template(template).render(**values)
+    return _render_plain(template, packed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -148,7 +149,7 @@ class Lock:
         one = self.artefacts.get(name)
         return self.groups.get(name) or ((one,) if one else ())
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all rows, whatever files they stand in."""
         rows = [*self.artefacts.values(), *(row for rows in self.groups.values() for row in rows)]

@@ -25,7 +25,7 @@ from rigwright.render import render
 from roles import root_shell
 
 ASKING = 900.0  # seconds for what changes nothing, at most: a tree of an engine may be read from a slow disk
-FRESH = 5.0  # seconds for which an answer counts: others change hosts too, and a run waits for its slowest host
+FRESH = 30.0  # seconds for which an answer counts: others change hosts too, and a busy controller comes to it late
 
 
 class ReadOnlyScript(StringCommand):
@@ -100,7 +100,8 @@ class PrefetchConnector:
 
     def _fetch_answers(self, keys: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
         scripts = [script for script, _ in keys]
-        asked, stdin = time.monotonic(), script_output.render_parallel(scripts).splitlines(keepends=True)
+        # one text: of a list pyinfra sends each line as a message of its own
+        asked, stdin = time.monotonic(), script_output.render_parallel(scripts)
         # without an answer each is asked by itself, which reports a broken connection
         with suppress(ValueError, OSError, SSHException):
             succeeded, output = self._run(ASKING, StringCommand("sh"), **{**arguments, "_stdin": stdin})

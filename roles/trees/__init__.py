@@ -79,8 +79,12 @@ def render_tree_program(main: str) -> str:
 
 def collect_program_texts(rig: Rig) -> dict[str, dict[str, bytes]]:
     """Trees that are programs of ours: path -> name -> content."""
-    sources = {path.name: path.read_bytes() for path in artefact_fetch.PROGRAMS.glob("*.py")}
-    return {f"{weights_program_folder(rig.roots)}/{PACKAGE}": sources}
+    return {f"{weights_program_folder(rig.roots)}/{PACKAGE}": _read_programs(artefact_fetch.PROGRAMS)}
+
+
+@cache
+def _read_programs(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.py")}
 
 
 def read_trees(rig: Rig) -> TreeFacts:
