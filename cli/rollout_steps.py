@@ -227,6 +227,8 @@ def describe_check_fault(report: str) -> str:
     except (ValueError, KeyError, TypeError):
         return "check: its report cannot be read"
     if unreached:
-        return str(BoxUnreachable(""))
+        from roles.connection_failures import describe_unreachable_host
+
+        return describe_unreachable_host("")
     more = f"; and {len(counted) - LISTED} more" if len(counted) > LISTED else ""
     return printable(f"{format_count(len(counted), 'check')}: {'; '.join(named)}{more}")

@@ -329,8 +329,7 @@ def test_a_client_that_nginx_refuses_gets_no_answer_either(lua: Any, verified: s
 
 
 def test_a_gateway_has_a_bound_of_requests_at_another_box(lua: Any) -> None:
-    instances = lua.require("instances")
-    instances.is_ready = lambda _: True
+    lua.require("instances").standing = lambda _: "in"
     exits = []
     for number in range(4):
         lua.ngx.var.connection = str(number)
@@ -386,6 +385,7 @@ def test_a_lender_refuses_an_instance_that_is_out_unless_there_is_no_other(
     lua.ngx.var.request = "POST /chat/v1/chat/completions HTTP/1.1"
     settings = lua.require("settings")
     settings.lent, settings.engine_keys = lua.table({"chat": lua.table({"one": True})}), lua.table({})
+    settings.fronts = lua.table({"one": 3})
     for name in ("links", "out", "rotation"):
         (tmp_path / name).mkdir()
         settings[name] = str(tmp_path / name)
@@ -446,7 +446,7 @@ def test_a_box_that_a_rollout_has_taken_out_of_rotation_answers_no_other_gateway
     lua.ngx.var.connection, lua.ngx.var.rw_front = "1", "one"
     lua.ngx.var.request = "POST /chat/v1/chat/completions HTTP/1.1"
     settings, out = lua.require("settings"), tmp_path / "out"
-    settings.lent = lua.table({"chat": lua.table({"one": True})})
+    settings.lent, settings.fronts = lua.table({"chat": lua.table({"one": True})}), lua.table({"one": 3})
     settings.links, settings.out, settings.box_out, settings.engine_keys = (
         "/nowhere",
         "/nowhere",
@@ -454,7 +454,7 @@ def test_a_box_that_a_rollout_has_taken_out_of_rotation_answers_no_other_gateway
         lua.table({}),
     )
     lua.require("paths").init(lua.table(["chat/completions"]))
-    lua.require("instances").is_ready = lambda name: True
+    lua.require("instances").standing = lambda name: "in"
     lua.ngx.req = lua.table({"is_internal": lambda: False, "clear_header": lambda name: None})
     lua.ngx.exec = lambda place: setattr(lua.ngx, "sent_to", place)
     lua.require("fleet").check()
