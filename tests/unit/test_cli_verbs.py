@@ -20,7 +20,7 @@ from cli.renamed_verbs import RENAMED, replacement_command
 from rigwright.project_root import ROOT
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
-MOST_VERBS = 28
+MOST_VERBS = 31
 INVENTORY = "from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry!r}}})\n"
 BOX = sample_entry(cards=[], ssh_hostname="192.0.2.1", instances=chat_instances())
 
