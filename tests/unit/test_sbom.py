@@ -232,6 +232,14 @@ def test_an_unlocked_inventory_is_refused() -> None:
     assert (refused.exit_code, "is not locked" in refused.output) == (2, True)
 
 
+def test_a_damaged_bundle_is_refused(inventory: Path) -> None:
+    inventory.with_name("box.bundle").mkdir()
+    text = inventory.read_text().replace('"ssh_hostname"', '"bundle": "box.bundle", "ssh_hostname"')
+    inventory.write_text(text.replace('"managed": True', '"managed": False'))
+    refused = run_verb(inventory)
+    assert (refused.exit_code, "recreate it with `rigwright bundle`" in refused.output) == (2, True)
+
+
 def test_no_host_can_be_reached(inventory: Path, tmp_path: Path) -> None:
     program = (
         "import sys\nfrom cli import main\n"
