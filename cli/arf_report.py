@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from checks.results import HostReport, Report, Result
 from cli.ctrf_report import describe_result
-from cli.output_file import write_output
+from cli.output_file import make_output_folder, write_output
 
 SPACES = {
     "arf": "http://scap.nist.gov/schema/asset-reporting-format/1.1",
@@ -43,9 +43,9 @@ def write_arf_reports(folder: Path, report: Report) -> None:
     """Write HOST.arf.xml of each host: importers read the first result of a file.
 
     Raises:
-        NotAsDeclared: a file cannot be written.
+        NotAsDeclared: the folder or a file cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_output_folder(folder)
     rules = collect_rules(report)
     for host in report.hosts:
         write_output(folder / f"{host.name}{SUFFIX}", render_arf(report, host, rules))

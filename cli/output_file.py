@@ -15,6 +15,18 @@ from rigwright.problems import printable
 SYSTEM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
+def make_output_folder(folder: Path) -> None:
+    """Create a folder that an operator asks for, with those above it.
+
+    Raises:
+        NotAsDeclared: it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotAsDeclared(f"{printable(str(folder))} cannot be created: {error.strerror}") from None
+
+
 def write_output(path: str | Path, text: str) -> None:
     """Write a file in one step; a link of that name is replaced, and what it points at stays as it is.
 

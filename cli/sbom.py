@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from cli.exit_codes import InvalidRequest
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
 from cli.option_types import describe_write_fault
-from cli.output_file import write_output
+from cli.output_file import make_output_folder, write_output
 from cli.shell_completion import LIMIT_OPTION
 from rigwright.problems import Invalid, format_value
 
@@ -35,7 +35,7 @@ def sbom(inventory: str, limit: str | None, output: str | None) -> None:
     contacted. `rigwright check` compares a host with it. Equal inventories and locks give equal bytes.
     Example: rigwright sbom rig.py --output sbom/
     """
-    rigs = load_host_rigs(load_hosts(inventory, limit))
+    rigs = {name: require_complete_bundle(rig) for name, rig in load_host_rigs(load_hosts(inventory, limit)).items()}
     folder = _parse_folder(output, len(rigs))
     # they and the library behind them take longer to import than a refusal to print
     from rigwright.advisories.audit import UnreadableData, audit
@@ -46,7 +46,7 @@ def sbom(inventory: str, limit: str | None, output: str | None) -> None:
     except (Invalid, UnreadableData) as error:
         raise click.ClickException(str(error)) from None
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_output_folder(folder)
     for name, rig in rigs.items():
         text = render_bom(rig, assessments[rig.name], metadata.version("rigwright"))
         if folder or output:

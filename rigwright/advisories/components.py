@@ -132,7 +132,7 @@ def _wheels(
         if row.kind not in ("wheel", "plugin"):
             continue
         if is_locked(row, lock):
-            yield Component("PyPI", str(canonicalize_name(row.name)), row.version, place, users)
+            yield Component("PyPI", str(canonicalize_name(row.project)), row.version, place, users)
         else:
             gaps.append(Gap(f"{place}: {row.name}", "it is not locked"))
 
@@ -151,14 +151,14 @@ def _engines(
         commit = getattr(engine, "commit", None)
         for row in rows:
             if row.kind == "source" and is_locked(row, lock):
-                yield Component("PyPI", str(canonicalize_name(row.name)), row.version, f"source of {name}", users)
+                yield Component("PyPI", str(canonicalize_name(row.project)), row.version, f"source of {name}", users)
                 if isinstance(commit, str):
                     # a commit compares with no range: it only equals one that an advisory lists
                     version = f"b{data.builds[commit]}" if commit in data.builds else commit
                     yield Component("GIT", REPOSITORY, version, f"engine {name}", users)
                     yield Component("", LLAMA_CPP, version, f"engine {name}", users)
             elif row.kind == "wheel" and is_locked(row, lock):
-                yield Component("PyPI", str(canonicalize_name(row.name)), row.version, f"wheel of {name}", users)
+                yield Component("PyPI", str(canonicalize_name(row.project)), row.version, f"wheel of {name}", users)
                 if build := getattr(engine, "build", None):
                     yield Component("GIT", REPOSITORY, f"b{build}", f"engine {name}", users)
                     yield Component("", LLAMA_CPP, f"b{build}", f"engine {name}", users)

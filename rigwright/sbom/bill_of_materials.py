@@ -247,6 +247,9 @@ def _add_archives(rig: Rig, parts: PartList, box: str) -> None:
         place = f"driver locked for {system}"
         parts.add(make_group(place, "NVIDIA driver", locked_driver_version(rows), {"system": system}), box)
         parts.add_files(place, rows)
+    if rig.cards and not rig.driver_supply.packages:
+        values = {"origin": "the operator's own; not in the lock"}
+        parts.add(make_group("driver of the operator", "NVIDIA driver", "", values), box)
     for group, one in rig.container_supply.groups.items():
         place, packages = f"locked packages of {group}", tuple(one.packages.values())
         parts.add(make_group(place, group, locked_version(group, packages), {}), box)

@@ -44,7 +44,7 @@ class PartList:
         for row in rows:
             reference = self.add(describe_file(place, row), user or place)
             if row.kind in ("wheel", "plugin", "source"):
-                self.packages[place, str(canonicalize_name(row.name))].append(reference)
+                self.packages[place, str(canonicalize_name(row.project))].append(reference)
 
     def find(self, place: str, component: str) -> list[str]:
         """The references of what an advisory covers; empty if this list lacks it.
@@ -125,9 +125,8 @@ def _component_type(row: Artefact) -> ComponentType:
 def make_purl(row: Artefact) -> PackageURL | None:
     """The package URL of a locked file; None for a part of a package, such as one file of a model."""
     if row.kind in ("wheel", "source", "plugin"):
-        projects = [one.removeprefix("index:") for one in row.sources if one.startswith("index:")]
-        if projects:
-            return PackageURL("pypi", None, canonicalize_name(projects[0]), row.version, {"file_name": row.file})
+        if any(one.startswith("index:") for one in row.sources):
+            return PackageURL("pypi", None, canonicalize_name(row.project), row.version, {"file_name": row.file})
         return PackageURL("generic", None, row.name, row.version, {"checksum": f"sha256:{row.sha256}"})
     if row.kind == "conda":
         return PackageURL("conda", None, row.name, row.version, _conda_qualifiers(row))

@@ -219,6 +219,11 @@ class Artefact(FrozenModel):
         return f"_packages/{self.sha256[:16]}/{self.file}"
 
     @property
+    def project(self) -> str:
+        """Of Python packages: the index's project that has it, which may differ from the catalogue's name."""
+        return next((one.removeprefix("index:") for one in self.sources if one.startswith("index:")), self.name)
+
+    @property
     def is_written(self) -> bool:
         """Whether the lock has all its bytes: it needs no download."""
         return self.kind == "image" and self.text is not None

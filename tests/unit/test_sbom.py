@@ -28,6 +28,7 @@ from rigwright.supply.bundle import Bundle, BundleRow
 from tests.unit import golden_hosts, shipped_inventories
 from tests.unit.driver_samples import C3090, driver_rig
 from tests.unit.samples import COMMIT, changed_rig, sample_artefact
+from tests.unit.test_advisory_data import record, zipped
 
 NOTHING = Assessment("box", (), ())
 
@@ -121,6 +122,16 @@ def test_an_engine_for_cards_has_its_compile_options(tmp_path: Path) -> None:
     (text,) = render(golden_hosts.rigs("rig5090solo", tmp_path)).values()
     compiled = values(by_reference(json.loads(text))["engine llama.cpp"])
     assert (compiled["compile:GGML_CUDA"], compiled["compile:CMAKE_CUDA_ARCHITECTURES"]) == ("ON", "120a-real")
+
+
+def test_an_export_names_a_source_by_its_project_of_the_index(tmp_path: Path) -> None:
+    rigs = golden_hosts.rigs("rig5090solo", tmp_path)
+    export = zipped(tmp_path / "PyPI.zip", {"a.json": json.dumps(record("PYSEC-2026-1", "llama-cpp-python")).encode()})
+    (made,) = audit(rigs, [export])
+    found = check_bom(render_bom(rigs[made.rig], made, "1"))
+    (one,) = [each for each in found["vulnerabilities"] if each["id"] == "PYSEC-2026-1"]
+    (target,) = one["affects"]
+    assert by_reference(found)[target["ref"]]["purl"].startswith("pkg:pypi/llama-cpp-python@")
 
 
 def test_another_lock_gives_another_number() -> None:
@@ -219,6 +230,14 @@ def test_several_hosts_need_a_folder(inventory: Path, tmp_path: Path) -> None:
 def test_an_unlocked_inventory_is_refused() -> None:
     refused = run_verb(ROOT / "inventory/rig5090solo.py")
     assert (refused.exit_code, "is not locked" in refused.output) == (2, True)
+
+
+def test_a_damaged_bundle_is_refused(inventory: Path) -> None:
+    inventory.with_name("box.bundle").mkdir()
+    text = inventory.read_text().replace('"ssh_hostname"', '"bundle": "box.bundle", "ssh_hostname"')
+    inventory.write_text(text.replace('"managed": True', '"managed": False'))
+    refused = run_verb(inventory)
+    assert (refused.exit_code, "recreate it with `rigwright bundle`" in refused.output) == (2, True)
 
 
 def test_no_host_can_be_reached(inventory: Path, tmp_path: Path) -> None:
