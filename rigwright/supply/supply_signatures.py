@@ -81,6 +81,8 @@ def verify_supply(
     for kind, path, subject, sha256, target in found:
         try:
             verified = verify_envelope(_read_signature(path, target), kind, signers, now)
+            if unknown := sorted(verified.statement.details):
+                raise SignatureRefused("malformed", f"its statement has the unknown key {unknown[0]}")
             require_subject(verified.statement, subject, sha256)
             if LOCK_SUBJECT in dict(verified.statement.subjects):  # a bundle that is signed for one lock
                 require_subject(verified.statement, LOCK_SUBJECT, lock.digest)

@@ -198,6 +198,53 @@ def test_a_signature_of_another_kind_is_refused(signed, key):
     )
 
 
+def sign_bytes(key: Path, data: bytes, namespace: str) -> bytes:
+    """A signature by ssh-keygen of any bytes, without its armour."""
+    words = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", namespace]
+    text = subprocess.run(words, input=data, check=True, capture_output=True).stdout.decode()
+    return base64.b64decode("".join(text.splitlines()[1:-1]))
+
+
+PAYLOAD = lock_statement().render()
+
+
+@pytest.mark.parametrize(
+    ("payload_type", "data", "namespace", "reason"),
+    [
+        # a signer who was led to sign a file: its bytes have no encoding before them
+        (IN_TOTO, PAYLOAD, "lock@rigwright", "changed"),
+        (IN_TOTO, pre_authentication_encoding("text/plain", PAYLOAD), "lock@rigwright", "changed"),
+        ("text/plain", pre_authentication_encoding("text/plain", PAYLOAD), "lock@rigwright", "wrong_kind"),
+        # signatures of other programs with the same key
+        (IN_TOTO, pre_authentication_encoding(IN_TOTO, PAYLOAD), "git", "wrong_kind"),
+        (IN_TOTO, pre_authentication_encoding(IN_TOTO, PAYLOAD), "file", "wrong_kind"),
+        (IN_TOTO, pre_authentication_encoding(IN_TOTO, PAYLOAD), "lock@rigwright ", "wrong_kind"),
+    ],
+)
+def test_signatures_of_other_bytes_with_the_right_key_are_refused(key, payload_type, data, namespace, reason):
+    blob = sign_bytes(key, data, namespace)
+    forged = Envelope(payload_type, PAYLOAD, public_key(key).fingerprint, blob).render()
+    assert refusal(forged, trust(key))[0] == reason
+
+
+def test_the_helper_of_forged_signatures_makes_valid_ones(key):
+    blob = sign_bytes(key, pre_authentication_encoding(IN_TOTO, PAYLOAD), "lock@rigwright")
+    envelope = Envelope(IN_TOTO, PAYLOAD, public_key(key).fingerprint, blob)
+    assert verify_envelope(envelope.render(), "lock", trust(key), NOW)
+
+
+def test_certificates_do_not_sign(key, tmp_path):
+    authority = make_key(tmp_path, "authority")
+    for end in ("", ".pub"):
+        (tmp_path / f"user{end}").write_bytes(key.with_name(f"{key.name}{end}").read_bytes())
+    (tmp_path / "user").chmod(0o600)
+    words = ["ssh-keygen", "-q", "-s", str(authority), "-I", "alice", "-n", "alice", str(tmp_path / "user.pub")]
+    subprocess.run(words, check=True)
+    line = " ".join((tmp_path / "user-cert.pub").read_text().split()[:2])
+    with pytest.raises(SignatureRefused, match=r"has the type 'ssh-ed25519-cert-v01@openssh\.com'"):
+        parse_public_key(line)
+
+
 def test_a_revoked_key_is_refused_by_its_name_and_by_ssh_keygen(signed, key):
     signers = TrustedSigners(trust(key).signers, frozenset({public_key(key).fingerprint}))
     assert refusal(signed, signers) == ("revoked", f"the key {public_key(key).fingerprint} is revoked")

@@ -3,6 +3,7 @@ on a host that has accepted later ones."""
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -241,11 +242,34 @@ def test_a_bundle_that_was_signed_for_another_lock_is_refused(signed: SignedFold
     assert "the bundle is refused: it is about lock with SHA-256" in problem
 
 
+def test_a_further_lock_file_is_refused(signed: SignedFolder) -> None:
+    (signed.box.folder / "locks/more.lock.toml").write_text(render_sealed_lock(OTHER_ROW))
+    assert "the lock is refused: it is about lock with SHA-256" in signed.faults()[0]
+
+
+def test_a_consistent_forgery_of_lock_and_bundle_is_refused(signed: SignedFolder) -> None:
+    # lock, index and file agree on the other bytes
+    test_entry_bundle.write_bundle(signed.box, weights=b"forged!")
+    assert signed.rig().bundle_faults == ()
+    assert [one.partition(" is refused")[0].rpartition("the ")[2] for one in signed.faults()] == ["lock", "bundle"]
+
+
+def test_a_pipe_in_the_place_of_a_signature_is_not_read(signed: SignedFolder) -> None:
+    signed.lock_signature.unlink()
+    os.mkfifo(signed.lock_signature)
+    assert signed.faults()[0].endswith("its signature is not a file: a pipe, a socket or a device")
+
+
 def resign(folder: SignedFolder, key: Path, **times: object) -> None:
     """Sign the lock with other times, or another key."""
     values = {"serial": 1, "signed": current_time(), "expires": current_time() + DAY} | times
     statement = Statement("lock", (("lock", folder.rig().lock.digest),), **values)  # type: ignore[arg-type]
     folder.lock_signature.write_bytes(sign_statement(statement, key).render())
+
+
+def test_a_statement_with_an_unknown_key_is_refused(signed: SignedFolder) -> None:
+    resign(signed, signed.key, details={"allow": "everything"})
+    assert "the lock is refused: its statement has the unknown key allow" in signed.faults()[0]
 
 
 def test_a_lock_that_a_stranger_signs_is_refused(signed: SignedFolder, tmp_path: Path) -> None:
