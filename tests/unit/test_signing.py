@@ -211,7 +211,7 @@ PAYLOAD = lock_statement().render()
 @pytest.mark.parametrize(
     ("payload_type", "data", "namespace", "reason"),
     [
-        # a signer who was led to sign a file: its bytes have no encoding before them
+        # the bytes of a file that a signer was led to sign have no encoding before them
         (IN_TOTO, PAYLOAD, "lock@rigwright", "changed"),
         (IN_TOTO, pre_authentication_encoding("text/plain", PAYLOAD), "lock@rigwright", "changed"),
         ("text/plain", pre_authentication_encoding("text/plain", PAYLOAD), "lock@rigwright", "wrong_kind"),
