@@ -81,6 +81,8 @@ def verify_supply(
     for kind, path, subject, sha256, target in found:
         try:
             verified = verify_envelope(_read_signature(path, target), kind, signers, now)
+            if unknown := sorted(verified.statement.details):
+                raise SignatureRefused("malformed", f"its statement has the unknown key {unknown[0]}")
             require_subject(verified.statement, subject, sha256)
             if LOCK_SUBJECT in dict(verified.statement.subjects):  # a bundle that is signed for one lock
                 require_subject(verified.statement, LOCK_SUBJECT, lock.digest)
@@ -122,12 +124,12 @@ def find_older_signatures(
         if one.serial < last.serial:
             found.append(
                 f"the {one.kind} is signed with serial {one.serial}, and this host has accepted {last.serial}: an "
-                f"older one may lack fixes; to return to it, give --accept-older {one.serial}"
+                f"older one may lack fixes; `deploy --accept-older {one.serial}` returns to it"
             )
         elif one.sha256 != last.sha256:
             found.append(
                 f"the {one.kind} is another than the one that this host has accepted with the same serial "
-                f"{one.serial}: sign it again; to accept it, give --accept-older {one.serial}"
+                f"{one.serial}: sign it again, or `deploy --accept-older {one.serial}` accepts it"
             )
     return found
 

@@ -21,7 +21,6 @@ from rigwright.monitoring.monitoring_units import unit_name
 from rigwright.plan.host_probe import PACKAGES, SCHEMA, SOURCES, parse, probe_values
 from rigwright.plan.plan_inputs import list_orphans
 from rigwright.render import render
-from rigwright.signing.trusted_signers import TrustedSigners
 from rigwright.supply.supply_signatures import AcceptedSerial
 from rigwright.weights import weight_server
 from rigwright.weights.weight_server import SHARE_UNIT
@@ -77,7 +76,6 @@ RECORDS = [
     ("watching_secret", "/etc/rigwright/credentials/monitoring-ops.token"),
     ("self_check", "03" * 32),
     ("accepted_serial", "lock", "20261129131014", "04" * 32),
-    ("accepted_serial", "bundle", "7", "05" * 32),
     ("clock", "1790000000"),
 ]
 MANY = {
@@ -156,10 +154,7 @@ def test_a_probes_lines_become_facts() -> None:
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=ServiceState("active", "enabled", "01" * 32),
         self_check="03" * 32,
-        accepted_serials={  # type: ignore[arg-type]
-            "lock": AcceptedSerial(20261129131014, "04" * 32),
-            "bundle": AcceptedSerial(7, "05" * 32),
-        },
+        accepted_serials={"lock": AcceptedSerial(20261129131014, "04" * 32)},  # type: ignore[arg-type]
         monitoring=MonitoringFacts(
             {"node": ServiceState("active", "enabled", "02" * 32)},
             frozenset({"/etc/rigwright/credentials/monitoring-ops.token"}),
@@ -350,8 +345,6 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         **self_check.self_check_state_values(made),
         "accepted_serials": "",
     }
-    signed = sample_rig(sample_instance(), signers=TrustedSigners(()))
-    assert probe_values(signed)["accepted_serials"] == "/var/lib/rigwright/accepted-serials"
 
 
 def test_each_fact_and_each_value_of_the_probe_belongs_to_one_source() -> None:
@@ -384,33 +377,6 @@ def test_the_probe_tells_a_ledger_whose_last_line_lost_its_end(tmp_path: Path, t
     if text is not None:
         ledger.write_text(text)
     assert probe(ledger=str(ledger)).ledger_whole is whole
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (None, {}),
-        (f"bundle 7 {'b' * 64}\nlock 9 {'a' * 64}\n", {"bundle": (7, "b" * 64), "lock": (9, "a" * 64)}),
-        # the last line counts without its end, too
-        (f"lock 9 {'a' * 64}", {"lock": (9, "a" * 64)}),
-    ],
-)
-def test_the_probe_reads_accepted_serials(tmp_path: Path, text: str | None, expected: dict[str, object]) -> None:
-    record = tmp_path / "accepted-serials"
-    if text is not None:
-        record.write_text(text)
-    found = probe(accepted_serials=str(record)).accepted_serials
-    assert {kind: (one.serial, one.sha256) for kind, one in found.items()} == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["lock 9\n", "lock nine a\n", f"key 9 {'a' * 64}\n", f"lock 9 {'a' * 64} more\n", "lock\n"]
-)
-def test_a_damaged_record_of_serials_is_refused(tmp_path: Path, text: str) -> None:
-    record = tmp_path / "accepted-serials"
-    record.write_text(text)
-    with pytest.raises(ValueError, match="accepted_serial"):
-        probe(accepted_serials=str(record))
 
 
 def test_the_probe_tells_what_is_mounted_within_our_folders_and_over_weights() -> None:

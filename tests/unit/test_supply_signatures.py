@@ -3,95 +3,32 @@ on a host that has accepted later ones."""
 
 import hashlib
 import json
+import os
 import re
 import subprocess
-from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 from click.testing import CliRunner
 
 from cli import main
-from cli.inventory_loading import load_host_rigs, load_hosts
 from rigwright.inventory import load_for, load_rig
-from rigwright.model.rig import Rig
-from rigwright.plan.preflight import find_refusals, find_warnings
+from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid
-from rigwright.project_root import ROOT
 from rigwright.signing.ssh_signatures import sign_statement
 from rigwright.signing.statements import Statement
 from rigwright.signing.timestamps import current_time
 from rigwright.supply.bundle import INDEX
-from rigwright.supply.lock import Lock
 from rigwright.supply.supply_signatures import (
-    AcceptedSerial,
-    SupplySignature,
-    find_older_signatures,
     lock_signature_path,
-    render_accepted_serials,
-    verify_supply,
 )
 from tests.lock_files import render_sealed_lock, reseal_text
 from tests.unit import test_entry_bundle
 from tests.unit.host_states import rig_target_state
 from tests.unit.samples import NOW, OperatorFolder, chat_instances, sample_entry, sample_facts, sample_rig
-from tests.unit.signing_keys import DAY, make_key, public_key, trust
-
-
-class SignedFolder:
-    """An operator's folder with a bundle and a signer."""
-
-    def __init__(self, box: OperatorFolder, key: Path) -> None:
-        self.box, self.key, self.changes = box, key, dict[str, object]()
-        self.bundle = test_entry_bundle.write_bundle(box)
-        self.signers = trust(key)
-        self.declare()
-
-    def declare(self, **changes: object) -> None:
-        """Write the inventory."""
-        self.changes = {"signers": {"alice": {"key": str(public_key(self.key))}}} | changes
-        entry = sample_entry(bundle="the bundle", instances=chat_instances(), **self.changes)
-        self.box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
-
-    def sign(self, *arguments: str, target: str = "", code: int = 0) -> str:
-        """Run `rigwright sign`."""
-        words = ["sign", target or str(self.box.inventory), "--key", str(self.key), *arguments]
-        done = CliRunner().invoke(main, words)
-        assert done.exit_code == code, done.output
-        return done.output
-
-    def rig(self) -> Rig:
-        """The rig, as each verb loads it."""
-        (rig,) = load_host_rigs(load_hosts(str(self.box.inventory), None)).values()
-        return rig
-
-    def faults(self) -> list[str]:
-        """The problems of its signatures."""
-        return [str(one) for one in self.rig().signature_faults]
-
-    @property
-    def lock_signature(self) -> Path:
-        """The signature of its lock."""
-        return self.box.folder / "locks/rig.lock.sig"
-
-    @property
-    def bundle_signature(self) -> Path:
-        """The signature of its bundle."""
-        return self.bundle / "bundle.json.sig"
-
-    def lock_problems(self) -> list[str]:
-        """The problems of the lock's signature, whatever the catalogue needs."""
-        lock = Lock.load([ROOT / "locks", self.box.folder / "locks"])
-        _, problems = verify_supply(self.box.inventory, lock, None, self.signers)
-        return [*map(str, problems)]
-
-    def deploy(self, *arguments: str) -> str:
-        """The refusal of a deploy."""
-        done = CliRunner().invoke(main, ["deploy", str(self.box.inventory), *arguments])
-        assert done.exit_code == 2, done.output
-        return done.output
+from tests.unit.signed_folder import SignedFolder
+from tests.unit.signing_keys import DAY, make_key, public_key
 
 
 @pytest.fixture
@@ -241,11 +178,34 @@ def test_a_bundle_that_was_signed_for_another_lock_is_refused(signed: SignedFold
     assert "the bundle is refused: it is about lock with SHA-256" in problem
 
 
+def test_a_further_lock_file_is_refused(signed: SignedFolder) -> None:
+    (signed.box.folder / "locks/more.lock.toml").write_text(render_sealed_lock(OTHER_ROW))
+    assert "the lock is refused: it is about lock with SHA-256" in signed.faults()[0]
+
+
+def test_a_consistent_forgery_of_lock_and_bundle_is_refused(signed: SignedFolder) -> None:
+    # lock, index and file agree on the other bytes
+    test_entry_bundle.write_bundle(signed.box, weights=b"forged!")
+    assert signed.rig().bundle_faults == ()
+    assert [one.partition(" is refused")[0].rpartition("the ")[2] for one in signed.faults()] == ["lock", "bundle"]
+
+
+def test_a_pipe_in_the_place_of_a_signature_is_not_read(signed: SignedFolder) -> None:
+    signed.lock_signature.unlink()
+    os.mkfifo(signed.lock_signature)
+    assert signed.faults()[0].endswith("its signature is not a file: a pipe, a socket or a device")
+
+
 def resign(folder: SignedFolder, key: Path, **times: object) -> None:
     """Sign the lock with other times, or another key."""
     values = {"serial": 1, "signed": current_time(), "expires": current_time() + DAY} | times
     statement = Statement("lock", (("lock", folder.rig().lock.digest),), **values)  # type: ignore[arg-type]
     folder.lock_signature.write_bytes(sign_statement(statement, key).render())
+
+
+def test_a_statement_with_an_unknown_key_is_refused(signed: SignedFolder) -> None:
+    resign(signed, signed.key, details={"allow": "everything"})
+    assert "the lock is refused: its statement has the unknown key allow" in signed.faults()[0]
 
 
 def test_a_lock_that_a_stranger_signs_is_refused(signed: SignedFolder, tmp_path: Path) -> None:
@@ -394,54 +354,6 @@ def test_all_rigs_of_an_inventory_have_the_same_signers(signed: SignedFolder, tm
         changed = {**entries, "b": {**entries["b"], "signers": other}}
         with pytest.raises(SystemExit, match=r"b\.signers: differ from those of a: give signers and revoked_keys to"):
             signed.box.load_group(changed, signers=alice(signed))
-
-
-def signature(serial: int, sha256: str = "a" * 64) -> SupplySignature:
-    return SupplySignature("lock", serial, sha256, "alice", current_time() + DAY)
-
-
-SEEN = MappingProxyType({"lock": AcceptedSerial(7, "a" * 64), "bundle": AcceptedSerial(9, "b" * 64)})
-
-
-@pytest.mark.parametrize(
-    ("one", "consent", "expected"),
-    [
-        (signature(7), 0, ""),
-        (signature(8, "c" * 64), 0, ""),
-        (
-            signature(6),
-            0,
-            "the lock is signed with serial 6, and this host has accepted 7: an older",
-        ),
-        (signature(6), 6, ""),
-        (signature(6), 5, "the lock is signed with serial 6"),
-        (
-            signature(7, "c" * 64),
-            0,
-            "the lock is another than the one that this host has accepted with",
-        ),
-        (signature(7, "c" * 64), 7, ""),
-    ],
-)
-def test_an_older_lock_needs_consent_by_its_serial(one: SupplySignature, consent: int, expected: str) -> None:
-    found = find_older_signatures([one], SEEN, consent)
-    assert len(found) == bool(expected)
-    assert all(line.startswith(expected) for line in found)
-    rig = sample_rig(signatures=(one,))
-    refusals = find_refusals(rig_target_state(rig, sample_facts(accepted_serials=SEEN)), NOW, consent)
-    assert refusals == found
-
-
-@pytest.mark.parametrize(("days", "warned"), [(13, True), (15, False)])
-def test_a_signature_that_expires_soon_is_announced(days: int, warned: bool) -> None:
-    expires = datetime.fromtimestamp(NOW, timezone.utc) + days * DAY
-    rig = sample_rig(signatures=(replace(signature(7), expires=expires),))
-    expected = f"the signature of the lock expires on {expires.date()}: sign it again before"
-    assert find_warnings(rig, sample_facts()) == [expected] * warned
-
-
-def test_a_host_keeps_the_serials_of_kinds_that_a_run_lacks() -> None:
-    assert render_accepted_serials([signature(8)], SEEN) == f"bundle 9 {'b' * 64}\nlock 8 {'a' * 64}\n"
 
 
 def test_signature_faults_are_refusals_of_plan_and_check(signed: SignedFolder) -> None:
