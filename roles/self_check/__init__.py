@@ -46,6 +46,6 @@ def self_check(context: DeployContext) -> None:
     ensure_unit_running(name="Run every few minutes", unit=TIMER, files=[units[TIMER]])
     if rig.gateway:
         files = [units[ROTATION_SERVICE], units[ROTATION_TIMER]]
-        ensure_unit_running(name="Keep faulty instances out of the rotation", unit=ROTATION_TIMER, files=files)
+        ensure_unit_running(name="Look after the rotation", unit=ROTATION_TIMER, files=files)
     else:
         remove_units(name="No rotation to keep instances out of", paths=rotation_paths(rig.roots))
