@@ -167,7 +167,8 @@ class RotationWatch:
         asked = Path(f"{self.folder}/.check")
         if not asked.exists() or time.time() - asked.stat().st_mtime > CHECK_AGAIN_S:
             asked.touch()
-            subprocess.run(["systemctl", "start", "--no-block", SELF_CHECK], timeout=ANSWER_S, check=False)
+            with suppress(OSError, subprocess.SubprocessError):  # a systemd that is too busy
+                subprocess.run(["systemctl", "start", "--no-block", SELF_CHECK], timeout=ANSWER_S, check=False)
 
     def complete(self, name: str, answered: list[str]) -> None:
         """Have an instance answer the request that its start waits for; adds its name then."""
@@ -176,7 +177,7 @@ class RotationWatch:
         import http.client
         import socket
 
-        with suppress(OSError, ValueError, KeyError, http.client.HTTPException):
+        with suppress(OSError, ValueError, KeyError, RecursionError, http.client.HTTPException):
             found = (REQUEST_LINE.fullmatch(line) for line in read(f"{config}/current/requests/{name}").splitlines())
             request = {line[1]: ESCAPES.sub(r"\1", line[2]) for line in found if line}
             files = dict(line.split(" ", 1) for line in read(f"{config}/current/gateway/engine-keys").splitlines())
@@ -229,8 +230,12 @@ class RotationWatch:
 def main(words: list[str]) -> int:
     """Look once."""
     watch = RotationWatch(words[0])
-    watch.log.update()
-    watch.cards.ask()
+    for collect in (watch.log.update, watch.cards.ask):
+        try:
+            collect()
+        except (OSError, subprocess.SubprocessError) as error:
+            # the other conditions are looked at all the same
+            print(ascii(str(error)), flush=True)
     watch.look()
     return 0
 
