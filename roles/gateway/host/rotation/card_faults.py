@@ -52,6 +52,11 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
     Path(f"{folder}/.{name}").replace(path)
 
 
+def notify_operator(text: str) -> None:
+    """Write a line to the journal, at the level of a notice: those below are systemd's own about each run."""
+    print(f"<5>{ascii(text)[1:-1]}", flush=True)
+
+
 def slot_of(address: str) -> str:
     """Domain, bus and device as sysfs writes them; the driver's own words have domains of 4 to 8 digits."""
     domain, _, rest = address.lower().partition(":")
@@ -85,7 +90,7 @@ class XidLog:
             self.found.setdefault((slot, code), moment)
 
     def feed(self, text: str) -> None:
-        """Take the rows of journalctl; others than text are messages of nobody's that count."""
+        """Take the rows of journalctl; a message that is no text counts for nothing."""
         for line in text.splitlines():
             with suppress(ValueError, KeyError, TypeError, RecursionError):
                 row = json.loads(line)
@@ -153,7 +158,7 @@ class Cards:
             text = child.communicate(timeout=SMI_LIMIT_S)[0]
         except subprocess.TimeoutExpired:
             child.kill()
-            print("nvidia-smi does not answer", flush=True)
+            notify_operator("nvidia-smi does not answer")
         else:
             self.take(child.returncode, text.decode(errors="replace"))
 
@@ -172,7 +177,7 @@ class Cards:
             "complaint"
         ):
             self.remember(complaint=complaint)
-            print(ascii(complaint), flush=True)
+            notify_operator(complaint)
 
     def is_unlisted(self, slot: str) -> bool:
         """Whether nvidia-smi has told, when it was asked last, that the driver has lost a card."""

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .card_faults import TEXT_LENGTH, Cards, XidLog, read, read_json, write
+from .card_faults import TEXT_LENGTH, Cards, XidLog, notify_operator, read, read_json, write
 
 CHECK_AGAIN_S = 30.0  # until the box's check of itself is started again, where its result is too old
 ANSWER_S, ANSWER_BYTES = 30.0, 1 << 20  # of a completion
@@ -200,12 +200,12 @@ class RotationWatch:
         if kept == before:
             return
         for text in sorted({*kept} - {*before}):
-            print(ascii(f"{name} leaves the rotation: {text}"), flush=True)
+            notify_operator(f"{name} leaves the rotation: {text}")
         self.reasons[name] = kept
         files = [Path(f"{self.folder}/{name}{suffix}") for suffix in ("", LAST)]
         if not kept:
             del self.reasons[name]
-            print(f"{name} returns to the rotation", flush=True)
+            notify_operator(f"{name} returns to the rotation")
         else:
             rows = [asdict(one) for one in sorted(kept.values(), key=lambda one: one.since)]
             file = files.pop(all(one.keeps_last for one in kept.values()))
@@ -235,7 +235,7 @@ def main(words: list[str]) -> int:
             collect()
         except (OSError, subprocess.SubprocessError) as error:
             # the other conditions are looked at all the same
-            print(ascii(str(error)), flush=True)
+            notify_operator(str(error))
     watch.look()
     return 0
 
