@@ -30,6 +30,7 @@ COMMON = (
         "mapped_code",
         "network_sockets",
         "bounded_http",
+        "rotation",
         "listener_probe",
         "foreign_proxies",
         "dpkg",

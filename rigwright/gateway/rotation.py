@@ -1,11 +1,9 @@
-"""The service that keeps instances out of the gateway's rotation while their box cannot serve with them.
+"""The service and the timer that keep instances out of the gateway's rotation while their box cannot serve with them.
 
 It is no part of a generation: its reasons outlive a rollback, and it reads the results of the box's check of itself.
 """
 
 from __future__ import annotations
-
-import hashlib
 
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.accounts import ServiceAccounts
@@ -13,7 +11,8 @@ from rigwright.project_root import ROOT
 from rigwright.render import render
 
 ROTATION = "rigwright_rotation"
-ROTATION_SERVICE = f"{ROTATION}.service"
+ROTATION_SERVICE, ROTATION_TIMER = f"{ROTATION}.service", f"{ROTATION}.timer"
+ROTATION_SECONDS = 10  # between two runs
 # A file for each instance that is out; the gateway and its router read it, root alone writes there.
 ROTATION_FOLDER = "/run/rigwright/rotation"
 # Ends the name of a file for an instance that still gets the requests that no other instance can have.
@@ -36,32 +35,31 @@ def render_rotation_program(folder: str, owned: str) -> dict[str, str]:
     }
 
 
-def render_rotation_unit(
-    folder: str, declaration: str, results: str, metrics: str, accounts: ServiceAccounts, owned: str, *, cards: bool
+def render_rotation_units(
+    folder: str, declaration: str, metrics: str, accounts: ServiceAccounts, owned: str, *, cards: bool
 ) -> dict[str, str]:
-    """Path -> text of its unit.
+    """Path -> text of its units.
 
     Args:
         folder: The program's folder.
         declaration: The file that a deploy declares the box in.
-        results: The folder of the results of the box's check of itself, where it records the slots of cards.
         metrics: The folder for node exporter; empty without monitoring.
         accounts: System users of the services.
         owned: First line of files of ours.
         cards: Whether the box has cards.
     """
-    program = "".join(text for _, text in sorted(render_rotation_program(folder, owned).items()))
-    text = render(
-        "gateway/rotation.service.j2",
-        owned=owned,
-        program=folder,
-        declaration=declaration,
-        # a process that runs another program is started again
-        digest=hashlib.sha256(program.encode()).hexdigest()[:16],
-        results=results,
-        metrics=metrics,
-        accounts=accounts,
-        cards=cards,
-        runtime=ROTATION_FOLDER.removeprefix("/run/"),
-    )
-    return {f"{UNIT_FOLDER}/{ROTATION_SERVICE}": text}
+    values = {
+        "owned": owned,
+        "program": folder,
+        "declaration": declaration,
+        "metrics": metrics,
+        "accounts": accounts,
+        "cards": cards,
+        "runtime": ROTATION_FOLDER.removeprefix("/run/"),
+        "seconds": ROTATION_SECONDS,
+        "service": ROTATION_SERVICE,
+    }
+    return {
+        f"{UNIT_FOLDER}/{ROTATION}.{kind}": render(f"gateway/rotation.{kind}.j2", **values)
+        for kind in ("service", "timer")
+    }

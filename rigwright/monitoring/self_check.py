@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from rigwright.gateway.rotation import (
     ROTATION_SERVICE,
+    ROTATION_TIMER,
     render_rotation_program,
-    render_rotation_unit,
+    render_rotation_units,
 )
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
@@ -131,14 +132,13 @@ def render_rotation_files(rig: Rig) -> dict[str, str]:
     return render_rotation_program(rotation_program_folder(rig.roots), OWNED) if rig.gateway else {}
 
 
-def render_rotation_units(rig: Rig) -> dict[str, str]:
-    """Path -> text of its unit; empty without a gateway."""
+def render_units_of_rotation(rig: Rig) -> dict[str, str]:
+    """Path -> text of its units; empty without a gateway."""
     if not rig.gateway:
         return {}
-    return render_rotation_unit(
+    return render_rotation_units(
         rotation_program_folder(rig.roots),
         declaration_path(rig.roots),
-        results_folder(rig.roots),
         textfile_folder(rig.roots) if rig.monitoring else "",
         rig.accounts,
         OWNED,
@@ -147,15 +147,15 @@ def render_rotation_units(rig: Rig) -> dict[str, str]:
 
 
 def running_units(rig: Rig) -> tuple[str, ...]:
-    """Units that run on a host all the time."""
-    return (*STARTERS, ROTATION_SERVICE) if rig.gateway else STARTERS
+    """Units that are active on a host all the time."""
+    return (*STARTERS, ROTATION_TIMER) if rig.gateway else STARTERS
 
 
 def rotation_paths(roots: Roots) -> tuple[str, ...]:
-    """The files of the rotation's program and its unit."""
+    """The files of the rotation's program and its units; the timer's is the first unit to end."""
     return (
         *sorted(render_rotation_program(rotation_program_folder(roots), OWNED)),
-        f"{UNIT_FOLDER}/{ROTATION_SERVICE}",
+        *(f"{UNIT_FOLDER}/{one}" for one in (ROTATION_TIMER, ROTATION_SERVICE)),
     )
 
 
@@ -168,7 +168,7 @@ def self_check_paths(roots: Roots) -> tuple[str, ...]:
 def self_check_release_values(roots: Roots) -> dict[str, object]:
     """The values by which templates/removal/remove.sh.j2 takes it off a host."""
     return {
-        "self_check_units": [*STARTERS, SERVICE, ROTATION_SERVICE],
+        "self_check_units": [*STARTERS, SERVICE, ROTATION_TIMER, ROTATION_SERVICE],
         "self_check_files": [UDEV],
         "self_check_trees": [program_folder(roots), results_folder(roots)],
     }

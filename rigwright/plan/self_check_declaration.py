@@ -23,9 +23,9 @@ from rigwright.monitoring.self_check import (
     metrics_path,
     render_program,
     render_rotation_files,
-    render_rotation_units,
     render_self_check_rules,
     render_self_check_units,
+    render_units_of_rotation,
     result_path,
     results_folder,
     running_units,
@@ -54,7 +54,7 @@ def render_standalone_units(rig: Rig) -> dict[str, str]:
     texts |= {f"{UNIT_FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}
     settings = render_card_settings(rig.roots, rig.cards, rig.driver)
     texts |= {one.path: one.text for one in settings if one.path.startswith(f"{UNIT_FOLDER}/")}
-    return texts | render_self_check_units(rig) | render_rotation_units(rig)
+    return texts | render_self_check_units(rig) | render_units_of_rotation(rig)
 
 
 def render_declaration(rig: Rig, system: str) -> str:
@@ -92,7 +92,6 @@ def render_declaration(rig: Rig, system: str) -> str:
             "config": roots.config,
             "checks": list(rig.gateway.rotation_checks),
             "result": result_path(roots),
-            "record": f"{results_folder(roots)}/slots.json",
             "disks": value["disks"],
             "metrics": f"{textfile_folder(roots)}/rotation.prom" if rig.monitoring else "",
             "xids": {str(code): text for code, text in UNUSABLE_XIDS.items()},
@@ -157,7 +156,7 @@ def render_self_check(rig: Rig, system: str) -> dict[str, str]:
     """
     declaration = {declaration_path(rig.roots): render_declaration(rig, system)}
     texts = render_program(rig.roots) | declaration | render_self_check_units(rig) | render_self_check_rules(rig)
-    texts |= render_rotation_files(rig) | render_rotation_units(rig)
+    texts |= render_rotation_files(rig) | render_units_of_rotation(rig)
     return {path: texts[path] for path in self_check_paths(rig.roots) if path in texts}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.gateway.rotation import ROTATION, ROTATION_SERVICE
+from rigwright.gateway.rotation import ROTATION, ROTATION_SERVICE, ROTATION_TIMER
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.monitoring.self_check import (
     NAME,
@@ -35,7 +35,7 @@ def self_check(context: DeployContext) -> None:
     make_directories(name="Directories", paths=owned, ledger=rig.roots.ledger)
     units = {
         name: TextFile(path, texts[path])
-        for name in (SERVICE, TIMER, PATH, ROTATION_SERVICE)
+        for name in (SERVICE, TIMER, PATH, ROTATION_SERVICE, ROTATION_TIMER)
         if (path := f"{UNIT_FOLDER}/{name}") in texts
     }
     files = [TextFile(path, text) for path, text in texts.items() if not path.startswith(f"{UNIT_FOLDER}/")]
@@ -45,7 +45,7 @@ def self_check(context: DeployContext) -> None:
     ensure_unit_running(name="Run after changes", unit=PATH, files=[units[SERVICE], units[PATH]])
     ensure_unit_running(name="Run every few minutes", unit=TIMER, files=[units[TIMER]])
     if rig.gateway:
-        unit = ROTATION_SERVICE
-        ensure_unit_running(name="Keep faulty instances out of the rotation", unit=unit, files=[units[unit]])
+        files = [units[ROTATION_SERVICE], units[ROTATION_TIMER]]
+        ensure_unit_running(name="Look after the rotation", unit=ROTATION_TIMER, files=files)
     else:
         remove_units(name="No rotation to keep instances out of", paths=rotation_paths(rig.roots))

@@ -124,6 +124,24 @@ def test_both_boxes_answer_and_are_as_declared(boxes: TwoBoxes) -> None:
         assert host.run("find / -xdev -name 'ca.key' -print") == ""
 
 
+def test_a_box_that_keeps_its_instance_out_is_asked_where_there_is_no_other(boxes: TwoBoxes) -> None:
+    def ask_several() -> tuple[set[int], set[str]]:
+        before = len(boxes.answered_by())
+        return {ask(boxes).status_code for _ in range(6)}, set(boxes.answered_by()[before:])
+
+    folder = "/run/rigwright/rotation"
+    boxes.two.run(f"touch {folder}/chat.last")
+    assert ask_several() == ({200}, {"chat"})
+    boxes.one.run(f"touch {folder}/chat")
+    assert ask_several() == ({200}, {"two/chat"})
+    # one that is of no use gets no request, even if there is no other
+    boxes.two.run(f"mv {folder}/chat.last {folder}/chat")
+    assert ask_several() == ({503}, set())
+    for host in (boxes.one, boxes.two):
+        host.run(f"rm {folder}/chat")
+    wait_until(lambda: boxes.health() == {"chat": "ok", "two/chat": "ok"}, "both are ready")
+
+
 def fleet_client(folder: Path, boxes: TwoBoxes, authority: Authority | None, name: str) -> ssl.SSLContext:
     """The TLS context of a client of the fleet's port; without certificates where it has no authority."""
     context = ssl.create_default_context(cadata=(boxes.folder / FOLDER / "ca.crt").read_text())

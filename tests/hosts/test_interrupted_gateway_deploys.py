@@ -23,6 +23,7 @@ CHAT = {"chat": DEMO}
 UNDO = {
     "Serving | Keys of clients": "rm -f /etc/rigwright/credentials/gateway-keys.json",
     "Serving | Gateway log rotation": "rm -f /etc/logrotate.d/rigwright_gateway",
+    "Self check | Look after the rotation": "systemctl disable --quiet --now rigwright_rotation.timer",
 }
 CUTS = [
     ("Serving | Keys of clients", 0.0),
@@ -33,6 +34,7 @@ CUTS = [
     ("Serving | Activate generation", 0.0),
     ("Serving | Activate generation", 0.5),
     ("Serving | Activate generation", 1.0),
+    ("Self check | Look after the rotation", 0.0),
 ]
 
 

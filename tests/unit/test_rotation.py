@@ -1,6 +1,7 @@
 """The service that keeps instances out of the gateway's rotation: conditions, reasons, and the gate of the return."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -15,17 +16,18 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway.rotation import ROTATION_FOLDER, ROTATION_SERVICE
+from rigwright.gateway.rotation import ROTATION_FOLDER, ROTATION_SERVICE, ROTATION_TIMER
 from rigwright.inventory import load_rig
 from rigwright.model.gateway_schema import ROTATION_CHECKS
 from rigwright.monitoring import self_check
 from rigwright.nvidia.cards.xids import RECOVERED, UNUSABLE_XIDS, XID
 from rigwright.plan.self_check_declaration import render_self_check
 from rigwright.project_root import ROOT
-from roles.gateway.host.rotation import run
+from roles.gateway.host.rotation import card_faults, run
 from roles.gateway.host.rotation.card_faults import Cards, XidLog
 from roles.gateway.host.rotation.run import RotationWatch
 from tests.unit.nginx_lua import NginxLua
+from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 FIRST, SECOND = "0000:01:00", "0000:02:00"
@@ -36,7 +38,6 @@ DECLARED: dict[str, Any] = {
     "config": "/etc/rigwright",
     "checks": ["W", "U02"],
     "result": "/var/lib/rigwright/self_check/state.json",
-    "record": "/var/lib/rigwright/self_check/slots.json",
     "disks": {"/var/lib/rigwright": 0},
     "metrics": "/var/lib/rigwright/metrics/rotation.prom",
     "xids": {str(code): text for code, text in UNUSABLE_XIDS.items()},
@@ -61,7 +62,11 @@ class BoxFolder:
         }
         self.write("etc/rigwright/current/manifest.json", json.dumps({"cards": ["a", "b"], "instances": instances}))
         self.judge()
-        self.watch = RotationWatch("/declaration.json", str(root))
+        self.again()
+
+    def again(self) -> None:
+        """Another run."""
+        self.watch = RotationWatch("/declaration.json", str(self.root))
 
     def write(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -84,11 +89,14 @@ class BoxFolder:
 
     def out(self) -> dict[str, list[str]]:
         """File -> its reasons."""
+        self.watch.result = run.read_json(f"{self.root}{DECLARED['result']}")
+        self.watch.declared = json.loads((self.root / "declaration.json").read_text())["rotation"]
         self.watch.look()
         folder = self.root / ROTATION_FOLDER[1:]
         return {
             one.name: [row["reason"] for row in json.loads(one.read_text())["reasons"]]
             for one in sorted(folder.iterdir())
+            if not one.name.startswith(".")
         }
 
     @property
@@ -188,10 +196,6 @@ def engine(folder: BoxFolder) -> Iterator[Path]:
     yield path
 
 
-def await_answer(watch: RotationWatch) -> None:
-    watch._answers["code"][0].join(10)
-
-
 def test_an_instance_returns_after_a_run_of_the_check_and_a_completion(folder: BoxFolder, engine: Path) -> None:
     folder.watch.log.take(FELL, 5.0)
     assert folder.out() == {"code": ["xid 79"]}
@@ -199,12 +203,11 @@ def test_an_instance_returns_after_a_run_of_the_check_and_a_completion(folder: B
     folder.watch.log.take(BACK, 6.0)
     assert folder.out() == {"code": ["xid 79"]}, "the last run of the check is from before"
     folder.judge()
+    folder.again()
+    folder.watch.log.take(BACK, 6.0)
     assert folder.out() == {"code": ["xid 79"]}, "its engine does not answer"
-    await_answer(folder.watch)
     with ThreadingUnixStreamServer(str(engine), _Engine) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        folder.out()
-        await_answer(folder.watch)
         assert folder.out() == {}
         server.shutdown()
     assert "code" not in folder.metrics
@@ -223,11 +226,12 @@ def test_a_process_that_was_killed_goes_on_with_its_reasons(folder: BoxFolder) -
     folder.watch.log.take(FELL, 5.0)
     folder.judge(("U02", "chat"))
     before = folder.out()
-    # the journal has lost the message meanwhile
-    folder.watch = RotationWatch("/declaration.json", str(folder.root))
+    folder.again()
+    folder.watch.log.take(FELL, 5.0)
     assert folder.out() == before == {"chat.last": ["check U02"], "code": ["xid 79"]}
     folder.write(f"{ROTATION_FOLDER[1:]}/chat.last", "{")
-    folder.watch = RotationWatch("/declaration.json", str(folder.root))
+    folder.again()
+    folder.watch.log.take(FELL, 5.0)
     assert folder.out() == before
 
 
@@ -238,19 +242,54 @@ def test_an_instance_that_is_no_longer_declared_leaves_no_file(folder: BoxFolder
     assert folder.out() == {}
 
 
-def test_the_journal_is_read_line_by_line_in_any_pieces() -> None:
-    rows = [{"MESSAGE": FELL, "__REALTIME_TIMESTAMP": "5000000"}, {"MESSAGE": [1, 2]}, [], {"MESSAGE": "x" * 100_000}]
-    data = b"\n".join(json.dumps(one).encode() for one in rows) + b"\n{\n\xff\n"
-    for size in (1, 7, 1 << 20):
-        log = XidLog(DECLARED["xids"], XID.pattern, RECOVERED.pattern)
-        for at in range(0, len(data), size):
-            log.feed(data[at : at + size])
-        assert log.found == {(SECOND, "79"): 5.0}
+JOURNAL = """#!/bin/sh
+echo "$*" >> asked
+case $* in *after-cursor=gone*) exit 1 ;; *after-cursor*) cat later ;; *) cat first ;; esac
+"""
+
+
+def test_the_journal_is_read_from_the_place_of_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"MESSAGE": FELL, "__REALTIME_TIMESTAMP": "5000000", "__CURSOR": "c1"}, {"MESSAGE": [1, 2]}, []]
+    rows += [{"MESSAGE": "x" * 100_000, "__REALTIME_TIMESTAMP": "6", "__CURSOR": "c2"}]
+    (tmp_path / "first").write_bytes(b"\n".join(json.dumps(one).encode() for one in rows) + b"\n{\n\xff\n")
+    (tmp_path / "later").write_text("")
+    write_stand_in(tmp_path / "bin", "journalctl", JOURNAL.partition("\n")[2])
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+
+    def read() -> dict[tuple[str, str], float]:
+        log = XidLog(DECLARED["xids"], XID.pattern, RECOVERED.pattern, str(tmp_path / "record"))
+        log.update()
+        return log.found
+
+    assert read() == {(SECOND, "79"): 5.0}
+    # the journal has lost the message meanwhile
+    (tmp_path / "first").write_text("")
+    assert read() == {(SECOND, "79"): 5.0}
+    assert "--after-cursor=c2" in (tmp_path / "asked").read_text().splitlines()[-1]
+    (tmp_path / "later").write_text(json.dumps({"MESSAGE": BACK, "__REALTIME_TIMESTAMP": "7", "__CURSOR": "gone"}))
+    assert read() == {}
+    (tmp_path / "first").write_text(json.dumps(rows[0]))
+    assert read() == {(SECOND, "79"): 5.0}
+
+
+def test_an_nvidia_smi_that_hangs_is_killed_and_asked_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_stand_in(tmp_path, "nvidia-smi", "echo run >> runs; exec sleep 60")
+    monkeypatch.setattr(card_faults, "SMI", str(tmp_path / "nvidia-smi"))
+    monkeypatch.setattr(card_faults, "SMI_LIMIT_S", 0.2)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        cards = Cards(str(tmp_path / "cards"))
+        cards.ask()
+        assert not cards.is_unlisted(FIRST)
+    assert (tmp_path / "runs").read_text() == "run\n"
 
 
 def test_slots_are_recorded_while_all_cards_are_there(folder: BoxFolder) -> None:
     cards = Cards(str(folder.root / "slots.json"), str(folder.root / "sys/bus/pci/devices"))
     assert cards.declared(2, [FIRST, SECOND]) == [FIRST, SECOND]
+    assert cards.declared(2, [SECOND]) == [FIRST, SECOND]
+    cards = Cards(str(folder.root / "slots.json"))
     assert cards.declared(2, [SECOND]) == [FIRST, SECOND]
     assert cards.declared(2, ["0000:05:00", SECOND]) == ["0000:05:00", SECOND]
 
@@ -318,15 +357,16 @@ def test_a_deploy_writes_program_unit_and_declaration_of_a_gateway(box: Operator
     assert declared["checks"] == ["W"]
     unit = texts[f"/etc/systemd/system/{ROTATION_SERVICE}"]
     assert f"SupplementaryGroups={rig.accounts.gateway}" in unit
-    assert ROTATION_SERVICE in self_check.running_units(rig)
+    assert ROTATION_TIMER in self_check.running_units(rig)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_accepts_the_unit(box: OperatorFolder, tmp_path: Path) -> None:
-    for path, text in self_check.render_rotation_units(declared_with(box)).items():
-        file = tmp_path / Path(path).name
-        file.write_text(text.replace("/usr/bin/python3", "/bin/true"))
-        done = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, check=False)
+    for path, text in self_check.render_units_of_rotation(declared_with(box)).items():
+        (tmp_path / Path(path).name).write_text(text.replace("/usr/bin/python3", "/bin/true"))
+    for name in (ROTATION_SERVICE, ROTATION_TIMER):
+        words = ["systemd-analyze", "verify", tmp_path / name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.stdout + done.stderr == ""
 
 

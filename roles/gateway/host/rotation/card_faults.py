@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+SMI = "/usr/bin/nvidia-smi"
 SMI_S, SMI_LIMIT_S = 60.0, 20.0  # between two starts of nvidia-smi, and until one that hangs is killed
+JOURNAL_S = 30.0  # for an answer of journalctl
 ROW = re.compile(r"([0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2})\.[0-7], (.*)", re.IGNORECASE)
 LOST = re.compile(
     r"Unable to determine the device handle for GPU[^:]{0,9}: ?([0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2})\b.*", re.I
 )
 NO_CARD = "No devices were found"
 LOADED = re.compile(r"NVRM: loading NVIDIA .*")
-FILE_BYTES, LINE_BYTES, TEXT_LENGTH = 4 << 20, 1 << 16, 300
+FILE_BYTES, TEXT_LENGTH = 4 << 20, 300
 
 
 def read(path: str) -> str:
@@ -51,6 +52,11 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
     Path(f"{folder}/.{name}").replace(path)
 
 
+def notify_operator(text: str) -> None:
+    """Write a line to the journal, at the level of a notice: those below are systemd's own about each run."""
+    print(f"<5>{ascii(text)[1:-1]}", flush=True)
+
+
 def slot_of(address: str) -> str:
     """Domain, bus and device as sysfs writes them; the driver's own words have domains of 4 to 8 digits."""
     domain, _, rest = address.lower().partition(":")
@@ -60,12 +66,16 @@ def slot_of(address: str) -> str:
 class XidLog:
     """The driver's messages since boot: the Xids of each card since the module was loaded or the card reset."""
 
-    def __init__(self, xids: Mapping[str, str], xid: str, recovered: str) -> None:
+    def __init__(self, xids: Mapping[str, str], xid: str, recovered: str, record: str) -> None:
         self.names, self.xid, self.recovered = xids, re.compile(xid, re.IGNORECASE), re.compile(recovered)
+        self.record = record
+        """The file of earlier runs: an Xid counts though its message has left the journal since."""
+        known = read_json(record)
+        self.cursor = str(known.get("cursor", ""))
         self.found: dict[tuple[str, str], float] = {}
         """Slot and code -> when it was first reported."""
-        self._child: subprocess.Popen[bytes] | None = None
-        self._partial = b""
+        with suppress(ValueError, TypeError):
+            self.found = {(str(slot), str(code)): float(since) for slot, code, since in known.get("found", [])}
 
     def take(self, message: str, moment: float) -> None:
         """Take note of one message of the kernel's."""
@@ -79,36 +89,29 @@ class XidLog:
         elif code in self.names:
             self.found.setdefault((slot, code), moment)
 
-    def feed(self, data: bytes) -> None:
-        """Take what journalctl has written."""
-        *lines, rest = (self._partial + data).split(b"\n")
-        # of a line that is too long the rest is no message either
-        self._partial = rest if len(rest) <= LINE_BYTES else b"\0"
-        for line in lines:
+    def feed(self, text: str) -> None:
+        """Take the rows of journalctl; a message that is no text counts for nothing."""
+        for line in text.splitlines():
             with suppress(ValueError, KeyError, TypeError, RecursionError):
                 row = json.loads(line)
-                self.take(str(row["MESSAGE"]), int(row["__REALTIME_TIMESTAMP"]) / 1e6)
+                self.cursor = str(row["__CURSOR"])
+                if isinstance(row["MESSAGE"], str):
+                    self.take(row["MESSAGE"], int(row["__REALTIME_TIMESTAMP"]) / 1e6)
 
-    def follow(self, seconds: float) -> None:
-        """Read what there is, and wait up to so many seconds for more; journalctl is started again if it has ended."""
-        if self._child is None:
-            words = ("journalctl", "-k", "-b", "-q", "--no-pager", "-o", "json", "--output-fields=MESSAGE")
-            more = ("-f", "-n", "all", "-g", "^NVRM: ", "--case-sensitive=true")
-            self._child = subprocess.Popen([*words, *more], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
-            self._partial = b""
-        output: Any = self._child.stdout
-        until = time.monotonic() + seconds
-        while select.select([output], [], [], max(0.0, until - time.monotonic()))[0]:
-            if not (data := os.read(output.fileno(), LINE_BYTES)):
-                output.close()
-                self._child.wait()
-                self._child = None
-                time.sleep(max(0.0, until - time.monotonic()))
-                return
-            before = dict(self.found)
-            self.feed(data)
-            if self.found != before:
-                until = time.monotonic() + min(seconds, 0.2)  # messages of one fault come together
+    def update(self) -> None:
+        """Read the messages since the last run; all since boot where its place in the journal is gone."""
+        words = ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "json", "--output-fields=MESSAGE"]
+        words += [f"--after-cursor={self.cursor}"] if self.cursor else []
+        done = subprocess.run(words, capture_output=True, timeout=JOURNAL_S, check=False)
+        if done.returncode and self.cursor:
+            self.cursor = ""
+            return self.update()
+        before = self.cursor
+        self.feed(done.stdout.decode(errors="replace"))
+        if self.cursor != before:
+            found = [[*key, since] for key, since in self.found.items()]
+            write(self.record, json.dumps({"cursor": self.cursor, "found": found}))
+        return None
 
 
 class Cards:
@@ -116,10 +119,7 @@ class Cards:
 
     def __init__(self, record: str, bus: str = "/sys/bus/pci/devices") -> None:
         self.record, self.bus = record, bus
-        self.unlisted: Callable[[str], bool] = lambda slot: False
-        self._child: subprocess.Popen[bytes] | None = None
-        self._started = float("-inf")
-        self._complaint = ""
+        self.known = read_json(record)
 
     def on_bus(self) -> list[str]:
         """Slots of NVIDIA's cards, in the order of GPU indexes."""
@@ -133,29 +133,34 @@ class Cards:
 
     def declared(self, number: int, there: list[str]) -> list[str]:
         """The slot of each declared card, recorded while all are there: a lost one changes the indexes of others."""
-        kept = [str(one) for one in read_json(self.record).get("slots", [])]
+        kept = [str(one) for one in self.known.get("slots", [])]
         if number and len(there) >= number and kept != there:
-            with suppress(OSError):  # a full disk
-                write(self.record, json.dumps({"slots": there}), 0o640)
+            self.remember(slots=there)
         return there if len(there) >= number or len(kept) < number else kept
 
+    def remember(self, **values: object) -> None:
+        """Keep values for later runs."""
+        self.known.update(values)
+        write(self.record, json.dumps(self.known))
+
     def ask(self) -> None:
-        """Start nvidia-smi from time to time, and take its answer once it has ended; the loop waits for none."""
-        now = time.monotonic()
-        if self._child is None:
-            if now - self._started >= SMI_S and os.access("/usr/bin/nvidia-smi", os.X_OK):
-                self._started = now
-                words = ("/usr/bin/nvidia-smi", "--query-gpu=pci.bus_id,memory.total", "--format=csv,noheader,nounits")
-                self._child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        """Ask nvidia-smi from time to time; while one that the kernel does not let go is there, no other is started."""
+        now = time.time()
+        pid = int(self.known.get("pid", 0))
+        if read(f"/proc/{pid}/comm").strip() == "nvidia-smi" or now - float(self.known.get("asked", 0)) < SMI_S:
             return
-        if (status := self._child.poll()) is None:
-            if now - self._started > SMI_LIMIT_S:
-                self._child.kill()  # one that the kernel does not let go is waited for: no second one is started
+        if not os.access(SMI, os.X_OK):
             return
-        output: Any = self._child.stdout
-        self.take(status, output.read(LINE_BYTES).decode(errors="replace"))
-        output.close()
-        self._child = None
+        words = (SMI, "--query-gpu=pci.bus_id,memory.total", "--format=csv,noheader,nounits")
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.remember(asked=now, pid=child.pid)
+        try:
+            text = child.communicate(timeout=SMI_LIMIT_S)[0]
+        except subprocess.TimeoutExpired:
+            child.kill()
+            notify_operator("nvidia-smi does not answer")
+        else:
+            self.take(child.returncode, text.decode(errors="replace"))
 
     def take(self, status: int, text: str) -> None:
         """The end of nvidia-smi. An answer that says nothing of cards changes nothing: engines go on without it."""
@@ -164,12 +169,17 @@ class Cards:
         lost = {slot_of(row[1]) for line in lines if (row := LOST.fullmatch(line))}
         lost |= {slot for slot, rest in rows.items() if "GPU is lost" in rest}
         if (status == 0 and rows) or NO_CARD in lines:
-            self.unlisted = lambda slot: slot in lost or slot not in rows
+            self.remember(lost=sorted(lost), listed=sorted(rows))
         elif lost:
             # a lost card ends the list: of those after it nothing is known
-            self.unlisted = lambda slot: slot in lost
-        elif (
-            complaint := f"nvidia-smi ended with status {status}: {' '.join(lines)[:TEXT_LENGTH]}"
-        ) != self._complaint:
-            self._complaint = complaint
-            print(ascii(complaint), flush=True)
+            self.remember(lost=sorted(lost), listed=None)
+        elif (complaint := f"nvidia-smi ended with status {status}: {' '.join(lines)[:TEXT_LENGTH]}") != self.known.get(
+            "complaint"
+        ):
+            self.remember(complaint=complaint)
+            notify_operator(complaint)
+
+    def is_unlisted(self, slot: str) -> bool:
+        """Whether nvidia-smi has told, when it was asked last, that the driver has lost a card."""
+        listed = self.known.get("listed")
+        return slot in self.known.get("lost", []) or (listed is not None and slot not in listed)

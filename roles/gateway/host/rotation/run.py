@@ -7,11 +7,9 @@ itself has run since, and a completion through the instance has succeeded.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -22,15 +20,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .card_faults import TEXT_LENGTH, Cards, XidLog, read, read_json, write
+from .card_faults import TEXT_LENGTH, Cards, XidLog, notify_operator, read, read_json, write
 
-LOOK_S, GATE_S = 10.0, 1.0  # between two looks; while an instance is about to return
 CHECK_AGAIN_S = 30.0  # until the box's check of itself is started again, where its result is too old
 ANSWER_S, ANSWER_BYTES = 30.0, 1 << 20  # of a completion
 LAST = ".last"
 SELF_CHECK = "rigwright_self_check.service"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
-REASON = re.compile(r"xid [0-9]{1,5}|card|disk|check [A-Z][0-9]{2}")
 REQUEST_LINE = re.compile(r'(unix-socket|url|data) = "(.*)"')
 ESCAPES = re.compile(r'\\([\\"])')
 METRIC = "rigwright_rotation_left_seconds"
@@ -56,34 +52,29 @@ class RotationWatch:
     """The reasons of this box's instances, and the gate by which they return."""
 
     def __init__(self, declaration: str, root: str = "") -> None:
-        self.path, self.root = declaration, root
+        self.root = root
         self.reasons: dict[str, dict[str, Reason]] = {}
         """Instance -> text -> the reason."""
-        declared = self.declared
-        self.log = XidLog(declared["xids"], declared["xid"], declared["recovered"])
-        self.cards = Cards(f"{root}{declared['record']}", f"{root}/sys/bus/pci/devices")
-        self._answers: dict[str, tuple[threading.Thread, list[float]]] = {}
-        self._check_asked = float("-inf")
+        self.declared: dict[str, Any] = json.loads(read(root + declaration))["rotation"]
+        self.folder = root + self.declared["folder"]
+        self.result = read_json(root + self.declared["result"])
+        """The last result of the box's check of itself."""
+        one = self.declared
+        self.log = XidLog(one["xids"], one["xid"], one["recovered"], f"{self.folder}/.xids")
+        self.cards = Cards(f"{self.folder}/.cards", f"{root}/sys/bus/pci/devices")
         self.load()
 
-    @property
-    def declared(self) -> dict[str, Any]:
-        """The part of the declaration that a deploy has written for this."""
-        return dict(json.loads(read(self.root + self.path))["rotation"])
-
     def load(self) -> None:
-        """Go on with the reasons of a process that was ended: an Xid's message may have left the journal since."""
-        folder = self.root + self.declared["folder"]
-        for file in sorted(one.name for one in Path(folder).iterdir()):
+        """Go on with the reasons of the last run."""
+        for file in sorted(one.name for one in Path(self.folder).iterdir()):
             name = file.removesuffix(LAST)
             if not NAME.fullmatch(name):
                 continue
             with suppress(ValueError, KeyError, TypeError):
-                for row in read_json(f"{folder}/{file}")["reasons"]:
-                    one = Reason(str(row["reason"]), str(row["text"]), float(row["since"]))
+                for row in read_json(f"{self.folder}/{file}")["reasons"]:
+                    ended = None if row["ended"] is None else float(row["ended"])
+                    one = Reason(str(row["reason"]), str(row["text"]), float(row["since"]), ended)
                     self.reasons.setdefault(name, {})[one.text] = one
-                    if REASON.fullmatch(one.reason) and one.reason.startswith("xid") and (slot := row.get("slot")):
-                        self.log.found.setdefault((str(slot), one.reason[4:]), one.since)
 
     def conditions(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Reason]]:
         """Instance and reason of each condition that holds now."""
@@ -97,7 +88,7 @@ class RotationWatch:
                 slot = slots[index] if index < len(slots) else ""
                 if not slot or slot not in there:
                     yield name, Reason("card", f"card {index} is not on the PCI bus", now)
-                elif self.cards.unlisted(slot):
+                elif self.cards.is_unlisted(slot):
                     yield name, Reason("card", f"nvidia-smi no longer lists card {index} at {slot}", now)
                 for (place, code), since in self.log.found.items():
                     if place == slot:
@@ -126,11 +117,6 @@ class RotationWatch:
         ]
         return (part and reading) or list(instances)
 
-    @property
-    def result(self) -> dict[str, Any]:
-        """The last result of the box's check of itself."""
-        return read_json(self.root + self.declared["result"])
-
     def look(self) -> None:
         """Compare the conditions with the reasons, pass what has come through the gate, and write what changed."""
         manifest = read_json(f"{self.root}{self.declared['config']}/current/manifest.json")
@@ -139,15 +125,17 @@ class RotationWatch:
         holding: dict[str, dict[str, Reason]] = {}
         for name, one in self.conditions(manifest):
             holding.setdefault(name, {}).setdefault(one.text, one)
-        for name in sorted({*holding, *self.reasons}):
+        names = sorted({*holding, *self.reasons})
+        changed: dict[str, dict[str, Reason]] = {}
+        for name in names:
             before, now = self.reasons.get(name, {}), holding.get(name, {})
             kept = {text: self.end(one) for text, one in before.items() if text not in now}
-            kept |= {
-                text: replace(one, since=before[text].since) if text in before else one for text, one in now.items()
-            }
-            if name not in manifest.get("instances", {}) or (kept and not now and self.may_return(name, kept)):
-                kept = {}
-            self.settle(name, before, kept)
+            kept |= {text: replace(one, since=before.get(text, one).since) for text, one in now.items()}
+            changed[name] = kept if name in manifest.get("instances", {}) else {}
+            self.settle(name, changed[name])
+        returning = [name for name in names if changed[name] and not holding.get(name)]
+        for name in self.pass_gate({name: changed[name] for name in returning}):
+            self.settle(name, {})
         self.write_metrics()
 
     def end(self, one: Reason) -> Reason:
@@ -155,31 +143,41 @@ class RotationWatch:
         ended = float(self.result.get("judged") or 0) if one.reason.startswith("check") else time.time()
         return replace(one, ended=one.ended or ended)
 
-    def may_return(self, name: str, reasons: Mapping[str, Reason]) -> bool:
-        """Whether the gate lets an instance return: its conditions have ended, and since then the box's check of itself
-        has run, and a completion has succeeded.
+    def pass_gate(self, returning: Mapping[str, Mapping[str, Reason]]) -> list[str]:
+        """The instances that may return, of those whose conditions have ended: the box's check of itself has run since,
+        and a completion succeeds now.
         """
-        ended = max(one.ended or 0.0 for one in reasons.values())
-        if self.declared["checks"] and float(self.result.get("judged") or 0) < ended:
-            if time.monotonic() - self._check_asked > CHECK_AGAIN_S:
-                self._check_asked = time.monotonic()
-                with suppress(OSError, subprocess.SubprocessError):
-                    subprocess.run(["systemctl", "start", "--no-block", SELF_CHECK], timeout=10, check=False)
-            return False
-        thread, answered = self._answers.get(name, (None, []))
-        if answered and answered[0] >= ended:
-            return True
-        if thread is None or not thread.is_alive():
-            answered = []
-            thread = threading.Thread(target=self.complete, args=(name, answered), daemon=True)
-            self._answers[name] = thread, answered
-            thread.start()
-        return False
+        judged = float(self.result.get("judged") or 0) if self.declared["checks"] else float("inf")
+        checked = [
+            name for name, reasons in returning.items() if judged >= max(one.ended or 0.0 for one in reasons.values())
+        ]
+        if len(checked) < len(returning):
+            self.start_check()
+        answered: list[str] = []
+        threads = [threading.Thread(target=self.complete, args=(name, answered), daemon=True) for name in checked]
+        for one in threads:
+            one.start()
+        until = time.monotonic() + ANSWER_S
+        for one in threads:
+            one.join(max(0.0, until - time.monotonic()))
+        return list(answered)
 
-    def complete(self, name: str, answered: list[float]) -> None:
-        """Have an instance answer the request that its start waits for; adds the moment at which that began."""
-        began, config = time.time(), f"{self.root}{self.declared['config']}"
-        with suppress(OSError, ValueError, KeyError, http.client.HTTPException):
+    def start_check(self) -> None:
+        """Have the box check itself; not with each look, since it may be skipped for as long as a deploy runs."""
+        asked = Path(f"{self.folder}/.check")
+        if not asked.exists() or time.time() - asked.stat().st_mtime > CHECK_AGAIN_S:
+            asked.touch()
+            with suppress(OSError, subprocess.SubprocessError):  # a systemd that is too busy
+                subprocess.run(["systemctl", "start", "--no-block", SELF_CHECK], timeout=ANSWER_S, check=False)
+
+    def complete(self, name: str, answered: list[str]) -> None:
+        """Have an instance answer the request that its start waits for; adds its name then."""
+        config = f"{self.root}{self.declared['config']}"
+        # most runs ask nothing, and start faster without them
+        import http.client
+        import socket
+
+        with suppress(OSError, ValueError, KeyError, RecursionError, http.client.HTTPException):
             found = (REQUEST_LINE.fullmatch(line) for line in read(f"{config}/current/requests/{name}").splitlines())
             request = {line[1]: ESCAPES.sub(r"\1", line[2]) for line in found if line}
             files = dict(line.split(" ", 1) for line in read(f"{config}/current/gateway/engine-keys").splitlines())
@@ -194,33 +192,26 @@ class RotationWatch:
             link.request("POST" if body else "GET", path, body and body.encode(), headers)
             answer = link.getresponse()
             if answer.status == 200 and isinstance(json.loads(answer.read(ANSWER_BYTES)), dict):
-                answered.append(began)
+                answered.append(name)
 
-    def settle(self, name: str, before: Mapping[str, Reason], kept: dict[str, Reason]) -> None:
+    def settle(self, name: str, kept: dict[str, Reason]) -> None:
         """Write an instance's reasons where they changed."""
+        before = self.reasons.get(name, {})
         if kept == before:
             return
-        folder = self.root + self.declared["folder"]
         for text in sorted({*kept} - {*before}):
-            print(ascii(f"{name} leaves the rotation: {text}"), flush=True)
-        if not kept:
-            for suffix in ("", LAST):
-                Path(f"{folder}/{name}{suffix}").unlink(missing_ok=True)
-            self.reasons.pop(name, None)
-            self._answers.pop(name, None)
-            print(f"{name} returns to the rotation", flush=True)
-            return
+            notify_operator(f"{name} leaves the rotation: {text}")
         self.reasons[name] = kept
-        rows = [asdict(one) | {"slot": self.slot_in(one)} for one in sorted(kept.values(), key=lambda one: one.since)]
-        suffixes = ("", LAST) if not all(one.keeps_last for one in kept.values()) else (LAST, "")
-        write(f"{folder}/{name}{suffixes[0]}", json.dumps({"schema": 1, "reasons": rows}) + "\n")
-        Path(f"{folder}/{name}{suffixes[1]}").unlink(missing_ok=True)
-
-    def slot_in(self, one: Reason) -> str:
-        """The slot of an Xid's card."""
-        return next(
-            (slot for slot, code in self.log.found if f" at {slot}: " in one.text and one.reason == f"xid {code}"), ""
-        )
+        files = [Path(f"{self.folder}/{name}{suffix}") for suffix in ("", LAST)]
+        if not kept:
+            del self.reasons[name]
+            notify_operator(f"{name} returns to the rotation")
+        else:
+            rows = [asdict(one) for one in sorted(kept.values(), key=lambda one: one.since)]
+            file = files.pop(all(one.keeps_last for one in kept.values()))
+            write(str(file), json.dumps({"schema": 1, "reasons": rows}) + "\n")
+        for other in files:
+            other.unlink(missing_ok=True)
 
     def write_metrics(self) -> None:
         """The reasons in Prometheus' text format."""
@@ -236,24 +227,17 @@ class RotationWatch:
                 write(self.root + path, text)
 
 
-def notify_ready() -> None:
-    """Tell systemd that the reasons of this boot are written (sd_notify(3)): the gateway starts after that."""
-    if address := os.environ.get("NOTIFY_SOCKET"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-            notify.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)
-
-
 def main(words: list[str]) -> int:
-    """Look until it is ended."""
-    rotation = RotationWatch(words[0])
-    rotation.log.follow(1.0)
-    rotation.look()
-    notify_ready()
-    while True:
-        returning = any(all(one.ended for one in reasons.values()) for reasons in rotation.reasons.values())
-        rotation.log.follow(GATE_S if returning else LOOK_S)
-        rotation.cards.ask()
-        rotation.look()
+    """Look once."""
+    watch = RotationWatch(words[0])
+    for collect in (watch.log.update, watch.cards.ask):
+        try:
+            collect()
+        except (OSError, subprocess.SubprocessError) as error:
+            # the other conditions are looked at all the same
+            notify_operator(str(error))
+    watch.look()
+    return 0
 
 
 if __name__ == "__main__":
