@@ -58,15 +58,17 @@ class DirectCalls:
 
     @staticmethod
     def _is_callable(function: pytest.Function) -> bool:
-        info = function._fixtureinfo
-        params = item_params(function)
-        for name in info.names_closure:
-            if name in GIVEN or name in params:
+        info, params = function._fixtureinfo, item_params(function)
+        left, known = [*info.argnames], {*GIVEN, *params}
+        while left:
+            if (name := left.pop()) in known:
                 continue
+            known.add(name)
             fixtures = info.name2fixturedefs.get(name, ())
             # another of the same name, a clean-up, and anything of pytest's own
             if len(fixtures) != 1 or inspect.isgeneratorfunction(fixtures[0].func) or fixtures[0].scope != "session":
                 return False
+            left += fixtures[0].argnames
         return True
 
 
