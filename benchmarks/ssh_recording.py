@@ -26,8 +26,8 @@ MOMENT = re.compile(rb"\b1[0-9]{9}\b")
 """Seconds since the epoch."""
 AROUND = 3600.0
 """Seconds around a recording whose moments are those of the recorded run."""
-ENCODED = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}")
-"""What may be base64."""
+ENCODED = re.compile(rb"(?:(?<=\\n)|(?<![A-Za-z0-9+/\\]))[A-Za-z0-9+/]{40,}={0,2}")
+"""What may be base64; in JSON a line's end before it is an n, too."""
 ZLIB = b"x"  # first byte of its usual window
 
 
@@ -54,7 +54,7 @@ class RecordedCommand:
             {"line": self.line, "at": self.at, "steps": [[kind, data.decode("latin-1")] for kind, data in self.steps]}
         )
 
-    def is_input(self, data: bytes) -> bool:
+    def is_input(self, data: bytes | bytearray) -> bool:
         """Whether an input is this command's, but for names, moments and what compression makes of them."""
         recorded = b"".join(part for kind, part in self.steps if kind == "in")
         return recorded.count(b"\n") == data.count(b"\n") and abs(len(recorded) - len(data)) <= SLACK + len(data) // 100
@@ -76,7 +76,7 @@ class RecordedCommand:
         return [(kind, replace_encoded(data, replace) if kind in ("out", "err") else data) for kind, data in self.steps]
 
 
-def is_received(data: bytes, due: bytes) -> bool:
+def is_received(data: bytes | bytearray, due: bytes) -> bool:
     """Whether an input has come as far as the recorded one, which may be a little longer or shorter."""
     return data.count(b"\n") >= lines if (lines := due.count(b"\n")) and due.endswith(b"\n") else len(data) >= len(due)
 
@@ -104,7 +104,8 @@ def load_recording(file: Path) -> list[RecordedCommand]:
     """The commands of a recording, in the order of their beginnings."""
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     return [
-        RecordedCommand(row["line"], row["at"], [(kind, data.encode("latin-1")) for kind, data in row["steps"]]) for row in rows
+        RecordedCommand(row["line"], row["at"], [(kind, data.encode("latin-1")) for kind, data in row["steps"]])
+        for row in rows
     ]
 
 

@@ -34,7 +34,6 @@ FAULTS = ("hang-connect", "hang-command", "slow", "close", "wrong-key", "garbage
 NEVER = 3600.0  # seconds
 
 
-
 Answer = Callable[[paramiko.Channel, str], None]
 """Answers one command of a connection."""
 
@@ -157,7 +156,9 @@ def serve_hosts(folder: Path) -> None:
     ports = []
     for number, fault in enumerate((folder / "faults").read_text().split("\n"), 1):
         name = name_host(number)
-        make = (lambda: answer_fine) if recording is None else partial(RecordedHost, name, texts.get(name, {}), recording)
+        make = (
+            (lambda: answer_fine) if recording is None else partial(RecordedHost, name, texts.get(name, {}), recording)
+        )
         handle = partial(serve_host, make, fault, other if fault == "wrong-key" else key)
         server = StreamServer(("127.0.0.1", 0), handle, backlog=16)
         server.start()
@@ -176,8 +177,12 @@ def record_host(folder: Path, address: str, host_key: str) -> None:
     """
     upstream = paramiko.SSHClient()
     kind, text = host_key.split()[:2]
-    upstream.get_host_keys().add(address, kind, paramiko.PKey.from_type_string(kind, __import__("base64").b64decode(text)))
-    upstream.connect(address, username="root", key_filename=str(folder / "login"), look_for_keys=False, allow_agent=False)
+    upstream.get_host_keys().add(
+        address, kind, paramiko.PKey.from_type_string(kind, __import__("base64").b64decode(text))
+    )
+    upstream.connect(
+        address, username="root", key_filename=str(folder / "login"), look_for_keys=False, allow_agent=False
+    )
     recorder = Recorder(upstream)
     key = paramiko.ECDSAKey.from_private_key_file(str(folder / "key"))
     server = StreamServer(("127.0.0.1", 0), partial(serve_host, lambda: recorder.run, "", key))

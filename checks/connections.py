@@ -224,7 +224,10 @@ class LoginHost:
 
 
 def connect_logins(
-    inventory: str, limit: str | None, judge: Callable[[Collection[str]], object]
+    inventory: str,
+    limit: str | None,
+    judge: Callable[[Collection[str]], object],
+    begin: Callable[[LoginHost], object] = lambda host: None,
 ) -> tuple[list[LoginHost], UnreachableHosts]:
     """Connect to an inventory's hosts, also with a refused declaration; returns them, and those out of reach.
 
@@ -232,6 +235,7 @@ def connect_logins(
         inventory: The file.
         limit: Which hosts of it.
         judge: Is called with their names before any of them is reached, and raises to refuse them.
+        begin: Is called with each host as soon as it is connected.
 
     Raises:
         click.ClickException: a connection or the inventory itself is refused, or the limit names nothing.
@@ -242,7 +246,7 @@ def connect_logins(
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
     judge(targets)
-    gone = connect_targets(state, targets)
+    gone = connect_targets(state, targets, lambda name: begin(LoginHost(name, targets[name])))
     return [LoginHost(name, target) for name, target in targets.items() if name not in gone], gone
 
 

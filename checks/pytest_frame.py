@@ -26,6 +26,7 @@ from checks.check_items import (
     select_checks,
     target_of,
 )
+from checks.direct_calls import DirectCalls
 from checks.failure_causes import CheckFailure, group_failures
 from checks.remedy import describe_steps, instruction, render_place
 from checks.result_metrics import count_advisories, write_check_metrics
@@ -140,7 +141,7 @@ class ChecksPlugin:
     """Hooks for all checks, ours and a user's own."""
 
     def __init__(self, config: pytest.Config, look: SurveyRun) -> None:
-        self.config, self.look = config, look
+        self.config, self.look, self.calls = config, look, DirectCalls(config)
         self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
         self.failures: dict[str, list[CheckFailure]] = {}
@@ -210,12 +211,18 @@ class ChecksPlugin:
             return None
         state = item.session._setupstate
         call = pytest.CallInfo.from_call(
-            lambda: _run_item(item), "call", reraise=(pytest.exit.Exception, KeyboardInterrupt)
+            lambda: self._run_item(item), "call", reraise=(pytest.exit.Exception, KeyboardInterrupt)
         )
         report = self.pytest_runtest_makereport(item, call)
-        state.teardown_exact(nextitem)
+        if state.stack:
+            state.teardown_exact(nextitem)
         item.config.hook.pytest_runtest_logreport(report=report)
         return True
+
+    def _run_item(self, item: pytest.Item) -> None:
+        if not self.calls.run(item):
+            item.session._setupstate.setup(item)
+            item.runtest()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
@@ -383,11 +390,6 @@ def _describe_review(seen: SurveyedHost) -> AcceptanceReport | None:
     except Drift:
         return None
     return AcceptanceReport(review.state, review.serial, review.author, review.date, review.number)
-
-
-def _run_item(item: pytest.Item) -> None:
-    item.session._setupstate.setup(item)
-    item.runtest()
 
 
 OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {

@@ -22,6 +22,7 @@ from pyinfra_cli.util import exec_file
 import roles.pyinfra_speedups  # noqa: F401 (it puts them in place)
 from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.model.rig import Rig
+from roles.progress import progress
 
 
 class PipelinedState(State):
@@ -147,3 +148,4 @@ class HostPipelines:
                 self.state.fail_hosts({target})
                 return
             self.output.end_operation(self.state, target, op_hash)
+        progress.end_host(target.name)

@@ -18,7 +18,6 @@ from checks.connections import (
     RigsByHost,
     connect_inventory,
     connect_logins,
-    map_hosts,
     require_single_host,
 )
 from cli import exit_codes, remote_terminal
@@ -33,6 +32,10 @@ from rigwright.problems import describe_unknown, printable
 from roles import root_shell
 
 CHUNK_BYTES = 1 << 15  # bytes
+LIMIT = 3600  # seconds of a command on one of several hosts
+TIMED_OUT = 124
+"""The exit status of a command that was given up, as timeout(1) has it."""
+GIVEN_UP = "the connection was closed, for the command has not ended within"
 
 
 @click.command(cls=PassthroughCommand)
@@ -53,6 +56,12 @@ CHUNK_BYTES = 1 << 15  # bytes
     shell_complete=complete_instances,
 )
 @click.option("--port", type=WholeNumber(1, 65535), help="With --tunnel: this machine's port; default: the instance's.")
+@click.option(
+    "--timeout",
+    type=WholeNumber(1, 604800),
+    metavar="SECONDS",
+    help="Give COMMAND up after this; default: an hour, on one host never.",
+)
 @INVENTORY_ARGUMENT
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 def ssh(
@@ -64,6 +73,7 @@ def ssh(
     as_instance: bool,
     tunnel: str | None,
     port: int | None,
+    timeout: int | None,
 ) -> None:
     """Log in, or run a command.
 
@@ -78,6 +88,7 @@ def ssh(
         ("--port", port, tunnel, "needs --tunnel"),
         ("--as-instance", as_instance, within, "needs --in"),
         ("--sudo", sudo, words and not within, "needs COMMAND, without --in"),
+        ("--timeout", timeout, words and not within, "needs COMMAND, without --in"),
         ("--tunnel", tunnel, not words and not within, "conflicts with COMMAND and --in"),
     ):
         if used and not fits:
@@ -89,10 +100,10 @@ def ssh(
 
         sys.exit(run_in_environment(inventory, limit, within, words, as_instance=as_instance))
     else:
-        _run_command(inventory, limit, words, sudo=sudo)
+        _run_command(inventory, limit, words, sudo=sudo, timeout=timeout)
 
 
-def _run_command(inventory: str, limit: str | None, words: tuple[str, ...], *, sudo: bool) -> None:
+def _run_command(inventory: str, limit: str | None, words: tuple[str, ...], *, sudo: bool, timeout: int | None) -> None:
     several = False
 
     def judge(rigs: Collection[str]) -> None:
@@ -101,15 +112,21 @@ def _run_command(inventory: str, limit: str | None, words: tuple[str, ...], *, s
         if not words:
             require_single_host(inventory, rigs)
 
-    found, gone = connect_logins(inventory, limit, judge)
+    running: dict[str, gevent.Greenlet] = {}
+
+    def begin(box: LoginHost) -> None:
+        # a host that does not answer delays no other one
+        if several:
+            running[box.name] = gevent.spawn(_run_and_print, box, words, sudo=sudo, timeout=timeout or LIMIT)
+
+    exit_codes.exit_on_interrupt()
+    found, gone = connect_logins(inventory, limit, judge, begin)
     if not several:
         exit_if_unreached(gone)
-        sys.exit(_attach_command(found[0], words, sudo=sudo))
-    exit_codes.exit_on_interrupt()
+        sys.exit(_attach_command(found[0], words, sudo=sudo, timeout=timeout))
     failed = False
-    statuses = map_hosts(found, lambda box: _run_and_print(box, words, sudo=sudo))
-    for box, status in zip(found, statuses, strict=True):
-        if status:
+    for box in found:
+        if status := running[box.name].get():
             failed = True
             print_prose(f"{box.name}: exit status {status}", err=True)
     exit_if_unreached(gone)
@@ -140,25 +157,33 @@ def _open_command(
     return channel
 
 
-def _attach_command(box: LoginHost, words: tuple[str, ...], *, sudo: bool) -> int:
+def _attach_command(box: LoginHost, words: tuple[str, ...], *, sudo: bool, timeout: int | None) -> int:
     """Run a command with this terminal's input and output; returns its exit status."""
     typed = remote_terminal.is_interactive()
     try:
-        channel = _open_command(box, words, sudo, remote_terminal.describe_terminal() if typed else None)
-        return remote_terminal.attach_channel(channel, typed)
+        with gevent.Timeout(timeout):
+            channel = _open_command(box, words, sudo, remote_terminal.describe_terminal() if typed else None)
+            return remote_terminal.attach_channel(channel, typed)
+    except gevent.Timeout:
+        print_prose(f"{box.name}: {GIVEN_UP} {timeout} s", err=True)
+        return TIMED_OUT
     except root_shell.BROKEN as error:
         raise HostUnreached(f"{box.name}: lost the connection: {printable(str(error))}") from None
 
 
-def _run_and_print(box: LoginHost, words: tuple[str, ...], *, sudo: bool) -> int:
+def _run_and_print(box: LoginHost, words: tuple[str, ...], *, sudo: bool, timeout: int) -> int:
     """Run a command and print its lines as they come; returns its exit status, 255 for a lost connection."""
     try:
-        channel = _open_command(box, words, sudo)
-        channel.shutdown_write()
-        errors = gevent.spawn(_print_lines, box, channel.makefile_stderr("rb"), True)
-        _print_lines(box, channel.makefile("rb"), False)
-        errors.join()
-        return channel.recv_exit_status() & 0xFF
+        with gevent.Timeout(timeout):
+            channel = _open_command(box, words, sudo)
+            channel.shutdown_write()
+            errors = gevent.spawn(_print_lines, box, channel.makefile_stderr("rb"), True)
+            _print_lines(box, channel.makefile("rb"), False)
+            errors.join()
+            return channel.recv_exit_status() & 0xFF
+    except gevent.Timeout:
+        print_prose(f"{box.name}: {GIVEN_UP} {timeout} s", err=True)
+        return TIMED_OUT
     except root_shell.BROKEN as error:
         print_prose(f"{box.name}: lost the connection: {printable(str(error))}", err=True)
         return 255

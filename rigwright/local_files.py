@@ -7,11 +7,18 @@ import os
 import stat
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from rigwright.project_root import require_own_place
 
 MIB = 1 << 20
+
+
+@cache
+def read_program(path: Path) -> str:
+    """The text of a program that is part of Rigwright: it stays the same while a run reads it for each host."""
+    return path.read_text()
 
 
 class SecretUnavailable(ValueError):

@@ -18,6 +18,7 @@ from rigwright.fetch_job_spec import (
     render_wheels_spec,
 )
 from rigwright.host import script_output
+from rigwright.local_files import read_program
 from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -59,7 +60,9 @@ def install_fetch_programs(rig: Rig) -> None:
         paths=dict.fromkeys((folder, f"{folder}/{PACKAGE}"), ("755", "root", "root")),
         ledger=rig.roots.ledger,
     )
-    sources = [TextFile(f"{folder}/{PACKAGE}/{path.name}", path.read_text()) for path in sorted(PROGRAMS.glob("*.py"))]
+    sources = [
+        TextFile(f"{folder}/{PACKAGE}/{path.name}", read_program(path)) for path in sorted(PROGRAMS.glob("*.py"))
+    ]
     write_text_files(name="Programs that manage weights", files=sources)
 
 

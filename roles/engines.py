@@ -10,6 +10,7 @@ from rigwright.engines import unprivileged_steps
 from rigwright.engines.environment_installer import find_installer
 from rigwright.envs import gc
 from rigwright.fetch_job_spec import ToolEnvironment, installer_tools, render_fetch_spec
+from rigwright.local_files import read_program
 from rigwright.model import installation
 from rigwright.model.installation import MARKER, Installation, InstallJob
 from rigwright.model.rig import Rig
@@ -88,7 +89,7 @@ def render_install_script(
         work=f"{rig.roots.builds}/{made.folder}",
         log=f"{rig.roots.jobs}/{unit}/log",
         tools=tools.folder,
-        programs={path.stem: path.read_text() for path in PROGRAMS.glob("*.py")},
+        programs={path.stem: read_program(path) for path in PROGRAMS.glob("*.py")},
     )
     body = one.script(rig, made, place)
     return render(
@@ -100,7 +101,7 @@ def render_install_script(
         seen={"work": unprivileged_steps.WORK, "script": unprivileged_steps.SCRIPT},
         offline=unprivileged_steps.systemd_run_options(rig.roots),
         limits=unprivileged_steps.LIMITS,
-        supervisor=SUPERVISOR.read_text(),
+        supervisor=read_program(SUPERVISOR),
         marker=MARKER,
         program=one.program,
         body=body,

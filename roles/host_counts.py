@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Protocol
 
@@ -16,16 +17,14 @@ class CountedRow(Protocol):
 
 
 def describe_states(rows: Collection[CountedRow]) -> str:
-    """The hosts of a run by their state in its latest step: `Engines: Install x: 612 done, 30 running, 3 failed`."""
-    running = [row.step for row in rows if row.state == "working"]
-    # all hosts take a step before the next one begins
-    done = [row.step for row in rows if row.state == "waiting" and row.step]
-    step = next(iter([*running, *reversed(done)]), "")
+    """The hosts of a run by their state: `612 done, 30 running (28 in Engines: Install x), 3 failed, 2 waiting`."""
+    # between two of its steps a host runs, too
+    running = [row.step for row in rows if row.state == "working" or (row.state == "waiting" and row.step)]
+    step, number = next(iter(Counter(running).most_common(1)), ("", 0))
     counted = {
-        "done": sum(one == step for one in done),
-        "running": len(running),
+        "done": sum(row.state == "done" for row in rows),
+        f"running ({number} in {step})": len(running),
         "failed": sum(row.state == "failed" for row in rows),
     }
     counted["waiting"] = len(rows) - sum(counted.values())
-    counts = format_counts(counted)
-    return f"{step}: {counts}" if step else counts
+    return format_counts(counted)

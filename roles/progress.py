@@ -29,7 +29,7 @@ PREPARING = "connecting and reading the host"
 TICKS = 2  # of the display in a second
 WIDE = 110  # columns from which a row has amounts beside its rate
 NARROWEST, LOWEST = 60, 6  # columns and lines below which a terminal has plain lines
-STATES = ("working", "failed", "waiting")
+STATES = ("working", "failed", "waiting", "done")
 """Of rows, in the order in which they are shown."""
 
 
@@ -200,6 +200,11 @@ class LiveDisplay:
         row = self.rows[name]
         row.state, row.ended = "failed", time.monotonic()
 
+    def end_host(self, name: str) -> None:
+        """Show that a host has taken all steps."""
+        self.rows[name].state = "done"
+        self._print_counts()
+
     def note_services(self, name: str, services: dict[str, str]) -> None:
         """Count services that a step has started or stopped on a host."""
         if name in self.rows:
@@ -263,7 +268,7 @@ class LiveDisplay:
             return
         for name, row in self.rows.items() if self.is_running and not self.live else ():
             # a host between two steps waits for others
-            if name in busy or row.state == "failed" or (row.state == "waiting" and row.step):
+            if name in busy or row.state in ("failed", "done") or (row.state == "waiting" and row.step):
                 continue
             since = row.step_began if row.step else row.began
             if now - max(self.lines.get(name, 0.0), since) >= LINE_INTERVAL:
@@ -327,7 +332,7 @@ class LiveDisplay:
             left = estimate.left if estimate.is_recorded else task.left if task else None
         fraction = estimate.fraction if estimate else None
         text = f"failed: {row.step}" if row.state == "failed" else row.step
-        if row.state == "waiting" and any(one.state == "working" for one in self.rows.values()):
+        if row.state in ("waiting", "done") and any(one.state == "working" for one in self.rows.values()):
             text = "waits for other hosts"
         if task and row.state == "working":
             text = _describe_task(task) if columns < WIDE else f"{text}: {_describe_task(task)}"

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pyinfra
-from pyinfra.api import operation, util
+from pyinfra.api import util
 from pyinfra.api.host import HostData
 
 _find_host_value = HostData.__getattr__
@@ -31,7 +31,7 @@ def find_host_value(self: HostData, key: str) -> Any:
 
 
 def list_deploy_lines(state: Any) -> list[int]:
-    """The lines from the deploy's file to the operation that is called; pyinfra's own reads the source of each frame."""
+    """The lines from the deploy's file to the operation that is called; pyinfra's own reads each frame's source."""
     frames = []
     frame = sys._getframe(1)
     while frame:
@@ -47,4 +47,5 @@ def list_deploy_lines(state: Any) -> list[int]:
 
 
 HostData.__getattr__ = find_host_value  # type: ignore[method-assign]
-operation.get_operation_order_from_stack = list_deploy_lines
+# `pyinfra.api.operation` is the decorator of that name, too
+sys.modules["pyinfra.api.operation"].__dict__["get_operation_order_from_stack"] = list_deploy_lines

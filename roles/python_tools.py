@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rigwright.fetch_job_spec import ToolEnvironment
+from rigwright.local_files import read_program
 from rigwright.model import installation
 from rigwright.model.rig import Rig
 from rigwright.render import render
@@ -22,7 +23,7 @@ _JUDGING = ("lists", "plugins", "tree", "wheels")
 
 def load_wheel_validators() -> Mapping[str, str]:
     """Name -> text of the programs that judge wheels."""
-    return {name: (_PROGRAMS / f"{name}.py").read_text() for name in _JUDGING}
+    return {name: read_program(_PROGRAMS / f"{name}.py") for name in _JUDGING}
 
 
 @role("Tools")

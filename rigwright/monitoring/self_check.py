@@ -18,6 +18,7 @@ from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.host.script_output import HostOutput, optional, sha256
 from rigwright.host.systemd import UNIT_FOLDER
+from rigwright.local_files import read_program
 from rigwright.model.inventory_feature import FactSource
 from rigwright.model.roots import Roots
 from rigwright.monitoring.textfile import textfile_folder
@@ -95,7 +96,7 @@ def metrics_path(rig: Rig) -> str:
 def render_program(roots: Roots) -> dict[str, str]:
     """Path -> text of the program's files."""
     folder, source = program_folder(roots), ROOT / "roles/self_check/host"
-    files = {f"{folder}/{NAME}/{name}": (source / name).read_text() for name in PROGRAM}
+    files = {f"{folder}/{NAME}/{name}": read_program(source / name) for name in PROGRAM}
     return {f"{folder}/__main__.py": START, **files}
 
 

@@ -21,13 +21,13 @@ NAMES = [f"n{number:02}" for number in range(1, 13)]
     [
         ([("waiting", "")] * 3, "3 waiting"),
         (
-            [("waiting", "B")] * 612 + [("working", "B")] * 30 + [("failed", "A")] * 3 + [("waiting", "A")] * 2,
-            "B: 612 done, 30 running, 3 failed, 2 waiting",
+            [("done", "C")] * 612 + [("working", "B")] * 30 + [("failed", "A")] * 3 + [("waiting", "")] * 2,
+            "612 done, 30 running (30 in B), 3 failed, 2 waiting",
         ),
-        ([("waiting", "A")] * 4, "A: 4 done"),
+        ([("waiting", "A"), ("working", "B"), ("working", "B")], "3 running (2 in B)"),
     ],
 )
-def test_hosts_are_counted_by_their_state_in_the_latest_step(states: list[tuple[str, str]], text: str) -> None:
+def test_hosts_are_counted_by_their_state(states: list[tuple[str, str]], text: str) -> None:
     assert describe_states([SimpleNamespace(state=state, step=step) for state, step in states]) == text
 
 
@@ -46,7 +46,7 @@ def test_a_pipe_has_one_line_of_counts_for_many_hosts(
         with display.task(NAMES[1], "compiling") as task:
             task.start_step("linking")
     display.end_run()
-    assert capsys.readouterr().out == "Engines: Install x: 1 done, 11 running\n"
+    assert capsys.readouterr().out == "12 running (12 in Engines: Install x)\n"
 
 
 def test_hosts_with_the_same_text_are_one_group_and_the_largest_comes_first() -> None:

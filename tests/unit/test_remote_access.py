@@ -64,6 +64,13 @@ def test_a_command_that_fails_and_a_host_out_of_reach_are_distinguished(verb: Ve
     assert "away: cannot be reached" in done.stderr
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_command_that_hangs_is_given_up(verb: Verb, both: bool) -> None:
+    done = verb("ssh", "{}", "--timeout", "1", "timeout 30 tail -f /dev/null", both=both)
+    assert done.returncode == (3 if both else 124)
+    assert "box: the connection was closed, for the command has not ended within 1 s" in done.stderr
+
+
 def test_several_words_are_a_command_and_its_arguments(verb: Verb) -> None:
     assert verb("ssh", "{}", "printf", "%s.", "a b", "$HOME").stdout == "a b.$HOME."
 
