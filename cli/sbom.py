@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.exit_codes import InvalidRequest
-from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_complete_bundle
+from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts
 from cli.option_types import describe_write_fault
 from cli.output_file import make_output_folder, write_output
 from cli.shell_completion import LIMIT_OPTION
@@ -35,7 +35,9 @@ def sbom(inventory: str, limit: str | None, output: str | None) -> None:
     contacted. `rigwright check` compares a host with it. Equal inventories and locks give equal bytes.
     Example: rigwright sbom rig.py --output sbom/
     """
-    rigs = {name: require_complete_bundle(rig) for name, rig in load_host_rigs(load_hosts(inventory, limit)).items()}
+    rigs = load_host_rigs(load_hosts(inventory, limit))
+    if faults := [fault for rig in rigs.values() for fault in rig.supply_faults]:
+        raise Invalid(faults)
     folder = _parse_folder(output, len(rigs))
     # they and the library behind them take longer to import than a refusal to print
     from rigwright.advisories.audit import UnreadableData, audit
