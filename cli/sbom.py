@@ -37,7 +37,7 @@ def sbom(inventory: str, limit: str | None, output: str | None) -> None:
     """
     rigs = load_host_rigs(load_hosts(inventory, limit))
     if faults := [fault for rig in rigs.values() for fault in rig.supply_faults]:
-        raise Invalid(faults)
+        raise click.ClickException("\n".join(map(str, faults)))
     folder = _parse_folder(output, len(rigs))
     # they and the library behind them take longer to import than a refusal to print
     from rigwright.advisories.audit import UnreadableData, audit
