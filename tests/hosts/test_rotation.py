@@ -19,7 +19,8 @@ from tests.hosts.host_layers import ConvergedLayers
 from tests.hosts.steady_load import SteadyLoad, run_load
 from tests.hosts.support import PORT, red_check_lines, run_deploy, run_plan, wait_until, write_inventory
 
-pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+# looks ten seconds apart, two returns, and a boot take minutes
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 KERNEL = "/usr/local/lib/lab/kernel"
 DEMO = {"variant": "llamacpp/demo", "port": PORT}
 INSTANCES = {"chat": DEMO, "chat2": {**DEMO, "port": PORT + 1}}

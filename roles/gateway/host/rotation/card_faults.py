@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False  # as in run.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 SMI = "/usr/bin/nvidia-smi"
 SMI_S, SMI_LIMIT_S = 60.0, 20.0  # between two starts of nvidia-smi, and until one that hangs is killed
@@ -49,7 +51,21 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
     with os.fdopen(opened, "w", encoding="utf-8") as file:
         file.write(text)
         os.fchmod(opened, mode)
-    Path(f"{folder}/.{name}").replace(path)
+    os.replace(f"{folder}/.{name}", path)
+
+
+def list_names(folder: str) -> list[str]:
+    """Names in a folder; empty for none."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+
+
+def remove(path: str) -> None:
+    """Remove a file that may be there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def notify_operator(text: str) -> None:
@@ -124,11 +140,10 @@ class Cards:
     def on_bus(self) -> list[str]:
         """Slots of NVIDIA's cards, in the order of GPU indexes."""
         found = []
-        with suppress(FileNotFoundError):
-            for name in sorted(one.name for one in Path(self.bus).iterdir()):
-                vendor, kind = (read(f"{self.bus}/{name}/{file}").strip() for file in ("vendor", "class"))
-                if vendor == "0x10de" and kind.startswith("0x03"):
-                    found.append(slot_of(name))
+        for name in list_names(self.bus):
+            vendor, kind = (read(f"{self.bus}/{name}/{file}").strip() for file in ("vendor", "class"))
+            if vendor == "0x10de" and kind.startswith("0x03"):
+                found.append(slot_of(name))
         return found
 
     def declared(self, number: int, there: list[str]) -> list[str]:

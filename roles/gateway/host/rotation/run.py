@@ -14,13 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from .card_faults import TEXT_LENGTH, Cards, XidLog, notify_operator, read, read_json, write
+from .card_faults import TEXT_LENGTH, Cards, XidLog, list_names, notify_operator, read, read_json, remove, write
+
+TYPE_CHECKING = False  # a run every ten seconds: typing, pathlib and dataclasses take half of it
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
 CHECK_AGAIN_S = 30.0  # until the box's check of itself is started again, where its result is too old
 ANSWER_S, ANSWER_BYTES = 30.0, 1 << 20  # of a completion
@@ -32,20 +33,23 @@ ESCAPES = re.compile(r'\\([\\"])')
 METRIC = "rigwright_rotation_left_seconds"
 
 
-@dataclass(frozen=True)
 class Reason:
     """Why an instance is out; times in seconds since 1970."""
 
-    reason: str
-    text: str
-    since: float
-    ended: float | None = None
-    """When its condition was seen to have ended; None while it lasts."""
+    def __init__(self, reason: str, text: str, since: float, ended: float | None = None) -> None:
+        self.reason, self.text, self.since = reason, text, since
+        self.ended = ended
+        """When its condition was seen to have ended; None while it lasts."""
 
     @property
     def keeps_last(self) -> bool:
         """Whether the instance still gets the requests that no other can have: it may be able to answer them."""
         return self.reason.startswith(("disk", "check"))
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its values, as a file has them."""
+        return {"reason": self.reason, "text": self.text, "since": self.since, "ended": self.ended}
 
 
 class RotationWatch:
@@ -66,7 +70,7 @@ class RotationWatch:
 
     def load(self) -> None:
         """Go on with the reasons of the last run."""
-        for file in sorted(one.name for one in Path(self.folder).iterdir()):
+        for file in list_names(self.folder):
             name = file.removesuffix(LAST)
             if not NAME.fullmatch(name):
                 continue
@@ -130,7 +134,7 @@ class RotationWatch:
         for name in names:
             before, now = self.reasons.get(name, {}), holding.get(name, {})
             kept = {text: self.end(one) for text, one in before.items() if text not in now}
-            kept |= {text: replace(one, since=before.get(text, one).since) for text, one in now.items()}
+            kept |= {text: Reason(one.reason, text, before.get(text, one).since) for text, one in now.items()}
             changed[name] = kept if name in manifest.get("instances", {}) else {}
             self.settle(name, changed[name])
         returning = [name for name in names if changed[name] and not holding.get(name)]
@@ -141,7 +145,7 @@ class RotationWatch:
     def end(self, one: Reason) -> Reason:
         """A reason whose condition has ended: that of a check with the run in which it held, others now."""
         ended = float(self.result.get("judged") or 0) if one.reason.startswith("check") else time.time()
-        return replace(one, ended=one.ended or ended)
+        return Reason(one.reason, one.text, one.since, one.ended or ended)
 
     def pass_gate(self, returning: Mapping[str, Mapping[str, Reason]]) -> list[str]:
         """The instances that may return, of those whose conditions have ended: the box's check of itself has run since,
@@ -164,9 +168,9 @@ class RotationWatch:
 
     def start_check(self) -> None:
         """Have the box check itself; not with each look, since it may be skipped for as long as a deploy runs."""
-        asked = Path(f"{self.folder}/.check")
-        if not asked.exists() or time.time() - asked.stat().st_mtime > CHECK_AGAIN_S:
-            asked.touch()
+        asked = f"{self.folder}/.check"
+        if time.time() - float(read(asked) or 0) > CHECK_AGAIN_S:
+            write(asked, str(time.time()))
             with suppress(OSError, subprocess.SubprocessError):  # a systemd that is too busy
                 subprocess.run(["systemctl", "start", "--no-block", SELF_CHECK], timeout=ANSWER_S, check=False)
 
@@ -197,21 +201,21 @@ class RotationWatch:
     def settle(self, name: str, kept: dict[str, Reason]) -> None:
         """Write an instance's reasons where they changed."""
         before = self.reasons.get(name, {})
-        if kept == before:
+        rows = [one.row for one in sorted(kept.values(), key=lambda one: one.since)]
+        if rows == [one.row for one in sorted(before.values(), key=lambda one: one.since)]:
             return
         for text in sorted({*kept} - {*before}):
             notify_operator(f"{name} leaves the rotation: {text}")
         self.reasons[name] = kept
-        files = [Path(f"{self.folder}/{name}{suffix}") for suffix in ("", LAST)]
+        files = [f"{self.folder}/{name}{suffix}" for suffix in ("", LAST)]
         if not kept:
             del self.reasons[name]
             notify_operator(f"{name} returns to the rotation")
         else:
-            rows = [asdict(one) for one in sorted(kept.values(), key=lambda one: one.since)]
             file = files.pop(all(one.keeps_last for one in kept.values()))
-            write(str(file), json.dumps({"schema": 1, "reasons": rows}) + "\n")
+            write(file, json.dumps({"schema": 1, "reasons": rows}) + "\n")
         for other in files:
-            other.unlink(missing_ok=True)
+            remove(other)
 
     def write_metrics(self) -> None:
         """The reasons in Prometheus' text format."""
