@@ -18,8 +18,9 @@ from rigwright.gateway.served_models import offers_of
 from rigwright.local_files import read_content
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
-from rigwright.rollout.state_file import RolloutSettings
+from rigwright.rollout.state_file import RolloutAction, RolloutSettings
 from rigwright.weights.weight_server import share_endpoint
 from roles.connection_failures import describe_unreachable_host
 from roles.rollback import describe_rollback_refusal, find_rollback_target
@@ -74,7 +75,6 @@ def _describe_box(
     durations: StepDurations,
     settings: RolloutSettings,
 ) -> RolloutBox:
-    units = {one.name: one.unit for one in box.rig.instances}
     ready = [name for name, state in plan.instance_states.items() if state.state in SERVES]
     models = list_models(box.rig.instances, box.rig.gateway)
     faults = [
@@ -83,21 +83,30 @@ def _describe_box(
         if plan.generation and state.state not in (*SERVES, "running", *ABSENT)
     ]
     roles = {step.role for step in plan.plan.steps}
-    # the plan is that of a deploy: any instance may stop for another driver or generation
-    stops_all = settings.action != "deploy"
-    if stops_all:
-        roles = {"serving"} if settings.action == "rollback" else {*roles, "nvidia_driver", "serving"}
+    if settings.action == "rollback":
+        roles = {"serving"}
+    elif settings.action == "upgrade":
+        roles |= {"nvidia_driver", "serving"}
+    interrupted = find_interrupted(box.rig, plan.plan.interrupted, settings.action)
     return RolloutBox(
         box.name,
         find_sources(box.name, box.rig.network.peers, shares),
         count_ready(models, ready),
-        count_ready(models, [name for name in ready if stops_all or units[name] in plan.plan.interrupted]),
+        count_ready(models, [name for name in ready if name in interrupted]),
         dict(box.rig.gateway.aliases) if box.rig.gateway else {},
         "; ".join(faults),
         durations.expected_of_roles(roles, box.name) if roles else 0.0,
         plan.generation,
         box.rig.gateway.fleet.pair.partner if box.rig.gateway and box.rig.gateway.fleet.pair else "",
     )
+
+
+def find_interrupted(rig: Rig, units: Collection[str], action: RolloutAction) -> set[str]:
+    """The instances that a rollout takes from clients: those whose units a deploy stops, those that other boxes use, as
+    a box leaves their rotation, and for another driver or generation all.
+    """
+    lent = rig.gateway.fleet.listener.lent if rig.gateway and rig.gateway.fleet.listener else {}
+    return {one.name for one in rig.instances if action != "deploy" or one.unit in units or one.name in lent}
 
 
 def list_models(instances: tuple[Instance, ...], gateway: Gateway | None) -> dict[str, tuple[str, ...]]:

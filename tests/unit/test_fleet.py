@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.rollout_plan import list_models
+from cli.rollout_plan import find_interrupted, list_models
 from cli.status import _gateway_state
 from rigwright.advisories.advisory_catalog import PredicateKeys
 from rigwright.advisories.predicates import PredicateScene, access_paths, evaluate
@@ -481,5 +481,9 @@ def test_a_rollout_counts_instances_that_other_boxes_use_by_the_names_of_their_c
         {"m": ("chat",)},
         {"m": ("chat",)},
     ]
+    # a deploy that stops nothing takes the instances of a lender from rotation, and those of no other box
+    assert [find_interrupted(rigs[name], (), "deploy") for name in ("one", "two")] == [set(), {"chat"}]
+    assert find_interrupted(rigs["one"], ["rigwright-chat.service"], "deploy") == {"chat"}
+    assert find_interrupted(rigs["one"], (), "rollback") == {"chat"}
     unused = load_rigs(box, two=lender_entry())["two"]
     assert list_models(unused.instances, unused.gateway) == {unused.instances[0].model_name: ("chat",)}
