@@ -150,8 +150,9 @@ class FourBoxes:
         return dict(said["models"][BOTH]["instances"])
 
     def statuses(self, name: str) -> list[int]:
-        """The status of each request in a gateway's log."""
-        return [json.loads(line)["status"] for line in self.hosts[name].run(f"cat {LOG} || true").splitlines()]
+        """The status of each request of clients in a gateway's log; checks are no clients."""
+        lines = [json.loads(line) for line in self.hosts[name].run(f"cat {LOG} || true").splitlines()]
+        return [one["status"] for one in lines if one["client"] == self.lab.gateway]
 
     @contextmanager
     def load(self, key: str) -> Iterator[FrontLoad]:
@@ -233,6 +234,22 @@ def test_other_keys_and_an_address_of_both_are_red(boxes: FourBoxes, key: str) -
         boxes.hosts[name].run(f"ip route del blackhole {sources[other]}")
     wait_until(lambda: boxes.holders() == ["one"], "one has the address again")
     assert red_checks(inventory, *PAIR) == set()
+
+
+def test_an_unfit_gateway_gives_the_address_up(boxes: FourBoxes) -> None:
+    (holder,) = boxes.holders()
+    other = "two" if holder == "one" else "one"
+    for units in ("rigwright_router.socket rigwright_router", "rigwright_gateway"):
+        boxes.hosts[holder].run(f"systemctl stop {units}")
+        wait_until(lambda: boxes.holders() == [other], "the other gateway has the address", limit=30)
+        boxes.hosts[holder].run("systemctl start rigwright.target")
+        wait_until(lambda: boxes.hosts[holder].run("cat /run/rigwright_health/state").strip() == "0", "it is fit again")
+        assert boxes.holders() == [other]
+        holder, other = other, holder
+    # without the program that asks, a gateway has no address either
+    boxes.hosts[holder].run("systemctl stop rigwright_health")
+    wait_until(lambda: boxes.holders() == [other], "the other gateway has the address", limit=30)
+    boxes.hosts[holder].run("systemctl start rigwright_health")
 
 
 def write_expiring_certificates(boxes: FourBoxes) -> None:

@@ -403,8 +403,8 @@ def test_only_files_of_our_users_in_shared_memory_are_reported(tmp_path: Path, m
 )
 def test_a_unit_of_roots_has_the_capabilities_of_its_text_only(changes: dict[str, str], said: list[str]) -> None:
     accounts: Any = SimpleNamespace(groups=[], user=lambda name: None)
-    granted = dict.fromkeys(("CapPrm", "CapEff", "CapBnd"), "0000000000003000")
+    granted = dict.fromkeys(test_process.GRANTED, "0000000000003000")
     status = {"Uid": "0\t0\t0\t0", "Gid": "0\t0\t0\t0", "Groups": "", "NoNewPrivs": "1", "Seccomp": "2"}
-    status |= {"CapInh": "0" * 16, "CapAmb": "0" * 16} | granted | changes
+    status |= {"CapAmb": "0" * 16} | granted | changes
     made = {"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_RAW"}
     assert [*test_process._privileged(accounts, made, replace(FIRST, status=status))] == said
