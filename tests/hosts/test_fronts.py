@@ -135,6 +135,15 @@ class FourBoxes:
         shown = {name: self.hosts[name].run("ip -br -4 address") for name in names or ("one", "two")}
         return [name for name, text in shown.items() if f"{self.address}/" in text]
 
+    def wait_for_holder(self, name: str) -> None:
+        """Wait until this box has the address by itself."""
+        wait_until(lambda: self.holders() == [name], f"{name} has the address", limit=30)
+
+    def wait_until_fit(self, name: str) -> None:
+        """Wait until a gateway may have the address."""
+        file = "/run/rigwright_health/state"
+        wait_until(lambda: self.hosts[name].run(f"cat {file}").strip() == "0", f"the gateway of {name} is fit")
+
     def cut(self, name: str) -> None:
         """Take a box from the network, as a power cut or a pulled cable does: nothing ends its connections."""
         run_program("ip", "-n", self.hosts[name].namespace, "link", "set", "host0", "down")
@@ -241,14 +250,14 @@ def test_an_unfit_gateway_gives_the_address_up(boxes: FourBoxes) -> None:
     other = "two" if holder == "one" else "one"
     for units in ("rigwright_router.socket rigwright_router", "rigwright_gateway"):
         boxes.hosts[holder].run(f"systemctl stop {units}")
-        wait_until(lambda: boxes.holders() == [other], "the other gateway has the address", limit=30)
+        boxes.wait_for_holder(other)
         boxes.hosts[holder].run("systemctl start rigwright.target")
-        wait_until(lambda: boxes.hosts[holder].run("cat /run/rigwright_health/state").strip() == "0", "it is fit again")
+        boxes.wait_until_fit(holder)
         assert boxes.holders() == [other]
         holder, other = other, holder
     # without the program that asks, a gateway has no address either
     boxes.hosts[holder].run("systemctl stop rigwright_health")
-    wait_until(lambda: boxes.holders() == [other], "the other gateway has the address", limit=30)
+    boxes.wait_for_holder(other)
     boxes.hosts[holder].run("systemctl start rigwright_health")
 
 
