@@ -1,4 +1,4 @@
-"""Two gateways with one address over two boxes with instances: losses and new certificates under 64 clients."""
+"""Two gateways with one address over two boxes with instances: losses and new certificates under 32 clients."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ from tests.hosts.support import PORT, red_checks, run_deploy, wait_until
 pytestmark = pytest.mark.all_only
 BOTH, UNTOUCHED = "tiny-rig", "untouched"
 """Models: of both boxes with instances, and of the one that no test takes away."""
-CLIENTS = 64
+CLIENTS = 32
 PAIR = ("--limit", "one,two", "--only", "D17,D18")
 """The checks of both gateways together."""
 
