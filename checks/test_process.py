@@ -58,7 +58,7 @@ BEST_EFFORT = 0x4000, 0x4005
 HINTS = 0x1FF8
 CAPABILITIES = {"CAP_NET_ADMIN": 1 << 12, "CAP_NET_RAW": 1 << 13}
 """Those that a unit of ours may have, by their bits (linux/capability.h)."""
-GRANTED = ("CapPrm", "CapEff", "CapBnd")
+GRANTED = ("CapInh", "CapPrm", "CapEff", "CapBnd")
 """Bits of that which have no effect on priority (linux/ioprio.h)."""
 
 

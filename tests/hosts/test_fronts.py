@@ -1,4 +1,4 @@
-"""Two gateways with one address over two boxes with instances: losses and new certificates under 64 clients."""
+"""Two gateways with one address over two boxes with instances: losses and new certificates under 32 clients."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ from tests.hosts.support import PORT, red_checks, run_deploy, wait_until
 pytestmark = pytest.mark.all_only
 BOTH, UNTOUCHED = "tiny-rig", "untouched"
 """Models: of both boxes with instances, and of the one that no test takes away."""
-CLIENTS = 64
+CLIENTS = 32
 PAIR = ("--limit", "one,two", "--only", "D17,D18")
 """The checks of both gateways together."""
 
@@ -135,6 +135,15 @@ class FourBoxes:
         shown = {name: self.hosts[name].run("ip -br -4 address") for name in names or ("one", "two")}
         return [name for name, text in shown.items() if f"{self.address}/" in text]
 
+    def wait_for_holder(self, name: str) -> None:
+        """Wait until this box has the address by itself."""
+        wait_until(lambda: self.holders() == [name], f"{name} has the address", limit=30)
+
+    def wait_until_fit(self, name: str) -> None:
+        """Wait until a gateway may have the address."""
+        file = "/run/rigwright_health/state"
+        wait_until(lambda: self.hosts[name].run(f"cat {file}").strip() == "0", f"the gateway of {name} is fit")
+
     def cut(self, name: str) -> None:
         """Take a box from the network, as a power cut or a pulled cable does: nothing ends its connections."""
         run_program("ip", "-n", self.hosts[name].namespace, "link", "set", "host0", "down")
@@ -150,8 +159,9 @@ class FourBoxes:
         return dict(said["models"][BOTH]["instances"])
 
     def statuses(self, name: str) -> list[int]:
-        """The status of each request in a gateway's log."""
-        return [json.loads(line)["status"] for line in self.hosts[name].run(f"cat {LOG} || true").splitlines()]
+        """The status of each request of clients in a gateway's log; checks are no clients."""
+        lines = [json.loads(line) for line in self.hosts[name].run(f"cat {LOG} || true").splitlines()]
+        return [one["status"] for one in lines if one["client"] == self.lab.gateway]
 
     @contextmanager
     def load(self, key: str) -> Iterator[FrontLoad]:
@@ -233,6 +243,22 @@ def test_other_keys_and_an_address_of_both_are_red(boxes: FourBoxes, key: str) -
         boxes.hosts[name].run(f"ip route del blackhole {sources[other]}")
     wait_until(lambda: boxes.holders() == ["one"], "one has the address again")
     assert red_checks(inventory, *PAIR) == set()
+
+
+def test_an_unfit_gateway_gives_the_address_up(boxes: FourBoxes) -> None:
+    (holder,) = boxes.holders()
+    other = "two" if holder == "one" else "one"
+    for units in ("rigwright_router.socket rigwright_router", "rigwright_gateway"):
+        boxes.hosts[holder].run(f"systemctl stop {units}")
+        boxes.wait_for_holder(other)
+        boxes.hosts[holder].run("systemctl start rigwright.target")
+        boxes.wait_until_fit(holder)
+        assert boxes.holders() == [other]
+        holder, other = other, holder
+    # without the program that asks, a gateway has no address either
+    boxes.hosts[holder].run("systemctl stop rigwright_health")
+    boxes.wait_for_holder(other)
+    boxes.hosts[holder].run("systemctl start rigwright_health")
 
 
 def write_expiring_certificates(boxes: FourBoxes) -> None:

@@ -79,7 +79,7 @@ def test_health_is_asked_without_privileges_and_decides(box: OperatorFolder) -> 
     assert "User=rigwright_gateway\n" in asks
     assert "CapabilityBoundingSet=CAP" not in asks
     assert "/run/rigwright/router/light.sock /health 30\n" in asks
-    assert "\nBindReadOnlyPaths=/run/rigwright_health\n" in holds
+    assert "\nBindPaths=/run/rigwright_health\n" in holds
     conf = " ".join(made.files[CONF].split())
     assert 'track_file health { file "/run/rigwright_health/state" weight 0 }' in conf
     assert "track_file { health }" in conf
