@@ -7,12 +7,19 @@ import signal
 
 from door.answering import SLOW, idle
 from door.clients import Stream
-from door.world import LENDER, World, with_model_settings
+from door.world import LENDER, World, until, with_model_settings
 
 LENT = f"{LENDER}/two"
 PLAIN = {"model": "tiny"}
 LASTING = PLAIN | {"stand_in": {"waits": 60}}
 CHAT = b"POST /two/v1/chat/completions HTTP/1.1\r\nHost: box\r\nContent-Length: 2\r\n\r\n{}"
+
+
+async def _renew(world: World, digest: str) -> None:
+    """Give nginx other settings, and wait until no process with those of before is left."""
+    before = set(world.workers())
+    await world.reload(digest, instances=["one", LENT])
+    await until(lambda: not before & set(world.workers()))
 
 
 def _answered(body: bytes) -> str:
@@ -48,7 +55,7 @@ async def a_box_with_the_longest_name_lends_an_instance(world: World) -> None:
 @with_model_settings(instances=["one", LENT])
 async def a_box_that_does_not_know_a_gateway_is_left_alone(world: World) -> None:
     world.lent = {"two": []}
-    await world.reload("d2", instances=["one", LENT])
+    await _renew(world, "d2")
     await _is_left_alone(world, "no gateway uses this here")
     for number, (name, refusal) in enumerate(
         (
@@ -60,7 +67,7 @@ async def a_box_that_does_not_know_a_gateway_is_left_alone(world: World) -> None
     ):
         world.give_certificate("_front", name)
         world.lent = {"two": [world.front]}
-        await world.reload(f"d{3 + number}", instances=["one", LENT])
+        await _renew(world, f"d{3 + number}")
         await _is_left_alone(world, refusal)
     # without TLS, and bytes of another protocol
     for text in (CHAT, b"\x00\x01\r\n\r\n"):
@@ -70,7 +77,7 @@ async def a_box_that_does_not_know_a_gateway_is_left_alone(world: World) -> None
 @with_model_settings(instances=["one", LENT])
 async def a_gateway_asks_no_box_with_a_revoked_certificate(world: World) -> None:
     world.give_certificate("_fleet", "revoked-lender")
-    await world.reload("d2", instances=["one", LENT])
+    await _renew(world, "d2")
     assert (await world.admin(f"POST /probe/{LENT}", b"{}"))[0] == 503
     assert await _post(world, 6) == {"from one"}
     assert len(world.engines["two"].reached) == 0
@@ -154,5 +161,4 @@ async def connections_to_a_lost_box_end_in_processes_of_before_a_reload(world: W
         assert (await world.admin("POST /probe/east/chat", b"{}"))[0] == 503
     answers = await asyncio.wait_for(asyncio.gather(*asking), 20)
     assert [(status, _answered(body)) for status, _, body in answers] == [(200, "from one")] * 2
-    while before & set(world.workers()):
-        await asyncio.sleep(0.05)
+    await until(lambda: not before & set(world.workers()))
