@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pyinfra
 from pyinfra.api import util
-from pyinfra.api.host import HostData
+from pyinfra.api.arguments import all_argument_meta, all_global_arguments
+from pyinfra.api.exceptions import ArgumentTypeError
+from pyinfra.api.util import raise_if_bad_type
+from pyinfra.context import ctx_config
 
-_find_host_value = HostData.__getattr__
+GLOBAL_ARGUMENTS = tuple((key, kind, all_argument_meta[key]) for key, kind in all_global_arguments())
+"""pyinfra's arguments of every operation and fact, with their types and descriptions."""
 
 
-def find_host_value(self: HostData, key: str) -> Any:
-    """A value of a host's data. Each operation and fact asks for thirty arguments, of which hosts have few.
+def find_argument_defaults(host: Any, config: Any) -> Mapping[str, Any]:
+    """The values of global arguments that a call leaves out: those of the host's data, or of the configuration."""
+    override, deploy_data = host.data.override_datas, host.get_deploy_data()
+    dynamic = any(key.startswith("_") for data in (override, deploy_data) for key in data)
+    kept = host.__dict__.get("argument_defaults")
+    # each deploy and operation has a copy of the configuration
+    if kept and vars(kept[0]) == vars(config) and not dynamic:
+        found: Mapping[str, Any] = kept[1]
+        return found
+    made = {key: getattr(host.data, key, meta.default(config)) for key, _, meta in GLOBAL_ARGUMENTS}
+    if not dynamic:
+        host.argument_defaults = config, made
+    return made
+
+
+def pop_global_arguments(state: Any, host: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """As pyinfra's own, which looks up thirty values in all data of the host for each operation and fact.
 
     Raises:
-        AttributeError: the host has none.
+        pyinfra.api.exceptions.ArgumentTypeError: a value is of another type.
     """
-    if key.startswith("_"):
-        keys = self.__dict__.get("inventory_keys")
-        if keys is None:
-            # an inventory is complete before its hosts are used
-            *_, deploy_data = datas = self.datas[1:]
-            keys = frozenset().union(*(data() for data in datas if data is not deploy_data))
-            self.__dict__["inventory_keys"] = keys
-        if key not in keys and key not in self.override_datas and key not in self.datas[-1]():
-            raise AttributeError(key)
-    return _find_host_value(self, key)
+    config = ctx_config.get() or state.config
+    defaults = find_argument_defaults(host, config)
+    of_deploy = host.current_deploy_kwargs or {}
+    arguments, names = {}, []
+    for key, kind, meta in GLOBAL_ARGUMENTS:
+        default = defaults[key]
+        if key in kwargs:
+            names.append(key)
+            value = kwargs.pop(key)
+        else:
+            value = of_deploy.get(key, default)
+        if meta.handler:
+            value = meta.handler(config, value)
+        if value != default:
+            raise_if_bad_type(value, kind, ArgumentTypeError, f"Invalid argument `{key}`:")
+        arguments[key] = value
+    return arguments, names
 
 
 def list_deploy_lines(state: Any) -> list[int]:
@@ -46,6 +73,7 @@ def list_deploy_lines(state: Any) -> list[int]:
     return [state.current_op_file_number, *lines] if pyinfra.is_cli else lines
 
 
-HostData.__getattr__ = find_host_value  # type: ignore[method-assign]
-# `pyinfra.api.operation` is the decorator of that name, too
+# `pyinfra.api.operation` and `pyinfra.api.deploy` are the decorators of these names, too
+for name in ("deploy", "facts", "operation"):
+    sys.modules[f"pyinfra.api.{name}"].__dict__["pop_global_arguments"] = pop_global_arguments
 sys.modules["pyinfra.api.operation"].__dict__["get_operation_order_from_stack"] = list_deploy_lines

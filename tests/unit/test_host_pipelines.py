@@ -11,10 +11,16 @@ from cli.host_pipelines import HostPipeline, PipelinedState, find_companions
 from tests.unit.test_cli_output import LocalDeployFolder, boxes, ground  # noqa: F401 (fixtures)
 
 
+def add_second_host(ground: LocalDeployFolder) -> None:  # noqa: F811
+    # a configuration of its own has it another machine than the first, by the same address
+    (ground.folder / "ssh_config").touch()
+    ground.hosts["box2"] = {**ground.server.connection, "ssh_config_file": str(ground.folder / "ssh_config")}
+
+
 def test_a_host_that_takes_long_for_a_step_delays_no_other_one(ground: LocalDeployFolder) -> None:  # noqa: F811
     pipe = ground.folder / "pipe"
     os.mkfifo(pipe)
-    ground.hosts["box2"] = {**ground.server.connection}
+    add_second_host(ground)
     # the second step of box1 ends with the third of box2
     steps = (
         f"made(name='Two', words='timeout 30 cat {pipe}' if host.name == 'box1' else 'true'); "
@@ -27,7 +33,7 @@ def test_a_host_that_takes_long_for_a_step_delays_no_other_one(ground: LocalDepl
 
 
 def test_an_error_of_one_host_ends_no_other_one(ground: LocalDeployFolder) -> None:  # noqa: F811
-    ground.hosts["box2"] = {**ground.server.connection}
+    add_second_host(ground)
     done = ground.run(before="assert host.name == 'box1', 'odd'\n", steps="made(name='Two')")
     assert done.returncode == 1
     assert "box1: Role: Two" in done.stdout
