@@ -16,9 +16,9 @@ CHAT = b"POST /two/v1/chat/completions HTTP/1.1\r\nHost: box\r\nContent-Length: 
 
 
 async def _renew(world: World, digest: str) -> None:
-    """Give nginx other settings, and wait until no process with those of before is left."""
+    """Give nginx other settings, and wait for the end of its processes with those of before."""
     before = set(world.workers())
-    await world.reload(digest, instances=["one", LENT])
+    await world.reload(digest, instances=world.instances)
     await until(lambda: not before & set(world.workers()))
 
 
@@ -86,7 +86,7 @@ async def a_gateway_asks_no_box_with_a_revoked_certificate(world: World) -> None
 @with_model_settings(instances=["one", LENT])
 async def a_gateway_has_its_bound_at_another_box(world: World) -> None:
     world.bound = 3
-    await world.reload("d2", instances=["one", LENT])
+    await _renew(world, "d2")
     streams = [Stream(world.port, SLOW) for _ in range(8)]
     for stream in streams:
         await stream.__aenter__()
@@ -128,7 +128,7 @@ async def a_request_that_a_box_has_had_for_all_of_its_time_goes_to_no_other(worl
     (conf / "fleet.conf.kept").write_text(text)
     (conf / "fleet.conf").write_text(text.replace("proxy_read_timeout 1h;", "proxy_read_timeout 1s;"))
     try:
-        await world.reload("d2", instances=["east/chat", "west/chat"])
+        await _renew(world, "d2")
         for box in world.boxes.values():
             box.does = "waits"
         status, _, body = await world.post(PLAIN)
