@@ -187,7 +187,7 @@ def test_a_rollout_of_rollbacks_returns_each_box_to_its_previous_generation(flee
         fleet.declare(memory)
         assert run_deploy(fleet.inventory).status == 0
     planned = fleet.run("--rollback", "--to", "7", "--dry")
-    assert planned.returncode == 1
+    assert planned.returncode == 2
     assert "three: refused: generation 7 does not exist; available: " in planned.stderr
     done = fleet.run("--rollback", "--batch", "2")
     assert done.returncode == 0, done.stdout + done.stderr
