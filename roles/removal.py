@@ -7,7 +7,7 @@ from pyinfra.api import deploy
 
 from rigwright.containers.end_of_management import container_release_values
 from rigwright.fetch_job_spec import CREDENTIAL, authority_path
-from rigwright.gateway.gateway_units import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
+from rigwright.gateway.gateway_units import HEALTH_FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import installation
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
@@ -56,8 +56,8 @@ def removal(run: HostRun) -> None:
             *(f"{roots.config}/{name}" for name in loose),
             *(authority_path(rig.roots), ROTATION, roots.accepted_serials),
         ],
-        caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
-        mounted=[RUNTIME, ROUTER_RUNTIME],
+        caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME, HEALTH_FOLDER],
+        mounted=[RUNTIME, ROUTER_RUNTIME, HEALTH_FOLDER],
         compiled=COMPILED,
         containers=CONTAINER_RUNTIME_FOLDER,
         trees=[

@@ -235,12 +235,13 @@ def test_other_keys_and_an_address_of_both_are_red(boxes: FourBoxes, key: str) -
     assert "D17" in red_checks(inventory, *PAIR)
     assert run_rigwright("key", "sync", str(inventory), "--limit", "one").returncode == 0
     assert "D17" not in red_checks(inventory, *PAIR)
-    boxes.hosts["one"].run(f"ip route add blackhole {sources['two']}")
-    boxes.hosts["two"].run(f"ip route add blackhole {sources['one']}")
+    # what each sends to the other one goes to a card that there is not
+    for name, other in (("one", "two"), ("two", "one")):
+        boxes.hosts[name].run(f"ip neigh replace {sources[other]} lladdr 02:00:00:00:00:01 dev host0 nud permanent")
     wait_until(lambda: boxes.holders() == ["one", "two"], "both have the address")
     assert "D18" in red_checks(inventory, *PAIR)
     for name, other in (("one", "two"), ("two", "one")):
-        boxes.hosts[name].run(f"ip route del blackhole {sources[other]}")
+        boxes.hosts[name].run(f"ip neigh del {sources[other]} dev host0")
     wait_until(lambda: boxes.holders() == ["one"], "one has the address again")
     assert red_checks(inventory, *PAIR) == set()
 

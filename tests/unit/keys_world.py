@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from checks.connections import ConnectedHost
 from cli import key, key_sync
 from rigwright.gateway.secrets_distribution import ROUTER
+from rigwright.model.fleet_schema import FleetLinks
 from roles import root_shell
 from roles.gateway.host.router import keyring
 from roles.gateway.host.router.settings import read_keys
@@ -42,7 +43,9 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
             name: SimpleNamespace(
                 inventory=str(inventory),
                 name=name,
-                gateway=SimpleNamespace(serves_clients=True, keys_file=path, aliases={"gpt-4o": "qwen3"})
+                gateway=SimpleNamespace(
+                    serves_clients=True, keys_file=path, aliases={"gpt-4o": "qwen3"}, fleet=FleetLinks()
+                )
                 if path
                 else None,
                 instances=offers,
