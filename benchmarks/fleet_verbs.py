@@ -147,7 +147,7 @@ def make_recordings(folder: Path, release: str, lab: ThrowawayLab) -> tuple[Rig,
     (host,) = lab.up([HostSpec(RECORDED_NAME, release)])
     write_fleet(folder, 1, 0)
     shutil.copy(lab.key, folder / "login")
-    # what is recorded changes nothing, so the recording server transfers no files
+    # the recording server transfers no files: the recorded deploy has nothing to change
     direct = write_declarations(folder / "direct.py", {RECORDED_NAME: host.inventory_keys}, lab.shelf_url)
     run_verb("deploy", direct, folder / "figures")
     for verb in VERBS:
