@@ -91,16 +91,19 @@ class VerbsReport:
 def write_inventory(folder: Path, ports: Sequence[int], shelf: str, names: Sequence[str]) -> Path:
     """Write an inventory of simulated or recorded hosts, all of them declared as the throwaway host is."""
     key = paramiko.ECDSAKey.from_private_key_file(str(folder / "key"))
-    shared = {
+    connection = {
         "ssh_user": "root",
         "ssh_hostname": "127.0.0.1",
         "ssh_key": str(folder / "login"),
         "ssh_host_key": f"{key.get_name()} {key.get_base64()}",
-        "instances": {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}},
-        "mirrors": {"shelf": [shelf]},
     }
-    boxes = {name: {"ssh_port": port} for name, port in zip(names, ports, strict=True)}
-    file = folder / "fleet.py"
+    boxes = {name: {**connection, "ssh_port": port} for name, port in zip(names, ports, strict=True)}
+    return write_declarations(folder / "fleet.py", boxes, shelf)
+
+
+def write_declarations(file: Path, boxes: Mapping[str, Mapping[str, object]], shelf: str) -> Path:
+    """Write an inventory of boxes that differ in their connections only."""
+    shared = {"instances": {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}}, "mirrors": {"shelf": [shelf]}}
     file.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({boxes!r}, **{shared!r})\n")
     return file
 
@@ -144,7 +147,10 @@ def make_recordings(folder: Path, release: str, lab: ThrowawayLab) -> tuple[Rig,
     (host,) = lab.up([HostSpec(RECORDED_NAME, release)])
     write_fleet(folder, 1, 0)
     shutil.copy(lab.key, folder / "login")
-    for verb in ("deploy", *VERBS):
+    # the recording server transfers no files: the recorded deploy has nothing to change
+    direct = write_declarations(folder / "direct.py", {RECORDED_NAME: host.inventory_keys}, lab.shelf_url)
+    run_verb("deploy", direct, folder / "figures")
+    for verb in VERBS:
         with record(folder, host) as port:
             inventory = write_inventory(folder, [port], lab.shelf_url, [RECORDED_NAME])
             output, _ = run_verb(verb, inventory, folder / "figures")

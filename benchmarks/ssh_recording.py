@@ -27,7 +27,7 @@ MOMENT = re.compile(rb"\b1[0-9]{9}\b")
 AROUND = 3600.0
 """Seconds around a recording whose moments are those of the recorded run."""
 ENCODED = re.compile(rb"(?:(?<=\\n)|(?<![A-Za-z0-9+/\\]))[A-Za-z0-9+/]{40,}={0,2}")
-"""What may be base64; in JSON a line's end before it is an n, too."""
+"""Text of base64's letters; in JSON a line's end before it is an n, too."""
 ZLIB = b"x"  # first byte of its usual window
 
 

@@ -5,6 +5,7 @@ It answers from a recording of a real host, or each command with ANSWER. With a 
 
 from __future__ import annotations
 
+import base64
 import signal
 import socket
 import sys
@@ -177,9 +178,7 @@ def record_host(folder: Path, address: str, host_key: str) -> None:
     """
     upstream = paramiko.SSHClient()
     kind, text = host_key.split()[:2]
-    upstream.get_host_keys().add(
-        address, kind, paramiko.PKey.from_type_string(kind, __import__("base64").b64decode(text))
-    )
+    upstream.get_host_keys().add(address, kind, paramiko.PKey.from_type_string(kind, base64.b64decode(text)))
     upstream.connect(
         address, username="root", key_filename=str(folder / "login"), look_for_keys=False, allow_agent=False
     )

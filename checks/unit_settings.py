@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from signal import Signals
 
@@ -211,6 +211,7 @@ def _canonical_filter(lines: list[str], calls: Mapping[str, frozenset[str]]) -> 
     return canonical_value("SystemCallFilter", " ".join([f"~{first}" if forbids else first, *rest]))
 
 
+@lru_cache(1 << 13)
 def canonical_value(prop: str, value: str) -> str:
     """A property's value, as systemd tells it, in a form in which equal settings are equal."""
     if prop.endswith("USec"):

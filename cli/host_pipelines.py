@@ -114,7 +114,10 @@ class HostPipelines:
         A plan only prepares.
         """
         greenlets = [self.state.pool.spawn(self._run_host, one) for one in self.pipelines.values()]
-        gevent.joinall(greenlets, raise_error=True)
+        # an error of ours on one host ends the run once the others have ended
+        gevent.joinall(greenlets)
+        for one in greenlets:
+            one.get()
         return {name: one.error for name, one in self.pipelines.items() if one.error}
 
     def _run_host(self, pipeline: HostPipeline) -> None:

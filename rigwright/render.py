@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 import shlex
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,11 +43,7 @@ def _environment() -> Environment:
 
 KEPT = 512
 """Texts of plain values that are kept: hosts of a fleet have most of them in common."""
-
-
-@lru_cache(KEPT)
-def _render_plain(template: str, values: bytes) -> str:
-    return _environment().get_template(template).render(**marshal.loads(values))  # noqa: S302 (of `render`)
+_texts: dict[tuple[str, bytes], str] = {}
 
 
 def render(template: str, **values: object) -> str:
@@ -58,7 +54,12 @@ def render(template: str, **values: object) -> str:
     """
     try:
         # values are equal if their bytes are: types count
-        packed = marshal.dumps(values, 2)
+        key = template, marshal.dumps(values, 2)
     except ValueError:
         return _environment().get_template(template).render(**values)
-    return _render_plain(template, packed)
+    if (text := _texts.get(key)) is None:
+        text = _environment().get_template(template).render(**values)
+        if len(_texts) >= KEPT:
+            _texts.pop(next(iter(_texts)), None)
+        _texts[key] = text
+    return text

@@ -14,7 +14,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 STARTED_AT_ONCE = 16
 """Hosts on which work begins without a look at the processor."""
-BUSY_S = 0.05
+BUSY_S = 0.5
 """The wait of a further host for a controller that is busy with earlier ones, at most."""
 FILES_BESIDE = 64
 """Open files of a process besides one for each host."""

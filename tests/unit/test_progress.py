@@ -243,7 +243,7 @@ def test_of_more_hosts_than_lines_those_that_work_or_failed_come_first(terminal:
     shown = rows(display)
     assert len(shown) == 22
     assert [line.split()[0] for line in shown[:4]] == ["h30", "h39", "h05", "h00"]
-    assert shown[-1] == "Engines: Install x: 2 running, 1 failed, 37 waiting"
+    assert shown[-1] == "2 running (2 in Engines: Install x), 1 failed, 37 waiting"
     assert max(map(len, shown)) < 80
     display.end_run()
 
