@@ -131,6 +131,26 @@ def test_environments_are_timed_beside_uv_and_drawn_once(tmp_path: Path) -> None
 
 
 @pytest.mark.all_only
+def test_another_box_is_timed_beside_the_gateways_own(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    said = benchmark("boxes", "--rounds", "1", "--seconds", "1", "--streams", "1,4", "--json", file)
+    assert "P99 of the first token of another box" in said
+    loads = [load for row in json.loads(file.read_text())["rows"] for one in row["loads"].values() for load in one]
+    assert len(loads) == 4
+    assert all(load["requests"] for load in loads)
+
+
+@pytest.mark.all_only
+def test_a_deploy_and_a_check_of_many_simulated_hosts_are_timed(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    benchmark("fleet-verbs", "--hosts", "1,6", "--json", file)
+    rows = json.loads(file.read_text())["rows"]
+    assert {(row["verb"], row["hosts"]) for row in rows} == {
+        (verb, hosts) for verb in ("deploy", "check") for hosts in (1, 6)
+    }
+
+
+@pytest.mark.all_only
 def test_a_gateway_is_timed_beside_the_instance_and_another_proxy(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     small = ("--rounds", "1", "--seconds", "0.5", "--streams", "1,4", "--crowd", "16")

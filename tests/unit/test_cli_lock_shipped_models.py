@@ -259,7 +259,9 @@ def uses(shipped: ShippedCatalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             ),
         }
         return [
-            SimpleNamespace(instances=rig.instances, network=DownloadNetwork(mirrors), toolkit=ToolkitSpec(), **known)
+            SimpleNamespace(
+                instances=rig.instances, network=DownloadNetwork(mirrors), toolkit=ToolkitSpec(), signers=None, **known
+            )
             for rig in inner(path, what)
         ]
 

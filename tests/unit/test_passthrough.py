@@ -83,7 +83,7 @@ def test_only_hosts_that_the_limit_names_are_reached(
 ) -> None:
     asked: list[str] = []
 
-    def reach(_: object, targets: dict[str, Any]) -> dict[str, str]:
+    def reach(_: object, targets: dict[str, Any], *_more: object) -> dict[str, str]:
         asked.extend(targets)
         return dict.fromkeys(targets, "nobody answers")
 

@@ -24,6 +24,7 @@ SEEDS = (
     *("owner/name", "a/b.gguf", "sm_86", "py310h06a4308_0", "python >=3.10", "numpy==1.26.4", "requests>=2"),
     *("python_version < '3.11'", "libfoo 1.2.*", "nvidia-driver-{branch}", "a-tool", "A.py", "1.0", "x86_64"),
     *("0123456789ab", "a" * 64, "a sentence.", "https://h/{name}/a.deb", "b8_0", "h1234567_0", "vllm/model.py"),
+    *("W01", "Sat 02:00-05:00 UTC", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICcL3/Qas0yYW/K9CsYQrt3Z60/NtBA9OnVrGaxJXGoW"),
     *("0123456789abcdef", "2204", "lib/a.so sm_86 compute_90a", "2026-01-31T10:00:00+00:00"),
 )
 POOL = tuple(dict.fromkeys((*SEEDS, *(one for values in VALID.values() for one in values))))
