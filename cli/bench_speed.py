@@ -283,10 +283,8 @@ def save_run(inventory: str, made: SpeedMeasurement, accept: bool) -> list[RateC
         click.echo(f"accepted: {runs} of {format_count(starts, 'start')} of the engine")
     elif accept and run.is_comparable:
         rates = ", ".join(f"{name} (CV {100 * variation:.0f} %)" for name, variation in run.unusable_rates.items())
-        limit = f"{100 * speed_baselines.MOST_VARIATION:.0f} %"
-        print_paragraph(
-            f"baseline not saved: rates vary by more than {limit}: {rates}: end other work on the box", hang=2
-        )
+        text = f"baseline not saved: rates vary by more than {100 * speed_baselines.MOST_VARIATION:.0f} %: {rates}"
+        print_paragraph(f"{text}: end other work on the box", hang=2)
     elif accept:
         click.echo("baseline not saved: the run was incomplete, or other clients were active")
     speed_baselines.save_history(place, whole.with_instance(made.instance.name, page))

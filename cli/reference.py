@@ -67,9 +67,7 @@ class KeyTable:
 
 
 def _list_variant_tables() -> dict[str, KeyTable]:
-    """A table for each model of variant keys, named after the first kind with it; variants in images have the keys of
-    the engine inside.
-    """
+    """A table for each model of variant keys, named after the first kind with it, also for engines in images."""
     models: dict[object, str] = {}
     for name, kind in kinds().items():
         if not kind.container_engine:
