@@ -22,6 +22,7 @@ from rigwright.signing.timestamps import current_time
 from rigwright.supply.bundle import INDEX
 from rigwright.supply.supply_signatures import (
     lock_signature_path,
+    verify_supply,
 )
 from tests.lock_files import render_sealed_lock, reseal_text
 from tests.unit import test_entry_bundle
@@ -196,16 +197,41 @@ def test_a_pipe_in_the_place_of_a_signature_is_not_read(signed: SignedFolder) ->
     assert signed.faults()[0].endswith("its signature is not a file: a pipe, a socket or a device")
 
 
+INVENTORY = {"inventory": "rig"}
+
+
 def resign(folder: SignedFolder, key: Path, **times: object) -> None:
     """Sign the lock with other times, or another key."""
-    values = {"serial": 1, "signed": current_time(), "expires": current_time() + DAY} | times
+    values = {"serial": 1, "signed": current_time(), "expires": current_time() + DAY, "details": INVENTORY} | times
     statement = Statement("lock", (("lock", folder.rig().lock.digest),), **values)  # type: ignore[arg-type]
     folder.lock_signature.write_bytes(sign_statement(statement, key).render())
 
 
 def test_a_statement_with_an_unknown_key_is_refused(signed: SignedFolder) -> None:
-    resign(signed, signed.key, details={"allow": "everything"})
+    resign(signed, signed.key, details={**INVENTORY, "allow": "everything"})
     assert "the lock is refused: its statement has the unknown key allow" in signed.faults()[0]
+
+
+def test_the_signature_of_another_inventory_is_refused(signed: SignedFolder) -> None:
+    # the other inventory keeps the older lock and renews its signature
+    for details, found in (({"inventory": "other"}, "'other'"), ({}, "none")):
+        resign(signed, signed.key, details=details)
+        expected = f"its statement is for the inventory {found}, and not for 'rig': sign it again"
+        assert signed.faults() == [f"{signed.lock_signature}: the lock is refused: {expected}"]
+    signed.sign()
+    other = signed.box.write("other.py", signed.box.inventory.read_text())
+    lock = signed.rig().lock
+    _, problems = verify_supply(other, lock, signed.rig().bundle, signed.signers)
+    assert "its signature is missing" in str(problems[0])
+    assert "its statement is for the inventory 'rig', and not for 'other'" in str(problems[1])
+
+
+def test_sign_prints_what_it_signs(signed: SignedFolder) -> None:
+    lock, bundle = signed.sign().replace("\n ", "").splitlines()
+    digest = f"lock SHA-256 {signed.rig().lock.digest}"
+    assert lock.endswith(f", {digest}")
+    index = hashlib.sha256((signed.bundle / INDEX).read_bytes()).hexdigest()
+    assert bundle.endswith(f", bundle.json SHA-256 {index}, {digest}")
 
 
 def test_a_lock_that_a_stranger_signs_is_refused(signed: SignedFolder, tmp_path: Path) -> None:
