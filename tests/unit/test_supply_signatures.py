@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from rigwright.inventory import load_for, load_rig
+from rigwright.inventory import load_for, load_rig, make_group
 from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid
 from rigwright.signing.ssh_signatures import sign_statement
@@ -50,7 +50,7 @@ def test_lock_and_bundle_are_signed_together(signed: SignedFolder) -> None:
 
 def test_without_signers_nothing_is_required(box: OperatorFolder, tmp_path: Path) -> None:
     folder = SignedFolder(box, make_key(tmp_path, "alice"))
-    folder.declare(signers={})
+    folder.declare(signers=None)
     assert folder.faults() == []
     assert "no rig has signers: add signers=" in folder.sign(code=2)
 
@@ -359,6 +359,7 @@ def test_a_private_key_that_others_read_is_refused(signed: SignedFolder) -> None
         ({"signers": {"alice": {"key": "{key}", "until": "2027-01-01"}}}, 'did you mean "valid_before"?'),
         ({"revoked_keys": ["SHA256:short"], "signers": {"alice": {"key": "{key}"}}}, "box.revoked_keys[0]: "),
         ({"revoked_keys": ["SHA256:" + "A" * 43]}, "box.revoked_keys: needs signers"),
+        ({"signers": {}}, "box.signers: {} is refused: must be a non-empty table"),
     ],
 )
 def test_mistakes_in_signers_are_refused(box: OperatorFolder, tmp_path: Path, changes, expected) -> None:
@@ -376,10 +377,24 @@ def test_all_rigs_of_an_inventory_have_the_same_signers(signed: SignedFolder, tm
     }
     shared = signed.box.load_group(entries, signers=alice(signed))
     assert len(shared) == 2
-    for other in (own, {}):
-        changed = {**entries, "b": {**entries["b"], "signers": other}}
-        with pytest.raises(SystemExit, match=r"b\.signers: differ from those of a: give signers and revoked_keys to"):
-            signed.box.load_group(changed, signers=alice(signed))
+    message = r"{}\.signers: differ from those of {}: give signers and revoked_keys to"
+    with pytest.raises(SystemExit, match=message.format("b", "a")):
+        signed.box.load_group({**entries, "b": {**entries["b"], "signers": own}}, signers=alice(signed))
+    with pytest.raises(SystemExit, match=message.format("b", "a")):
+        signed.box.load_group({"a": {**entries["a"], "signers": own}, "b": entries["b"]})
+    # in either order, and with a further call of hosts()
+    file = str(signed.box.inventory)
+    first, second = {"a": entries["a"]}, {"b": entries["b"]}
+    for one, other, names in (
+        (alice(signed), None, ("b", "a")),
+        (None, alice(signed), ("a", "b")),
+        (alice(signed), own, ("b", "a")),
+    ):
+        group = make_group(file, first, {"signers": one} if one else {})
+        with pytest.raises(SystemExit, match=message.format(*names)):
+            make_group(file, second, {"signers": other} if other else {}, group)
+    same = {"signers": alice(signed)}
+    assert len(make_group(file, second, same, make_group(file, first, same))) == 1
 
 
 def test_signature_faults_are_refusals_of_plan_and_check(signed: SignedFolder) -> None:
