@@ -9,10 +9,11 @@ import subprocess
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from cli import main
+from cli import main, rollout_plan
 from rigwright.inventory import load_for, load_rig, make_group
 from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid
@@ -73,6 +74,17 @@ def test_a_deploy_is_refused_before_any_host_is_reached(signed: SignedFolder) ->
         assert "the lock is refused: its signature is missing" in output
         assert "onnect" not in output
     assert [str(one) for one in signed.rig().supply_faults] == signed.faults()
+
+
+def test_a_rollout_of_rollbacks_needs_no_signature(signed: SignedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def survey(*words: object) -> None:
+        raise click.ClickException("the boxes are reached")
+
+    monkeypatch.setattr(rollout_plan, "survey_boxes", survey)
+    signed.lock_signature.unlink()
+    for options, expected in (([], "the lock is refused: its signature is missing"), (["--rollback"], "are reached")):
+        done = CliRunner().invoke(main, ["rollout", str(signed.box.inventory), "--dry", *options])
+        assert (done.exit_code != 0, expected in done.output) == (True, True), done.output
 
 
 OTHER_ROW = f"""[[artefact]]
