@@ -78,8 +78,9 @@ def sign_verdicts(request: SigningRequest, frame: ChecksPlugin, *, is_quiet: boo
         is_quiet: Whether standard output has a JSON report.
 
     Raises:
-        InvalidRequest: a verdict cannot be signed or written; those before it are.
+        InvalidRequest: verdicts cannot be signed or written; those of all other hosts are.
     """
+    faults = []
     for report in frame.build_report().hosts:
         if report.verdict == "not reached":
             print_prose(f"{report.name}: no verdict: it was not reached", err=True)
@@ -87,8 +88,11 @@ def sign_verdicts(request: SigningRequest, frame: ChecksPlugin, *, is_quiet: boo
         try:
             path, number = _write_verdict(request, frame, report)
         except (SignatureRefused, ValueError, OSError) as error:
-            raise InvalidRequest(f"{report.name}: no verdict: {error}") from None
+            faults.append(f"{report.name}: no verdict: {error}")
+            continue
         print_prose(f"{report.name}: signed verdict {number}: {path}", err=is_quiet)
+    if faults:
+        raise InvalidRequest("\n".join(faults))
 
 
 def _write_verdict(request: SigningRequest, frame: ChecksPlugin, report: HostReport) -> tuple[Path, int]:

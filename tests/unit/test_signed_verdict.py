@@ -24,7 +24,7 @@ from checks.survey.base_system import ABOUT
 from checks.survey.serving import GENERATIONS
 from checks.survey.survey_program import digest_survey_code
 from checks.verdict_verifier import TIME_FORM, build_statement, render_canonical
-from cli import main
+from cli import check_signing, main
 from cli.check_signing import _write_new, find_link, parse_signing_request
 from cli.exit_codes import InvalidRequest
 from rigwright.declaration.connection import HostKey
@@ -407,6 +407,25 @@ def test_a_chain_goes_on_with_another_key_and_not_after_a_revocation(verdicts: V
     revoked = (f"--revoked={verdicts.folder / 'revoked'}",)
     assert verdicts.refusal(first, second, options=revoked) == "revoked"
     assert verdicts.refusal(second, options=revoked) == ""
+
+
+def test_a_host_without_a_verdict_prevents_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(request: object, frame: object, report: Any) -> tuple[str, int]:
+        if report.name.startswith("evil"):
+            raise ValueError("the host cannot be identified")
+        return f"verdicts/{report.name}", 1
+
+    monkeypatch.setattr(check_signing, "_write_verdict", write)
+    names = ("a", "evil1", "m", "evil2", "z")
+    hosts = [SimpleNamespace(name=name, verdict="as declared") for name in names]
+    frame: Any = SimpleNamespace(build_report=lambda: SimpleNamespace(hosts=hosts))
+    with pytest.raises(InvalidRequest) as caught:
+        check_signing.sign_verdicts(SimpleNamespace(), frame, is_quiet=False)  # type: ignore[arg-type]
+    faults = [f"{name}: no verdict: the host cannot be identified" for name in ("evil1", "evil2")]
+    assert str(caught.value) == "\n".join(faults)
+    assert capsys.readouterr().out.splitlines() == [f"{name}: signed verdict 1: verdicts/{name}" for name in "amz"]
 
 
 def test_the_next_link_follows_the_last_file_and_replaces_none(tmp_path: Path) -> None:
