@@ -121,7 +121,10 @@ def find_link(folder: Path) -> VerdictLink:
     if not numbers:
         return VerdictLink(1, None)
     last = max(numbers)
-    return VerdictLink(last + 1, hashlib.sha256(numbers[last].read_bytes()).hexdigest())
+    lines = numbers[last].read_bytes().split(b"\n")
+    if len(lines) != 3:
+        raise ValueError(f"{numbers[last]} does not have two lines: restore it, or move the chain elsewhere")
+    return VerdictLink(last + 1, hashlib.sha256(lines[1]).hexdigest())
 
 
 def _write_new(path: Path, data: bytes, link: Callable[[Path, Path], None] = os.link) -> None:
