@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -153,9 +154,10 @@ def test_each_changed_field_of_a_bundle_is_refused(signed: SignedFolder, field: 
     assert signed.rig().supply_faults
 
 
-def test_space_in_an_index_is_signed_too(signed: SignedFolder) -> None:
+@pytest.mark.parametrize("respell", [lambda data: data + b"\n", lambda data: data.replace(b"\n", b"\r\n")])
+def test_space_in_an_index_is_signed_too(signed: SignedFolder, respell: Callable[[bytes], bytes]) -> None:
     path = signed.bundle / INDEX
-    path.write_text(path.read_text() + "\n")
+    path.write_bytes(respell(path.read_bytes()))
     (problem,) = signed.faults()
     assert "the bundle is refused: it is about bundle.json with SHA-256" in problem
 
