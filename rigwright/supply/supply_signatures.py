@@ -133,22 +133,23 @@ def find_older_signatures(
     Args:
         signatures: The valid ones.
         accepted: Kind -> the one that the host has accepted last.
-        consent: The serial that the operator accepts although it is older; 0 for none.
+        consent: The serial that the operator accepts although it is older, of a lock and the bundle that was signed
+            together with it; 0 for none. It covers no other content with the serial that the host has accepted.
     """
     found = []
     for one in signatures:
         last = accepted.get(one.kind)
-        if not last or one.serial == consent or one.serial > last.serial:
+        if not last or one.serial > last.serial:
             continue
-        if one.serial < last.serial:
+        if one.serial < last.serial and one.serial != consent:
             found.append(
                 f"the {one.kind} is signed with serial {one.serial}, and this host has accepted {last.serial}: an "
                 f"older one may lack fixes; `deploy --accept-older {one.serial}` returns to it"
             )
-        elif one.sha256 != last.sha256:
+        elif one.serial == last.serial and one.sha256 != last.sha256:
             found.append(
                 f"the {one.kind} is another than the one that this host has accepted with the same serial "
-                f"{one.serial}: sign it again, or `deploy --accept-older {one.serial}` accepts it"
+                f"{one.serial}: sign it again, which gives it another serial"
             )
     return found
 

@@ -74,7 +74,11 @@ SEEN = MappingProxyType({"lock": AcceptedSerial(7, "a" * 64), "bundle": Accepted
             0,
             "the lock is another than the one that this host has accepted with",
         ),
-        (signature(7, "c" * 64), 7, ""),
+        (
+            signature(7, "c" * 64),
+            7,
+            "the lock is another than the one that this host has accepted with",
+        ),
     ],
 )
 def test_an_older_lock_needs_consent_by_its_serial(one: SupplySignature, consent: int, expected: str) -> None:
