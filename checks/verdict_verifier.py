@@ -173,8 +173,8 @@ def verify_verdict(path: Path, trust: Trust, at: datetime | None = None) -> Veri
 
 def require_details(details: Any) -> None:
     """Refuse details of another shape, and a result that their checks do not give."""
-    for name, keys in (("", (*KEYS, *TABLES)), *TABLES.items()):
-        table = details[name] if name else details
+    for name, keys in (("details", (*KEYS, *TABLES)), *TABLES.items()):
+        table = details if name == "details" else details[name]
         require(isinstance(table, dict) and {*table} == {*keys}, "malformed", f"{name} has other keys than {keys}")
     require(details["schema"] == DETAILS_TYPE, "wrong_kind", "it is no verdict of version 1")
     surveyed, signed, expires = (parse_time(details["time"][name]) for name in ("surveyed", "signed", "expires"))
