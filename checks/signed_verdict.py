@@ -23,7 +23,7 @@ from checks.survey.base_system import ABOUT
 from checks.survey.serving import GENERATIONS
 from checks.survey.survey_program import digest_survey_code
 from checks.survey_run import SurveyedHost
-from checks.verdict_verifier import DETAILS_TYPE, PROPERTIES, TIME_FORM
+from checks.verdict_verifier import DETAILS_TYPE, RESULTS, TIME_FORM
 from rigwright.declaration.connection import HostKey
 from rigwright.nvidia.cards.smi import those_that_answer
 from rigwright.project_root import ROOT
@@ -32,7 +32,7 @@ VALIDITY = timedelta(days=7)
 JUDGING = ("checks", "rigwright", "roles", "templates", "catalog")
 """Folders whose files judge the answers of hosts on the controller."""
 SUFFIXES = (".py", ".j2", ".lua", ".toml", ".txt", ".json")
-CONFORMS, WAIVED, RED = PROPERTIES
+CONFORMS, WAIVED, RED = RESULTS
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class VerdictLink:
 
     sequence: int
     previous: str | None
-    """SHA-256 of the file before it; None for the first one."""
+    """SHA-256 of the details before it; None for the first one."""
 
 
 def build_details(

@@ -3,8 +3,8 @@
     python3 verdict_verifier.py --signers FILE VERDICT...
 
 It needs Python's standard library and ssh-keygen (OpenSSH 8.9 or newer). FILE has the keys that may sign, as
-ssh-keygen's allowed signers. A verdict has two lines: a DSSE envelope, signed with SSHSIG, of an in-toto statement with
-a Simple Verification Result; and the details, which the statement names by SHA-256.
+ssh-keygen's allowed signers. A verdict has two lines: a DSSE envelope (SSHSIG) of an in-toto statement with a Simple
+Verification Result; and the details, which the statement names by SHA-256.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 NAMESPACE = "verdict@rigwright"
 PAYLOAD_TYPE, DETAILS_TYPE = "application/vnd.in-toto+json", "urn:rigwright:verdict:v1"
@@ -34,14 +32,11 @@ TABLES = {
     "time": ("surveyed", "host_clock", "signed", "expires"),
     "chain": ("sequence", "previous"),
 }
-PROPERTIES = {
-    "conforms": ["RIGWRIGHT_CONFORMS"],
-    "conforms with waivers": ["RIGWRIGHT_CONFORMS_WITH_WAIVERS"],
-    "does not conform": [],
-}
+RESULTS = ("conforms", "conforms with waivers", "does not conform")
 VERDICTS = ("ok", "fail", "waived", "changed", "skip")
-SKEW, TIMEOUT_S = timedelta(minutes=5), 30
+SKEW, LONGEST, LARGEST = timedelta(minutes=5), timedelta(days=31), 16 << 20
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
+Trust = tuple[str, set[str]]  # the file of allowed signers; revoked public keys and fingerprints
 
 
 class VerdictRefused(Exception):
@@ -52,19 +47,14 @@ class VerdictRefused(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True)
-class VerifiedVerdict:
+class VerifiedVerdict(NamedTuple):
     """A verdict whose signature and content count, at the time of its signature."""
 
     path: Path
     details: dict[str, Any]
-    sha256: str
+    sha256: str  # of the line of details: a signature can be spelt in several ways
     signer: str
-
-    @property
-    def sequence(self) -> int:
-        """Its place in the chain."""
-        return int(self.details["chain"]["sequence"])
+    sequence: int
 
 
 def require(condition: object, reason: str, text: str) -> None:
@@ -78,30 +68,41 @@ def render_canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def parse_canonical(data: bytes, name: str) -> Any:
+def read_verdict(path: Path) -> list[bytes]:
+    """The two lines of a file; a pipe would be read for ever."""
+    fits = path.is_file() and path.stat().st_size <= LARGEST
+    require(fits, "malformed", f"it is no file of at most {LARGEST} bytes")
+    lines = path.read_bytes().split(b"\n")
+    require(len(lines) == 3 and not lines[2], "malformed", "it does not have two lines")
+    return lines[:2]
+
+
+def read_revoked(name: str | None) -> set[str]:
+    """The words of a file with a public key, or its fingerprint, on each line."""
+    text = Path(name or os.devnull).read_bytes().decode("ascii", "replace")
+    lines = [words for line in text.splitlines() if (words := line.partition("#")[0].split())]
+    for words in lines:
+        is_key = any(re.match("AAAA|SHA256:[A-Za-z0-9+/]{43}$", word) for word in words)
+        require(is_key, "malformed", f"{name}: a line is no public key and no fingerprint, such as SHA256:...")
+    return {word for words in lines for word in words}
+
+
+def parse_canonical(data: bytes) -> Any:
     """JSON in its one form: no key twice, keys sorted, no spaces."""
     try:
         value = json.loads(data.decode())
+        same = render_canonical(value) == data  # of a key that is there twice, one is lost
     except (ValueError, RecursionError) as error:
-        raise VerdictRefused("malformed", f"{name} is no JSON: {str(error)[:100]}") from None
-    same = render_canonical(value) == data  # of a key that is there twice, one is lost
-    require(same, "malformed", f"{name} is not canonical JSON: a key is there twice, or another program wrote it")
+        raise VerdictRefused("malformed", f"a line is no JSON: {str(error)[:100]}") from None
+    require(same, "malformed", "a line is not canonical JSON: a key is there twice, or another program wrote it")
     return value
-
-
-def require_keys(value: Any, keys: tuple[str, ...], name: str) -> None:
-    """Refuse all but a table with exactly these keys."""
-    require(isinstance(value, dict) and {*value} == {*keys}, "malformed", f"{name} has other keys than {keys}")
 
 
 def parse_time(value: object) -> datetime:
     """A time in UTC and whole seconds."""
-    try:
-        moment = datetime.strptime(str(value), TIME_FORM).replace(tzinfo=timezone.utc)
-    except ValueError:
-        raise VerdictRefused("malformed", f"{str(value)[:40]!r} is no time in UTC") from None
-    require(moment.strftime(TIME_FORM) == value, "malformed", f"{value!r} is no time in UTC with all its digits")
-    return moment
+    form = re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", str(value))
+    require(form, "malformed", f"{str(value)[:40]!r} is no time in UTC with all its digits")
+    return datetime.strptime(str(value), TIME_FORM).replace(tzinfo=timezone.utc)
 
 
 def read_field(data: bytes) -> tuple[bytes, bytes]:
@@ -111,93 +112,86 @@ def read_field(data: bytes) -> tuple[bytes, bytes]:
     return data[4:end], data[end:]
 
 
-def verify_envelope(envelope: Any, trust: dict[str, str], moment: datetime) -> tuple[bytes, str, str]:
+def verify_envelope(envelope: bytes, trust: Trust, moment: datetime) -> tuple[bytes, str, str]:
     """The payload of an envelope, its signer, and the fingerprint of the key, which is valid at a time."""
-    require_keys(envelope, ("payload", "payloadType", "signatures"), "the envelope")
-    require(envelope["payloadType"] == PAYLOAD_TYPE, "wrong_kind", "the payload is no in-toto statement")
-    rows = envelope["signatures"]
-    require(isinstance(rows, list) and len(rows) == 1, "malformed", "the envelope does not have exactly one signature")
-    require_keys(rows[0], ("keyid", "sig"), "the signature")
-    texts = (envelope["payload"], rows[0]["sig"])
-    payload, blob = (base64.b64decode(str(text).encode("ascii", "replace")) for text in texts)
-    same = all(base64.b64encode(data).decode() == text for data, text in zip((payload, blob), texts))  # noqa: B905
-    require(same, "malformed", "the payload or the signature is not base64")
-    require(blob[:10] == b"SSHSIG\0\0\0\1", "malformed", "the signature is no SSH signature of version 1")
+    table = parse_canonical(envelope)
+    payload, blob = base64.b64decode(table["payload"]), base64.b64decode(table["signatures"][0]["sig"])
     key, rest = read_field(blob[10:])
+    plain = blob[:10] == b"SSHSIG\0\0\0\1" and b"-cert-" not in read_field(key)[0]
+    require(plain, "malformed", "the signature is no SSH signature of version 1, or by a certificate")
     fingerprint = f"SHA256:{base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip('=')}"
-    require(rows[0]["keyid"] == fingerprint, "malformed", "keyid is not the fingerprint of the signature's key")
+    code, text, signature = (base64.b64encode(one).decode() for one in (key, payload, blob))
+    rows = [{"keyid": fingerprint, "sig": signature}]
+    same = envelope == render_canonical({"payload": text, "payloadType": PAYLOAD_TYPE, "signatures": rows})
+    require(same, "malformed", "the envelope is not that of an in-toto statement with one signature")
     require(read_field(rest)[0] == NAMESPACE.encode(), "wrong_kind", "the signature is not for a verdict")
     signed = b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
-    known, revoked = (base64.b64encode(key).decode() in trust[name] for name in ("signers", "revoked"))
-    require(not revoked, "revoked", f"its key {fingerprint} is revoked")
-    return payload, run_ssh_keygen(signed, blob, trust, moment, known=known), fingerprint
+    require(not {fingerprint, code} & trust[1], "revoked", f"its key {fingerprint} is revoked")
+    return payload, run_ssh_keygen(signed, signature, trust[0], moment, known=code in trust[0]), fingerprint
 
 
-def run_ssh_keygen(signed: bytes, signature: bytes, trust: dict[str, str], moment: datetime, *, known: bool) -> str:
+def run_ssh_keygen(signed: bytes, signature: str, signers: str, moment: datetime, *, known: bool) -> str:
     """The signer of these bytes."""
-    armour = f"-----BEGIN SSH SIGNATURE-----\n{base64.b64encode(signature).decode()}\n-----END SSH SIGNATURE-----\n"
+    armour = f"-----BEGIN SSH SIGNATURE-----\n{signature}\n-----END SSH SIGNATURE-----\n"
     with tempfile.TemporaryDirectory(prefix="verdict-") as folder:
-        for name, text in {**trust, "signature": armour}.items():
-            Path(folder, name).write_text(text)
+        Path(folder, "signers").write_text(signers)
+        Path(folder, "signature").write_text(armour)
+        clean = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}
 
         def run(*words: str) -> tuple[bool, str]:
             command = ["ssh-keygen", "-Y", *words, "-s", "signature", "-f", "signers"]
             command.append(f"-Overify-time={moment:%Y%m%d%H%M%S}")
-            options: dict[str, Any] = {"cwd": folder, "env": {**os.environ, "TZ": "UTC", "LC_ALL": "C"}}
             try:
-                done = subprocess.run(command, input=signed, capture_output=True, timeout=TIMEOUT_S, **options)
+                done = subprocess.run(command, input=signed, capture_output=True, timeout=30, cwd=folder, env=clean)
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise VerdictRefused("no_program", f"ssh-keygen does not run: {error}") from None
-            output = done.stdout + (done.stderr if done.returncode else b"")
-            return done.returncode == 0, output.decode("utf-8", "replace").strip()
+            return done.returncode == 0, (done.stdout or done.stderr).decode("utf-8", "replace").strip()
 
         found, principal = run("find-principals")
         reason, text = ("key_not_valid", "not valid then") if known else ("unknown_signer", "of no signer")
         require(found and principal, reason, f"its key is {text} ({moment:{TIME_FORM}})")
-        good, said = run("verify", "-I", principal.split("\n")[0], "-n", NAMESPACE, "-r", "revoked")
+        good, said = run("verify", "-I", principal.split("\n")[0], "-n", NAMESPACE)
     require(good, "changed", f"the signature does not count: {said[-200:]}")
     return principal.split("\n")[0]
 
 
-def verify_verdict(path: Path, trust: dict[str, str], at: datetime | None = None) -> VerifiedVerdict:
+def verify_verdict(path: Path, trust: Trust, at: datetime | None = None) -> VerifiedVerdict:
     """Verify one verdict, with a key that is valid at a time: that of its signature without one."""
-    data = path.read_bytes()
     try:
-        lines = data.split(b"\n")
-        require(len(lines) == 3 and not lines[2], "malformed", "it does not have two lines")
-        details = parse_canonical(lines[1], "the line of details")
+        envelope, line = read_verdict(path)
+        details, sha256 = parse_canonical(line), hashlib.sha256(line).hexdigest()
         require_details(details)
         moment = at or parse_time(details["time"]["signed"])
-        payload, signer, key = verify_envelope(parse_canonical(lines[0], "the envelope"), trust, moment)
-        fits = payload == render_canonical(build_statement(details, hashlib.sha256(lines[1]).hexdigest()))
+        payload, signer, key = verify_envelope(envelope, trust, moment)
+        fits = payload == render_canonical(build_statement(details, sha256))
         require(fits, "changed", "the details are not those of the signed statement")
-        require(
-            details["verifier"]["controller_key"] == key, "changed", "the details name the key of another controller"
-        )
+        require(details["verifier"]["controller_key"] == key, "changed", "the details name another controller's key")
     except VerdictRefused as error:
         raise VerdictRefused(error.reason, f"{path}: {error}") from None
-    return VerifiedVerdict(path, details, hashlib.sha256(data).hexdigest(), signer)
+    return VerifiedVerdict(path, details, sha256, signer, details["chain"]["sequence"])
 
 
 def require_details(details: Any) -> None:
     """Refuse details of another shape, and a result that their checks do not give."""
-    require_keys(details, (*KEYS, *TABLES), "the table of details")
+    for name, keys in (("details", (*KEYS, *TABLES)), *TABLES.items()):
+        table = details if name == "details" else details[name]
+        require(isinstance(table, dict) and {*table} == {*keys}, "malformed", f"{name} has other keys than {keys}")
     require(details["schema"] == DETAILS_TYPE, "wrong_kind", "it is no verdict of version 1")
-    for name, keys in TABLES.items():
-        require_keys(details[name], keys, name)
     surveyed, signed, expires = (parse_time(details["time"][name]) for name in ("surveyed", "signed", "expires"))
-    require(surveyed <= signed < expires, "malformed", "its times are not in order")
+    current = surveyed <= signed < expires and expires - signed <= LONGEST
+    require(current, "malformed", f"its times are not in order, or it is valid for more than {LONGEST.days} days")
     number, previous = details["chain"]["sequence"], details["chain"]["previous"]
-    require(type(number) is int and number >= 1, "malformed", "the sequence number is not a whole number from 1")
     link = previous is None if number == 1 else re.fullmatch("[0-9a-f]{64}", str(previous))
-    require(link, "malformed", "the digest of the previous verdict is missing or malformed")
+    whole = type(number) is int and number >= 1
+    require(whole and link, "malformed", "its number, or the digest of the previous verdict, is malformed")
     checks = details["checks"]
-    require(checks and all(one["verdict"] in VERDICTS for one in checks), "malformed", "its checks are malformed")
-    waived = [one for one in checks if one["verdict"] == "waived"]
-    failed = any(one["verdict"] == "fail" or one["changes"] for one in checks)
-    result = "does not conform" if failed else "conforms with waivers" if waived else "conforms"
+    verdicts = {one["verdict"] for one in checks}
+    failed = "fail" in verdicts or any(one["changes"] for one in checks)
+    known = verdicts <= {*VERDICTS} and (failed or "ok" in verdicts)
+    require(known, "malformed", "its checks are malformed, or none of them holds")
+    result = RESULTS[2 if failed else int("waived" in verdicts)]
     require(details["result"] == result, "changed", f"its result is not that of its checks: {result}")
-    for one in waived:
+    for one in [row for row in checks if row["verdict"] == "waived"]:
         covered = {row["observed"] for row in one["waivers"]} == {*one["observed"]} != set()
         current = all(row["until"] >= details["time"]["signed"][:10] for row in one["waivers"])
         require(covered and current, "changed", f"no waiver of {one['id']} covers its values at that time")
@@ -209,6 +203,7 @@ def build_statement(details: dict[str, Any], sha256: str) -> dict[str, Any]:
     used = {name: verifier[name] for name in ("host_code", "judging_code")} | {"lock": subject["lock"]}
     policies = [{"name": name, "digest": {"sha256": one}} for name, one in used.items()]
     box = {"sha256": hashlib.sha256(render_canonical(subject)).hexdigest()}
+    properties = [f"RIGWRIGHT_{details['result'].replace(' ', '_').upper()}"]
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": subject["name"], "digest": box}],
@@ -216,7 +211,7 @@ def build_statement(details: dict[str, Any], sha256: str) -> dict[str, Any]:
         "predicate": {
             "verifier": {"id": f"urn:rigwright:check:{verifier['rigwright']}", "policies": policies},
             "timeCreated": details["time"]["signed"],
-            "properties": PROPERTIES[details["result"]],
+            "properties": properties[: details["result"] != RESULTS[2]],
             "details": {"name": DETAILS_TYPE, "digest": {"sha256": sha256}},
         },
     }
@@ -230,18 +225,16 @@ def verify_chain(verdicts: list[VerifiedVerdict]) -> list[VerifiedVerdict]:
         require(one.sha256 != after.sha256, "repeated", f"{pair} are the same verdict")
         require(one.sequence != after.sequence, "fork", f"{pair} have the same number, {one.sequence}")
         require(one.sequence + 1 == after.sequence, "missing", f"verdicts between {pair} are missing")
-        follows = after.details["chain"]["previous"] == one.sha256
-        require(follows, "replaced", f"{one.path} is not the verdict that {after.path} follows")
+        require(after.details["chain"]["previous"] == one.sha256, "replaced", f"{pair} are not linked")
         require(one.details["time"]["signed"] <= after.details["time"]["signed"], "redated", f"{pair} are not in order")
-        for key in ("host_key", "machine"):
-            same = one.details["subject"][key] == after.details["subject"][key]
-            require(same, "other_box", f"{pair} are about different hosts: {key}")
+        box, other = ([link.details["subject"][key] for key in ("host_key", "machine")] for link in (one, after))
+        require(box == other, "other_box", f"{pair} are about different hosts")
     return chain
 
 
 def verify_files(files: list[Path], options: argparse.Namespace, now: datetime) -> list[VerifiedVerdict]:
     """Verify files, a chain for each box, and return the newest verdict of each, which counts now."""
-    trust = {name: Path(getattr(options, name) or os.devnull).read_text() for name in ("signers", "revoked")}
+    trust = (Path(options.signers).read_text(), read_revoked(options.revoked))
     boxes: dict[str, list[VerifiedVerdict]] = {}
     for path in files:
         found = verify_verdict(path, trust)
@@ -250,24 +243,27 @@ def verify_files(files: list[Path], options: argparse.Namespace, now: datetime) 
     for verdicts in boxes.values():
         first, head = (chain := verify_chain(verdicts))[0], chain[-1]
         verify_verdict(head.path, trust, now)
-        path, time = head.path, head.details["time"]
-        require(parse_time(time["signed"]) <= now + SKEW, "statement_in_future", f"{path}: signed at {time['signed']}")
-        require(now < parse_time(time["expires"]), "statement_expired", f"{path}: expired at {time['expires']}")
-        whole = first.sequence == 1 or not options.complete
-        require(whole, "missing", f"{path}: verdicts before {first.sequence} are missing")
-        require(options.nonce in (None, head.details["nonce"]), "other_nonce", f"{path}: does not answer the nonce")
-        require(
-            head.sequence >= options.newest, "older", f"{path}: it has number {head.sequence}, not {options.newest}"
-        )
+        time, box = head.details["time"], head.details["subject"]["host_key"]
+        for condition, reason, text in (
+            (parse_time(time["signed"]) <= now + SKEW, "statement_in_future", f"signed at {time['signed']}"),
+            (now < parse_time(time["expires"]), "statement_expired", f"expired at {time['expires']}"),
+            (first.sequence == 1 or not options.complete, "missing", f"verdicts before {first.sequence} are missing"),
+            (not options.host_key or box in options.host_key, "other_box", f"the host key is {box}"),
+            (options.nonce in (None, head.details["nonce"]), "other_nonce", "does not answer the nonce"),
+            (head.sequence >= options.newest, "older", f"has number {head.sequence}, not {options.newest}"),
+        ):
+            require(condition, reason, f"{head.path}: {text}")
         newest.append(head)
     return newest
 
 
 def describe_verdict(one: VerifiedVerdict) -> str:
     """The lines of a verified verdict."""
-    details, count = one.details, Counter(row["verdict"] for row in one.details["checks"])
+    details, words = one.details, [row["verdict"] for row in one.details["checks"]]
     subject, time = details["subject"], details["time"]
-    lines = [f"{subject['name']}: {details['result']} ({', '.join(f'{count[word]} {word}' for word in VERDICTS)})"]
+    lines = [
+        f"{subject['name']}: {details['result']} ({', '.join(f'{words.count(word)} {word}' for word in VERDICTS)})"
+    ]
     lines += [f"  number {one.sequence}, signed {time['signed']} by {one.signer}, valid until {time['expires']}"]
     lines += [f"  {name}: {json.dumps(value)}" for name, value in subject.items()]
     for row in [row for row in details["checks"] if row["verdict"] in ("fail", "waived") or row["changes"]]:
@@ -282,7 +278,8 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Verify signed verdicts.")
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--signers", required=True, help="keys that may sign: ssh-keygen's allowed signers")
-    parser.add_argument("--revoked", help="public keys that no longer may")
+    parser.add_argument("--revoked", help="public keys, or fingerprints, that no longer may")
+    parser.add_argument("--host-key", action="append", help="SHA256:... of the boxes' host keys; repeatable")
     parser.add_argument("--nonce", help="the nonce that the newest verdict has to answer")
     parser.add_argument("--newest", type=int, default=1, help="the number that the newest verdict has at least")
     parser.add_argument("--complete", action="store_true", help="refuse a chain without its first verdict")
@@ -290,8 +287,10 @@ def main(words: list[str]) -> int:
     try:
         found = verify_files(options.files, options, datetime.now(timezone.utc))
         sys.stdout.write("".join(f"{describe_verdict(one)}\n" for one in found))
-    except (VerdictRefused, OSError, LookupError, TypeError, AttributeError, ValueError) as error:
-        sys.stderr.write(f"refused ({getattr(error, 'reason', 'malformed')}): {error}\n")
+    except (VerdictRefused, OSError, LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        reason = error.reason if isinstance(error, VerdictRefused) else "malformed"
+        text = "".join(c if c.isprintable() else "?" for c in f"refused ({reason}): {error}")
+        sys.stderr.write(f"{text}\n")
         return 2
     return int(any(one.details["result"] == "does not conform" for one in found))
 

@@ -78,8 +78,9 @@ def sign_verdicts(request: SigningRequest, frame: ChecksPlugin, *, is_quiet: boo
         is_quiet: Whether standard output has a JSON report.
 
     Raises:
-        InvalidRequest: a verdict cannot be signed or written; those before it are.
+        InvalidRequest: verdicts cannot be signed or written; those of all other hosts are.
     """
+    faults = []
     for report in frame.build_report().hosts:
         if report.verdict == "not reached":
             print_prose(f"{report.name}: no verdict: it was not reached", err=True)
@@ -87,8 +88,11 @@ def sign_verdicts(request: SigningRequest, frame: ChecksPlugin, *, is_quiet: boo
         try:
             path, number = _write_verdict(request, frame, report)
         except (SignatureRefused, ValueError, OSError) as error:
-            raise InvalidRequest(f"{report.name}: no verdict: {error}") from None
+            faults.append(f"{report.name}: no verdict: {error}")
+            continue
         print_prose(f"{report.name}: signed verdict {number}: {path}", err=is_quiet)
+    if faults:
+        raise InvalidRequest("\n".join(faults))
 
 
 def _write_verdict(request: SigningRequest, frame: ChecksPlugin, report: HostReport) -> tuple[Path, int]:
@@ -117,7 +121,10 @@ def find_link(folder: Path) -> VerdictLink:
     if not numbers:
         return VerdictLink(1, None)
     last = max(numbers)
-    return VerdictLink(last + 1, hashlib.sha256(numbers[last].read_bytes()).hexdigest())
+    lines = numbers[last].read_bytes().split(b"\n")
+    if len(lines) != 3:
+        raise ValueError(f"{numbers[last]} does not have two lines: restore it, or move the chain elsewhere")
+    return VerdictLink(last + 1, hashlib.sha256(lines[1]).hexdigest())
 
 
 def _write_new(path: Path, data: bytes, link: Callable[[Path, Path], None] = os.link) -> None:

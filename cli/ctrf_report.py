@@ -112,4 +112,5 @@ def describe_result(one: Result) -> str:
 
 
 def _make_id(host: str, label: str) -> str:
-    return str(uuid.uuid5(NAMESPACE, f"{host} {label}"))
+    # a host's text may have half characters, which UTF-8 does not write
+    return str(uuid.uuid5(NAMESPACE, f"{host} {label}".encode("utf-8", "backslashreplace").decode()))

@@ -201,7 +201,10 @@ def _plan(order: RolloutOrder) -> RolloutState:
     from cli.rollout_run import format_moment, read_clock
 
     rigs = load_host_rigs(load_hosts(order.inventory, None))
-    targets = {name: require_deployable(rigs[name]) for name in load_hosts(order.inventory, order.limit)}
+    targets = {name: rigs[name] for name in load_hosts(order.inventory, order.limit)}
+    if order.settings.action != "rollback":  # a rollback installs nothing from lock or bundle
+        for rig in targets.values():
+            require_deployable(rig)
     boxes = survey_boxes(order.inventory, targets, order.settings)
     size = resolve_batch_size(order.batch, len(targets))
     sizes = BatchLimits(order.canary, size, order.max_unavailable, frozenset(order.allowed_outages))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +33,7 @@ from rigwright.supply.supply_signatures import (
     bundle_signature_path,
     describe_statement,
     lock_signature_path,
+    name_inventory,
 )
 from roles.ssh_keygen import list_agent_keys
 
@@ -90,7 +91,7 @@ def _sign_bundle(folder: Path, key_file: Path | None, days: int) -> None:
     key_file = _require_key(key_file)
     path = bundle_signature_path(folder)
     serial = _next_serial([("bundle", path)])
-    statement = _make_statement("bundle", ((BUNDLE_SUBJECT, load_bundle(folder).index_sha256),), serial, days)
+    statement = _make_statement("bundle", ((BUNDLE_SUBJECT, load_bundle(folder).index_sha256),), serial, days, {})
     content = sign_statement(statement, key_file).render()
     _write_signature(path, content, statement)
 
@@ -115,7 +116,7 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
     signed, serial = [], _next_serial(subjects)
     with _select_key(key_file, signers, {kind for kind, _ in subjects}) as key:
         for (kind, path), named in subjects.items():
-            statement = _make_statement(kind, named, serial, days)
+            statement = _make_statement(kind, named, serial, days, name_inventory(Path(rigs[0].inventory)))
             content = sign_statement(statement, key).render()
             verify_envelope(content, kind, signers)
             signed.append((path, content, statement))
@@ -123,9 +124,11 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
         _write_signature(path, content, statement)
 
 
-def _make_statement(kind: SignedKind, subjects: tuple[tuple[str, str], ...], serial: int, days: int) -> Statement:
+def _make_statement(
+    kind: SignedKind, subjects: tuple[tuple[str, str], ...], serial: int, days: int, details: Mapping[str, str]
+) -> Statement:
     now = current_time()
-    return Statement(kind, subjects, serial, now, now + timedelta(days=days))
+    return Statement(kind, subjects, serial, now, now + timedelta(days=days), details)
 
 
 def _next_serial(places: Iterable[tuple[SignedKind, Path]]) -> int:

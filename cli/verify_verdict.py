@@ -16,7 +16,10 @@ EXISTING = click.Path(exists=True, dir_okay=False)
 @click.command("verify-verdict")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=EXISTING)
 @click.option("--signers", type=EXISTING, help="Keys that may sign, as ssh-keygen's allowed signers.")
-@click.option("--revoked", type=EXISTING, help="Public keys that may no longer sign.")
+@click.option("--revoked", type=EXISTING, help="Public keys, or fingerprints, that may no longer sign.")
+@click.option(
+    "--host-key", "host_keys", multiple=True, metavar="SHA256:...", help="A host key of the boxes; repeatable."
+)
 @click.option("--nonce", metavar="HEX", help="The nonce that the newest verdict has to answer.")
 @click.option(
     "--newest", type=WholeNumber(1, 999_999_999), default=1, help="The number that the newest verdict has at least."
@@ -27,6 +30,7 @@ def verify_verdict(
     files: tuple[str, ...],
     signers: str | None,
     revoked: str | None,
+    host_keys: tuple[str, ...],
     nonce: str | None,
     newest: int,
     complete: bool,
@@ -48,4 +52,5 @@ def verify_verdict(
         raise InvalidRequest("verify-verdict needs FILE and --signers, or --program")
     words = [f"--signers={signers}", f"--newest={newest}", *(["--complete"] if complete else [])]
     words += [f"--{name}={value}" for name, value in (("revoked", revoked), ("nonce", nonce)) if value is not None]
+    words += [f"--host-key={value}" for value in host_keys]
     sys.exit(verdict_verifier.main([*words, "--", *files]))

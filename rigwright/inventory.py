@@ -180,7 +180,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
         + find_unreachable_boxes(file, rigs)
         + of_links
         + _find_key_problems(rigs)
-        + find_signer_differences(file, rigs)
+        + find_signer_differences(file, rigs, earlier, load_rig)
     ):
         raise Invalid(every)
     _share_scrape_targets(group, rigs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rigwright.declaration.shared_resolution import read_once
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, RigDraft
 from rigwright.model.rig import Rig
 from rigwright.model.signer_schema import resolve_signers
-from rigwright.problems import Problem
+from rigwright.problems import Invalid, Problem
 from rigwright.supply.supply_signatures import verify_supply
 
 
@@ -46,13 +47,24 @@ def _resolve_signatures(draft: RigDraft) -> Fields:
     return {"signatures": signatures, "signature_faults": faults}
 
 
-def find_signer_differences(file: str, rigs: Mapping[str, Rig]) -> list[Problem]:
+def find_signer_differences(
+    file: str,
+    rigs: Mapping[str, Rig],
+    earlier: Iterable[tuple[str, Mapping[str, object]]],
+    load: Callable[[object], Rig],
+) -> list[Problem]:
     """Refuse rigs of an inventory with other signers: a rig without them would take the lock without a signature.
 
     Args:
         file: The inventory.
-        rigs: Its rigs, by name.
+        rigs: Rigs of a group, by name.
+        earlier: Name and data of the rigs of its earlier groups, all of which have the same signers.
+        load: Loads a rig from the data.
     """
+    for name, data in earlier:
+        with suppress(Invalid):  # one that is refused, and only looked at
+            rigs = {name: load(data["rig"]), **rigs}
+            break
     first = next((name for name, rig in rigs.items() if rig.signers), None)
     if first is None:
         return []

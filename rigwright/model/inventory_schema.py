@@ -376,6 +376,7 @@ class RigEntry(InventoryModel):
     )
     signers: dict[SignerName, SignerEntry] = Field(
         default_factory=dict,
+        min_length=1,
         examples=[f'{{"alice": {SignerEntry.EXAMPLE}}}'],
         description="Keys that may sign. With signers, a lock or bundle without a valid signature is refused.",
     )

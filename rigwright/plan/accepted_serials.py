@@ -12,7 +12,7 @@ from rigwright.supply.supply_signatures import AcceptedSerial
 
 
 def _probe_values(rig: Rig) -> Mapping[str, object]:
-    return {"accepted_serials": rig.roots.accepted_serials if rig.signers else ""}
+    return {"accepted_serials": rig.roots.accepted_serials}
 
 
 def _read_facts(output: HostOutput) -> Mapping[str, object]:

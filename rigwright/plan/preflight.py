@@ -146,6 +146,11 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
     """Facts worth knowing that refuse nothing."""
     # the host's clock differs from the controller's by minutes at most
     found = describe_expiring_signatures(rig.signatures, facts.clock)
+    if facts.accepted_serials and not rig.signers:
+        found.append(
+            "the inventory has no signers, and this host has accepted signed locks: a deploy takes any lock; add the "
+            "signers again, unless you have removed them yourself"
+        )
     if facts.apt_lock_holder:
         ours = "Rigwright's own job " if facts.apt_lock_holder.startswith(JOB_PREFIX) else ""
         found.append(

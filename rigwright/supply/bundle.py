@@ -201,7 +201,7 @@ def load_bundle(folder: Path) -> Bundle:
     path = folder / INDEX
     try:
         content = _read_index(path)
-        index = BundleIndex.model_validate(json.loads(content))
+        index = BundleIndex.model_validate(json.loads(content.decode()))
     except OSError as error:
         raise Invalid([Problem(str(path), "the bundle", f"{error.strerror}: {AGAIN}")]) from None
     except ValidationError as error:
@@ -215,23 +215,22 @@ def load_bundle(folder: Path) -> Bundle:
             wrong.setdefault(where, f"{found}: {AGAIN}")
     if wrong:
         raise Invalid(Problem(str(path), where, found) for where, found in wrong.items())
-    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    sha256 = hashlib.sha256(content).hexdigest()
     return Bundle(folder, index.systems, index.files, index.suites, index.digest, sha256)
 
 
-def _read_index(path: Path) -> str:
-    """An index's text; a pipe would be read for ever, and so would what never ends.
+def _read_index(path: Path) -> bytes:
+    """An index's bytes; a pipe would be read for ever, and so would what never ends.
 
     Raises:
         OSError: it is no file of a likely size, or cannot be read.
-        ValueError: it is no text.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "is not a file")
     if found.st_size > LARGEST:
         raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MiB")
-    return path.read_text(encoding="utf-8")
+    return path.read_bytes()
 
 
 def listed_paths(folder: Path) -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright import local_files
-from rigwright.problems import Problem
+from rigwright.problems import Problem, format_value
 from rigwright.signing.signed_kinds import SignedKind
 from rigwright.supply.bundle import INDEX, Bundle
 from rigwright.supply.lock import Lock
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rigwright.signing.trusted_signers import TrustedSigners
 
 LOCK_SUBJECT, BUNDLE_SUBJECT = "lock", INDEX
+INVENTORY = "inventory"
 EXPIRES_SOON = 14 * 86_400  # seconds
 LARGEST_SIGNATURE = 1 << 20  # bytes of a signed lock or bundle; one has some 1,000
 
@@ -81,8 +82,7 @@ def verify_supply(
     for kind, path, subject, sha256, target in found:
         try:
             verified = verify_envelope(_read_signature(path, target), kind, signers, now)
-            if unknown := sorted(verified.statement.details):
-                raise SignatureRefused("malformed", f"its statement has the unknown key {unknown[0]}")
+            _require_inventory(verified.statement, inventory)
             require_subject(verified.statement, subject, sha256)
             if LOCK_SUBJECT in dict(verified.statement.subjects):  # a bundle that is signed for one lock
                 require_subject(verified.statement, LOCK_SUBJECT, lock.digest)
@@ -92,6 +92,25 @@ def verify_supply(
             one = verified.statement
             valid.append(SupplySignature(kind, one.serial, sha256, verified.signer.principal, one.expires))
     return tuple(valid), tuple(problems)
+
+
+def name_inventory(inventory: Path) -> Mapping[str, str]:
+    """The key of a statement by which it counts for one inventory."""
+    return {INVENTORY: inventory.stem.encode("utf-8", "replace").decode()}
+
+
+def _require_inventory(statement: Statement, inventory: Path) -> None:
+    """Refuse a statement for another inventory, whose owner may renew the signature of an older lock."""
+    from rigwright.signing.refusals import SignatureRefused
+
+    if unknown := sorted({*statement.details} - {INVENTORY}):
+        raise SignatureRefused("malformed", f"its statement has the unknown key {unknown[0]}")
+    # `sign BUNDLE` signs a folder for all inventories
+    is_shared = statement.kind == "bundle" and LOCK_SUBJECT not in dict(statement.subjects)
+    if statement.details != name_inventory(inventory) and not (is_shared and not statement.details):
+        found = format_value(statement.details[INVENTORY]) if statement.details else "none"
+        text = f"its statement is for the inventory {found}, and not for {format_value(inventory.stem)}: sign it again"
+        raise SignatureRefused("other_subject", text)
 
 
 def _read_signature(path: Path, target: str) -> bytes:
@@ -114,22 +133,23 @@ def find_older_signatures(
     Args:
         signatures: The valid ones.
         accepted: Kind -> the one that the host has accepted last.
-        consent: The serial that the operator accepts although it is older; 0 for none.
+        consent: The serial that the operator accepts although it is older, of a lock and the bundle that was signed
+            together with it; 0 for none. It covers no other content with the serial that the host has accepted.
     """
     found = []
     for one in signatures:
         last = accepted.get(one.kind)
-        if not last or one.serial == consent or one.serial > last.serial:
+        if not last or one.serial > last.serial:
             continue
-        if one.serial < last.serial:
+        if one.serial < last.serial and one.serial != consent:
             found.append(
                 f"the {one.kind} is signed with serial {one.serial}, and this host has accepted {last.serial}: an "
                 f"older one may lack fixes; `deploy --accept-older {one.serial}` returns to it"
             )
-        elif one.sha256 != last.sha256:
+        elif one.serial == last.serial and one.sha256 != last.sha256:
             found.append(
                 f"the {one.kind} is another than the one that this host has accepted with the same serial "
-                f"{one.serial}: sign it again, or `deploy --accept-older {one.serial}` accepts it"
+                f"{one.serial}: sign it again, which gives it another serial"
             )
     return found
 
@@ -157,5 +177,6 @@ def render_accepted_serials(signatures: Iterable[SupplySignature], accepted: Map
 
 
 def describe_statement(statement: Statement) -> str:
-    """`serial 20261129131014, expires 2027-05-28`."""
-    return f"serial {statement.serial}, expires {statement.expires.date().isoformat()}"
+    """`serial 20261129131014, expires 2027-05-28, lock SHA-256 1f...`, with each digest that is signed."""
+    digests = ", ".join(f"{name} SHA-256 {sha256}" for name, sha256 in statement.subjects)
+    return f"serial {statement.serial}, expires {statement.expires.date().isoformat()}, {digests}"

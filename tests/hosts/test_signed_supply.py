@@ -34,7 +34,7 @@ class SignedBox:
     def sign(self, serial: int) -> bytes:
         """Sign the lock."""
         now = current_time()
-        statement = Statement("lock", (("lock", self.digest),), serial, now, now + DAY)
+        statement = Statement("lock", (("lock", self.digest),), serial, now, now + DAY, {"inventory": "rig"})
         content = sign_statement(statement, self.key).render()
         path = self.folder / "locks/rig.lock.sig"
         path.parent.mkdir(exist_ok=True)

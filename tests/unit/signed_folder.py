@@ -27,8 +27,9 @@ class SignedFolder:
         self.declare()
 
     def declare(self, **changes: object) -> None:
-        """Write the inventory."""
-        self.changes = {"signers": {"alice": {"key": str(public_key(self.key))}}} | changes
+        """Write the inventory; a key with None is left out."""
+        declared = {"signers": {"alice": {"key": str(public_key(self.key))}}} | changes
+        self.changes = {key: value for key, value in declared.items() if value is not None}
         entry = sample_entry(bundle="the bundle", instances=chat_instances(), **self.changes)
         self.box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
 

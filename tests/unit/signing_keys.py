@@ -33,4 +33,4 @@ def trust(path: Path, kinds: tuple[SignedKind, ...] = KINDS, **validity: datetim
 
 def lock_statement(**changes: object) -> Statement:
     values = {"kind": "lock", "subjects": SUBJECTS, "serial": 7, "signed": NOW - DAY, "expires": NOW + 30 * DAY}
-    return Statement(**{**values, **changes})  # type: ignore[arg-type]
+    return Statement(**{**values, "details": {"inventory": "rig"}, **changes})  # type: ignore[arg-type]

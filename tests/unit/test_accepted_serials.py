@@ -74,7 +74,11 @@ SEEN = MappingProxyType({"lock": AcceptedSerial(7, "a" * 64), "bundle": Accepted
             0,
             "the lock is another than the one that this host has accepted with",
         ),
-        (signature(7, "c" * 64), 7, ""),
+        (
+            signature(7, "c" * 64),
+            7,
+            "the lock is another than the one that this host has accepted with",
+        ),
     ],
 )
 def test_an_older_lock_needs_consent_by_its_serial(one: SupplySignature, consent: int, expected: str) -> None:
@@ -98,6 +102,11 @@ def test_a_host_keeps_the_serials_of_kinds_that_a_run_lacks() -> None:
     assert render_accepted_serials([signature(8)], SEEN) == f"bundle 9 {'b' * 64}\nlock 8 {'a' * 64}\n"
 
 
-def test_only_a_rig_with_signers_asks_for_the_record() -> None:
-    asked = [probe_values(sample_rig(signers=one))["accepted_serials"] for one in (None, TrustedSigners(()))]
-    assert asked == ["", "/var/lib/rigwright/accepted-serials"]
+def test_an_inventory_that_has_lost_its_signers_is_announced() -> None:
+    for signers in (None, TrustedSigners(())):
+        rig = sample_rig(signers=signers)
+        assert probe_values(rig)["accepted_serials"] == "/var/lib/rigwright/accepted-serials"
+        assert find_warnings(rig, sample_facts()) == []
+        expected = "the inventory has no signers, and this host has accepted signed locks: a deploy takes any lock"
+        found = find_warnings(rig, sample_facts(accepted_serials=SEEN))
+        assert [one.partition(";")[0] for one in found] == [expected] * (signers is None)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -75,6 +76,14 @@ def test_ctrf_is_valid_and_counts_each_result() -> None:
 def test_a_test_keeps_its_id_in_the_next_report() -> None:
     ids = [[one["id"] for one in json.loads(render_ctrf(REPORT))["results"]["tests"]] for _ in range(2)]
     assert ids[0] == ids[1]
+
+
+def test_half_a_character_in_a_part_ends_no_report(tmp_path: Path) -> None:
+    host = replace(REPORT.hosts[0], checks=[result("S01", "fail", part) for part in ("\ud800", "\udfff")])
+    report = replace(REPORT, hosts=[host])
+    one, other = json.loads(render_ctrf(report))["results"]["tests"]
+    assert one["id"] != other["id"]
+    write_arf_reports(tmp_path / "arf", report)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import base64
 import copy
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from checks.survey.base_system import ABOUT
 from checks.survey.serving import GENERATIONS
 from checks.survey.survey_program import digest_survey_code
 from checks.verdict_verifier import TIME_FORM, build_statement, render_canonical
-from cli import main
+from cli import check_signing, main
 from cli.check_signing import _write_new, find_link, parse_signing_request
 from cli.exit_codes import InvalidRequest
 from rigwright.declaration.connection import HostKey
@@ -39,6 +40,11 @@ WAIVED = Result(
     **{"expected": "none", "found": "a", "observed": (WAIVER.observed,), "waivers": (WAIVER,)},  # type: ignore[arg-type]
 )
 NONCE = "00112233445566778899aabbccddeeff"
+
+
+def digest(path: Path) -> str:
+    """The digest by which the next verdict names this one."""
+    return hashlib.sha256(path.read_bytes().split(b"\n")[1]).hexdigest()
 
 
 def at(moment: datetime) -> str:
@@ -104,7 +110,7 @@ class Verdicts:
         """A chain of verdicts."""
         paths: list[Path] = []
         for sequence in range(1, number + 1):
-            previous = hashlib.sha256(paths[-1].read_bytes()).hexdigest() if paths else None
+            previous = digest(paths[-1]) if paths else None
             paths.append(self.write(f"{sequence:06}.jsonl", self.details(sequence, previous, **changes)))
         return paths
 
@@ -119,10 +125,14 @@ class Verdicts:
         """The reason of a refusal."""
         try:
             words = ["--signers", str(self.folder / "signers"), *options, *map(str, files)]
-            parsed = SimpleNamespace(signers=words[1], revoked=None, nonce=None, complete=False, newest=1)
+            parsed = SimpleNamespace(
+                **{"signers": words[1], "revoked": None, "host_key": None},
+                **{"nonce": None, "complete": False, "newest": 1},
+            )
             for word in options:
                 name, _, value = word.removeprefix("--").partition("=")
-                setattr(parsed, name, int(value) if name == "newest" else value or True)
+                name, is_list = name.replace("-", "_"), name == "host-key"
+                setattr(parsed, name, [value] if is_list else int(value) if name == "newest" else value or True)
             verdict_verifier.verify_files([*files], parsed, datetime.now(timezone.utc))  # type: ignore[arg-type]
         except verdict_verifier.VerdictRefused as error:
             assert str(error)
@@ -353,7 +363,7 @@ def test_redated_and_replayed_verdicts_are_refused(verdicts: Verdicts) -> None:
     assert verdicts.refusal(first, options=(f"--nonce={NONCE}",)) == ""
     assert verdicts.refusal(first, options=(f"--nonce={'0' * 32}",)) == "other_nonce"
     assert verdicts.refusal(first, options=("--newest=2",)) == "older"
-    previous = hashlib.sha256(first.read_bytes()).hexdigest()
+    previous = digest(first)
     assert verdicts.refusal(first, verdicts.write("2", verdicts.details(2, previous, **times(-1)))) == "redated"
 
 
@@ -365,11 +375,11 @@ def test_a_chain_shows_missing_repeated_replaced_and_foreign_links(verdicts: Ver
     assert verdicts.refusal(one, two, four) == "missing"
     assert verdicts.refusal(one, two, two) == "repeated"
     assert verdicts.refusal(one, two, options=("--newest=4",)) == "older"
-    other = verdicts.write("other", verdicts.details(2, hashlib.sha256(one.read_bytes()).hexdigest(), deep=True))
+    other = verdicts.write("other", verdicts.details(2, digest(one), deep=True))
     assert verdicts.refusal(one, two, other) == "fork"
     assert verdicts.refusal(one, other, three) == "replaced"
     for key in ("host_key", "machine"):
-        previous = hashlib.sha256(one.read_bytes()).hexdigest()
+        previous = digest(one)
         foreign = verdicts.write("foreign", verdicts.details(2, previous, **{f"subject__{key}": "b" * 64}))
         assert verdicts.refusal(one, foreign) == "other_box"
     for number, previous in ((1, "d" * 64), (2, None), (2, "D" * 64), (0, None), (True, None), ("1", None)):
@@ -387,7 +397,7 @@ def test_old_links_count_at_their_time_and_the_newest_one_now(verdicts: Verdicts
             time__expires=at(NOW - timedelta(days=23)),
         ),
     )
-    second = verdicts.write("2", verdicts.details(2, hashlib.sha256(first.read_bytes()).hexdigest()))
+    second = verdicts.write("2", verdicts.details(2, digest(first)))
     assert verdicts.refusal(first) == "statement_expired"
     assert verdicts.refusal(first, second) == ""
     verdicts.trust("ana", f'valid-after="{NOW - timedelta(days=1):%Y%m%d}"')
@@ -398,7 +408,7 @@ def test_old_links_count_at_their_time_and_the_newest_one_now(verdicts: Verdicts
 def test_a_chain_goes_on_with_another_key_and_not_after_a_revocation(verdicts: Verdicts) -> None:
     eve = public_key(verdicts.keys["eve"])
     (first,) = verdicts.chain(1)
-    previous = hashlib.sha256(first.read_bytes()).hexdigest()
+    previous = digest(first)
     second = verdicts.write("2", verdicts.details(2, previous, verifier__controller_key=eve.fingerprint), "eve")
     assert verdicts.refusal(first, second) == "unknown_signer"
     verdicts.trust("ana", more=f'eve namespaces="{verdict_verifier.NAMESPACE}" {eve}\n')
@@ -409,11 +419,143 @@ def test_a_chain_goes_on_with_another_key_and_not_after_a_revocation(verdicts: V
     assert verdicts.refusal(second, options=revoked) == ""
 
 
+def test_a_host_without_a_verdict_prevents_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(request: object, frame: object, report: Any) -> tuple[str, int]:
+        if report.name.startswith("evil"):
+            raise ValueError("the host cannot be identified")
+        return f"verdicts/{report.name}", 1
+
+    monkeypatch.setattr(check_signing, "_write_verdict", write)
+    names = ("a", "evil1", "m", "evil2", "z")
+    hosts = [SimpleNamespace(name=name, verdict="as declared") for name in names]
+    frame: Any = SimpleNamespace(build_report=lambda: SimpleNamespace(hosts=hosts))
+    with pytest.raises(InvalidRequest) as caught:
+        check_signing.sign_verdicts(SimpleNamespace(), frame, is_quiet=False)  # type: ignore[arg-type]
+    faults = [f"{name}: no verdict: the host cannot be identified" for name in ("evil1", "evil2")]
+    assert str(caught.value) == "\n".join(faults)
+    assert capsys.readouterr().out.splitlines() == [f"{name}: signed verdict 1: verdicts/{name}" for name in "amz"]
+
+
+ORDER = 2**252 + 27742317777372353535851937790883648493
+"""Of the group of Ed25519."""
+
+
+def respell_signature(path: Path) -> None:
+    """Add the group's order to the number s of an Ed25519 signature, which some programs accept: the same signature."""
+    envelope, line, _ = path.read_bytes().split(b"\n")
+    table = json.loads(envelope)
+    blob = base64.b64decode(table["signatures"][0]["sig"])
+    other = blob[:-32] + (int.from_bytes(blob[-32:], "little") + ORDER).to_bytes(32, "little")
+    table["signatures"][0]["sig"] = base64.b64encode(other).decode()
+    path.write_bytes(render_canonical(table) + b"\n" + line + b"\n")
+
+
+def test_another_spelling_of_a_signature_breaks_no_chain(verdicts: Verdicts, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the holder of the files, without a key, cannot make a second verdict of one, nor make the next one unlinked
+    one, two = verdicts.chain(2)
+    again = verdicts.folder / "again"
+    again.write_bytes(one.read_bytes())
+    respell_signature(again)
+    monkeypatch.setattr(verdict_verifier, "run_ssh_keygen", lambda *words, **options: "ana")  # one that accepts both
+    assert again.read_bytes() != one.read_bytes()
+    assert verdicts.refusal(one, again, two) == "repeated"
+    assert verdicts.refusal(again, two) == ""
+
+
+def test_a_verdict_of_another_box_is_refused_by_its_host_key(verdicts: Verdicts) -> None:
+    (path,) = verdicts.chain(1)
+    known = HostKey("ssh-ed25519", b"the host's key").fingerprint
+    assert verdicts.refusal(path, options=(f"--host-key={known}",)) == ""
+    assert verdicts.refusal(path, options=(f"--host-key=SHA256:{'A' * 43}",)) == "other_box"
+    words = ["verify-verdict", "--signers", str(verdicts.folder / "signers"), "--host-key", f"SHA256:{'A' * 43}"]
+    done = CliRunner().invoke(main, [*words, str(path)])
+    assert (done.exit_code, "refused (other_box)" in done.output) == (2, True), done.output
+    done = CliRunner().invoke(main, [*words, "--host-key", known, str(path)])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_refusal_writes_no_controls_of_a_terminal(verdicts: Verdicts) -> None:
+    details = verdicts.details()
+    details["checks"][1] |= {"id": "\x1b[2J\x1b[Hbox: conforms\n", "waivers": []}
+    path = verdicts.folder / "\x1b[31m.jsonl"
+    path.write_bytes(b"{}\n" + render_canonical(details) + b"\n")
+    status, output = verdicts.verify(path)
+    assert status == 2
+    assert output.endswith("\n")
+    assert output[:-1].isprintable()
+
+
+def test_nested_large_and_endless_files_are_refused(verdicts: Verdicts, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = verdicts.folder / "deep.jsonl"
+    for depth in (200, 900, 990, 1000, 5000):
+        path.write_bytes(b"{}\n" + b"[" * depth + b"]" * depth + b"\n")
+        status, output = verdicts.verify(path)
+        assert (status, output[:19]) == (2, "refused (malformed)"), output
+    monkeypatch.setattr(verdict_verifier, "LARGEST", 50)
+    assert verdicts.refusal(verdicts.write("1", verdicts.details())) == "malformed"
+    pipe = verdicts.folder / "pipe"
+    os.mkfifo(pipe)
+    assert "it is no file" in verdicts.verify(pipe)[1]
+
+
+def test_a_verdict_needs_a_check_that_holds_and_an_end(verdicts: Verdicts) -> None:
+    ok, waived = verdicts.details()["checks"]
+    skipped = [ok | {"verdict": "skip"}]
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(checks=skipped, result="conforms"))) == "malformed"
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(checks=[*skipped, waived]))) == "malformed"
+    failed = [ok | {"verdict": "fail"}]
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(checks=failed, result="does not conform"))) == ""
+    signed = verdicts.details()["time"]["signed"]
+    begin = datetime.strptime(signed, TIME_FORM)
+    for expires, expected in (("9999-12-31T23:59:59Z", "malformed"), (at(begin + timedelta(days=31)), "")):
+        one = verdicts.write("1", verdicts.details(time__signed=signed, time__expires=expires))
+        assert verdicts.refusal(one) == expected
+
+
+def test_keys_are_revoked_by_line_and_fingerprint_and_other_lists_are_refused(verdicts: Verdicts) -> None:
+    (path,) = verdicts.chain(1)
+    ana, eve = (public_key(verdicts.keys[name]) for name in ("ana", "eve"))
+    revoked = verdicts.folder / "revoked"
+    options = (f"--revoked={revoked}",)
+    for text in (f"{ana}\n", f"# lost\n\n{eve}\n{ana.fingerprint}\n", f"256 {ana.fingerprint} ana (ED25519)\n"):
+        revoked.write_text(text)
+        assert verdicts.refusal(path, options=options) == "revoked", text
+    for text in ("", f"{eve}\n{eve.fingerprint}\n", f"# {ana}\n"):
+        revoked.write_text(text)
+        assert verdicts.refusal(path, options=options) == "", text
+    subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(revoked), f"{verdicts.keys['eve']}.pub"], check=True)
+    for text in (None, "hello\n", f"SHA256: {ana.fingerprint[7:]}\n"):
+        if text:
+            revoked.write_text(text)
+        status, output = verdicts.verify(path, options=options)
+        assert status == 2
+        assert f"refused (malformed): {revoked}: a line is no public key and no fingerprint" in output
+
+
+def test_a_certificate_signs_no_verdict(verdicts: Verdicts) -> None:
+    (path,) = verdicts.chain(1)
+    envelope, line, _ = path.read_bytes().split(b"\n")
+    table = json.loads(envelope)
+    blob = base64.b64decode(table["signatures"][0]["sig"])
+    kind = b"ssh-ed25519-cert-v01@openssh.com"
+    key = len(kind).to_bytes(4, "big") + kind + b"rest"
+    rest = verdict_verifier.read_field(blob[10:])[1]
+    table["signatures"][0]["sig"] = base64.b64encode(blob[:10] + len(key).to_bytes(4, "big") + key + rest).decode()
+    path.write_bytes(render_canonical(table) + b"\n" + line + b"\n")
+    assert "or by a certificate" in verdicts.verify(path)[1]
+
+
 def test_the_next_link_follows_the_last_file_and_replaces_none(tmp_path: Path) -> None:
     assert find_link(tmp_path) == VerdictLink(1, None)
-    _write_new(tmp_path / "000001.jsonl", b"one")
+    _write_new(tmp_path / "000001.jsonl", b"envelope\none\n")
     (tmp_path / "notes.txt").write_text("")
     assert find_link(tmp_path) == VerdictLink(2, hashlib.sha256(b"one").hexdigest())
+    (tmp_path / "000003.jsonl").write_bytes(b"cut off")
+    with pytest.raises(ValueError, match=r"000003[.]jsonl does not have two lines"):
+        find_link(tmp_path)
+    (tmp_path / "000003.jsonl").unlink()
     with pytest.raises(ValueError, match="another run has written it"):
         _write_new(tmp_path / "000001.jsonl", b"two")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000001.jsonl", "notes.txt"]

@@ -155,6 +155,7 @@ def test_a_namespace_that_was_exchanged_does_not_fit_the_signature(signed, key):
 
 
 REDATED = {"serial": 8, "signed": NOW - 2 * DAY, "expires": NOW + 60 * DAY, "subjects": (("lock", "b" * 64),)}
+REDATED["details"] = {"inventory": "other"}
 
 
 @pytest.mark.parametrize("field", REDATED)

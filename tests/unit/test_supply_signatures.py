@@ -6,14 +6,16 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from cli import main
-from rigwright.inventory import load_for, load_rig
+from cli import main, rollout_plan
+from rigwright.inventory import load_for, load_rig, make_group
 from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid
 from rigwright.signing.ssh_signatures import sign_statement
@@ -22,6 +24,7 @@ from rigwright.signing.timestamps import current_time
 from rigwright.supply.bundle import INDEX
 from rigwright.supply.supply_signatures import (
     lock_signature_path,
+    verify_supply,
 )
 from tests.lock_files import render_sealed_lock, reseal_text
 from tests.unit import test_entry_bundle
@@ -49,7 +52,7 @@ def test_lock_and_bundle_are_signed_together(signed: SignedFolder) -> None:
 
 def test_without_signers_nothing_is_required(box: OperatorFolder, tmp_path: Path) -> None:
     folder = SignedFolder(box, make_key(tmp_path, "alice"))
-    folder.declare(signers={})
+    folder.declare(signers=None)
     assert folder.faults() == []
     assert "no rig has signers: add signers=" in folder.sign(code=2)
 
@@ -72,6 +75,17 @@ def test_a_deploy_is_refused_before_any_host_is_reached(signed: SignedFolder) ->
         assert "the lock is refused: its signature is missing" in output
         assert "onnect" not in output
     assert [str(one) for one in signed.rig().supply_faults] == signed.faults()
+
+
+def test_a_rollout_of_rollbacks_needs_no_signature(signed: SignedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def survey(*words: object) -> None:
+        raise click.ClickException("the boxes are reached")
+
+    monkeypatch.setattr(rollout_plan, "survey_boxes", survey)
+    signed.lock_signature.unlink()
+    for options, expected in (([], "the lock is refused: its signature is missing"), (["--rollback"], "are reached")):
+        done = CliRunner().invoke(main, ["rollout", str(signed.box.inventory), "--dry", *options])
+        assert (done.exit_code != 0, expected in done.output) == (True, True), done.output
 
 
 OTHER_ROW = f"""[[artefact]]
@@ -140,9 +154,10 @@ def test_each_changed_field_of_a_bundle_is_refused(signed: SignedFolder, field: 
     assert signed.rig().supply_faults
 
 
-def test_space_in_an_index_is_signed_too(signed: SignedFolder) -> None:
+@pytest.mark.parametrize("respell", [lambda data: data + b"\n", lambda data: data.replace(b"\n", b"\r\n")])
+def test_space_in_an_index_is_signed_too(signed: SignedFolder, respell: Callable[[bytes], bytes]) -> None:
     path = signed.bundle / INDEX
-    path.write_text(path.read_text() + "\n")
+    path.write_bytes(respell(path.read_bytes()))
     (problem,) = signed.faults()
     assert "the bundle is refused: it is about bundle.json with SHA-256" in problem
 
@@ -196,16 +211,41 @@ def test_a_pipe_in_the_place_of_a_signature_is_not_read(signed: SignedFolder) ->
     assert signed.faults()[0].endswith("its signature is not a file: a pipe, a socket or a device")
 
 
+INVENTORY = {"inventory": "rig"}
+
+
 def resign(folder: SignedFolder, key: Path, **times: object) -> None:
     """Sign the lock with other times, or another key."""
-    values = {"serial": 1, "signed": current_time(), "expires": current_time() + DAY} | times
+    values = {"serial": 1, "signed": current_time(), "expires": current_time() + DAY, "details": INVENTORY} | times
     statement = Statement("lock", (("lock", folder.rig().lock.digest),), **values)  # type: ignore[arg-type]
     folder.lock_signature.write_bytes(sign_statement(statement, key).render())
 
 
 def test_a_statement_with_an_unknown_key_is_refused(signed: SignedFolder) -> None:
-    resign(signed, signed.key, details={"allow": "everything"})
+    resign(signed, signed.key, details={**INVENTORY, "allow": "everything"})
     assert "the lock is refused: its statement has the unknown key allow" in signed.faults()[0]
+
+
+def test_the_signature_of_another_inventory_is_refused(signed: SignedFolder) -> None:
+    # the other inventory keeps the older lock and renews its signature
+    for details, found in (({"inventory": "other"}, "'other'"), ({}, "none")):
+        resign(signed, signed.key, details=details)
+        expected = f"its statement is for the inventory {found}, and not for 'rig': sign it again"
+        assert signed.faults() == [f"{signed.lock_signature}: the lock is refused: {expected}"]
+    signed.sign()
+    other = signed.box.write("other.py", signed.box.inventory.read_text())
+    lock = signed.rig().lock
+    _, problems = verify_supply(other, lock, signed.rig().bundle, signed.signers)
+    assert "its signature is missing" in str(problems[0])
+    assert "its statement is for the inventory 'rig', and not for 'other'" in str(problems[1])
+
+
+def test_sign_prints_what_it_signs(signed: SignedFolder) -> None:
+    lock, bundle = signed.sign().replace("\n ", "").splitlines()
+    digest = f"lock SHA-256 {signed.rig().lock.digest}"
+    assert lock.endswith(f", {digest}")
+    index = hashlib.sha256((signed.bundle / INDEX).read_bytes()).hexdigest()
+    assert bundle.endswith(f", bundle.json SHA-256 {index}, {digest}")
 
 
 def test_a_lock_that_a_stranger_signs_is_refused(signed: SignedFolder, tmp_path: Path) -> None:
@@ -333,6 +373,7 @@ def test_a_private_key_that_others_read_is_refused(signed: SignedFolder) -> None
         ({"signers": {"alice": {"key": "{key}", "until": "2027-01-01"}}}, 'did you mean "valid_before"?'),
         ({"revoked_keys": ["SHA256:short"], "signers": {"alice": {"key": "{key}"}}}, "box.revoked_keys[0]: "),
         ({"revoked_keys": ["SHA256:" + "A" * 43]}, "box.revoked_keys: needs signers"),
+        ({"signers": {}}, "box.signers: {} is refused: must be a non-empty table"),
     ],
 )
 def test_mistakes_in_signers_are_refused(box: OperatorFolder, tmp_path: Path, changes, expected) -> None:
@@ -350,10 +391,24 @@ def test_all_rigs_of_an_inventory_have_the_same_signers(signed: SignedFolder, tm
     }
     shared = signed.box.load_group(entries, signers=alice(signed))
     assert len(shared) == 2
-    for other in (own, {}):
-        changed = {**entries, "b": {**entries["b"], "signers": other}}
-        with pytest.raises(SystemExit, match=r"b\.signers: differ from those of a: give signers and revoked_keys to"):
-            signed.box.load_group(changed, signers=alice(signed))
+    message = r"{}\.signers: differ from those of {}: give signers and revoked_keys to"
+    with pytest.raises(SystemExit, match=message.format("b", "a")):
+        signed.box.load_group({**entries, "b": {**entries["b"], "signers": own}}, signers=alice(signed))
+    with pytest.raises(SystemExit, match=message.format("b", "a")):
+        signed.box.load_group({"a": {**entries["a"], "signers": own}, "b": entries["b"]})
+    # in either order, and with a further call of hosts()
+    file = str(signed.box.inventory)
+    first, second = {"a": entries["a"]}, {"b": entries["b"]}
+    for one, other, names in (
+        (alice(signed), None, ("b", "a")),
+        (None, alice(signed), ("a", "b")),
+        (alice(signed), own, ("b", "a")),
+    ):
+        group = make_group(file, first, {"signers": one} if one else {})
+        with pytest.raises(SystemExit, match=message.format(*names)):
+            make_group(file, second, {"signers": other} if other else {}, group)
+    same = {"signers": alice(signed)}
+    assert len(make_group(file, second, same, make_group(file, first, same))) == 1
 
 
 def test_signature_faults_are_refusals_of_plan_and_check(signed: SignedFolder) -> None:
