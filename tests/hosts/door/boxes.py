@@ -146,6 +146,17 @@ async def each_box_that_closes_connections_is_left_alone(world: World) -> None:
     assert [box.reached for box in world.boxes.values()] == [1, 1]
 
 
+@with_model_settings(instances=["east/chat"])
+async def a_box_that_closes_each_connection_is_asked_twice_by_a_request(world: World) -> None:
+    east = world.boxes["east"]
+    east.does = "closes"
+    status, headers, _ = await world.post(PLAIN)
+    # the second time as the last one, and to each later request that is all
+    assert (status, east.reached, int(headers["retry-after"]) > 0) == (503, 2, True), headers
+    assert (await world.post(PLAIN))[0] == 503
+    assert east.reached == 3
+
+
 @with_model_settings(instances=["east/chat", "one"])
 async def connections_to_a_lost_box_end_in_processes_of_before_a_reload(world: World) -> None:
     east = world.boxes["east"]
