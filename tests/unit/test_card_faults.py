@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -95,3 +96,15 @@ def test_an_nvidia_smi_that_hangs_is_killed_and_asked_later(folder: Path, monkey
         cards.ask()
         assert not cards.is_unlisted(SLOT)
     assert (folder / "runs").read_text() == "run\n"
+
+
+def test_a_clock_that_was_ahead_stops_no_question_to_nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_stand_in(folder, "nvidia-smi", "echo run >> runs")
+    monkeypatch.setattr(card_faults, "SMI", str(folder / "nvidia-smi"))
+    for ahead in (86_400, 0, 0):
+        now = time.time() + ahead
+        with monkeypatch.context() as clock:
+            clock.setattr(card_faults.time, "time", lambda now=now: now)
+            Cards(str(folder / "cards")).ask()
+    # the third time it was asked just before
+    assert (folder / "runs").read_text() == "run\n" * 2

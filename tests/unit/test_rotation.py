@@ -211,6 +211,39 @@ def test_an_instance_returns_after_a_run_of_the_check_and_a_completion(folder: B
     assert "code" not in folder.metrics
 
 
+def test_an_instance_returns_after_a_clock_that_was_ahead_is_set(
+    folder: BoxFolder, engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(run.subprocess, "run", lambda words, **options: started.append(words))
+    with monkeypatch.context() as clock:
+        ahead = time.time() + 86_400
+        clock.setattr(time, "time", lambda: ahead)
+        folder.judge()
+        folder.watch.log.take(FELL, 5.0)
+        folder.out()
+        folder.watch.log.take(BACK, 6.0)
+        # a check is started, at a time to come
+        folder.again()
+        folder.write("var/lib/rigwright/self_check/state.json", json.dumps({"judged": 5.0, "failing": []}))
+        folder.watch.log.take(FELL, 5.0)
+        folder.out()
+        folder.watch.log.take(BACK, 6.0)
+        folder.out()
+    assert len(started) == 1
+    folder.judge()
+    folder.again()
+    folder.write("var/lib/rigwright/self_check/state.json", json.dumps({"judged": ahead, "failing": []}))
+    with ThreadingUnixStreamServer(str(engine), _Engine) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        assert folder.out() == {"code": ["xid 79"]}, "no run of the check since is known"
+        assert len(started) == 2
+        folder.judge()
+        folder.again()
+        assert folder.out() == {}
+        server.shutdown()
+
+
 def test_a_condition_that_comes_back_closes_the_gate(folder: BoxFolder) -> None:
     folder.watch.log.take(FELL, 5.0)
     folder.out()

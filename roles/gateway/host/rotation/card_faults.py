@@ -81,6 +81,11 @@ def slot_of(address: str) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest[:5]}"
 
 
+def is_recent(moment: float, seconds: float) -> bool:
+    """Whether a moment is within the last seconds; one to come, of a clock that was ahead, is not."""
+    return 0 <= time.time() - moment < seconds
+
+
 class XidLog:
     """The driver's messages since boot: the Xids of each card since the module was loaded or the card reset."""
 
@@ -173,15 +178,14 @@ class Cards:
 
     def ask(self) -> None:
         """Ask nvidia-smi from time to time; while one that the kernel does not let go is there, no other is started."""
-        now = time.time()
         pid = int(self.known.get("pid", 0))
-        if read(f"/proc/{pid}/comm").strip() == "nvidia-smi" or now - float(self.known.get("asked", 0)) < SMI_S:
+        if read(f"/proc/{pid}/comm").strip() == "nvidia-smi" or is_recent(float(self.known.get("asked", 0)), SMI_S):
             return
         if not os.access(SMI, os.X_OK):
             return
         words = (SMI, "--query-gpu=pci.bus_id,memory.total", "--format=csv,noheader,nounits")
         child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.remember(asked=now, pid=child.pid)
+        self.remember(asked=time.time(), pid=child.pid)
         try:
             text = child.communicate(timeout=SMI_LIMIT_S)[0]
         except subprocess.TimeoutExpired:
