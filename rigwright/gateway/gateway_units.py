@@ -325,8 +325,8 @@ def _health_questions() -> list[dict[str, object]]:
     """The questions of each second: to the gateway and its router.
 
     `fall` is the number of failures until the address goes. A restart with other settings takes a second or two.
-    Instances decide nothing: clients of a model without one get 503 with `Retry-After`, and both gateways mostly lose the
-    same ones.
+    Instances decide nothing: clients of a model without one get 503 with `Retry-After`, and both gateways mostly lose
+    the same ones.
     """
     return [
         {"socket": ADMIN, "path": "/state", "fall": 4},
