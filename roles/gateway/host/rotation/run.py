@@ -80,7 +80,7 @@ class RotationWatch:
         self.load()
 
     @property
-    def judged(self) -> float:
+    def checked_at(self) -> float:
         """When the box last checked itself; 0 for never, and for a time to come, of a clock that was ahead."""
         moment = float(self.result.get("judged") or 0)
         return moment if moment <= time.time() else 0.0
@@ -162,7 +162,7 @@ class RotationWatch:
     def end(self, one: Reason) -> Reason:
         """A reason whose condition has ended: that of a check with the run in which it held, others now."""
         now = time.time()
-        ended = one.ended or (one.reason.startswith("check") and self.judged) or now
+        ended = one.ended or (one.reason.startswith("check") and self.checked_at) or now
         # a clock that was ahead has been set since
         return Reason(one.reason, one.text, one.since, min(ended, now))
 
@@ -170,7 +170,7 @@ class RotationWatch:
         """The instances that may return, of those whose conditions have ended: the box's check of itself has run since,
         and a completion succeeds now.
         """
-        judged = self.judged if self.declared["checks"] else float("inf")
+        judged = self.checked_at if self.declared["checks"] else float("inf")
         checked = [
             name for name, reasons in returning.items() if judged >= max(one.ended or 0.0 for one in reasons.values())
         ]
