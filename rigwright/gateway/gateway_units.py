@@ -322,17 +322,15 @@ def _digest_texts(files: Mapping[str, str]) -> str:
 
 
 def _health_questions() -> list[dict[str, object]]:
-    """The questions of each second: to the gateway, its router, and what that knows of the instances.
+    """The questions of each second: to the gateway and its router.
 
-    `fall` is the number of failures until the address goes. A restart with other settings takes a second or two. While
-    a model's only instance starts, the gateway answers 503 with `Retry-After`: that takes longer, and a move would not
-    help.
+    `fall` is the number of failures until the address goes. A restart with other settings takes a second or two.
+    Instances decide nothing: clients of a model without one get 503 with `Retry-After`, and both gateways mostly lose
+    the same ones.
     """
-    router = f"{ROUTER_SOCKETS}/light.sock"
     return [
         {"socket": ADMIN, "path": "/state", "fall": 4},
-        {"socket": router, "path": "/state", "fall": 4},
-        {"socket": router, "path": "/health", "fall": 30},
+        {"socket": f"{ROUTER_SOCKETS}/light.sock", "path": "/state", "fall": 4},
     ]
 
 

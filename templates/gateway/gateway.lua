@@ -154,8 +154,7 @@ end
 local function place(request)
   local model = settings.models[request.model]
   local name, last = instances.choose(model, request.sticky, request.tried)
-  -- a second attempt is the last one, too
-  if settings.remote[name or ""] then ngx.var.rw_last = (last or request.refused) and "1" or "" end
+  if settings.remote[name or ""] then ngx.var.rw_last = last and "1" or "" end
   if not name then return later(request, 503, "no instance of this model answers now", LATER) end
   request.instance = name
   request.tried[name] = true
@@ -220,13 +219,12 @@ function gateway.again()
   -- of an instance that has ended with the request it says so. For some seconds it gets nothing new.
   if settings.remote[request.instance] and (is_unsent or not instances.is_late(var.upstream_status)) then
     counts.leave(request.seat)
-    -- one that was reached may have refused it, and take it where there is no other
-    if not is_unsent then
+    -- one that was reached may have refused it, and take it where there is no other: it has not been told so yet
+    if not is_unsent and var.rw_last ~= "1" then
       counts.refuse(request.instance)
       request.tried[request.instance] = nil
     end
   end
-  request.refused = true
   if not instances.may_go_on(request.seat) then
     return later(request, 503, "the instance ended before it answered, and the request was not sent to another", LATER)
   end

@@ -235,7 +235,7 @@ def test_other_keys_and_an_address_of_both_are_red(boxes: FourBoxes, key: str) -
     assert "D17" in red_checks(inventory, *PAIR)
     assert run_rigwright("key", "sync", str(inventory), "--limit", "one").returncode == 0
     assert "D17" not in red_checks(inventory, *PAIR)
-    # what each sends to the other one goes to a card that there is not
+    # packets of each to the other one go to a hardware address that no card has
     for name, other in (("one", "two"), ("two", "one")):
         boxes.hosts[name].run(f"ip neigh replace {sources[other]} lladdr 02:00:00:00:00:01 dev host0 nud permanent")
     wait_until(lambda: boxes.holders() == ["one", "two"], "both have the address")

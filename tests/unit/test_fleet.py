@@ -410,36 +410,63 @@ def test_a_lender_refuses_an_instance_that_is_out_unless_there_is_no_other(
     assert lua.ngx.exited == (None if taken else 444)
 
 
+class Front:
+    """The Lua of a gateway with a request that an instance has not answered."""
+
+    def __init__(self, lua: Any, folder: Path, *names: str) -> None:
+        self.lua, settings = lua, lua.require("settings")
+        self.model = lua.table({"instances": lua.table(names), "engine_name": lua.table({})})
+        settings.models = lua.table({"tiny": self.model})
+        settings.remote = lua.table({name: self.remote(name) for name in names})
+        settings.engine_keys, settings.out = lua.table({}), str(folder)
+        lua.ngx.var.connection = "1"
+        self.begin(names[0])
+
+    def remote(self, name: str) -> Any:
+        return self.lua.table({"url": f"https://fleet-{name}", "certificate": name.partition("/")[0]})
+
+    def begin(self, name: str) -> None:
+        """Have another request sent to an instance."""
+        self.request = self.lua.require("requests").begin()
+        self.request.model, self.request.sticky = "tiny", ""
+        self.request.instance, self.request.seat, self.lua.ngx.var.rw_last = name, name, ""
+        self.request.tried = self.lua.table({name: True})
+
+    def go_on(self, connect_time: str = "0.001") -> tuple[str | None, str]:
+        """The instance that the request is sent to next, and the remark; a connection ended without an answer."""
+        self.lua.ngx.var.upstream_connect_time = connect_time
+        self.lua.require("gateway").again()
+        return self.request.instance, self.lua.ngx.var.rw_last
+
+
 def test_a_front_asks_a_box_that_has_refused_it_again_where_there_is_no_other(lua: Any, tmp_path: Path) -> None:
-    settings = lua.require("settings")
-    model = lua.table({"instances": lua.table(["two/chat"]), "engine_name": lua.table({})})
-    settings.models = lua.table({"tiny": model})
-    settings.remote = lua.table({"two/chat": lua.table({"url": "https://fleet-two/chat", "certificate": "two"})})
-    settings.engine_keys = lua.table({})
-    settings.out = str(tmp_path)
-    lua.ngx.var.connection = "1"
-
-    def begin() -> Any:
-        request = lua.require("requests").begin()
-        request.model, request.instance, request.seat, request.sticky = "tiny", "two/chat", "two/chat", ""
-        request.tried = lua.table({"two/chat": True})
-        return request
-
-    request = begin()
-    lua.ngx.var.upstream_connect_time = "0.001"
-    lua.require("gateway").again()
-    assert (request.instance, lua.ngx.var.rw_last) == ("two/chat", "1")
+    front = Front(lua, tmp_path, "two/chat")
+    assert front.go_on() == ("two/chat", "1")
     # the next one goes there with the remark at once, until the box is asked anew
-    found = lua.require("instances").choose(model, "", lua.table({}))
-    assert tuple(found) == ("two/chat", True)
+    assert tuple(lua.require("instances").choose(front.model, "", lua.table({}))) == ("two/chat", True)
     # one that was not reached is not asked again
     lua.require("counts").stay("two/chat")
     lua.ngx.shared.rigwright.delete(lua.ngx.shared.rigwright, "refused two/chat")
-    request = begin()
-    lua.ngx.var.upstream_connect_time = "-"
-    lua.require("gateway").again()
-    assert request.instance is None
+    front.begin("two/chat")
+    assert front.go_on("-")[0] is None
     assert "no instance" in json.loads(lua.ngx.printed)["error"]["message"]
+
+
+def test_a_refusal_of_the_last_instance_is_final(lua: Any, tmp_path: Path) -> None:
+    front = Front(lua, tmp_path, "two/chat")
+    assert front.go_on() == ("two/chat", "1")
+    assert front.go_on()[0] is None
+    assert "no instance" in json.loads(lua.ngx.printed)["error"]["message"]
+
+
+def test_a_second_instance_in_rotation_is_not_asked_as_the_last_one(lua: Any, tmp_path: Path) -> None:
+    front = Front(lua, tmp_path, "two/chat", "three/chat")
+    assert front.go_on() == ("three/chat", "")
+    # all have refused: now each is the last one
+    asked = [front.go_on(), front.go_on()]
+    assert sorted(asked) == [("three/chat", "1"), ("two/chat", "1")]
+    assert front.go_on()[0] is None
+    assert not front.request.refused
 
 
 def test_a_box_that_a_rollout_has_taken_out_of_rotation_answers_no_other_gateway(lua: Any, tmp_path: Path) -> None:

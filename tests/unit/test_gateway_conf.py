@@ -134,6 +134,26 @@ def test_each_end_of_a_connection_between_boxes_verifies_the_other() -> None:
     assert not find_in_conf(r"fleet-|rw_target|rw_front|proxy_ssl|ssl_verify")
 
 
+def fleet_server() -> str:
+    """The server for gateways of other boxes."""
+    text = render_nginx_conf(FLEET_DOOR, "# ours")
+    return next(one for one in re.split(r"^  server \{", text, flags=re.MULTILINE) if "ssl_verify_client on;" in one)
+
+
+def test_a_certificate_is_verified_with_each_connection_of_a_gateway() -> None:
+    assert "ssl_session_cache off;" in fleet_server()
+    # clients have no certificates
+    assert find_in_conf(r"^ *ssl_session_cache (.*);") == ["shared:tls:1m"]
+
+
+def test_each_module_is_loaded_before_any_worker_starts() -> None:
+    """Else a worker of earlier settings would load one of later ones to its own."""
+    for door in (DOOR, FLEET_DOOR):
+        (begin,) = find_in_conf(r"^ *init_by_lua_block \{([^}]*\}[^}]*)\}", door)
+        assert ('require("fleet")' in begin) is (door is FLEET_DOOR)
+        assert set(find_in_conf(r'require\("(\w+)"\)', door)) == set(re.findall(r'require\("(\w+)"\)', begin))
+
+
 @pytest.mark.parametrize("door", [DOOR, FLEET_DOOR], ids=["alone", "fleet"])
 def test_a_linter_of_nginxs_configurations_finds_nothing(tmp_path: Path, door: NginxSettings) -> None:
     written = tmp_path / "nginx.conf"

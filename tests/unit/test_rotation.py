@@ -1,7 +1,6 @@
 """The service that keeps instances out of the gateway's rotation: conditions, reasons, and the gate of the return."""
 
 import json
-import os
 import re
 import shutil
 import socket
@@ -23,11 +22,10 @@ from rigwright.monitoring import self_check
 from rigwright.nvidia.cards.xids import RECOVERED, UNUSABLE_XIDS, XID
 from rigwright.plan.self_check_declaration import render_self_check
 from rigwright.project_root import ROOT
-from roles.gateway.host.rotation import card_faults, run
-from roles.gateway.host.rotation.card_faults import Cards, XidLog
+from roles.gateway.host.rotation import run
+from roles.gateway.host.rotation.card_faults import Cards
 from roles.gateway.host.rotation.run import RotationWatch
 from tests.unit.nginx_lua import NginxLua
-from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 
 FIRST, SECOND = "0000:01:00", "0000:02:00"
@@ -213,6 +211,39 @@ def test_an_instance_returns_after_a_run_of_the_check_and_a_completion(folder: B
     assert "code" not in folder.metrics
 
 
+def test_an_instance_returns_after_a_clock_that_was_ahead_is_set(
+    folder: BoxFolder, engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(run.subprocess, "run", lambda words, **options: started.append(words))
+    with monkeypatch.context() as clock:
+        ahead = time.time() + 86_400
+        clock.setattr(time, "time", lambda: ahead)
+        folder.judge()
+        folder.watch.log.take(FELL, 5.0)
+        folder.out()
+        folder.watch.log.take(BACK, 6.0)
+        # a check is started, at a time to come
+        folder.again()
+        folder.write("var/lib/rigwright/self_check/state.json", json.dumps({"judged": 5.0, "failing": []}))
+        folder.watch.log.take(FELL, 5.0)
+        folder.out()
+        folder.watch.log.take(BACK, 6.0)
+        folder.out()
+    assert len(started) == 1
+    folder.judge()
+    folder.again()
+    folder.write("var/lib/rigwright/self_check/state.json", json.dumps({"judged": ahead, "failing": []}))
+    with ThreadingUnixStreamServer(str(engine), _Engine) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        assert folder.out() == {"code": ["xid 79"]}, "no run of the check since is known"
+        assert len(started) == 2
+        folder.judge()
+        folder.again()
+        assert folder.out() == {}
+        server.shutdown()
+
+
 def test_a_condition_that_comes_back_closes_the_gate(folder: BoxFolder) -> None:
     folder.watch.log.take(FELL, 5.0)
     folder.out()
@@ -240,49 +271,6 @@ def test_an_instance_that_is_no_longer_declared_leaves_no_file(folder: BoxFolder
     folder.out()
     folder.write("etc/rigwright/current/manifest.json", json.dumps({"cards": [], "instances": {"new": {"cards": []}}}))
     assert folder.out() == {}
-
-
-JOURNAL = """#!/bin/sh
-echo "$*" >> asked
-case $* in *after-cursor=gone*) exit 1 ;; *after-cursor*) cat later ;; *) cat first ;; esac
-"""
-
-
-def test_the_journal_is_read_from_the_place_of_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"MESSAGE": FELL, "__REALTIME_TIMESTAMP": "5000000", "__CURSOR": "c1"}, {"MESSAGE": [1, 2]}, []]
-    rows += [{"MESSAGE": "x" * 100_000, "__REALTIME_TIMESTAMP": "6", "__CURSOR": "c2"}]
-    (tmp_path / "first").write_bytes(b"\n".join(json.dumps(one).encode() for one in rows) + b"\n{\n\xff\n")
-    (tmp_path / "later").write_text("")
-    write_stand_in(tmp_path / "bin", "journalctl", JOURNAL.partition("\n")[2])
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
-
-    def read() -> dict[tuple[str, str], float]:
-        log = XidLog(DECLARED["xids"], XID.pattern, RECOVERED.pattern, str(tmp_path / "record"))
-        log.update()
-        return log.found
-
-    assert read() == {(SECOND, "79"): 5.0}
-    # the journal has lost the message meanwhile
-    (tmp_path / "first").write_text("")
-    assert read() == {(SECOND, "79"): 5.0}
-    assert "--after-cursor=c2" in (tmp_path / "asked").read_text().splitlines()[-1]
-    (tmp_path / "later").write_text(json.dumps({"MESSAGE": BACK, "__REALTIME_TIMESTAMP": "7", "__CURSOR": "gone"}))
-    assert read() == {}
-    (tmp_path / "first").write_text(json.dumps(rows[0]))
-    assert read() == {(SECOND, "79"): 5.0}
-
-
-def test_an_nvidia_smi_that_hangs_is_killed_and_asked_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_stand_in(tmp_path, "nvidia-smi", "echo run >> runs; exec sleep 60")
-    monkeypatch.setattr(card_faults, "SMI", str(tmp_path / "nvidia-smi"))
-    monkeypatch.setattr(card_faults, "SMI_LIMIT_S", 0.2)
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        cards = Cards(str(tmp_path / "cards"))
-        cards.ask()
-        assert not cards.is_unlisted(FIRST)
-    assert (tmp_path / "runs").read_text() == "run\n"
 
 
 def test_slots_are_recorded_while_all_cards_are_there(folder: BoxFolder) -> None:

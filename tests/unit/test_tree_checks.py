@@ -197,6 +197,7 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "an access list": (lambda a: way(a, RIG.roots.state).update(rights=["system.posix_acl_access"]), {"F01"}),
     "a root that is a link": (lambda a: way(a, RIG.roots.software).update(kind="link", mode=0o777), {"F01"}),
     "a closed root": (lambda a: way(a, RIG.roots.software).update(mode=0o750), {"F02"}),
+    "a closed root of state": (lambda a: way(a, RIG.roots.state).update(mode=0o700), {"F02"}),
     "a bind mount below": (
         lambda a: a["path_permissions"]["mounts"].append(mount(f"{ENGINE}/bin", root="/root")),
         {"F03"},

@@ -4,10 +4,12 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import ssl
 
 from door.answering import SLOW, idle
 from door.clients import Stream
-from door.world import LENDER, World, until, with_model_settings
+from door.world import BOX_PORTS, LENDER, World, until, with_model_settings
 
 LENT = f"{LENDER}/two"
 PLAIN = {"model": "tiny"}
@@ -144,6 +146,39 @@ async def each_box_that_closes_connections_is_left_alone(world: World) -> None:
         box.does = "closes"
     assert await _post(world, 12) == {"from one"}
     assert [box.reached for box in world.boxes.values()] == [1, 1]
+
+
+def _resumes(world: World, version: ssl.TLSVersion) -> bool:
+    """Whether the fleet's port goes on with the TLS session of an earlier connection."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = version
+    context.load_cert_chain(world.folder / "run/tls/declared.crt", world.folder / "run/tls/declared.key")
+    session: ssl.SSLSession | None = None
+    for _ in range(2):
+        plain = socket.create_connection(("127.0.0.1", world.port + BOX_PORTS[LENDER]), 10)
+        with context.wrap_socket(plain, session=session) as connection:
+            connection.sendall(CHAT)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 "), version
+            session, resumed = connection.session, connection.session_reused
+    return bool(resumed)
+
+
+@with_model_settings(instances=["one", LENT])
+async def no_certificate_of_a_gateway_lives_on_in_a_session(world: World) -> None:
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        assert not await asyncio.to_thread(_resumes, world, version), version
+
+
+@with_model_settings(instances=["east/chat"])
+async def a_box_that_closes_each_connection_is_asked_twice_by_a_request(world: World) -> None:
+    east = world.boxes["east"]
+    east.does = "closes"
+    status, headers, _ = await world.post(PLAIN)
+    # the second time as the last one, and to each later request that is all
+    assert (status, east.reached, int(headers["retry-after"]) > 0) == (503, 2, True), headers
+    assert (await world.post(PLAIN))[0] == 503
+    assert east.reached == 3
 
 
 @with_model_settings(instances=["east/chat", "one"])

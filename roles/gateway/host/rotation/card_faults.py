@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import threading
 import time
 from contextlib import suppress
 
@@ -79,6 +81,11 @@ def slot_of(address: str) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest[:5]}"
 
 
+def is_recent(moment: float, seconds: float) -> bool:
+    """Whether a moment is within the last seconds; one to come, of a clock that was ahead, is not."""
+    return 0 <= time.time() - moment < seconds
+
+
 class XidLog:
     """The driver's messages since boot: the Xids of each card since the module was loaded or the card reset."""
 
@@ -105,29 +112,40 @@ class XidLog:
         elif code in self.names:
             self.found.setdefault((slot, code), moment)
 
-    def feed(self, text: str) -> None:
-        """Take the rows of journalctl; a message that is no text counts for nothing."""
-        for line in text.splitlines():
-            with suppress(ValueError, KeyError, TypeError, RecursionError):
-                row = json.loads(line)
-                self.cursor = str(row["__CURSOR"])
-                if isinstance(row["MESSAGE"], str):
-                    self.take(row["MESSAGE"], int(row["__REALTIME_TIMESTAMP"]) / 1e6)
+    def feed(self, line: bytes) -> None:
+        """Take a row of journalctl; a message that is no text counts for nothing."""
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            row = json.loads(line.decode(errors="replace"))
+            self.cursor = str(row["__CURSOR"])
+            if isinstance(row["MESSAGE"], str):
+                self.take(row["MESSAGE"], int(row["__REALTIME_TIMESTAMP"]) / 1e6)
 
     def update(self) -> None:
-        """Read the messages since the last run; all since boot where its place in the journal is gone."""
-        words = ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "json", "--output-fields=MESSAGE"]
-        words += [f"--after-cursor={self.cursor}"] if self.cursor else []
-        done = subprocess.run(words, capture_output=True, timeout=JOURNAL_S, check=False)
-        if done.returncode and self.cursor:
+        """Read the messages since the last run; all since boot where its place in the journal is gone.
+
+        Raises:
+            TimeoutExpired: there are more than a run has time for; the next one goes on from there.
+        """
+        before, words = self.cursor, ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "json"]
+        words += ["--output-fields=MESSAGE", *([f"--after-cursor={before}"] if before else [])]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            limit = threading.Timer(JOURNAL_S, child.kill)
+            limit.start()
+            try:
+                # a line at a time: a boot may have written more than the unit has memory for
+                for line in child.stdout or ():
+                    self.feed(line)
+                child.wait()
+            finally:
+                limit.cancel()
+                if self.cursor != before:
+                    found = [[*key, since] for key, since in self.found.items()]
+                    write(self.record, json.dumps({"cursor": self.cursor, "found": found}))
+        if child.returncode == -signal.SIGKILL:
+            raise subprocess.TimeoutExpired(words, JOURNAL_S)
+        if child.returncode and self.cursor and self.cursor == before:
             self.cursor = ""
-            return self.update()
-        before = self.cursor
-        self.feed(done.stdout.decode(errors="replace"))
-        if self.cursor != before:
-            found = [[*key, since] for key, since in self.found.items()]
-            write(self.record, json.dumps({"cursor": self.cursor, "found": found}))
-        return None
+            self.update()
 
 
 class Cards:
@@ -160,15 +178,14 @@ class Cards:
 
     def ask(self) -> None:
         """Ask nvidia-smi from time to time; while one that the kernel does not let go is there, no other is started."""
-        now = time.time()
         pid = int(self.known.get("pid", 0))
-        if read(f"/proc/{pid}/comm").strip() == "nvidia-smi" or now - float(self.known.get("asked", 0)) < SMI_S:
+        if read(f"/proc/{pid}/comm").strip() == "nvidia-smi" or is_recent(float(self.known.get("asked", 0)), SMI_S):
             return
         if not os.access(SMI, os.X_OK):
             return
         words = (SMI, "--query-gpu=pci.bus_id,memory.total", "--format=csv,noheader,nounits")
         child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.remember(asked=now, pid=child.pid)
+        self.remember(asked=time.time(), pid=child.pid)
         try:
             text = child.communicate(timeout=SMI_LIMIT_S)[0]
         except subprocess.TimeoutExpired:

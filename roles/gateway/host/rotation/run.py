@@ -16,7 +16,18 @@ import threading
 import time
 from contextlib import suppress
 
-from .card_faults import TEXT_LENGTH, Cards, XidLog, list_names, notify_operator, read, read_json, remove, write
+from .card_faults import (
+    TEXT_LENGTH,
+    Cards,
+    XidLog,
+    is_recent,
+    list_names,
+    notify_operator,
+    read,
+    read_json,
+    remove,
+    write,
+)
 
 TYPE_CHECKING = False  # a run every ten seconds: typing, pathlib and dataclasses take half of it
 if TYPE_CHECKING:
@@ -67,6 +78,12 @@ class RotationWatch:
         self.log = XidLog(one["xids"], one["xid"], one["recovered"], f"{self.folder}/.xids")
         self.cards = Cards(f"{self.folder}/.cards", f"{root}/sys/bus/pci/devices")
         self.load()
+
+    @property
+    def checked_at(self) -> float:
+        """When the box last checked itself; 0 for never, and for a time to come, of a clock that was ahead."""
+        moment = float(self.result.get("judged") or 0)
+        return moment if moment <= time.time() else 0.0
 
     def load(self) -> None:
         """Go on with the reasons of the last run."""
@@ -144,14 +161,16 @@ class RotationWatch:
 
     def end(self, one: Reason) -> Reason:
         """A reason whose condition has ended: that of a check with the run in which it held, others now."""
-        ended = float(self.result.get("judged") or 0) if one.reason.startswith("check") else time.time()
-        return Reason(one.reason, one.text, one.since, one.ended or ended)
+        now = time.time()
+        ended = one.ended or (one.reason.startswith("check") and self.checked_at) or now
+        # a clock that was ahead has been set since
+        return Reason(one.reason, one.text, one.since, min(ended, now))
 
     def pass_gate(self, returning: Mapping[str, Mapping[str, Reason]]) -> list[str]:
         """The instances that may return, of those whose conditions have ended: the box's check of itself has run since,
         and a completion succeeds now.
         """
-        judged = float(self.result.get("judged") or 0) if self.declared["checks"] else float("inf")
+        judged = self.checked_at if self.declared["checks"] else float("inf")
         checked = [
             name for name, reasons in returning.items() if judged >= max(one.ended or 0.0 for one in reasons.values())
         ]
@@ -169,7 +188,7 @@ class RotationWatch:
     def start_check(self) -> None:
         """Have the box check itself; not with each look, since it may be skipped for as long as a deploy runs."""
         asked = f"{self.folder}/.check"
-        if time.time() - float(read(asked) or 0) > CHECK_AGAIN_S:
+        if not is_recent(float(read(asked) or 0), CHECK_AGAIN_S):
             write(asked, str(time.time()))
             with suppress(OSError, subprocess.SubprocessError):  # a systemd that is too busy
                 subprocess.run(["systemctl", "start", "--no-block", SELF_CHECK], timeout=ANSWER_S, check=False)
