@@ -40,6 +40,24 @@ def test_an_error_of_one_host_ends_no_other_one(ground: LocalDeployFolder) -> No
     assert "deploy failed on 1 of 2 hosts: box2: AssertionError: odd" in done.stderr
 
 
+def test_an_error_in_a_step_of_one_host_ends_no_other_one(ground: LocalDeployFolder) -> None:  # noqa: F811
+    add_second_host(ground)
+    odd = (
+        "@operation()\n"
+        "def odd():\n"
+        "    if state.is_executing and host.name == 'box2':\n"
+        "        raise EOFError\n"
+        "    yield StringCommand('true')\n"
+    )
+    done = ground.run(before=odd, steps="odd(name='Two'); made(name='Three')")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "box1: Role: Three" in done.stdout
+    assert "box2: Role: Three" not in done.stdout
+    reason = "box2: Role: Two: EOFError; with -v the same command shows where"
+    assert f"deploy failed on 1 of 2 hosts: {reason}" in done.stderr
+
+
 def rig(share: str = "", peers: tuple[str, ...] = (), uses: tuple[str, ...] = ()) -> Any:
     remote = [SimpleNamespace(box=name) for name in uses]
     return SimpleNamespace(
