@@ -16,6 +16,8 @@ from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
 
+UNDER_WAY = {"draining", "deploying", "checking", "soaking"}
+
 
 @dataclass(frozen=True)
 class BoxBefore:
@@ -151,7 +153,7 @@ class RolloutRun:
         for number, batch in enumerate(self.state.batches, 1):
             if not [name for name in batch if not self._in(name, "done")]:
                 continue
-            if request := self.read_request() or self._await_window():
+            if request := self.read_request() or self._await_window(batch):
                 return "paused" if request == "pause" else "aborted"
             self.say(f"batch {number} of {len(self.state.batches)}: {', '.join(batch)}")
             if phase := self._run_batch(batch):
@@ -269,8 +271,11 @@ class RolloutRun:
             self.wait(min(POLL_SECONDS, left))
         return ""
 
-    def _await_window(self) -> Request:
-        """Wait until a batch may begin; the request that ends the wait, or nothing."""
+    def _await_window(self, batch: Sequence[str]) -> Request:
+        """Wait until a batch may begin, or a box that failed may begin again; the request that ends the wait, or ""."""
+        states = {self.state.boxes[name].state for name in batch}
+        if states & UNDER_WAY and not states & {"failed", "restored"}:
+            return ""
         is_announced = False
         while opening := find_next_opening(self.state.settings.windows, self.now()):
             if not is_announced:

@@ -10,6 +10,7 @@ import pytest
 from cli.rollout_run import BoxBefore, BoxUnreachable, ForeignRollout, RolloutRun
 from rigwright.rollout.box_marker import BoxMarker
 from rigwright.rollout.state_file import Phase, Request, RolloutState, load_state, save_state
+from tests.unit.rollout_samples import make_marker
 from tests.unit.test_rollout_state import make_state
 
 BEGIN = datetime(2026, 11, 28, 1, 30, tzinfo=timezone.utc)  # a Saturday
@@ -351,6 +352,37 @@ def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet)
     windows = ("Sat 02:00-02:05", "Sat 02:20-02:25", "Sat 04:00-04:05 Europe/Berlin")
     assert run_rollout(path, fleet, make_state(*BATCHES, soak=6, windows=windows))[0] == "finished"
     assert moments == ["2026-11-28T02:00:00Z", "2026-11-28T02:20:00Z", "2026-11-28T03:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("states", "waits"),
+    [
+        ("waiting waiting", True),
+        ("draining waiting", False),
+        ("deploying deploying", False),
+        ("done checking", False),
+        ("done soaking", False),
+        # a second attempt begins in a window
+        ("done restored", True),
+        ("soaking failed", True),
+    ],
+)
+def test_a_batch_that_has_begun_continues_outside_of_windows(
+    path: Path, fleet: StandInFleet, states: str, waits: bool
+) -> None:
+    state = make_state(("two", "three"), ("four",), windows=("Sat 02:00-02:05",))
+    records = {
+        name: state.boxes[name].model_copy(update={"state": one})
+        for name, one in zip(("two", "three"), states.split(), strict=True)
+    }
+    for name, record in records.items():
+        record = record.model_copy(update={"is_out": record.state in ("draining", "deploying", "checking")})
+        fleet.markers[name] = make_marker(record=record, controller=ONE)
+        state = state.with_records({name: record})
+    run_rollout(path, fleet, state, "", "pause", "pause")
+    done = {name for name in records if fleet.markers[name].record.state == "done"}
+    assert (done == {*records}) is not waits
+    assert "four" not in fleet.deployed
 
 
 def test_a_pause_ends_the_wait_for_a_window(path: Path, fleet: StandInFleet) -> None:
