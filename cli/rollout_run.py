@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from rigwright.problems import printable
 from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal
@@ -16,6 +16,8 @@ from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
 
+MOST_STEPS_AHEAD = 500
+"""Steps of a box that another controller may have taken since the state was copied; an attempt has about ten."""
 UNDER_WAY = {"draining", "deploying", "checking", "soaking"}
 
 
@@ -109,23 +111,34 @@ class RolloutRun:
             self._adopt(name, box)
 
     def _judge_markers(self, found: Mapping[str, BoxBefore]) -> None:
-        words = (self.state.identifier, self.controller, self.replaced)
-        refused = {name: describe_marker_refusal(box.marker, *words) for name, box in found.items()}
+        refused = {name: self._describe_refusal(name, box.marker) for name, box in found.items()}
         if reasons := {name: reason for name, reason in refused.items() if reason}:
             raise ForeignRollout(reasons)
+
+    def _describe_refusal(self, name: str, marker: BoxMarker | None) -> str:
+        if reason := describe_marker_refusal(marker, self.state.identifier, self.controller, self.replaced):
+            return reason
+        if self._is_ahead(marker, name, MOST_STEPS_AHEAD):
+            steps = self.state.boxes[name].step
+            return f"{marker.describe()} has {marker.record.step} steps, and this controller's state {steps}"
+        return ""
+
+    def _is_ahead(self, marker: BoxMarker | None, name: str, steps: int = 0) -> TypeGuard[BoxMarker]:
+        """Whether a box has a marker of this rollout with more steps than the state, by more than `steps`."""
+        if marker is None or marker.rollout != self.state.identifier:
+            return False
+        return marker.record.step > self.state.boxes[name].step + steps
 
     def _require_present(self, name: str, box: BoxBefore) -> None:
         """Refuse a box on which another controller has taken steps since this one claimed it."""
         self._judge_markers({name: box})
-        marker = box.marker
-        if marker and marker.rollout == self.state.identifier and marker.record.step > self.state.boxes[name].step:
+        if self._is_ahead(marker := box.marker, name):
             raise ForeignRollout({name: f"{marker.describe()} has gone on"})
         self.digests[name] = box.digest
 
     def _adopt(self, name: str, box: BoxBefore) -> None:
         self.digests[name] = box.digest
-        marker = box.marker
-        if marker and marker.rollout == self.state.identifier and marker.record.step > self.state.boxes[name].step:
+        if self._is_ahead(marker := box.marker, name):
             self.state = self.state.with_records({name: marker.record})
 
     def run(self) -> Phase:
@@ -304,10 +317,7 @@ class RolloutRun:
         """
         if not changes:
             return {}
-        records = {
-            name: self.state.boxes[name].model_copy(update={**one, "step": self.state.boxes[name].step + 1})
-            for name, one in changes.items()
-        }
+        records = {name: self.state.boxes[name].advance(one) for name, one in changes.items()}
         failed = self._write_markers(records)
         self._save(self.state.with_records(records))
         return failed

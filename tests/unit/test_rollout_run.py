@@ -9,7 +9,7 @@ import pytest
 
 from cli.rollout_run import BoxBefore, BoxUnreachable, ForeignRollout, RolloutRun
 from rigwright.rollout.box_marker import BoxMarker
-from rigwright.rollout.state_file import Phase, Request, RolloutState, load_state, save_state
+from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, load_state, save_state
 from tests.unit.rollout_samples import make_marker
 from tests.unit.test_rollout_state import make_state
 
@@ -338,6 +338,16 @@ def test_a_replaced_controller_that_still_runs_changes_no_further_box(path: Path
     state = load_state(path)
     assert state
     assert state.phase == "paused"
+
+
+def test_a_marker_with_steps_far_ahead_is_refused_and_the_state_stays_readable(path: Path, fleet: StandInFleet) -> None:
+    state = make_state(*BATCHES)
+    save_state(path, state)
+    fleet.markers["two"] = make_marker(controller=ONE, record=BoxRecord(state="draining", step=10**6))
+    with pytest.raises(ForeignRollout, match=r"two: .* has 1000000 steps, and this controller's state 0"):
+        run_rollout(path, fleet, state)
+    assert load_state(path) == state
+    assert fleet.deployed == []
 
 
 def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet) -> None:
