@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import gevent
 from gevent.event import Event
@@ -20,6 +19,7 @@ from pyinfra_cli.util import exec_file
 import roles.pyinfra_speedups  # noqa: F401 (it puts them in place)
 from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.model.rig import Rig
+from rigwright.weights.weight_server import find_sharing_boxes
 from roles.progress import progress
 
 
@@ -51,12 +51,12 @@ class PipelinedState(State):
 
 def find_companions(rigs: Mapping[str, Rig]) -> dict[str, set[str]]:
     """Host -> hosts of the run that it serves, or that serve it: with weights, or with instances for a gateway."""
-    shares = {(rig.share.address, rig.share.port): name for name, rig in rigs.items() if rig.share}
+    sharing = find_sharing_boxes(
+        {name: rig.network.peers for name, rig in rigs.items()}, {name: rig.share for name, rig in rigs.items()}
+    )
     companions: dict[str, set[str]] = {name: set() for name in rigs}
     for name, rig in rigs.items():
-        parts = [urlsplit(peer) for peer in rig.network.peers]
-        sources = {shares.get((one.hostname or "", one.port or 80), "") for one in parts}
-        sources |= {one.box for one in rig.gateway.fleet.remote} if rig.gateway else set()
+        sources = sharing[name] | ({one.box for one in rig.gateway.fleet.remote} if rig.gateway else set())
         for other in sources & {*rigs} - {name}:
             companions[name].add(other)
             companions[other].add(name)

@@ -74,6 +74,12 @@ def rig(share: str = "", peers: tuple[str, ...] = (), uses: tuple[str, ...] = ()
         ({"a": rig("10.0.0.5"), "b": rig(peers=("http://10.0.0.5:8090",))}, {"a": {"b"}, "b": {"a"}}),
         ({"a": rig("10.0.0.5"), "b": rig(peers=("http://10.0.0.5:80",))}, {"a": set(), "b": set()}),
         ({"a": rig("fd00::5"), "b": rig(peers=("http://[fd00::5]:8090/",))}, {"a": {"b"}, "b": {"a"}}),
+        # peers that may be any box that shares at that port
+        ({"a": rig("10.0.0.5"), "b": rig(peers=("http://one.lan:8090",))}, {"a": {"b"}, "b": {"a"}}),
+        ({"a": rig("0.0.0.0"), "b": rig(peers=("http://10.0.0.5:8090",))}, {"a": {"b"}, "b": {"a"}}),
+        ({"a": rig("::"), "b": rig(), "c": rig("::", ("http://10.0.0.5:8090",))}, {"a": {"c"}, "b": set(), "c": {"a"}}),
+        ({"a": rig("10.0.0.5"), "b": rig(peers=("http://one.lan:80",))}, {"a": set(), "b": set()}),
+        ({"a": rig("10.0.0.5"), "b": rig(peers=("http://10.0.0.6:8090",))}, {"a": set(), "b": set()}),
         ({"a": rig(uses=("b", "elsewhere")), "b": rig(), "c": rig()}, {"a": {"b"}, "b": {"a"}, "c": set()}),
     ],
 )
