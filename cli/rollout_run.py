@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ class RolloutRun:
     now: Callable[[], datetime] = read_clock
     digests: dict[str, str] = field(default_factory=dict)
     """Box -> the digest of its marker, as this controller has read or written it last."""
+    process: str = field(default_factory=lambda: secrets.token_hex(6))
+    """In the markers that this run writes: another process with the same name writes another one."""
 
     def claim_boxes(self) -> None:
         """Read the markers of all boxes that are not done, and take over records with more steps than this state has.
@@ -128,6 +131,10 @@ class RolloutRun:
         if marker is None or marker.rollout != self.state.identifier:
             return False
         return marker.record.step > self.state.boxes[name].step + steps
+
+    def _is_written_by_another(self, name: str, marker: BoxMarker | None) -> bool:
+        """Whether another process has replaced the marker of a box since this one has read it."""
+        return name in self.digests and marker is not None and marker.process != self.process
 
     def _require_present(self, name: str, box: BoxBefore) -> None:
         """Refuse a box on which another controller has taken steps since this one claimed it."""
@@ -329,6 +336,7 @@ class RolloutRun:
                     rollout=self.state.identifier,
                     started=self.state.started,
                     controller=self.controller,
+                    process=self.process,
                     moment=format_moment(self.now()),
                     is_released=is_released,
                     is_closed=record.state == "done",
@@ -340,9 +348,11 @@ class RolloutRun:
         }
         written = dict(self.steps.mark(markers)) if markers else {}
         if other := [name for name, digest in written.items() if digest is None]:
-            # it may be this controller's own, of a write whose answer was lost
+            # it may be this run's own, of a write whose answer was lost
             found = {name: box for name, box in self.steps.observe(other).items() if isinstance(box, BoxBefore)}
             self._judge_markers(found)
+            if twins := [name for name, box in found.items() if self._is_written_by_another(name, box.marker)]:
+                raise ForeignRollout(dict.fromkeys(twins, "another process of this controller has written its marker"))
             again = {name: (markers[name][0], box.digest) for name, box in found.items()}
             written |= dict.fromkeys(other, BoxUnreachable("no answer")) | dict(self.steps.mark(again))
         if replaced := [name for name, digest in written.items() if digest is None]:

@@ -340,6 +340,82 @@ def test_a_replaced_controller_that_still_runs_changes_no_further_box(path: Path
     assert state.phase == "paused"
 
 
+def test_a_second_process_of_one_controller_ends_the_first(path: Path, fleet: StandInFleet) -> None:
+    # with a name, a state and even a clock of their own machine that are equal
+    real, state = fleet.deploy, make_state(*BATCHES)
+    deploys: list[str] = []
+
+    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+        deploys.extend(names)
+        if deploys == ["one"]:
+            assert run_rollout(path.with_name("copy.rollout.json"), fleet, state)[0] == "finished"
+        return real(names, reboot=reboot)
+
+    fleet.deploy = deploy  # type: ignore[method-assign]
+    with pytest.raises(ForeignRollout, match="one: another process of this controller has written its marker"):
+        run_rollout(path, fleet, state)
+    assert deploys == ["one", "one", "two", "three", "four"]
+
+
+def test_a_write_whose_answer_was_lost_is_the_controllers_own(path: Path, fleet: StandInFleet) -> None:
+    real, lost = fleet.mark, ["one"]
+
+    def mark(markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        written = dict(real(markers))
+        if lost and lost[0] in markers:
+            written[lost.pop()] = BoxUnreachable("cut")
+        return written
+
+    fleet.mark = mark  # type: ignore[method-assign]
+    phase, state = run_rollout(path, fleet, make_state(*BATCHES))
+    assert phase == "stopped"
+    assert state.boxes["one"].state == fleet.markers["one"].record.state == "failed"
+    assert "its marker: cut" in state.boxes["one"].reason
+
+
+@pytest.mark.parametrize("kill_at", range(1, 40))
+def test_a_box_that_comes_back_after_the_claim_keeps_the_steps_of_its_own_marker(
+    path: Path, fleet: StandInFleet, kill_at: int
+) -> None:
+    fleet.kill_at = kill_at
+    begun = make_state(("one", "two"), reboot=True)
+    save_state(path, begun)
+    fleet.gate_faults["two"] = "S01 fails"
+    with pytest.raises(ControllerKilled):
+        run_rollout(path, fleet, begun)
+    state = load_state(path)
+    assert state
+    real = fleet.observe
+
+    def observe(names: Collection[str]) -> Mapping[str, BoxBefore | BoxUnreachable]:
+        fleet.observe = real  # type: ignore[method-assign]
+        return {name: BoxUnreachable("no route") for name in names}
+
+    fleet.observe = observe  # type: ignore[method-assign]
+    assert run_rollout(path, fleet, state)[0] == "stopped"
+    assert fleet.generations == {"one": 2, "two": 1, "three": 1, "four": 1}
+    assert fleet.markers["one"].record.state == "done"
+    assert fleet.markers["two"].record.state == "restored"
+    assert len(fleet.reboots) == len({*fleet.reboots})
+
+
+def test_a_box_that_does_not_take_its_marker_is_not_rolled_back(path: Path, fleet: StandInFleet) -> None:
+    real = fleet.mark
+
+    def mark(markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        if [one for one, _ in markers.values() if one.record.state in ("restoring", "failed")]:
+            return {name: BoxUnreachable("no space left") for name in markers}
+        return real(markers)
+
+    fleet.mark = mark  # type: ignore[method-assign]
+    fleet.gate_faults["one"] = "S01 fails"
+    phase, state = run_rollout(path, fleet, make_state(*BATCHES))
+    assert phase == "stopped"
+    assert fleet.rolled_back == []
+    assert state.boxes["one"].state == "failed"
+    assert state.boxes["one"].reason == "S01 fails; not rolled back: its marker: no space left"
+
+
 def test_a_marker_with_steps_far_ahead_is_refused_and_the_state_stays_readable(path: Path, fleet: StandInFleet) -> None:
     state = make_state(*BATCHES)
     save_state(path, state)
