@@ -107,11 +107,18 @@ class RolloutRun:
         Raises:
             ForeignRollout: another rollout, or another controller, is on one of them. Nothing was changed.
         """
-        names = [name for name, record in self.state.boxes.items() if record.state != "done"]
-        found = {name: box for name, box in self.steps.observe(names).items() if isinstance(box, BoxBefore)}
+        self._claim([name for name, record in self.state.boxes.items() if record.state != "done"])
+
+    def _claim(self, names: Collection[str]) -> None:
+        looks = self.steps.observe(names) if names else {}
+        found = {name: box for name, box in looks.items() if isinstance(box, BoxBefore)}
         self._judge_markers(found)
         for name, box in found.items():
             self._adopt(name, box)
+
+    def _claim_late(self, names: Collection[str]) -> None:
+        """Claim boxes that have not answered before."""
+        self._claim([name for name in names if name not in self.digests and not self._in(name, "done")])
 
     def _judge_markers(self, found: Mapping[str, BoxBefore]) -> None:
         refused = {name: self._describe_refusal(name, box.marker) for name, box in found.items()}
@@ -167,6 +174,7 @@ class RolloutRun:
 
     def _run_batches(self) -> Phase:
         # a rollback that a kill has cut off comes first: its box serves a generation that failed
+        self._claim_late(self.state.find_box("restoring"))
         if cut_off := self.state.find_box("restoring"):
             self._restore(cut_off)
             return "stopped"
@@ -182,6 +190,10 @@ class RolloutRun:
 
     def _run_batch(self, batch: Sequence[str]) -> Phase | None:
         """Bring a batch to `done`; the phase that ends the rollout, or None."""
+        self._claim_late(batch)
+        if cut_off := [name for name in batch if self._in(name, "restoring")]:
+            self._restore(cut_off)
+            return "stopped"
         soak = self.state.settings.soak_minutes
         failed = self._change([name for name in batch if not self._in(name, "checking", "soaking", "done")])
         for name in batch:
@@ -265,7 +277,9 @@ class RolloutRun:
                 self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {box}"))
                 continue
             self._require_present(name, box)
-            self._mark([name], state="restoring", reason=_one_line(reason))
+            if wrong := self._mark([name], state="restoring", reason=_one_line(reason)).get(name):
+                self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {wrong}"))
+                continue
             if record.before is None or box.generation == record.before:
                 is_same = record.before is not None
                 why = "the deploy activated no other generation" if is_same else "it had no generation"
