@@ -345,11 +345,13 @@ def _run_hosts(
 
 
 def _describe_error(error: Exception) -> str:
-    if isinstance(error, UnexpectedExternalError):
-        cause = error.exception
-        return f"{type(cause).__name__}: {_describe_error(cause)}; with -v the same command shows where"
-    said = [printable(line) for line in str(error).splitlines()]
-    return "\n".join(said) or type(error).__name__
+    cause = error.exception if isinstance(error, UnexpectedExternalError) else error
+    kind = type(cause).__name__
+    text = "\n".join(printable(line) for line in str(cause).splitlines())
+    if isinstance(error, PyinfraError):
+        return text or kind
+    words = f"{kind}: {text}" if text else kind
+    return f"{words}; with -v the same command shows where"
 
 
 def describe_interruption(state: State) -> str:

@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import gevent
 from gevent.event import Event
-from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.operations import run_host_op
 from pyinfra.api.state import State, StateStage
 from pyinfra.context import ctx_config, ctx_host
-from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.util import exec_file
 
 import roles.pyinfra_speedups  # noqa: F401 (it puts them in place)
 from rigwright.declaration.shared_resolution import share_resolutions
 from rigwright.model.rig import Rig
+from rigwright.weights.weight_server import find_sharing_boxes
 from roles.progress import progress
 
 
@@ -53,12 +51,12 @@ class PipelinedState(State):
 
 def find_companions(rigs: Mapping[str, Rig]) -> dict[str, set[str]]:
     """Host -> hosts of the run that it serves, or that serve it: with weights, or with instances for a gateway."""
-    shares = {(rig.share.address, rig.share.port): name for name, rig in rigs.items() if rig.share}
+    sharing = find_sharing_boxes(
+        {name: rig.network.peers for name, rig in rigs.items()}, {name: rig.share for name, rig in rigs.items()}
+    )
     companions: dict[str, set[str]] = {name: set() for name in rigs}
     for name, rig in rigs.items():
-        parts = [urlsplit(peer) for peer in rig.network.peers]
-        sources = {shares.get((one.hostname or "", one.port or 80), "") for one in parts}
-        sources |= {one.box for one in rig.gateway.fleet.remote} if rig.gateway else set()
+        sources = sharing[name] | ({one.box for one in rig.gateway.fleet.remote} if rig.gateway else set())
         for other in sources & {*rigs} - {name}:
             companions[name].add(other)
             companions[other].add(name)
@@ -100,7 +98,8 @@ class HostPipelines:
             state: pyinfra's, with its limit.
             deploy: The file with the roles.
             rigs: The hosts of the run.
-            output: Gets `estimate_host`, and `end_operation` of each step that succeeded.
+            output: Gets `estimate_host`, `end_operation` of each step that succeeded, and `operation_host_error` of
+                each step that an error ended.
         """
         self.state, self.deploy, self.output = state, deploy, output
         state.current_deploy_filename = deploy
@@ -109,12 +108,11 @@ class HostPipelines:
             self.pipelines[name].companions = [self.pipelines[other] for other in sorted(companions)]
 
     def run(self) -> dict[str, Exception]:
-        """Connect to all hosts, prepare their steps and take them; returns errors that are no step's own, by host.
+        """Connect to all hosts, prepare their steps and take them; returns errors other than failed commands, by host.
 
         A plan only prepares.
         """
         greenlets = [self.state.pool.spawn(self._run_host, one) for one in self.pipelines.values()]
-        # an error of ours on one host ends the run once the others have ended
         gevent.joinall(greenlets)
         for one in greenlets:
             one.get()
@@ -133,7 +131,8 @@ class HostPipelines:
                     exec_file(self.deploy)
                 if target in self.state.active_hosts and not self.state.check_for_changes:
                     self._take_steps(pipeline)
-        except (PyinfraError, UnexpectedExternalError) as error:
+        except Exception as error:
+            # a step parses a host's output: an odd one fails that host, and the others go on
             pipeline.error = error
             self.state.fail_hosts({target})
         finally:
@@ -147,7 +146,13 @@ class HostPipelines:
             position = self.state.op_meta[op_hash].op_order
             pipeline.move(position)
             pipeline.wait_for_companions(position)
-            if not run_host_op(self.state, target, op_hash):
+            try:
+                is_done = run_host_op(self.state, target, op_hash)
+            except Exception:
+                # pyinfra reports failed commands, but no error between them
+                self.output.operation_host_error(self.state, target, op_hash)
+                raise
+            if not is_done:
                 self.state.fail_hosts({target})
                 return
             self.output.end_operation(self.state, target, op_hash)

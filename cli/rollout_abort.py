@@ -57,8 +57,9 @@ def _close_markers(
             if other:
                 print_prose(f"{name}: its marker stays: {other}; --replace-controller with that name closes it")
                 continue
-            record = marker.record.model_copy(update={"step": marker.record.step + 1, "is_out": False})
-            changes = {"record": record, "is_closed": True, "controller": own, "moment": format_moment(read_clock())}
+            record = marker.record.advance({"is_out": False})
+            changes = {"record": record, "is_closed": True, "controller": own, "process": None}
+            changes["moment"] = format_moment(read_clock())
             closed[name] = (marker.model_copy(update=changes), box.digest)
     for name, digest in steps.mark(closed).items():
         if not isinstance(digest, str):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -21,7 +20,7 @@ from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
 from rigwright.rollout.state_file import RolloutAction, RolloutSettings
-from rigwright.weights.weight_server import share_endpoint
+from rigwright.weights.weight_server import find_sharing_boxes
 from roles.connection_failures import describe_unreachable_host
 from roles.rollback import describe_rollback_refusal, find_rollback_target
 from roles.step_durations import StepDurations
@@ -56,9 +55,11 @@ def survey_boxes(inventory: str, targets: Collection[str], settings: RolloutSett
         ]
     if reasons:
         raise click.ClickException("\n".join(reasons))
-    shares = {box.name: share_endpoint(box.rig.share) for box in found if box.rig.share}
+    sources = find_sharing_boxes(
+        {box.name: box.rig.network.peers for box in found}, {box.name: box.rig.share for box in found}
+    )
     durations = StepDurations.load()
-    boxes = [_describe_box(box, plans[box.name], shares, durations, settings) for box in found]
+    boxes = [_describe_box(box, plans[box.name], sources[box.name], durations, settings) for box in found]
     return boxes + [RolloutBox(name, fault="unreachable") for name in gone]
 
 
@@ -71,7 +72,7 @@ def _describe_rollback_fault(box: ConnectedHost, to: int | None) -> str:
 def _describe_box(
     box: ConnectedHost,
     plan: HostPlan,
-    shares: Mapping[str, str],
+    sources: Collection[str],
     durations: StepDurations,
     settings: RolloutSettings,
 ) -> RolloutBox:
@@ -90,7 +91,7 @@ def _describe_box(
     interrupted = find_interrupted(box.rig, plan.plan.interrupted, settings.action)
     return RolloutBox(
         box.name,
-        find_sources(box.name, box.rig.network.peers, shares),
+        frozenset(sources),
         count_ready(models, ready),
         count_ready(models, [name for name in ready if name in interrupted]),
         dict(box.rig.gateway.aliases) if box.rig.gateway else {},
@@ -129,18 +130,6 @@ def count_ready(models: Mapping[str, Sequence[str]], ready: Collection[str]) -> 
     """Model -> how many of its instances are among these; models without one are absent."""
     counts = {model: sum(name in ready for name in names) for model, names in models.items()}
     return {model: count for model, count in counts.items() if count}
-
-
-def find_sources(name: str, peers: Sequence[str], shares: Mapping[str, str]) -> frozenset[str]:
-    """The boxes from which a box fetches shared weights.
-
-    Args:
-        name: The box.
-        peers: The URLs from which it fetches them.
-        shares: Box -> the endpoint of its shared weights.
-    """
-    endpoints = {urlsplit(one).netloc for one in peers}
-    return frozenset(one for one, endpoint in shares.items() if endpoint in endpoints and one != name)
 
 
 def print_batches(batches: Sequence[RolloutBatch], soak_minutes: int) -> None:

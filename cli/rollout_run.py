@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from rigwright.problems import printable
 from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal
@@ -15,6 +16,10 @@ from rigwright.rollout.maintenance_window import find_next_opening
 from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, save_state
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
+
+MOST_STEPS_AHEAD = 500
+"""Steps of a box that another controller may have taken since the state was copied; an attempt has about ten."""
+UNDER_WAY = {"draining", "deploying", "checking", "soaking"}
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class RolloutRun:
     now: Callable[[], datetime] = read_clock
     digests: dict[str, str] = field(default_factory=dict)
     """Box -> the digest of its marker, as this controller has read or written it last."""
+    process: str = field(default_factory=lambda: secrets.token_hex(6))
+    """In the markers that this run writes: another process with the same name writes another one."""
 
     def claim_boxes(self) -> None:
         """Read the markers of all boxes that are not done, and take over records with more steps than this state has.
@@ -100,30 +107,52 @@ class RolloutRun:
         Raises:
             ForeignRollout: another rollout, or another controller, is on one of them. Nothing was changed.
         """
-        names = [name for name, record in self.state.boxes.items() if record.state != "done"]
-        found = {name: box for name, box in self.steps.observe(names).items() if isinstance(box, BoxBefore)}
+        self._claim([name for name, record in self.state.boxes.items() if record.state != "done"])
+
+    def _claim(self, names: Collection[str]) -> None:
+        looks = self.steps.observe(names) if names else {}
+        found = {name: box for name, box in looks.items() if isinstance(box, BoxBefore)}
         self._judge_markers(found)
         for name, box in found.items():
             self._adopt(name, box)
 
+    def _claim_late(self, names: Collection[str]) -> None:
+        """Claim boxes that have not answered before."""
+        self._claim([name for name in names if name not in self.digests and not self._in(name, "done")])
+
     def _judge_markers(self, found: Mapping[str, BoxBefore]) -> None:
-        words = (self.state.identifier, self.controller, self.replaced)
-        refused = {name: describe_marker_refusal(box.marker, *words) for name, box in found.items()}
+        refused = {name: self._describe_refusal(name, box.marker) for name, box in found.items()}
         if reasons := {name: reason for name, reason in refused.items() if reason}:
             raise ForeignRollout(reasons)
+
+    def _describe_refusal(self, name: str, marker: BoxMarker | None) -> str:
+        if reason := describe_marker_refusal(marker, self.state.identifier, self.controller, self.replaced):
+            return reason
+        if self._is_ahead(marker, name, MOST_STEPS_AHEAD):
+            steps = self.state.boxes[name].step
+            return f"{marker.describe()} has {marker.record.step} steps, and this controller's state {steps}"
+        return ""
+
+    def _is_ahead(self, marker: BoxMarker | None, name: str, steps: int = 0) -> TypeGuard[BoxMarker]:
+        """Whether a box has a marker of this rollout with more steps than the state, by more than `steps`."""
+        if marker is None or marker.rollout != self.state.identifier:
+            return False
+        return marker.record.step > self.state.boxes[name].step + steps
+
+    def _is_written_by_another(self, name: str, marker: BoxMarker | None) -> bool:
+        """Whether another process has replaced the marker of a box since this one has read it."""
+        return name in self.digests and marker is not None and marker.process != self.process
 
     def _require_present(self, name: str, box: BoxBefore) -> None:
         """Refuse a box on which another controller has taken steps since this one claimed it."""
         self._judge_markers({name: box})
-        marker = box.marker
-        if marker and marker.rollout == self.state.identifier and marker.record.step > self.state.boxes[name].step:
+        if self._is_ahead(marker := box.marker, name):
             raise ForeignRollout({name: f"{marker.describe()} has gone on"})
         self.digests[name] = box.digest
 
     def _adopt(self, name: str, box: BoxBefore) -> None:
         self.digests[name] = box.digest
-        marker = box.marker
-        if marker and marker.rollout == self.state.identifier and marker.record.step > self.state.boxes[name].step:
+        if self._is_ahead(marker := box.marker, name):
             self.state = self.state.with_records({name: marker.record})
 
     def run(self) -> Phase:
@@ -145,13 +174,14 @@ class RolloutRun:
 
     def _run_batches(self) -> Phase:
         # a rollback that a kill has cut off comes first: its box serves a generation that failed
+        self._claim_late(self.state.find_box("restoring"))
         if cut_off := self.state.find_box("restoring"):
             self._restore(cut_off)
             return "stopped"
         for number, batch in enumerate(self.state.batches, 1):
             if not [name for name in batch if not self._in(name, "done")]:
                 continue
-            if request := self.read_request() or self._await_window():
+            if request := self.read_request() or self._await_window(batch):
                 return "paused" if request == "pause" else "aborted"
             self.say(f"batch {number} of {len(self.state.batches)}: {', '.join(batch)}")
             if phase := self._run_batch(batch):
@@ -160,6 +190,10 @@ class RolloutRun:
 
     def _run_batch(self, batch: Sequence[str]) -> Phase | None:
         """Bring a batch to `done`; the phase that ends the rollout, or None."""
+        self._claim_late(batch)
+        if cut_off := [name for name in batch if self._in(name, "restoring")]:
+            self._restore(cut_off)
+            return "stopped"
         soak = self.state.settings.soak_minutes
         failed = self._change([name for name in batch if not self._in(name, "checking", "soaking", "done")])
         for name in batch:
@@ -243,7 +277,9 @@ class RolloutRun:
                 self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {box}"))
                 continue
             self._require_present(name, box)
-            self._mark([name], state="restoring", reason=_one_line(reason))
+            if wrong := self._mark([name], state="restoring", reason=_one_line(reason)).get(name):
+                self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {wrong}"))
+                continue
             if record.before is None or box.generation == record.before:
                 is_same = record.before is not None
                 why = "the deploy activated no other generation" if is_same else "it had no generation"
@@ -269,8 +305,11 @@ class RolloutRun:
             self.wait(min(POLL_SECONDS, left))
         return ""
 
-    def _await_window(self) -> Request:
-        """Wait until a batch may begin; the request that ends the wait, or nothing."""
+    def _await_window(self, batch: Sequence[str]) -> Request:
+        """Wait until a batch may begin, or a box that failed may begin again; the request that ends the wait, or ""."""
+        states = {self.state.boxes[name].state for name in batch}
+        if states & UNDER_WAY and not states & {"failed", "restored"}:
+            return ""
         is_announced = False
         while opening := find_next_opening(self.state.settings.windows, self.now()):
             if not is_announced:
@@ -299,10 +338,7 @@ class RolloutRun:
         """
         if not changes:
             return {}
-        records = {
-            name: self.state.boxes[name].model_copy(update={**one, "step": self.state.boxes[name].step + 1})
-            for name, one in changes.items()
-        }
+        records = {name: self.state.boxes[name].advance(one) for name, one in changes.items()}
         failed = self._write_markers(records)
         self._save(self.state.with_records(records))
         return failed
@@ -314,6 +350,7 @@ class RolloutRun:
                     rollout=self.state.identifier,
                     started=self.state.started,
                     controller=self.controller,
+                    process=self.process,
                     moment=format_moment(self.now()),
                     is_released=is_released,
                     is_closed=record.state == "done",
@@ -325,9 +362,11 @@ class RolloutRun:
         }
         written = dict(self.steps.mark(markers)) if markers else {}
         if other := [name for name, digest in written.items() if digest is None]:
-            # it may be this controller's own, of a write whose answer was lost
+            # it may be this run's own, of a write whose answer was lost
             found = {name: box for name, box in self.steps.observe(other).items() if isinstance(box, BoxBefore)}
             self._judge_markers(found)
+            if twins := [name for name, box in found.items() if self._is_written_by_another(name, box.marker)]:
+                raise ForeignRollout(dict.fromkeys(twins, "another process of this controller has written its marker"))
             again = {name: (markers[name][0], box.digest) for name, box in found.items()}
             written |= dict.fromkeys(other, BoxUnreachable("no answer")) | dict(self.steps.mark(again))
         if replaced := [name for name, digest in written.items() if digest is None]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import click
 
-from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, HostReadFailed, connect_inventory, map_hosts
 from checks.results import STATUS
 from cli.bench_speed import InterruptedMeasurement, find_speed_fault
 from cli.deploy_verbs import RunRequest, run_request
@@ -38,7 +38,7 @@ from rigwright.rollout.box_marker import (
     render_mark_script,
     render_marker_query,
 )
-from rigwright.rollout.state_file import RolloutAction
+from rigwright.rollout.state_file import MOST_GENERATION, RolloutAction
 from rigwright.serving.takeover import drain_seconds
 from roles import root_shell
 from roles.operations.drivers import BOOT
@@ -179,9 +179,20 @@ def _observe_box(box: ConnectedHost) -> BoxBefore:
     marker, digest = box.run_and_parse(parse_marker, render_marker_query(box.rig.roots))
     served = box.read_serving_state()
     boot = root_shell.run_command(box.target, BOOT).out
-    return BoxBefore(
-        served.current, hashlib.sha256(boot).hexdigest()[:12], marker, digest, find_rollback_target(served)
-    )
+    target = find_rollback_target(served)
+    refuse_generations(box.name, served.current, target)
+    return BoxBefore(served.current, hashlib.sha256(boot).hexdigest()[:12], marker, digest, target)
+
+
+def refuse_generations(name: str, *numbers: int | None) -> None:
+    """Refuse numbers that no state file takes.
+
+    Raises:
+        HostReadFailed: a box reports such a generation.
+    """
+    for number in numbers:
+        if number is not None and not 1 <= number <= MOST_GENERATION:
+            raise HostReadFailed(f"{name}: generation {number} is refused: must be between 1 and {MOST_GENERATION}")
 
 
 def find_serving_fault(box: ConnectedHost) -> str:

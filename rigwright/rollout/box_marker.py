@@ -37,6 +37,8 @@ class BoxMarker(FrozenModel):
     started: RolloutMoment
     """Of the rollout."""
     controller: Controller
+    process: Digits | None = None
+    """Of the controller's processes, the one that wrote it: two machines may have one name."""
     moment: RolloutMoment
     """Of this marker."""
     is_released: bool = False

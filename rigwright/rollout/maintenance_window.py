@@ -40,7 +40,8 @@ class MaintenanceWindow:
     def find_opening(self, now: datetime) -> tuple[datetime, datetime]:
         """The present window, or else the next one: begin and end."""
         today = now.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        for offset in range(-1, 9):
+        # a window in the hour that summer time skips opens a week later
+        for offset in range(-1, 16):
             day = today + timedelta(days=offset)
             begin, end = (self._to_moment(day + since) for since in (self.begin, self.begin + self.length))
             if day.weekday() in self.days and now < end and begin < end:

@@ -23,7 +23,8 @@ RolloutMoment = Annotated[
     matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z"),
 ]
 Reason = Annotated[str, matching(rf"{PLAIN}{{0,4000}}", "text of at most 4000 characters")]
-Generation = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+MOST_GENERATION, MOST_STEPS = 10**9, 10**6
+Generation = Annotated[int, Field(ge=1, le=MOST_GENERATION, strict=True)]
 Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
 Request = Literal["", "pause", "abort"]
 """A request of another process to the running controller."""
@@ -36,7 +37,7 @@ class BoxRecord(FrozenModel):
     """One box, written before each step that changes it."""
 
     state: BoxState = "waiting"
-    step: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 0
+    step: Annotated[int, Field(ge=0, le=MOST_STEPS, strict=True)] = 0
     """How often the record has changed: of two records, the one with more steps holds."""
     is_out: bool = False
     """Whether gateways of other boxes send no requests to it."""
@@ -50,6 +51,10 @@ class BoxRecord(FrozenModel):
     """Its boot before the first deploy: with another one it has rebooted, and does not reboot again."""
     reason: Reason = ""
     """Why it failed its gate, or was not restored."""
+
+    def advance(self, changes: Mapping[str, object]) -> BoxRecord:
+        """The record after one more step."""
+        return self.model_copy(update={**changes, "step": min(self.step + 1, MOST_STEPS)})
 
 
 class RolloutSettings(FrozenModel):

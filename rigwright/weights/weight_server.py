@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
 
 from rigwright.host import script_output
 from rigwright.host.service_states import UNIT_SCHEMA, ServiceState, read_service_states
@@ -33,6 +34,40 @@ TOGETHER = 256
 def share_endpoint(share: ShareEntry) -> str:
     """`ADDRESS:PORT`, as in an address of the web."""
     return _format_endpoint(ip_address(share.address), share.port)
+
+
+def find_sharing_boxes(
+    peers: Mapping[str, Iterable[str]], shares: Mapping[str, ShareEntry | None]
+) -> dict[str, set[str]]:
+    """Box -> the boxes that its peers may be, by address and port.
+
+    A peer with a host name may be any box with its port, and one with an address that no box has as its own, any that
+    listens at all addresses.
+
+    Args:
+        peers: Box -> base URLs.
+        shares: Box -> where it shares.
+    """
+    endpoints: dict[int, dict[str, IPv4Address | IPv6Address]] = {}
+    for box, share in shares.items():
+        if share:
+            endpoints.setdefault(share.port, {})[box] = ip_address(share.address)
+    return {box: _match_peers(urls, endpoints) - {box} for box, urls in peers.items()}
+
+
+def _match_peers(urls: Iterable[str], endpoints: Mapping[int, Mapping[str, IPv4Address | IPv6Address]]) -> set[str]:
+    found: set[str] = set()
+    for url in urls:
+        parts = urlsplit(url)
+        boxes = endpoints.get(parts.port or 80, {})
+        try:
+            address = ip_address(parts.hostname or "")
+        except ValueError:
+            found |= {*boxes}
+            continue
+        exact = {box for box, one in boxes.items() if one == address}
+        found |= exact or {box for box, one in boxes.items() if one.is_unspecified}
+    return found
 
 
 def _format_endpoint(address: IPv4Address | IPv6Address, port: int) -> str:

@@ -40,6 +40,24 @@ def test_an_error_of_one_host_ends_no_other_one(ground: LocalDeployFolder) -> No
     assert "deploy failed on 1 of 2 hosts: box2: AssertionError: odd" in done.stderr
 
 
+def test_an_error_in_a_step_of_one_host_ends_no_other_one(ground: LocalDeployFolder) -> None:  # noqa: F811
+    add_second_host(ground)
+    odd = (
+        "@operation()\n"
+        "def odd():\n"
+        "    if state.is_executing and host.name == 'box2':\n"
+        "        raise EOFError\n"
+        "    yield StringCommand('true')\n"
+    )
+    done = ground.run(before=odd, steps="odd(name='Two'); made(name='Three')")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "box1: Role: Three" in done.stdout
+    assert "box2: Role: Three" not in done.stdout
+    reason = "box2: Role: Two: EOFError; with -v the same command shows where"
+    assert f"deploy failed on 1 of 2 hosts: {reason}" in done.stderr
+
+
 def rig(share: str = "", peers: tuple[str, ...] = (), uses: tuple[str, ...] = ()) -> Any:
     remote = [SimpleNamespace(box=name) for name in uses]
     return SimpleNamespace(
@@ -56,6 +74,12 @@ def rig(share: str = "", peers: tuple[str, ...] = (), uses: tuple[str, ...] = ()
         ({"a": rig("10.0.0.5"), "b": rig(peers=("http://10.0.0.5:8090",))}, {"a": {"b"}, "b": {"a"}}),
         ({"a": rig("10.0.0.5"), "b": rig(peers=("http://10.0.0.5:80",))}, {"a": set(), "b": set()}),
         ({"a": rig("fd00::5"), "b": rig(peers=("http://[fd00::5]:8090/",))}, {"a": {"b"}, "b": {"a"}}),
+        # peers that may be any box that shares at that port
+        ({"a": rig("10.0.0.5"), "b": rig(peers=("http://one.lan:8090",))}, {"a": {"b"}, "b": {"a"}}),
+        ({"a": rig("0.0.0.0"), "b": rig(peers=("http://10.0.0.5:8090",))}, {"a": {"b"}, "b": {"a"}}),
+        ({"a": rig("::"), "b": rig(), "c": rig("::", ("http://10.0.0.5:8090",))}, {"a": {"c"}, "b": set(), "c": {"a"}}),
+        ({"a": rig("10.0.0.5"), "b": rig(peers=("http://one.lan:80",))}, {"a": set(), "b": set()}),
+        ({"a": rig("10.0.0.5"), "b": rig(peers=("http://10.0.0.6:8090",))}, {"a": set(), "b": set()}),
         ({"a": rig(uses=("b", "elsewhere")), "b": rig(), "c": rig()}, {"a": {"b"}, "b": {"a"}, "c": set()}),
     ],
 )

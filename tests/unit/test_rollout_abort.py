@@ -81,3 +81,15 @@ def test_a_box_out_of_reach_keeps_its_marker(
     fleet.unreachable = {"one"}
     assert abort_rollout(inventory, "")
     assert "one: not reached, its marker stays: no route" in capsys.readouterr().out
+
+
+def test_an_abort_closes_a_marker_with_the_last_possible_step(inventory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, _ = run_until_killed(inventory, controller_name(inventory))
+    use_fleet(fleet, monkeypatch)
+    marker = fleet.markers["one"]
+    last = marker.record.model_copy(update={"step": 10**6})
+    fleet.markers["one"] = marker.model_copy(update={"record": last})
+    state = abort_rollout(inventory, "")
+    assert load_state(state_path(inventory)) == state
+    assert fleet.markers["one"].is_closed
+    assert BoxMarker.model_validate_json(fleet.markers["one"].content) == fleet.markers["one"]

@@ -9,7 +9,8 @@ import pytest
 
 from cli.rollout_run import BoxBefore, BoxUnreachable, ForeignRollout, RolloutRun
 from rigwright.rollout.box_marker import BoxMarker
-from rigwright.rollout.state_file import Phase, Request, RolloutState, load_state, save_state
+from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, load_state, save_state
+from tests.unit.rollout_samples import make_marker
 from tests.unit.test_rollout_state import make_state
 
 BEGIN = datetime(2026, 11, 28, 1, 30, tzinfo=timezone.utc)  # a Saturday
@@ -33,6 +34,8 @@ class StandInFleet:
     deploy_faults: dict[str, str] = field(default_factory=dict)
     gate_faults: dict[str, str] = field(default_factory=dict)
     unreachable: set[str] = field(default_factory=set)
+    unreachable_looks: int = 0
+    """At so many of the next looks no box answers."""
     markers: dict[str, BoxMarker] = field(default_factory=dict)
     deployed_out: dict[str, bool] = field(default_factory=dict)
     """Box -> whether it was out of rotation and drained when its deploy began."""
@@ -48,6 +51,9 @@ class StandInFleet:
 
     def observe(self, names: Collection[str]) -> Mapping[str, BoxBefore | BoxUnreachable]:
         self._count()
+        if self.unreachable_looks:
+            self.unreachable_looks -= 1
+            return {name: BoxUnreachable("no route") for name in names}
         return {name: self._observe_box(name) for name in names}
 
     def _observe_box(self, name: str) -> BoxBefore | BoxUnreachable:
@@ -339,6 +345,88 @@ def test_a_replaced_controller_that_still_runs_changes_no_further_box(path: Path
     assert state.phase == "paused"
 
 
+def test_a_second_process_of_one_controller_ends_the_first(path: Path, fleet: StandInFleet) -> None:
+    # with a name, a state and even a clock of their own machine that are equal
+    real, state = fleet.deploy, make_state(*BATCHES)
+    deploys: list[str] = []
+
+    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+        deploys.extend(names)
+        if deploys == ["one"]:
+            assert run_rollout(path.with_name("copy.rollout.json"), fleet, state)[0] == "finished"
+        return real(names, reboot=reboot)
+
+    fleet.deploy = deploy  # type: ignore[method-assign]
+    with pytest.raises(ForeignRollout, match="one: another process of this controller has written its marker"):
+        run_rollout(path, fleet, state)
+    assert deploys == ["one", "one", "two", "three", "four"]
+
+
+def test_a_write_whose_answer_was_lost_is_the_controllers_own(path: Path, fleet: StandInFleet) -> None:
+    real, lost = fleet.mark, ["one"]
+
+    def mark(markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        written = dict(real(markers))
+        if lost and lost[0] in markers:
+            written[lost.pop()] = BoxUnreachable("cut")
+        return written
+
+    fleet.mark = mark  # type: ignore[method-assign]
+    phase, state = run_rollout(path, fleet, make_state(*BATCHES))
+    assert phase == "stopped"
+    assert state.boxes["one"].state == fleet.markers["one"].record.state == "failed"
+    assert "its marker: cut" in state.boxes["one"].reason
+
+
+def test_a_box_that_comes_back_after_the_claim_keeps_the_steps_of_its_own_marker(tmp_path: Path) -> None:
+    for kill_at in range(1, STEPS):
+        fleet = StandInFleet({"one": 1, "two": 1}, kill_at=kill_at, gate_faults={"two": "S01 fails"})
+        path = tmp_path / f"rig{kill_at}.rollout.json"
+        begun = make_state(("one", "two"), reboot=True, soak=1)
+        save_state(path, begun)
+        try:
+            run_rollout(path, fleet, begun)
+        except ControllerKilled:
+            state = load_state(path)
+            assert state
+        else:
+            break
+        fleet.unreachable_looks = 1
+        assert run_rollout(path, fleet, state)[0] == "stopped", kill_at
+        assert fleet.generations == {"one": 2, "two": 1}, kill_at
+        assert fleet.markers["two"].record.state in ("restored", "failed"), kill_at
+        assert not fleet.markers["two"].record.is_out
+        assert len(fleet.reboots) == len({*fleet.reboots}), kill_at
+    assert 20 < kill_at < STEPS - 1
+
+
+def test_a_box_that_does_not_take_its_marker_is_not_rolled_back(path: Path, fleet: StandInFleet) -> None:
+    real = fleet.mark
+
+    def mark(markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        if [one for one, _ in markers.values() if one.record.state in ("restoring", "failed")]:
+            return {name: BoxUnreachable("no space left") for name in markers}
+        return real(markers)
+
+    fleet.mark = mark  # type: ignore[method-assign]
+    fleet.gate_faults["one"] = "S01 fails"
+    phase, state = run_rollout(path, fleet, make_state(*BATCHES))
+    assert phase == "stopped"
+    assert fleet.rolled_back == []
+    assert state.boxes["one"].state == "failed"
+    assert state.boxes["one"].reason == "S01 fails; not rolled back: its marker: no space left"
+
+
+def test_a_marker_with_steps_far_ahead_is_refused_and_the_state_stays_readable(path: Path, fleet: StandInFleet) -> None:
+    state = make_state(*BATCHES)
+    save_state(path, state)
+    fleet.markers["two"] = make_marker(controller=ONE, record=BoxRecord(state="draining", step=10**6))
+    with pytest.raises(ForeignRollout, match=r"two: .* has 1000000 steps, and this controller's state 0"):
+        run_rollout(path, fleet, state)
+    assert load_state(path) == state
+    assert fleet.deployed == []
+
+
 def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet) -> None:
     moments: list[str] = []
     real = fleet.deploy
@@ -351,6 +439,37 @@ def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet)
     windows = ("Sat 02:00-02:05", "Sat 02:20-02:25", "Sat 04:00-04:05 Europe/Berlin")
     assert run_rollout(path, fleet, make_state(*BATCHES, soak=6, windows=windows))[0] == "finished"
     assert moments == ["2026-11-28T02:00:00Z", "2026-11-28T02:20:00Z", "2026-11-28T03:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("states", "waits"),
+    [
+        ("waiting waiting", True),
+        ("draining waiting", False),
+        ("deploying deploying", False),
+        ("done checking", False),
+        ("done soaking", False),
+        # a second attempt begins in a window
+        ("done restored", True),
+        ("soaking failed", True),
+    ],
+)
+def test_a_batch_that_has_begun_continues_outside_of_windows(
+    path: Path, fleet: StandInFleet, states: str, waits: bool
+) -> None:
+    state = make_state(("two", "three"), ("four",), windows=("Sat 02:00-02:05",))
+    records = {
+        name: state.boxes[name].model_copy(update={"state": one})
+        for name, one in zip(("two", "three"), states.split(), strict=True)
+    }
+    for name, record in records.items():
+        record = record.model_copy(update={"is_out": record.state in ("draining", "deploying", "checking")})
+        fleet.markers[name] = make_marker(record=record, controller=ONE)
+        state = state.with_records({name: record})
+    run_rollout(path, fleet, state, "", "pause", "pause")
+    done = {name for name in records if fleet.markers[name].record.state == "done"}
+    assert (done == {*records}) is not waits
+    assert "four" not in fleet.deployed
 
 
 def test_a_pause_ends_the_wait_for_a_window(path: Path, fleet: StandInFleet) -> None:

@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
+from checks.connections import HostReadFailed
 from cli.rollout_plan import count_ready
-from cli.rollout_steps import describe_check_fault
+from cli.rollout_steps import describe_check_fault, refuse_generations
+from rigwright.rollout.state_file import BoxRecord
 from roles.step_durations import StepDurations
 
 
@@ -42,3 +45,12 @@ def test_expected_seconds_come_from_the_roles_with_pending_steps() -> None:
 def test_models_without_a_ready_instance_are_absent() -> None:
     models = {"chat": ("one", "two"), "code": ("three",)}
     assert count_ready(models, ["one", "two"]) == {"chat": 2}
+
+
+@pytest.mark.parametrize("number", [0, 10**9 + 1])
+def test_a_generation_that_no_state_file_takes_is_refused(number: int) -> None:
+    refuse_generations("one", None, 1, 10**9)
+    with pytest.raises(ValidationError):
+        BoxRecord(generation=number)
+    with pytest.raises(HostReadFailed, match=f"one: generation {number} is refused: must be between 1 and 1000000000"):
+        refuse_generations("one", 1, number)

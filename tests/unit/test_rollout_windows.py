@@ -23,6 +23,9 @@ def at(text: str) -> datetime:
         (["Sat 02:00-05:00 Europe/Berlin"], "2026-11-28T00:59", "2026-11-28T01:00"),
         # in summer Berlin is two hours ahead of UTC
         (["Sat 02:00-05:00 Europe/Berlin"], "2026-06-05T12:00", "2026-06-06T00:00"),
+        # 02:00 to 03:00 does not exist on the day on which summer time begins
+        (["Sun 02:00-03:00 Europe/Berlin"], "2026-03-22T02:00", "2026-04-05T00:00"),
+        (["Sun 02:00-03:00 Europe/Berlin"], "2026-03-27T12:00", "2026-04-05T00:00"),
         # over midnight, and over the end of a week
         (["Sun 22:00-04:00"], "2026-11-30T03:59", None),
         (["Sun 22:00-04:00"], "2026-11-30T04:00", "2026-12-06T22:00"),
