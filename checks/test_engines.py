@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
+from checks import DEPLOY, Drift, ItemText, check, expect
 from checks.remedy import Remedy, remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import PROGRAMS, machine_code_question, version_question
@@ -91,7 +91,8 @@ def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installatio
 
 def _some(record: dict[str, object], keys: list[str]) -> str:
     """The differences of a build's record, for people."""
-    return ", ".join(f"{key}: {str(record.get(key, 'none'))[:120]}" for key in keys[:3])
+    texts = [ItemText.shorten(str(record.get(key, "none")), 120, f"{key}: ") for key in keys]
+    return ItemText.from_items(texts, shown=3, counts=False)
 
 
 def _same(wanted: object, found: object) -> bool:

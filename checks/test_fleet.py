@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
+from checks import DEPLOY, Drift, check, expect, report_drift
+from checks.drift_text import describe_issuer
 from checks.gateway_key_answers import LOG
 from checks.remedy import STOP_LISTENER, host_command, instruction, show_log
 from checks.survey.answers import SurveyAnswers
@@ -93,7 +94,7 @@ def test_certificates_between_boxes(
         try:
             own.verify_directly_issued_by(above)
         except (ValueError, TypeError, InvalidSignature):
-            raise Drift("a certificate of the CA", f"one of {own.issuer.rfc4514_string()[:80]}", DEPLOY) from None
+            report_drift(Drift("a certificate of the CA", describe_issuer(own.issuer), DEPLOY))
         expect(", ".join(certificate_names(own)), name, DEPLOY)
         if revoked:
             gone = revoked.get_revoked_certificate_by_serial_number(own.serial_number) is not None

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
+from checks import DEPLOY, Drift, ItemText, check, expect
 from checks.drift_text import expect_none
 from checks.remedy import Remedy, instruction, reinstall_packages, restart_units
 from checks.survey.accounts import ACCOUNTS
@@ -88,7 +88,7 @@ def test_image(container_unit: RunningContainer, restart: Remedy) -> None:
     wrong = [path for path in container_unit.layers if path not in container_unit.locked]
     wrong += [f"none of {path}" for path in container_unit.locked if path not in container_unit.layers]
     expect(
-        ", ".join(wrong[:3]),
+        ItemText.from_items(wrong, shown=3),
         "the layers of the locked image",
         restart,
         holds=container_unit.layers == container_unit.locked,
