@@ -44,8 +44,10 @@ def check(identifier: str, title: str, *, severity: Severity, why: str, blind: s
 class ItemText(str):
     """A text that shows its items in part, such as the first few; `items` has all of them, with their whole values."""
 
-    __slots__ = ("items",)
+    __slots__ = ("has_values", "items")
     items: tuple[str, ...]
+    has_values: bool
+    """Whether the host's survey has the values that it is about; without them no waiver covers it."""
 
     @classmethod
     def from_items(
@@ -53,12 +55,21 @@ class ItemText(str):
     ) -> ItemText:
         """The first `shown` items, or all, and the number of the others unless another text `counts` them."""
         more = f", and {len(items) - shown} more" if counts and shown is not None and len(items) > shown else ""
-        return cls._with(separator.join(items[:shown]) + more, *(one for item in items for one in list_items(item)))
+        made = cls._with(separator.join(items[:shown]) + more, *(one for item in items for one in list_items(item)))
+        made.has_values = all(map(has_values, items))
+        return made
 
     @classmethod
     def from_value(cls, shown: str, value: str) -> ItemText:
         """A text for people, and the whole value that it stands for."""
         return cls._with(shown, value)
+
+    @classmethod
+    def without_value(cls, shown: str) -> ItemText:
+        """A text about a value that the survey does not have, such as the bytes of a deleted file."""
+        made = cls._with(shown, shown)
+        made.has_values = False
+        return made
 
     @classmethod
     def shorten(cls, text: str, length: int, begin: str = "") -> ItemText:
@@ -69,7 +80,7 @@ class ItemText(str):
     @classmethod
     def _with(cls, shown: str, *items: str) -> ItemText:
         made = cls(shown)
-        made.items = items
+        made.items, made.has_values = items, True
         return made
 
 
@@ -94,6 +105,11 @@ def spell_unambiguously(text: str) -> str:
 def list_items(text: object) -> tuple[str, ...]:
     """The whole values of a text."""
     return text.items if isinstance(text, ItemText) else (str(text),)
+
+
+def has_values(text: object) -> bool:
+    """Whether a text has the values that it is about."""
+    return not isinstance(text, ItemText) or text.has_values
 
 
 MOST_WAIVED = 20
@@ -122,7 +138,7 @@ class Drift(AssertionError):
         wanted, listed = (tuple(map(spell_unambiguously, list_items(one))) for one in (expected, found))
         pairs = len(wanted) == len(listed)
         self.items = tuple(zip(wanted if pairs else [", ".join(wanted)] * len(listed), listed, strict=True))
-        self.is_waivable = is_waivable
+        self.is_waivable = is_waivable and has_values(found)
         told = f" (since {self.since})" if since else ""
         super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
 
@@ -140,7 +156,7 @@ class Drift(AssertionError):
         made = cls(expected, found, Remedy(tuple(dict.fromkeys(step for one in drifts for step in one.remedy.steps))))
         made.args = (". And ".join(str(one) for one in drifts),)
         made.items = tuple(item for one in drifts for item in one.items)
-        made.is_waivable = all(one.is_waivable for one in drifts)
+        made.is_waivable = all(one.waivable_items for one in drifts)
         return made
 
 

@@ -10,7 +10,7 @@ from checks import Drift, ItemText, list_items, report_drift
 from checks.remedy import Remedy
 
 if TYPE_CHECKING:
-    from cryptography.x509 import Name
+    from cryptography.x509 import Certificate
 
 LISTED = 3
 
@@ -25,9 +25,16 @@ def shorten_digest(digest: str, begin: str = "") -> ItemText:
     return ItemText.from_value(f"{begin}{digest[:12]}", f"{begin}{digest}")
 
 
-def describe_issuer(issuer: Name) -> ItemText:
+def describe_certificate(shown: str, certificate: Certificate) -> ItemText:
+    """A certificate in words; its item has its SHA-256."""
+    from cryptography.hazmat.primitives.hashes import SHA256  # slow to load, and for few
+
+    return ItemText.from_value(shown, f"{shown}: {certificate.fingerprint(SHA256()).hex()}")
+
+
+def describe_issuer(certificate: Certificate) -> ItemText:
     """The issuer of a certificate, for people."""
-    return ItemText.shorten(issuer.rfc4514_string(), 80, "one of ")
+    return describe_certificate(f"one of {certificate.issuer.rfc4514_string()[:80]}", certificate)
 
 
 def describe_stray_process(pid: int, words: Sequence[str], what: str, length: int) -> ItemText:

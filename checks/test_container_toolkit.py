@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from checks import DEPLOY, Drift, check, report_drift
+from checks import DEPLOY, Drift, ItemText, check, report_drift
 from checks.container_check_helpers import expected_container_plan, installed_packages
 from checks.nvidia import expect_no_differences, expect_no_items
 from checks.nvidia.package_state import find_archive_differences
@@ -109,7 +109,8 @@ def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
         if one is None or one.kind != "file":
             wrong.append(f"{file.path} is {one.kind if one else 'not there'}")
         elif one.sha256 != hashlib.sha256(file.text.encode()).hexdigest():
-            wrong.append(f"{file.path} has different contents")
+            shown = f"{file.path} has different contents"
+            wrong.append(ItemText.from_value(shown, f"{shown}: {one.sha256}"))
         elif (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
             wrong.append(f"{file.path} has mode {one.mode} of {one.uid}:{one.gid}")
     wrong += [f"{path} is not declared" for path in managed_paths(rig.roots) if path in there]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import DEPLOY, Drift, ItemText, check, expect
-from checks.drift_text import describe_issuer, format_day, shorten_digest
+from checks import DEPLOY, Drift, ItemText, check, digest_text, expect
+from checks.drift_text import describe_certificate, describe_issuer, format_day, shorten_digest
 from checks.gateway_key_answers import (
     LOG,
     READABLE,
@@ -108,7 +108,7 @@ def test_processes_are_current(
         expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", DEPLOY + LOG)
         expect_started_from(unit_state.unit, one.started_from, unit_state.started_from)
         expect(shorten_digest(one.configured), shorten_digest(unit_state.configured_from), DEPLOY)
-        expect("another program" if one.replaced else "", "", restart_units(unit_state.unit))
+        expect(ItemText.without_value("another program") if one.replaced else "", "", restart_units(unit_state.unit))
     # the settings that its processes have read, not the files
     wanted = json.loads(made.files["gateway/settings.json"])["digest"]
     for what in ("gateway", "router"):
@@ -229,10 +229,12 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
     lying = survey.read(OURS).certificates.get(pair_path(roots, listener[0]), "")
     same = lying == sha256(b64decode(first)).hexdigest()
-    expect("the same" if same else "another" if lying else "none", "the same on disk", DEPLOY, holds=same)
+    there = "the same" if same else ItemText.from_value("another", f"another: {lying}") if lying else "none"
+    expect(there, "the same on disk", DEPLOY, holds=same)
     if entry.cert_file:
         own = x509.load_pem_x509_certificates((beside / entry.cert_file).read_bytes())[0]
-        expect("the one of cert_file" if shown == own else "another", "the one of cert_file", step)
+        other = describe_certificate("another", shown)
+        expect("the one of cert_file" if shown == own else other, "the one of cert_file", step)
         return
     if not (beside / FOLDER / CERTIFICATE).exists():
         pytest.skip(f"{FOLDER}/{CERTIFICATE} is missing next to the inventory")
@@ -240,7 +242,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     try:
         shown.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature):
-        raise Drift("a certificate of your own CA", describe_issuer(shown.issuer), step) from None
+        raise Drift("a certificate of your own CA", describe_issuer(shown), step) from None
     wanted = subject_alt_names(entry.names, [entry.address])
     expect(", ".join(certificate_names(shown)), ", ".join(sorted(wanted)), step)
 
@@ -315,7 +317,9 @@ def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts
         if text is not None
         else "not there"
     )
-    expect(f"{ROTATION} {what}", f"{ROTATION} as declared", DEPLOY)
+    shown = f"{ROTATION} {what}"
+    rotation = ItemText.from_value(shown, f"{shown}: {digest_text(text or '')}")
+    expect(rotation, f"{ROTATION} as declared", DEPLOY)
     # a day that is still to come is one until which nothing is rotated
     step = host_command("sed --in-place '/rigwright_gateway/d' /var/lib/logrotate/status")
     fits = gates.rotated < time.time() + 2 * DAY
