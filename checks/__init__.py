@@ -49,25 +49,26 @@ class ItemText(str):
     has_values: bool
     """Whether the host's survey has the values that it is about; without them no waiver covers it."""
 
+    def __new__(cls, shown: str, *items: str) -> ItemText:
+        """A text for people, and the whole value of each thing that it is about."""
+        made = super().__new__(cls, shown)
+        made.items, made.has_values = items, True
+        return made
+
     @classmethod
     def from_items(
         cls, items: Sequence[str], separator: str = ", ", shown: int | None = None, *, counts: bool = True
     ) -> ItemText:
         """The first `shown` items, or all, and the number of the others unless another text `counts` them."""
         more = f", and {len(items) - shown} more" if counts and shown is not None and len(items) > shown else ""
-        made = cls._with(separator.join(items[:shown]) + more, *(one for item in items for one in list_items(item)))
+        made = cls(separator.join(items[:shown]) + more, *(one for item in items for one in list_items(item)))
         made.has_values = all(map(has_values, items))
         return made
 
     @classmethod
-    def from_value(cls, shown: str, value: str) -> ItemText:
-        """A text for people, and the whole value that it stands for."""
-        return cls._with(shown, value)
-
-    @classmethod
     def without_value(cls, shown: str) -> ItemText:
         """A text about a value that the survey does not have, such as the bytes of a deleted file."""
-        made = cls._with(shown, shown)
+        made = cls(shown, shown)
         made.has_values = False
         return made
 
@@ -75,13 +76,7 @@ class ItemText(str):
     def shorten(cls, text: str, length: int, begin: str = "") -> ItemText:
         """The first characters of a text after `begin`; its item has a digest of the whole text if that is longer."""
         shown = f"{begin}{text[:length]}"
-        return cls._with(shown, shown if len(text) <= length else f"{shown}... (SHA-256 {digest_text(text)})")
-
-    @classmethod
-    def _with(cls, shown: str, *items: str) -> ItemText:
-        made = cls(shown)
-        made.items, made.has_values = items, True
-        return made
+        return cls(shown, shown if len(text) <= length else f"{shown}... (SHA-256 {digest_text(text)})")
 
 
 def digest_text(text: str) -> str:

@@ -22,14 +22,14 @@ def format_first_lines(lines: Sequence[str]) -> str:
 
 def shorten_digest(digest: str, begin: str = "") -> ItemText:
     """The beginning of a digest, after `begin`; its item is the whole."""
-    return ItemText.from_value(f"{begin}{digest[:12]}", f"{begin}{digest}")
+    return ItemText(f"{begin}{digest[:12]}", f"{begin}{digest}")
 
 
 def describe_certificate(shown: str, certificate: Certificate) -> ItemText:
     """A certificate in words; its item has its SHA-256."""
     from cryptography.hazmat.primitives.hashes import SHA256  # slow to load, and for few
 
-    return ItemText.from_value(shown, f"{shown}: {certificate.fingerprint(SHA256()).hex()}")
+    return ItemText(shown, f"{shown}: {certificate.fingerprint(SHA256()).hex()}")
 
 
 def describe_issuer(certificate: Certificate) -> ItemText:
@@ -40,7 +40,7 @@ def describe_issuer(certificate: Certificate) -> ItemText:
 def describe_stray_process(pid: int, words: Sequence[str], what: str, length: int) -> ItemText:
     """A process that runs where none is to be, with the first characters of its arguments."""
     text = ItemText.shorten(" ".join(words), length)
-    return ItemText.from_value(f"process {pid} ({text}) {what}", f"process {pid} ({text.items[0]}) {what}")
+    return ItemText(f"process {pid} ({text}) {what}", f"process {pid} ({text.items[0]}) {what}")
 
 
 def format_day(moment: float | None) -> str:

@@ -225,7 +225,7 @@ def describe_difference(one: PropertyDifference) -> str:
     if len(wanted | found) > 6 and wanted & found:
         signed = f"{_format_signed(found - wanted, '+')}{_format_signed(wanted - found, '-')}"
         whole = f"{one.unit} has {one.prop} {one.found}, not {one.wanted}"
-        return ItemText.from_value(f"{one.unit} has {one.prop} {signed}".rstrip(), whole)
+        return ItemText(f"{one.unit} has {one.prop} {signed}".rstrip(), whole)
     found_, wanted_ = (", ".join(text.split("\n")) or "empty" for text in (one.found, one.wanted))
     return f"{one.unit} has {one.prop} {found_}, not {wanted_}"
 

@@ -35,10 +35,10 @@ def find_stored_package_problems(
             row = locked.get(sums[file.name])
             if name and one.version == name and row is None:
                 shown = f"{where}/{file.name} is listed with a different SHA-256 than the lock's"
-                yield ItemText.from_value(shown, f"{shown}: {sums[file.name]}")
+                yield ItemText(shown, f"{shown}: {sums[file.name]}")
             elif (file.sha256 and file.sha256 != sums[file.name]) or (row and row.size and file.size != row.size):
                 shown = f"{where}/{file.name} has different contents"
                 if file.sha256:
-                    yield ItemText.from_value(shown, f"{shown}: {file.sha256}")
+                    yield ItemText(shown, f"{shown}: {file.sha256}")
                 else:
                     yield ItemText.without_value(shown)

@@ -24,7 +24,7 @@ def describe_answer(found: SurveyAnswer) -> str:
         return found.error
     body = ItemText.shorten(found.body, SHOWN)
     shown, whole = (f"{found.describe}: {' '.join(one.split())}" for one in (body, body.items[0]))
-    return ItemText.from_value(shown, whole)
+    return ItemText(shown, whole)
 
 
 @check(

@@ -140,6 +140,6 @@ def _worded(one: ExpectedUnit, process: KernelProcess, main: bool, begin: str) -
         if name in given:
             if found[name] != given[name]:
                 value = ItemText.shorten(found[name], 80, f"{begin} {name} ")
-                yield ItemText.from_value(f"{value}, not {given[name]}", f"{value.items[0]}, not {given[name]}")
+                yield ItemText(f"{value}, not {given[name]}", f"{value.items[0]}, not {given[name]}")
         elif not INHERITED_VARIABLES.fullmatch(name) and not GIVEN.fullmatch(name):
             yield ItemText.shorten(found[name], 0, f"{begin} the variable {name}")

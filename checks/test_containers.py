@@ -221,7 +221,7 @@ def test_units(survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, 
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
     if f"argv[]=/bin/sh {spec_program_path(roots)} ;" not in runs or runs.count("argv[]=") != 1:
         shown = f"{REFRESH_UNIT} runs another program"
-        wrong.append(ItemText.from_value(shown, f"{shown}: {runs}"))
+        wrong.append(ItemText(shown, f"{shown}: {runs}"))
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")
     expect_no_items(

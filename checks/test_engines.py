@@ -93,7 +93,7 @@ def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installatio
 def _end(text: str) -> ItemText:
     """The end of a program's output, with a digest of it all."""
     shown = text.strip()[-SHOWN:]
-    return ItemText.from_value(shown, shown if shown == text.strip() else f"{shown} (SHA-256 {digest_text(text)})")
+    return ItemText(shown, shown if shown == text.strip() else f"{shown} (SHA-256 {digest_text(text)})")
 
 
 def _some(record: dict[str, object], keys: list[str]) -> str:

@@ -102,7 +102,7 @@ def test_certificates_between_boxes(
             expect("revoked" if gone else "not revoked", "not revoked", DEPLOY)
             known = survey.read(OURS).revocations.get(pair_path(roots, owner), "")
             same = known == b64encode(revoked.public_bytes(Encoding.DER)).decode()
-            other = ItemText.from_value("another list", f"another list: {digest_text(known)}")
+            other = ItemText("another list", f"another list: {digest_text(known)}")
             expect("this list" if same else other, "this list", DEPLOY)
         until, limit = own.not_valid_after_utc, now + EXPIRY
         expect(f"until {until:%Y-%m-%d}", f"until {limit:%Y-%m-%d} or later", RELOAD + DEPLOY, holds=until >= limit)
@@ -132,7 +132,7 @@ def test_gateways_of_an_address_are_equal(
         expect(there, shorten_digest(wanted, f"{box} "), DEPLOY)
     keys = [one.read(OURS).files.get(ROUTER_KEYS, "") or "none" for one in (survey, other)]
     shown = f"keys {shorten_digest(keys[0])}, at {name} "
-    both = ItemText.from_value(f"{shown}{shorten_digest(keys[1])}", f"keys {keys[0]}, at {name} {keys[1]}")
+    both = ItemText(f"{shown}{shorten_digest(keys[1])}", f"keys {keys[0]}, at {name} {keys[1]}")
     expect(both, f"{shown}{shorten_digest(keys[0])}", DEPLOY, holds=keys[0] == keys[1])
     for listener, entry in gateway_entry.listeners.items() if gateway_entry else ():
         if not entry.tls or entry.address != front_pair[1].address:

@@ -229,7 +229,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
     lying = survey.read(OURS).certificates.get(pair_path(roots, listener[0]), "")
     same = lying == sha256(b64decode(first)).hexdigest()
-    there = "the same" if same else ItemText.from_value("another", f"another: {lying}") if lying else "none"
+    there = "the same" if same else ItemText("another", f"another: {lying}") if lying else "none"
     expect(there, "the same on disk", DEPLOY, holds=same)
     if entry.cert_file:
         own = x509.load_pem_x509_certificates((beside / entry.cert_file).read_bytes())[0]
@@ -318,7 +318,7 @@ def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts
         else "not there"
     )
     shown = f"{ROTATION} {what}"
-    rotation = ItemText.from_value(shown, f"{shown}: {digest_text(text or '')}")
+    rotation = ItemText(shown, f"{shown}: {digest_text(text)}" if text else shown)
     expect(rotation, f"{ROTATION} as declared", DEPLOY)
     # a day that is still to come is one until which nothing is rotated
     step = host_command("sed --in-place '/rigwright_gateway/d' /var/lib/logrotate/status")
@@ -362,10 +362,10 @@ def test_keys_at_rest(survey: SurveyAnswers, inventory_file: str, roots: Roots, 
     ours = survey.read(OURS)
     found = ours.files.get(keys_path(roots), "")
     serial, _, identifier = ours.keys_version.partition(" ")
-    numbered = ItemText("no keys")
+    numbered: str = "no keys"
     if found:
         begin, end = f"{keys_path(roots)} with keys ", f", serial {serial or 'none'}"
-        numbered = ItemText.from_value(f"{begin}{found[:12]}{end}", f"{begin}{found}{end}")
+        numbered = ItemText(f"{begin}{found[:12]}{end}", f"{begin}{found}{end}")
     # the file is older than the host's keys: a deploy is refused
     step = DEPLOY if is_replaceable(ring.current_version, identifier) else NEWER_KEYS
     expect(numbered, described, step, holds=found == wanted)

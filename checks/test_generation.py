@@ -144,4 +144,4 @@ def known_names(roots: Roots) -> frozenset[str]:
 
 def _describe_change(path: str, wanted: str | None, found: str | None) -> ItemText:
     shown = f"{path} {'added' if wanted is None else 'missing' if found is None else 'changed'}"
-    return ItemText.from_value(shown, shown if found is None else f"{shown}: {found}")
+    return ItemText(shown, shown if found is None else f"{shown}: {found}")

@@ -55,7 +55,7 @@ def test_loaded_is_on_disk(survey: SurveyAnswers, declared_cards: tuple[Card, ..
         there = main if name == "nvidia" else lying.get(name)
         if there and source and there.srcversion and source != there.srcversion:
             shown = f"{name} built from other source than {there.filename}"
-            wrong.append(ItemText.from_value(shown, f"{shown}: {source}"))
+            wrong.append(ItemText(shown, f"{shown}: {source}"))
         elif there and version and there.version and version != there.version:
             wrong.append(f"{name} {version}, and {there.filename} is {there.version}")
     expect_no_items(

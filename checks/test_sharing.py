@@ -42,7 +42,7 @@ def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEnt
     expect_started_from(SHARE_UNIT, one.started_from if one.active == "active" else "", wanted)
     # the file holds from its next start on
     lying, path = survey.read(GATES).files.get(config_path(roots)), config_path(roots)
-    settings = ItemText.from_value(f"another {path}", f"another {path}: {digest_text(lying or '')}")
+    settings = ItemText(f"another {path}", f"another {path}: {digest_text(lying or 'none')}")
     expect(settings, "its settings as declared", DEPLOY, holds=lying == render_share_config(roots, share))
     expect(ItemText.without_value("another program") if one.replaced else "the same", "the same", RESTART)
     found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"
@@ -96,7 +96,7 @@ def test_a_weight_is_given(survey: SurveyAnswers, declared_instances: tuple[Inst
         same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
         shown = f"{weight.file}: bytes {'as on disk' if same else 'others'}"
         expect(
-            ItemText.from_value(shown, f"{shown}: {found.sha256}"),
+            ItemText(shown, f"{shown}: {found.sha256}"),
             f"{weight.file}: bytes as on disk",
             RESTART + DEPLOY,
             holds=same,

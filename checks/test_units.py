@@ -35,7 +35,7 @@ def _misread(units: UnitSurvey, one: ExpectedUnit) -> Iterable[str]:
         yield f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is not a link'}"
     elif lying.sha256 != one.sha256:
         shown = f"{one.path} {'has different contents' if lying.sha256 else 'is not there'}"
-        yield ItemText.from_value(shown, f"{shown}: {lying.sha256}" if lying.sha256 else shown)
+        yield ItemText(shown, f"{shown}: {lying.sha256}" if lying.sha256 else shown)
     if lying.loose:
         yield f"{one.path} is {lying.loose}"
     if state != "loaded":

@@ -17,7 +17,8 @@ from checks.survey.trees import InstalledTree, TreeChange
 from checks.test_generation import _describe_change
 from checks.test_trees import test_python_starts_with_its_own as judge_startup_code
 from checks.tree_expectations import expect_no_changes
-from rigwright.model.waiver_schema import WaiverEntry
+from rigwright.check_waivers import describe_observed
+from rigwright.model.waiver_schema import LONGEST, WaiverEntry
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.project_root import ROOT
 from tests.unit.test_check_framework import OWN, CheckRunFolder
@@ -105,6 +106,12 @@ def test_added_capabilities_beyond_the_shown_ones_are_another_value() -> None:
     assert list_items(first) != list_items(second)
 
 
+def test_long_values_end_with_a_digest() -> None:
+    first, second = (describe_observed("none", f"{'a' * 5000}{end}") for end in "bc")
+    assert first != second
+    assert len(first) < LONGEST
+
+
 def test_a_startup_file_beyond_the_shown_ones_and_foreign_bytecode_are_not_waived() -> None:
     names = [f"/usr/lib/python3/dist-packages/{name}.pth" for name in "abc"]
     waivers = [
@@ -155,17 +162,17 @@ CUT = {
     "cause_facts.py": "digits of a number, and the first letter of a state",
     "cause_occurrences.py": "sentences of causes",
     "change_authors.py": "questions about authors",
-    "drift_text.py": "what is shown of ItemText.from_value",
-    "effective_units.py:_format_signed": "what is shown of ItemText.from_value",
+    "drift_text.py": "the shown part of an ItemText",
+    "effective_units.py:_format_signed": "the shown part of an ItemText",
     "report.py": "lines of a report",
     "sandbox_breakout.py": "the numbers of the others follow",
     "stored_packages.py": "columns of a list",
     "test_accounts.py:test_numbers": "one text for equal ones",
-    "test_gateway.py:test_keys_at_rest": "what is shown of ItemText.from_value",
+    "test_gateway.py:test_keys_at_rest": "the shown part of an ItemText",
     "test_gateway.py:_declared_keys": "an expected value, of the inventory",
     "test_fleet.py:_describe_shown": "a CA's key identifier",
     "test_answers.py:test_serves_its_model_streamed": "the last event of a stream",
-    "test_engines.py:_end": "what is shown of ItemText.from_value",
+    "test_engines.py:_end": "the shown part of an ItemText",
     "test_nvidia_files.py:describe_reinstall": "a remedy",
     "test_serving.py": "lines of a record",
     "tree_expectations.py": "the time of the last change that is shown",
@@ -182,7 +189,7 @@ def test_checks_cut_observed_values_only_in_item_texts() -> None:
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef) and path.name != "__init__.py" and path.name not in CUT:
                 found |= {f"{path.name}:{function.name}" for node in ast.walk(function) if is_cut(node)}
-    assert found == {one for one in CUT if ":" in one}, "use ItemText.from_items, shorten or from_value"
+    assert found == {one for one in CUT if ":" in one}, "use ItemText.from_items, ItemText.shorten or ItemText"
 
 
 def is_cut(node: ast.AST) -> bool:
