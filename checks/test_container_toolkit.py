@@ -108,10 +108,11 @@ def test_settings(survey: SurveyAnswers, rig: Rig, containers: object) -> None:
         one = there.pop(file.path, None)
         if one is None or one.kind != "file":
             wrong.append(f"{file.path} is {one.kind if one else 'not there'}")
-        elif one.sha256 != hashlib.sha256(file.text.encode()).hexdigest():
+            continue
+        if one.sha256 != hashlib.sha256(file.text.encode()).hexdigest():
             shown = f"{file.path} has different contents"
             wrong.append(ItemText(shown, f"{shown}: {one.sha256}"))
-        elif (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
+        if (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
             wrong.append(f"{file.path} has mode {one.mode} of {one.uid}:{one.gid}")
     wrong += [f"{path} is not declared" for path in managed_paths(rig.roots) if path in there]
     expect_no_items("all as deployed", wrong, DEPLOY)

@@ -32,7 +32,8 @@ def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
 def _misread(units: UnitSurvey, one: ExpectedUnit) -> Iterable[str]:
     lying, state = units.files[one.path], units.property_value(one.name, "LoadState")
     if lying.link != one.link:
-        yield f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is not a link'}"
+        shown = f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is not a link'}"
+        yield ItemText(shown, f"{shown}: {lying.sha256}" if lying.sha256 else shown)
     elif lying.sha256 != one.sha256:
         shown = f"{one.path} {'has different contents' if lying.sha256 else 'is not there'}"
         yield ItemText(shown, f"{shown}: {lying.sha256}" if lying.sha256 else shown)
