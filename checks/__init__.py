@@ -85,7 +85,7 @@ def digest_text(text: str) -> str:
 
 
 _ESCAPE_CODE = re.compile(r"\\(?:[\\nrt]|x(?:[01][0-9a-f]|7f|[89][0-9a-f]|a0|ad)|u[0-9a-f]{4}|U[0-9a-f]{8})")
-"""A text that looks like a code of `printable`; a unit's name has `\\x2d`, which is none."""
+"""A text that looks like a code of `printable`; the `\\x2d` of a unit's name does not."""
 
 
 def spell_unambiguously(text: str) -> str:
