@@ -3,7 +3,7 @@
 import ast
 import json
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,9 +11,12 @@ import pytest
 from checks import Drift, ItemText, continue_past_waived, expect, list_items, report_drift, test_preflight
 from checks.drift_text import expect_none
 from checks.effective_units import PropertyDifference, describe_difference
+from checks.post_deploy_checks import _run
+from checks.pytest_frame import ChecksPlugin
 from checks.remedy import instruction
 from checks.result_waivers import cover_items
 from checks.survey.trees import InstalledTree, TreeChange
+from checks.survey_run import SurveyedHost
 from checks.test_generation import _describe_change
 from checks.test_trees import test_python_starts_with_its_own as judge_startup_code
 from checks.tree_expectations import expect_no_changes
@@ -60,6 +63,38 @@ def test_a_check_of_the_operator_goes_on_past_a_waived_drift(
     both = [DISK | {"observed": one} for one in (first, second)]
     monkeypatch.setenv("WAIVERS", json.dumps(both))
     assert box.check("--only=Z03", "--json").results["Z03"]["verdict"] == "waived"
+
+
+def test_a_shipped_check_goes_on_past_a_waived_drift() -> None:
+    def two_faults(_: object) -> bool:
+        expect("a", "none", instruction("remove it"))
+        expect("b", "none", instruction("remove it"))
+        return True
+
+    plugin: Any = object.__new__(ChecksPlugin)
+    waiver = WaiverEntry.model_validate(SHELL | {"observed": "a (expected none)"})
+    plugin.look = SimpleNamespace(hosts={"box": SimpleNamespace(rig=SimpleNamespace(waivers=(waiver,)))})
+    plugin.calls, plugin.today = SimpleNamespace(run=two_faults), "2027-01-01"
+    mark = SimpleNamespace(kwargs={"identifier": "B01"})
+    item = SimpleNamespace(
+        callspec=SimpleNamespace(params={"target_name": "box"}), get_closest_marker=lambda _: mark, nodeid="x"
+    )
+    with pytest.raises(Drift) as error:
+        plugin._run_item(item)
+    assert error.value.items == (("none", "a"), ("none", "b"))
+
+
+def test_checks_after_a_deploy_go_on_past_a_waived_drift() -> None:
+    def two_faults() -> None:
+        expect("a", "none", instruction("remove it"))
+        expect("b", "none", instruction("remove it"))
+
+    waiver = WaiverEntry.model_validate(SHELL | {"observed": "a (expected none)"})
+    seen, is_waived = cast("SurveyedHost", None), cover_items([waiver], "B01", "", "2027-01-01")
+    drift = _run(seen, ModuleType("checks_of_a_test"), two_faults, None, is_waived)
+    assert drift is not None
+    assert drift.items == (("none", "a"), ("none", "b"))
+    assert not is_waived(drift.waivable_items)
 
 
 TWO_DISKS = """expect("one", "two disks", "`mount /data`")
