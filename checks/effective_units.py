@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from checks import unit_settings
+from checks import ItemText, unit_settings
 from checks.survey.units import PARENTS, ExpectedUnit, UnitSurvey
 
 # The activity of a unit, which is not its target.
@@ -223,9 +223,9 @@ def describe_difference(one: PropertyDifference) -> str:
     """A difference, for people."""
     wanted, found = (set(text.replace("\n", " ").split()) for text in (one.wanted, one.found))
     if len(wanted | found) > 6 and wanted & found:
-        return (
-            f"{one.unit} has {one.prop} {_format_signed(found - wanted, '+')}{_format_signed(wanted - found, '-')}"
-        ).rstrip()
+        signed = f"{_format_signed(found - wanted, '+')}{_format_signed(wanted - found, '-')}"
+        whole = f"{one.unit} has {one.prop} {one.found}, not {one.wanted}"
+        return ItemText(f"{one.unit} has {one.prop} {signed}".rstrip(), whole)
     found_, wanted_ = (", ".join(text.split("\n")) or "empty" for text in (one.found, one.wanted))
     return f"{one.unit} has {one.prop} {found_}, not {wanted_}"
 

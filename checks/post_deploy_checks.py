@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from checks import Drift
+from checks import Drift, Items, continue_past_waived
 from checks.automatic_repairs import DriftedCheck, find_repairs, has_foreign_additions
 from checks.remedy import rig_command
 from checks.required_check_ids import OWNED
+from checks.result_waivers import cover_items
 from checks.survey.section import SurveyScope
 from checks.survey_run import SurveyedHost
-from rigwright.check_waivers import describe_observed, find_waivers, format_day
+from rigwright.check_waivers import format_day
 from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.plan.repairs import Repair
 
@@ -87,7 +88,7 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
     owned, foreign, passed = list[DriftedCheck](), list[DriftedCheck](), 0
     waived: list[str] = []
     today = format_day(time.time())
-    for failed in _failures(seen):
+    for failed in _failures(seen, today):
         if isinstance(failed, DriftedCheck) and _is_waived(failed, seen.rig.waivers, today):
             waived.append(f"{failed.id} {failed.part}".rstrip())
             continue
@@ -115,11 +116,10 @@ def judge_host(seen: SurveyedHost) -> HostAgreement:
 
 
 def _is_waived(failed: DriftedCheck, waivers: Sequence[WaiverEntry], today: str) -> bool:
-    observed = {describe_observed(*item) for item in failed.drift.items}
-    return bool(find_waivers(waivers, failed.id, failed.part, observed, today)[0])
+    return cover_items(waivers, failed.id, failed.part, today)(failed.drift.waivable_items)
 
 
-def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | str]:
+def _failures(seen: SurveyedHost, today: str) -> Iterator[DriftedCheck | str]:
     """Each check that applies: its failure, or its name where it holds."""
     import pytest
 
@@ -137,14 +137,14 @@ def _failures(seen: SurveyedHost) -> Iterator[DriftedCheck | str]:
                 continue
             named = next((name for name in PARTS if name in _fixtures(function, module)), "")
             for part in PARTS[named](seen.rig) if named else [None]:
+                label, what = describe_part(part) if named else "", mark.kwargs
+                is_waived = cover_items(seen.rig.waivers, what["identifier"], label, today)
                 with suppress(pytest.skip.Exception):
-                    drift = _run(seen, module, function, (named, part) if named else None)
+                    drift = _run(seen, module, function, (named, part) if named else None, is_waived)
                     if drift is None:
-                        yield mark.kwargs["identifier"]
+                        yield what["identifier"]
                     else:
                         unit = getattr(part, "unit", "") or getattr(part, "unit_name", "")
-                        what = mark.kwargs
-                        label = describe_part(part) if named else ""
                         yield DriftedCheck(what["identifier"], what["title"], label, unit, drift)
 
 
@@ -164,14 +164,18 @@ def _fixtures(function: Callable[..., Any], module: ModuleType) -> set[str]:
 
 
 def _run(
-    seen: SurveyedHost, module: ModuleType, function: Callable[..., Any], part: tuple[str, object] | None
+    seen: SurveyedHost,
+    module: ModuleType,
+    function: Callable[..., Any],
+    part: tuple[str, object] | None,
+    is_waived: Callable[[Items], bool],
 ) -> Drift | None:
     try:
-        _OneRun(seen, module, part).call(function)
+        with continue_past_waived(is_waived):
+            _OneRun(seen, module, part).call(function)
     except Drift as drift:
         return drift
     except Exception as error:  # a check without a verdict proves nothing
-        unclear = Drift("a check that reaches a verdict", f"{type(error).__name__}: {error}", rig_command("check"))
-        unclear.items = ()  # no waiver covers it
-        return unclear
+        found = f"{type(error).__name__}: {error}"
+        return Drift("a check that reaches a verdict", found, rig_command("check"), is_waivable=False)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
@@ -30,7 +30,7 @@ from checks.direct_calls import DirectCalls
 from checks.failure_causes import CheckFailure, group_failures
 from checks.remedy import describe_steps, instruction, render_place
 from checks.result_metrics import count_advisories, write_check_metrics
-from checks.result_waivers import apply_waivers, describe_waived
+from checks.result_waivers import apply_waivers, describe_waived, pass_waived
 from checks.results import (
     SCHEMA,
     STATUS,
@@ -220,16 +220,23 @@ class ChecksPlugin:
         return True
 
     def _run_item(self, item: pytest.Item) -> None:
-        if not self.calls.run(item):
-            item.session._setupstate.setup(item)
-            item.runtest()
+        with pass_waived(item, self.look.hosts[target_of(item)].rig.waivers, self.today):
+            if not self.calls.run(item):
+                item.session._setupstate.setup(item)
+                item.runtest()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """A user's own checks, too, go on past their waived drifts."""
+        with pass_waived(item, self.look.hosts[target_of(item)].rig.waivers, self.today):
+            return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
         """A verdict and its words; no traceback is made, which takes longer than a check."""
         target = target_of(item)
         error = call.excinfo.value if call.excinfo else None
-        items = error.items if isinstance(error, Drift) else ()
+        items, waivable = (error.items, error.waivable_items) if isinstance(error, Drift) else ((), ())
         result = build_result(
             read_check_mark(item),
             part_of(item),
@@ -240,7 +247,7 @@ class ChecksPlugin:
             several=self.look.several,
         )
         if result.verdict == "fail":
-            result = apply_waivers(result, items, self.look.hosts[target].rig.waivers, self.today)
+            result = apply_waivers(result, waivable, self.look.hosts[target].rig.waivers, self.today)
         outcome, words = OUTCOMES["ok" if result.is_listed else result.verdict]
         report = pytest.TestReport(
             f"{target}::{result.id} {result.name}",

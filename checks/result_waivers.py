@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from checks import Items, continue_past_waived
+from checks.check_items import part_of, read_check_mark
 from checks.results import AppliedWaiver, Result, describe_waivers
 from rigwright.check_waivers import describe_observed, find_waivers
 from rigwright.model.waiver_schema import WaiverEntry
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def apply_waivers(
@@ -30,6 +37,22 @@ def apply_waivers(
     if ended:
         return replace(result, note="; ".join(f"the waiver by {one.owner} ended on {one.until}" for one in ended))
     return result
+
+
+def cover_items(waivers: Sequence[WaiverEntry], check: str, part: str, today: str) -> Callable[[Items], bool]:
+    """A predicate: waivers cover each of some items of a check."""
+    own = [one for one in waivers if (one.check, one.part or "") == (check, part)]
+
+    def is_waived(items: Items) -> bool:
+        observed = {describe_observed(*item) for item in items} if own else ()
+        return bool(find_waivers(own, check, part, observed, today)[0])
+
+    return is_waived
+
+
+def pass_waived(item: pytest.Item, waivers: Sequence[WaiverEntry], today: str) -> AbstractContextManager[None]:
+    """Run a check past the drifts that waivers cover."""
+    return continue_past_waived(cover_items(waivers, read_check_mark(item)["identifier"], part_of(item), today))
 
 
 def describe_waived(result: Result) -> str:

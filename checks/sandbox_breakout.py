@@ -95,9 +95,10 @@ def is_family_refused(family: int) -> bool:
 
 
 def format_families(families: Sequence[int]) -> str:
-    """Names of families of sockets, as the standard library has them; the first ten."""
+    """Names of families of sockets, as the standard library has them; the first ten, and the numbers of the others."""
     names = {int(one): one.name for one in socket.AddressFamily}
-    more = f" and {len(families) - 10} more families" if len(families) > 10 else ""
+    numbers = " ".join(map(str, families[10:]))
+    more = f" and {len(families) - 10} more families ({numbers})" if len(families) > 10 else ""
     return ", ".join(names.get(one, f"family {one}") for one in families[:10]) + more
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from checks import DEPLOY, expect
-from checks.drift_text import expect_none
+from checks.drift_text import expect_none, shorten_digest
 from checks.remedy import restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.processes import PROCESSES, KernelProcess, ServiceProcesses
@@ -39,7 +39,8 @@ def expect_started_from(unit: str, found: str, expected: str) -> None:
     Raises:
         Drift: they differ.
     """
-    expect(f"{unit} started from {found[:12] or 'nothing'}", f"{unit} started from {expected[:12]}", DEPLOY)
+    begin = f"{unit} started from "
+    expect(shorten_digest(found or "nothing", begin), shorten_digest(expected, begin), DEPLOY)
 
 
 def unit_settings_of(one: ExpectedUnit) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from checks import ItemText
 from checks.survey.packages import StoredDriver
 from rigwright.supply.lock import Artefact
 
@@ -33,6 +34,11 @@ def find_stored_package_problems(
                 continue
             row = locked.get(sums[file.name])
             if name and one.version == name and row is None:
-                yield f"{where}/{file.name} is listed with a different SHA-256 than the lock's"
+                shown = f"{where}/{file.name} is listed with a different SHA-256 than the lock's"
+                yield ItemText(shown, f"{shown}: {sums[file.name]}")
             elif (file.sha256 and file.sha256 != sums[file.name]) or (row and row.size and file.size != row.size):
-                yield f"{where}/{file.name} has different contents"
+                shown = f"{where}/{file.name} has different contents"
+                if file.sha256:
+                    yield ItemText(shown, f"{shown}: {file.sha256}")
+                else:
+                    yield ItemText.without_value(shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from checks import check
+from checks import ItemText, check
 from checks.service_processes import (
     describe_process,
     expect_no_unit_faults,
@@ -114,21 +114,21 @@ def test_words(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], 
     wrong = [(name, f"{name} has no process") for name, (_, unit) in beside.items() if not unit.processes]
     for one, unit, process in iterate_processes(beside):
         wrong += [
-            (one.name, f"{describe_process(one, unit, process)} has {said}")
-            for said in _worded(one, process, process.pid == unit.main)
+            (one.name, said)
+            for said in _worded(one, process, process.pid == unit.main, f"{describe_process(one, unit, process)} has")
         ]
     expect_no_unit_faults(wrong, "the arguments and environment of their units")
 
 
-def _worded(one: ExpectedUnit, process: KernelProcess, main: bool) -> Iterable[str]:
+def _worded(one: ExpectedUnit, process: KernelProcess, main: bool, begin: str) -> Iterable[str]:
     wanted = split_command(one.text)
     title = TITLE.match(" ".join(process.words))
     if not title and process.words != wanted:
-        yield f"arguments {' '.join(process.words)[:200]}"
+        yield ItemText.shorten(" ".join(process.words), 200, f"{begin} arguments ")
     elif title and (main or title[1] == "master"):
         had = " ".join(process.words)[title.end() :].rstrip().split(" ")
         if had != wanted:
-            yield f"arguments {' '.join(had)[:200]}"
+            yield ItemText.shorten(" ".join(had), 200, f"{begin} arguments ")
     given = dict(
         variable.partition("=")[::2]
         for name, value in parse_unit_settings(one.text)
@@ -139,6 +139,7 @@ def _worded(one: ExpectedUnit, process: KernelProcess, main: bool) -> Iterable[s
     for name in sorted(found):
         if name in given:
             if found[name] != given[name]:
-                yield f"{name} {found[name][:80]}, not {given[name]}"
+                value = ItemText.shorten(found[name], 80, f"{begin} {name} ")
+                yield ItemText(f"{value}, not {given[name]}", f"{value.items[0]}, not {given[name]}")
         elif not INHERITED_VARIABLES.fullmatch(name) and not GIVEN.fullmatch(name):
-            yield f"the variable {name}"
+            yield ItemText.shorten(found[name], 0, f"{begin} the variable {name}")

@@ -2,13 +2,15 @@
 
 import pytest
 
-from checks import DEPLOY, check, expect
+from checks import DEPLOY, ItemText, check, expect
 from checks.remedy import host_command
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import COMPILED
 from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.instance import WARM, Instance
+
+SHOWN = 5
 
 
 @check(
@@ -26,7 +28,6 @@ def test_compiled_is_its_own(
     own = found.own[service.cache]
     cure = host_command("systemctl stop {}; rm -rf -- {} {}", instance.unit, instance.cache_folder, WARM) + DEPLOY
     expect(f"{own.owner or 'no user'} with mode {own.mode:o}", f"{user} with mode 700", cure)
-    expect(", ".join(own.others), "only its own files in it", cure, holds=not own.others)
-    expect(
-        ", ".join(found.loose), "no file that others can change in its initial contents", cure, holds=not found.loose
-    )
+    expect(ItemText.from_items(own.others, shown=SHOWN), "only its own files in it", cure, holds=not own.others)
+    loose = ItemText.from_items(found.loose, shown=SHOWN)
+    expect(loose, "no file that others can change in its initial contents", cure, holds=not found.loose)

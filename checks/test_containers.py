@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checks import DEPLOY, Drift, check
+from checks import DEPLOY, Drift, ItemText, check
 from checks.container_check_helpers import (
     installed_packages,
     running_daemon,
@@ -220,7 +220,8 @@ def test_units(survey: SurveyAnswers, roots: Roots, declared_cards: tuple[Card, 
         wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
     if f"argv[]=/bin/sh {spec_program_path(roots)} ;" not in runs or runs.count("argv[]=") != 1:
-        wrong.append(f"{REFRESH_UNIT} runs another program")
+        shown = f"{REFRESH_UNIT} runs another program"
+        wrong.append(ItemText(shown, f"{shown}: {runs}"))
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
         wrong.append(f"{REFRESH_UNIT} has an added condition")
     expect_no_items(

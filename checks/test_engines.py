@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
+from checks import DEPLOY, Drift, ItemText, check, digest_text, expect
 from checks.remedy import Remedy, remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.programs import PROGRAMS, machine_code_question, version_question
@@ -16,6 +16,8 @@ from rigwright.engines.environment_installer import find_installer
 from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
+
+SHOWN = 200  # characters of an output
 
 
 @check(
@@ -68,8 +70,7 @@ def test_it_starts(survey: SurveyAnswers, rig: Rig, installation: Installation) 
         pytest.skip("has no command to report its version")
     said = survey.read(PROGRAMS)[version_question(installation.name)]
     holds = said.status == 0 and wanted in said.text
-    last = said.text.strip()[-200:] or f"exit status {said.status}"
-    expect(last, f"a version with {wanted}", DEPLOY, holds=holds)
+    expect(_end(said.text) or f"exit status {said.status}", f"a version with {wanted}", DEPLOY, holds=holds)
 
 
 @check(
@@ -84,14 +85,21 @@ def test_machine_code(survey: SurveyAnswers, rig: Rig, installation: Installatio
         pytest.skip("it has no machine code for the rig's cards")
     said = survey.read(PROGRAMS)[machine_code_question(installation.name)]
     cure = describe_engine_reinstall(rig.roots, installation)
-    expect(said.text.strip()[-200:], "a list of its GPU architectures", cure, holds=said.status == 0)
+    expect(_end(said.text), "a list of its GPU architectures", cure, holds=said.status == 0)
     listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", said.text))
     expect(", ".join(sorted(listed)) or "none", ", ".join(sorted(wanted)), cure)
 
 
+def _end(text: str) -> ItemText:
+    """The end of a program's output, with a digest of it all."""
+    shown = text.strip()[-SHOWN:]
+    return ItemText(shown, shown if shown == text.strip() else f"{shown} (SHA-256 {digest_text(text)})")
+
+
 def _some(record: dict[str, object], keys: list[str]) -> str:
     """The differences of a build's record, for people."""
-    return ", ".join(f"{key}: {str(record.get(key, 'none'))[:120]}" for key in keys[:3])
+    texts = [ItemText.shorten(str(record.get(key, "none")), 120, f"{key}: ") for key in keys]
+    return ItemText.from_items(texts, shown=3, counts=False)
 
 
 def _same(wanted: object, found: object) -> bool:

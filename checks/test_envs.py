@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.utils import canonicalize_name
 
-from checks import DEPLOY, check, expect
+from checks import DEPLOY, ItemText, check, expect
 from checks.remedy import Remedy, instruction, remove_paths, restart_units
 from checks.survey.answers import SurveyAnswers
 from checks.survey.trees import PATCHED, TREES, patched_file_digests
@@ -85,9 +85,9 @@ def test_patches(
     for path, digest in wanted_.items():
         expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)
     stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
-    expect(", ".join(stale[:SHOWN]), "no bytecode of another file", cure, holds=not stale)
+    expect(ItemText.from_items(stale, shown=SHOWN), "no bytecode of another file", cure, holds=not stale)
     instead = [f"{path}: {name}" for path in wanted_ for name in found.files[path].shadowed]
-    expect(", ".join(instead[:SHOWN]), "no file that shadows it", cure, holds=not instead)
+    expect(ItemText.from_items(instead, shown=SHOWN), "no file that shadows it", cure, holds=not instead)
     written = max(found.files[path].written for path in wanted_)
     units = [one.unit for one in declared_instances if one.installed_as == environment.name]
     early = [
@@ -98,12 +98,12 @@ def test_patches(
         f"process {one.pid} of {unit}: {what}" for unit in units for one in found.units[unit] for what in one.elsewhere
     ]
     expect(
-        ", ".join(other[:SHOWN]),
+        ItemText.from_items(other, shown=SHOWN),
         "imports only from the environment",
         instruction("remove that") + cure,
         holds=not other,
     )
-    expect(", ".join(early[:SHOWN]), "processes started later", cure, holds=not early)
+    expect(ItemText.from_items(early, shown=SHOWN), "processes started later", cure, holds=not early)
 
 
 def describe_env_reinstall(roots: Roots, environment: Environment) -> Remedy:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import DEPLOY, Drift, ItemText, check, expect
-from checks.drift_text import format_day
+from checks import DEPLOY, Drift, ItemText, check, digest_text, expect
+from checks.drift_text import describe_certificate, describe_issuer, format_day, shorten_digest
 from checks.gateway_key_answers import (
     LOG,
     READABLE,
@@ -107,13 +107,13 @@ def test_processes_are_current(
         one = gates.unit_state(unit_state.unit)
         expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", DEPLOY + LOG)
         expect_started_from(unit_state.unit, one.started_from, unit_state.started_from)
-        expect(one.configured[:12], unit_state.configured_from[:12], DEPLOY)
-        expect("another program" if one.replaced else "", "", restart_units(unit_state.unit))
+        expect(shorten_digest(one.configured), shorten_digest(unit_state.configured_from), DEPLOY)
+        expect(ItemText.without_value("another program") if one.replaced else "", "", restart_units(unit_state.unit))
     # the settings that its processes have read, not the files
     wanted = json.loads(made.files["gateway/settings.json"])["digest"]
     for what in ("gateway", "router"):
         said = _of(find_answer(survey.read(REQUESTS), f"{what}: state").body, "digest")
-        expect(said[:12], wanted[:12], DEPLOY)
+        expect(shorten_digest(said), shorten_digest(wanted), DEPLOY)
 
 
 def _of(said: str, key: str) -> str:
@@ -229,10 +229,12 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     first = find_answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
     lying = survey.read(OURS).certificates.get(pair_path(roots, listener[0]), "")
     same = lying == sha256(b64decode(first)).hexdigest()
-    expect("the same" if same else "another" if lying else "none", "the same on disk", DEPLOY, holds=same)
+    there = "the same" if same else ItemText("another", f"another: {lying}") if lying else "none"
+    expect(there, "the same on disk", DEPLOY, holds=same)
     if entry.cert_file:
         own = x509.load_pem_x509_certificates((beside / entry.cert_file).read_bytes())[0]
-        expect("the one of cert_file" if shown == own else "another", "the one of cert_file", step)
+        other = describe_certificate("another", shown)
+        expect("the one of cert_file" if shown == own else other, "the one of cert_file", step)
         return
     if not (beside / FOLDER / CERTIFICATE).exists():
         pytest.skip(f"{FOLDER}/{CERTIFICATE} is missing next to the inventory")
@@ -240,7 +242,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     try:
         shown.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature):
-        raise Drift("a certificate of your own CA", f"one of {shown.issuer.rfc4514_string()[:80]}", step) from None
+        raise Drift("a certificate of your own CA", describe_issuer(shown), step) from None
     wanted = subject_alt_names(entry.names, [entry.address])
     expect(", ".join(certificate_names(shown)), ", ".join(sorted(wanted)), step)
 
@@ -315,7 +317,9 @@ def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts
         if text is not None
         else "not there"
     )
-    expect(f"{ROTATION} {what}", f"{ROTATION} as declared", DEPLOY)
+    shown = f"{ROTATION} {what}"
+    rotation = ItemText(shown, f"{shown}: {digest_text(text)}" if text else shown)
+    expect(rotation, f"{ROTATION} as declared", DEPLOY)
     # a day that is still to come is one until which nothing is rotated
     step = host_command("sed --in-place '/rigwright_gateway/d' /var/lib/logrotate/status")
     fits = gates.rotated < time.time() + 2 * DAY
@@ -340,10 +344,10 @@ def test_keys_in_force(survey: SurveyAnswers, inventory_file: str, gateway: tupl
     wanted, described = _declared_keys(inventory_file, gateway[1])[1:]
     step = restart_units(ROUTER_UNIT) + DEPLOY
     found = _of(find_answer(survey.read(REQUESTS), "router: state").body, "keys")
-    expect(f"keys {found[:12]}", described, step, holds=found == wanted)
+    expect(shorten_digest(found, "keys "), described, step, holds=found == wanted)
     # the router's process reads its copy again at any SIGHUP
     copied = survey.read(OURS).files.get(ROUTER_KEYS, "")
-    expect(f"{ROUTER_KEYS} with keys {copied[:12] or 'of no file'}", described, step, holds=copied == wanted)
+    expect(shorten_digest(copied or "of no file", f"{ROUTER_KEYS} with keys "), described, step, holds=copied == wanted)
 
 
 @check(
@@ -358,7 +362,10 @@ def test_keys_at_rest(survey: SurveyAnswers, inventory_file: str, roots: Roots, 
     ours = survey.read(OURS)
     found = ours.files.get(keys_path(roots), "")
     serial, _, identifier = ours.keys_version.partition(" ")
-    numbered = f"{keys_path(roots)} with keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
+    numbered: str = "no keys"
+    if found:
+        begin, end = f"{keys_path(roots)} with keys ", f", serial {serial or 'none'}"
+        numbered = ItemText(f"{begin}{found[:12]}{end}", f"{begin}{found}{end}")
     # the file is older than the host's keys: a deploy is refused
     step = DEPLOY if is_replaceable(ring.current_version, identifier) else NEWER_KEYS
     expect(numbered, described, step, holds=found == wanted)

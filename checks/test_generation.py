@@ -6,7 +6,7 @@ import hashlib
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, Drift, ItemText, check, expect
-from checks.drift_text import expect_none
+from checks.drift_text import expect_none, shorten_digest
 from checks.remedy import remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.serving import GENERATIONS
@@ -39,10 +39,10 @@ def test_current(survey: SurveyAnswers, roots: Roots, target_generation: Generat
     declared |= {path: f"-> {target}" for path, target in target_generation.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
     folder = f"{roots.generations}/{current.number}"
-    changed = [f"{folder}/{path} {_how(declared.get(path), current.files.get(path))}" for path in others]
+    changed = [_describe_change(f"{folder}/{path}", declared.get(path), current.files.get(path)) for path in others]
     found_files = ItemText.from_items(changed, shown=3)
     expect(found_files, f"the declared files in generation {current.number}", DEPLOY, holds=not others)
-    expect(current.sealed[:12], target_generation.digest[:12], DEPLOY)
+    expect(shorten_digest(current.sealed), shorten_digest(target_generation.digest), DEPLOY)
     marker = f"{roots.config}/{ACTIVATING} of an interrupted activation"
     expect(marker, "a completed activation", DEPLOY, holds=not found.activating)
 
@@ -95,7 +95,12 @@ def test_way_back_leads_somewhere(survey: SurveyAnswers, roots: Roots, target_ge
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
     folders = [f"{roots.generations}/{number}" for number in broken]
-    expect(f"no {', '.join(lost[:3])}", "their referenced files", remove_paths(*folders) + DEPLOY, holds=not lost)
+    expect(
+        ItemText.from_items([f"no {path}" for path in lost], shown=3),
+        "their referenced files",
+        remove_paths(*folders) + DEPLOY,
+        holds=not lost,
+    )
 
 
 @check(
@@ -137,5 +142,6 @@ def known_names(roots: Roots) -> frozenset[str]:
     return frozenset({*names, "current", ACTIVATING, "lost+found"})
 
 
-def _how(wanted: str | None, found: str | None) -> str:
-    return "added" if wanted is None else "missing" if found is None else "changed"
+def _describe_change(path: str, wanted: str | None, found: str | None) -> ItemText:
+    shown = f"{path} {'added' if wanted is None else 'missing' if found is None else 'changed'}"
+    return ItemText(shown, shown if found is None else f"{shown}: {found}")

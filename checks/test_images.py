@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
+from checks import DEPLOY, Drift, ItemText, check, expect
 from checks.drift_text import expect_none
 from checks.remedy import Remedy, instruction, reinstall_packages, restart_units
 from checks.survey.accounts import ACCOUNTS
@@ -88,7 +88,7 @@ def test_image(container_unit: RunningContainer, restart: Remedy) -> None:
     wrong = [path for path in container_unit.layers if path not in container_unit.locked]
     wrong += [f"none of {path}" for path in container_unit.locked if path not in container_unit.layers]
     expect(
-        ", ".join(wrong[:3]),
+        ItemText.from_items(wrong, shown=3),
         "the layers of the locked image",
         restart,
         holds=container_unit.layers == container_unit.locked,
@@ -166,7 +166,9 @@ def _privileged(process: KernelProcess, uid: int, gid: int) -> Iterable[str]:
 def test_mounts(declared: ContainerSpec, container_unit: RunningContainer, restart: Remedy) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
     there = {one.target: one for one in container_unit.mounts}
-    wrong = [f"another file than the host's at {place}" for place in container_unit.elsewhere]
+    wrong: list[str] = [
+        ItemText.without_value(f"another file than the host's at {place}") for place in container_unit.elsewhere
+    ]
     wrong += [f"no mount at {place}" for place in wanted if place not in there]
     wrong += [said for one in container_unit.mounts for said in _strange(one, wanted, bool(declared.devices))]
     expect_none(wrong, "the declared mounts, writable only where they are its own", restart)
@@ -226,7 +228,8 @@ def test_devices(survey: SurveyAnswers, contained: Instance, container_unit: Run
     ]
     wrong = [path for path in container_unit.devices if path not in (*usual, *own, *rendering)]
     wrong += [f"none of {path}" for path in sorted(own - {*container_unit.devices})]
-    wrong += [f"{path}, which is another device on the host" for path in container_unit.forged]
+    others = (f"{path}, which is another device on the host" for path in container_unit.forged)
+    wrong += [*map(ItemText.without_value, others)]
     expect_none(wrong, "the device files of its cards", DEPLOY + restart)
     if len(own) != len(contained.cards):
         raise Drift(f"{format_count(len(contained.cards), 'card')} known to the driver", str(len(own)), DEPLOY)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from checks import DEPLOY, Drift, check
+from checks import DEPLOY, Drift, ItemText, check
 from checks.nvidia import (
     expect_no_items,
     find_main_module,
@@ -50,11 +50,12 @@ def test_loaded_is_on_disk(survey: SurveyAnswers, declared_cards: tuple[Card, ..
     main = find_main_module(here) if here else None
     if main and main.version != kernel.loaded.get("nvidia", [main.version])[0]:
         return  # an upgrade without a reboot: N09 says so
-    wrong = []
+    wrong: list[str] = []
     for name, (version, source) in sorted(kernel.loaded.items()):
         there = main if name == "nvidia" else lying.get(name)
         if there and source and there.srcversion and source != there.srcversion:
-            wrong.append(f"{name} built from other source than {there.filename}")
+            shown = f"{name} built from other source than {there.filename}"
+            wrong.append(ItemText(shown, f"{shown}: {source}"))
         elif there and version and there.version and version != there.version:
             wrong.append(f"{name} {version}, and {there.filename} is {there.version}")
     expect_no_items(

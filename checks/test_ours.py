@@ -5,7 +5,7 @@ import re
 from pathlib import PurePosixPath
 
 from checks import DEPLOY, check, expect
-from checks.drift_text import format_day, format_first_lines
+from checks.drift_text import format_day, format_first_lines, shorten_digest
 from checks.remedy import (
     Remedy,
     host_command,
@@ -211,7 +211,8 @@ def test_authorities(survey: SurveyAnswers, roots: Roots, download_network: Down
         if download_network.ca_certificates
         else ""
     )
-    expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
+    there, declared = (shorten_digest(one) or "no file" for one in (found, wanted))
+    expect(there, declared, DEPLOY, holds=found == wanted)
 
 
 @check(

@@ -5,7 +5,7 @@ import time
 from checks import ItemText, check, expect
 from checks.remedy import instruction
 from rigwright.plan.plan_inputs import TargetState
-from rigwright.plan.preflight import find_refusals
+from rigwright.plan.preflight import find_refusals, find_signature_refusals
 
 
 @check(
@@ -16,4 +16,10 @@ from rigwright.plan.preflight import find_refusals
 )
 def test_nothing_stands_in_the_way(desired: TargetState) -> None:
     found = find_refusals(desired, time.time())
-    expect(ItemText.from_items(found, "; "), "nothing", instruction("resolve each of these"), holds=not found)
+    expect(
+        ItemText.from_items(found, "; "),
+        "nothing",
+        instruction("resolve each of these"),
+        holds=not found,
+        is_waivable=not find_signature_refusals(desired),
+    )

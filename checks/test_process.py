@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from checks import check
-from checks.drift_text import expect_none
+from checks.drift_text import describe_stray_process, expect_none
 from checks.effective_units import ExpectedProperties
 from checks.remedy import Remedy, host_command, kill_processes
 from checks.service_processes import (
@@ -266,5 +266,5 @@ def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
 )
 def test_others(survey: SurveyAnswers) -> None:
     found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]
-    told = [f"process {one.pid} ({' '.join(one.words)[:60]}) {one.what}" for one in found]
+    told = [describe_stray_process(one.pid, one.words, one.what, 60) for one in found]
     expect_none(told, "only processes of Rigwright's units", kill_processes(one.pid for one in found))

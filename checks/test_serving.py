@@ -7,8 +7,8 @@ from itertools import zip_longest
 
 import pytest
 
-from checks import DEPLOY, Drift, check, expect
-from checks.drift_text import expect_none
+from checks import DEPLOY, Drift, ItemText, check, expect, report_drift
+from checks.drift_text import describe_stray_process, expect_none, shorten_digest
 from checks.nvidia_smi import parse_smi_answer
 from checks.remedy import host_command, instruction, kill_processes, restart_units, show_log
 from checks.service_processes import CONTAINED
@@ -49,7 +49,7 @@ def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation,
     state = observe_state(survey, instance, target_generation)
     if state.is_down:
         cure = "`rigwright start` it, or deploy again" if state.state == "stopped by hand" else DEPLOY
-        raise Drift(f"{instance.name} is ready", state.describe(), cure)
+        report_drift(Drift(f"{instance.name} is ready", state.describe(), cure))
     units = survey.read(UNITS)
     expect(units.property_value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
     expect(units.property_value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)
@@ -68,12 +68,13 @@ def test_process_is_current(survey: SurveyAnswers, target_generation: Generation
     for unit_state in target_generation.unit_states:
         if unit_state.unit in (instance.unit, listener_units(instance.port)[0]):
             started = found[unit_state.unit].lines[:1]
-            expect(started[0][:12] if started else "no record of a start", unit_state.started_from[:12], DEPLOY)
+            found_start = shorten_digest(started[0]) if started else "no record of a start"
+            expect(found_start, shorten_digest(unit_state.started_from), DEPLOY)
     started_from = found[instance.unit]
     others = [line.partition(" ")[2] for line in set(started_from.lines[1:]) ^ set(started_from.now)]
     expect_none(sorted(others), "the weights on disk now", DEPLOY)
     given = started_from.key is not None and started_from.key.given
-    expect("another key" if not given else "", "the key on disk now", DEPLOY, holds=given)
+    expect(ItemText.without_value("another key") if not given else "", "the key on disk now", DEPLOY, holds=given)
 
 
 @check(
@@ -130,7 +131,7 @@ def test_sees_its_cards(survey: SurveyAnswers, facts: HostFacts, instance: Insta
 def test_stop_takes_all(survey: SurveyAnswers, instance: Instance) -> None:
     expect(survey.read(UNITS).property_value(instance.unit, "KillMode"), "control-group", DEPLOY)
     stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
-    told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
+    told = [describe_stray_process(one.pid, one.words, one.what, 80) for one in stray]
     expect_none(told, "only engines run by this rig's units", kill_processes(one.pid for one in stray))
     # no instance of this rig sees the host's /dev/shm
     left = instruction("remove it from /dev/shm")

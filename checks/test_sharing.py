@@ -2,7 +2,7 @@
 
 import pytest
 
-from checks import DEPLOY, check, expect
+from checks import DEPLOY, ItemText, check, digest_text, expect
 from checks.remedy import STOP_LISTENER, restart_units, show_log
 from checks.service_processes import expect_started_from
 from checks.survey.answers import SurveyAnswers
@@ -41,9 +41,10 @@ def test_process_is_current(survey: SurveyAnswers, roots: Roots, share: ShareEnt
     one, wanted = survey.read(GATES).unit_state(SHARE_UNIT), share_digest(roots, share)
     expect_started_from(SHARE_UNIT, one.started_from if one.active == "active" else "", wanted)
     # the file holds from its next start on
-    lying = survey.read(GATES).files.get(config_path(roots)) == render_share_config(roots, share)
-    expect(f"another {config_path(roots)}", "its settings as declared", DEPLOY, holds=lying)
-    expect("another program" if one.replaced else "the same", "the same", RESTART)
+    lying, path = survey.read(GATES).files.get(config_path(roots)), config_path(roots)
+    settings = ItemText(f"another {path}", f"another {path}: {digest_text(lying or 'none')}")
+    expect(settings, "its settings as declared", DEPLOY, holds=lying == render_share_config(roots, share))
+    expect(ItemText.without_value("another program") if one.replaced else "the same", "the same", RESTART)
     found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"
     expect(found, "no later ones", RESTART)
 
@@ -93,8 +94,13 @@ def test_a_weight_is_given(survey: SurveyAnswers, declared_instances: tuple[Inst
         told = f"{found.describe} {found.headers.get('content-range', '')}".strip()
         expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", DEPLOY + LOG)
         same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
-        said = "as on disk" if same else "others"
-        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", RESTART + DEPLOY)
+        shown = f"{weight.file}: bytes {'as on disk' if same else 'others'}"
+        expect(
+            ItemText(shown, f"{shown}: {found.sha256}"),
+            f"{weight.file}: bytes as on disk",
+            RESTART + DEPLOY,
+            holds=same,
+        )
 
 
 @check(

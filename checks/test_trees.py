@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from checks import DEPLOY, check, expect
+from checks import DEPLOY, ItemText, check, expect
 from checks.remedy import Remedy, host_command, instruction, remove_access_lists, remove_paths
 from checks.survey.answers import SurveyAnswers
 from checks.survey.base_system import PYTHON
@@ -38,7 +38,8 @@ def test_the_way_is_roots(survey: SurveyAnswers, roots: Roots) -> None:
     bad = {one.path: one for one in found if _loose(one) or (one.path in own and one.kind != "folder")}
     wrong = list(bad.values())
     cure = sum(map(_closing, wrong), Remedy(()))
-    expect("; ".join(map(_describe_folder, wrong[:3])), "directories that only root can change", cure, holds=not wrong)
+    folders = ItemText.from_items([*map(_describe_folder, wrong)], "; ", 3)
+    expect(folders, "directories that only root can change", cure, holds=not wrong)
 
 
 @check(
@@ -153,7 +154,7 @@ def test_nothing_lies_beside(survey: SurveyAnswers, roots: Roots, desired: Targe
     }
     beside = [path for path in sorted(lying) if path not in ours and PurePosixPath(path).name != LOST]
     cure = remove_paths(*beside) + DEPLOY
-    expect(", ".join(beside[:3]), "only files that a deploy wrote", cure, holds=not beside)
+    expect(ItemText.from_items(beside, shown=3), "only files that a deploy wrote", cure, holds=not beside)
 
 
 @check(
@@ -176,10 +177,10 @@ def test_programs_for_weights(survey: SurveyAnswers, roots: Roots, declared_inst
 def test_python_starts_with_its_own(survey: SurveyAnswers) -> None:
     foreign = survey.read(PYTHON).foreign
     cure = remove_paths(*foreign)
-    expect(", ".join(foreign[:3]), "only packaged files", cure, holds=not foreign)
+    expect(ItemText.from_items(foreign, shown=3), "only packaged files", cure, holds=not foreign)
     other = survey.read(PYTHON).other
     cure = remove_paths(*other)
-    expect(", ".join(other[:3]), "bytecode of its own modules", cure, holds=not other)
+    expect(ItemText.from_items(other, shown=3), "bytecode of its own modules", cure, holds=not other)
 
 
 def _expect_no_changes_of(survey: SurveyAnswers, what: str) -> None:

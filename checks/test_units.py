@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from checks import DEPLOY, check
+from checks import DEPLOY, ItemText, check
 from checks.drift_text import expect_none
 from checks.effective_units import PULLS, describe_difference, find_missing_relations, find_property_differences
 from checks.remedy import Remedy, host_command, instruction, remove_drop_ins, restart_units, show_log
@@ -32,9 +32,11 @@ def test_files(survey: SurveyAnswers, scope: SurveyScope) -> None:
 def _misread(units: UnitSurvey, one: ExpectedUnit) -> Iterable[str]:
     lying, state = units.files[one.path], units.property_value(one.name, "LoadState")
     if lying.link != one.link:
-        yield f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is not a link'}"
+        shown = f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is not a link'}"
+        yield ItemText(shown, f"{shown}: {lying.sha256}" if lying.sha256 else shown)
     elif lying.sha256 != one.sha256:
-        yield f"{one.path} {'has different contents' if lying.sha256 else 'is not there'}"
+        shown = f"{one.path} {'has different contents' if lying.sha256 else 'is not there'}"
+        yield ItemText(shown, f"{shown}: {lying.sha256}" if lying.sha256 else shown)
     if lying.loose:
         yield f"{one.path} is {lying.loose}"
     if state != "loaded":

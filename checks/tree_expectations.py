@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from checks import DEPLOY, Drift
+from checks import DEPLOY, Drift, ItemText, report_drift
 from checks.remedy import Remedy
 from checks.survey.trees import MISSING, OTHER, InstalledTree, TreeChange
 
@@ -33,16 +33,20 @@ def expect_no_changes(found: Iterable[tuple[InstalledTree, TreeChange]], remedy:
     """Have no changes.
 
     Raises:
-        Drift: there are some; with when the last of those that are shown was made.
+        Drift: there are some that waivers do not cover; with when the last of those that are shown was made.
     """
     __tracebackhide__ = True
     shown = list(found)
     if not shown:
         return
     paths = [f"{tree.path}/{change.path}".rstrip("/") for tree, change in shown]
-    more = f", and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    pairs = list(zip(paths, (change for _, change in shown), strict=True))[:SHOWN]
-    expected = ", ".join(f"{path}: {change.expected}" for path, change in pairs)
-    there = ", ".join(change.found for _, change in pairs)
-    since = max(change.since for _, change in pairs)
-    raise Drift(expected, f"{there}{more}", remedy, since)
+    pairs = list(zip(paths, (change for _, change in shown), strict=True))
+    expected, there = [f"{path}: {change.expected}" for path, change in pairs], [change.found for _, change in pairs]
+    drift = Drift(
+        ItemText.from_items(expected, shown=SHOWN, counts=False),
+        ItemText.from_items(there, shown=SHOWN),
+        remedy,
+        max(change.since for _, change in pairs[:SHOWN]),
+        is_waivable=all(len(tree.changes) == tree.count for tree, _ in shown),
+    )
+    report_drift(drift)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from hashlib import sha256
 from pathlib import Path
 
 from rigwright.model.check_ids import CHECK_IDS
@@ -23,14 +24,19 @@ NEVER_WAIVED: Mapping[str, str] = {
     "Y03": "it shows changed files of root",
 }
 """Check -> the reason why it cannot be waived."""
+LONGEST_SHOWN = 1000
+"""Characters of an observed value without a digest."""
 OWN_CHECKS = "checks"
 """The folder of a user's own checks, next to an inventory."""
 _QUOTED_ID = re.compile(r"""["']([A-Z]{1,4}[0-9]{2,3})["']""")
 
 
 def describe_observed(expected: str, found: str) -> str:
-    """The observed value of one thing that fails a check: without times and counts of a list."""
-    return f"{found} (expected {expected})"
+    """The observed value of one thing that fails a check, without its time; the end of a long one is its SHA-256."""
+    text = f"{found} (expected {expected})"
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    return f"{text[:LONGEST_SHOWN]}... (SHA-256 {sha256(text.encode()).hexdigest()})"
 
 
 def format_day(moment: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from checks import DEPLOY, Drift
+from checks import DEPLOY, Drift, ItemText
 from checks.nvidia.driver_status import REBOOT
 from checks.remedy import host_command, instruction, rig_command
 from rigwright.host import script_output
@@ -105,10 +105,11 @@ def find_lock_differences(facts: DriverFacts, version: str, packages: Mapping[st
     there = {one.name: one.version for one in facts.packages}
     other = {name: there[name] for name in there.keys() & packages.keys() if there[name] != packages[name]}
     found = []
+    said = format_names(f"{name} {which}" for name, which in other.items())
     if library.driver != version:
-        found.append(Drift(f"the locked driver {version}", library.driver, MOVE))
+        driver = ItemText(library.driver, f"{library.driver}: {said}" if other else library.driver)
+        found.append(Drift(f"the locked driver {version}", driver, MOVE))
     elif other:
-        said = format_names(f"{name} {which}" for name, which in other.items())
         wanted = format_names(f"{name} {packages[name]}" for name in other)
         found.append(Drift(f"the locked {wanted}", said, MOVE))
     return found
@@ -186,7 +187,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
         return "", [
             Drift(
                 "a signature by the locked key",
-                bad[0],
+                ItemText(bad[0], *bad),
                 instruction("check that the archive is for this system; no package comes from it") + DEPLOY,
             )
         ]
@@ -198,7 +199,7 @@ def find_archive_differences(status: int, printed: str) -> tuple[str, list[Drift
         return "", [
             Drift(
                 "apt to read NVIDIA's archive",
-                wrong[0] if wrong else f"status {status}",
+                ItemText(wrong[0], *wrong) if wrong else f"status {status}",
                 instruction("check its source file"),
             )
         ]

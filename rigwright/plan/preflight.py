@@ -84,6 +84,13 @@ def kernel_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
 
 
+def find_signature_refusals(wanted: TargetState, accept_older: int = 0) -> list[str]:
+    """The missing and older signatures of lock and bundle, which no waiver covers."""
+    rig = wanted.rig
+    older = find_older_signatures(rig.signatures, wanted.facts.accepted_serials, accept_older)
+    return [*map(str, rig.signature_faults), *older]
+
+
 def find_refusals(wanted: TargetState, now: float, accept_older: int = 0) -> list[str]:
     """Everything that stands in the way, one sentence each; empty when nothing does.
 
@@ -94,8 +101,7 @@ def find_refusals(wanted: TargetState, now: float, accept_older: int = 0) -> lis
     """
     rig, facts = wanted.rig, wanted.facts
     installations = list(wanted.installations.values())
-    found = [str(one) for one in rig.signature_faults]
-    found += find_older_signatures(rig.signatures, facts.accepted_serials, accept_older)
+    found = find_signature_refusals(wanted, accept_older)
     found += system_refusals(facts.os_id, facts.os_version, facts.kernel)
     if facts.architecture != ARCHITECTURE:
         found.append(f"the CPU architecture is {facts.architecture}: only {ARCHITECTURE} is supported")

@@ -32,7 +32,7 @@ from tests.unit.test_check_framework import OWN, CheckRunFolder, CheckRunResult
 LATER = "2099-01-31"
 DISK = {
     "check": "Z03",
-    "observed": "one\ufffd[2J (expected two disks of 4 TB)",
+    "observed": "one\\x1b[2J (expected two disks of 4 TB)",
     "owner": "ana",
     "reason": "the second disk is ordered",
     "until": LATER,
@@ -105,7 +105,7 @@ def test_a_waived_failure_is_a_result_of_its_own_in_each_output(
     assert done.status == 0
     assert done.out.splitlines() == [
         "  WAIVED  box  Z03  a disk is there",
-        "        observed  one\ufffd[2J (expected two disks of 4 TB)",
+        "        observed  one\\x1b[2J (expected two disks of 4 TB)",
         f"        waived    until {LATER} by ana: the second disk is ordered",
         "box: conforms, 1 failure is waived (0 ok, 0 failed, 1 waived, 0 skipped)",
     ]
@@ -171,7 +171,7 @@ def test_the_checks_after_a_deploy_apply_the_same_waivers() -> None:
     failed = DriftedCheck("B01", "t", "", "", drift)
     assert _is_waived(failed, [waiver], "2027-01-01")
     assert not _is_waived(failed, [waiver], "2099-02-01")
-    drift.items = ()
+    drift.is_waivable = False
     assert not _is_waived(failed, [waiver], "2027-01-01")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from checks.survey.host import common
 
-SHOWN = 5  # of a list
+SHOWN = 20  # of a list
 RIGHTS = ("system.posix_acl_access", "system.posix_acl_default")
 
 
