@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -389,22 +388,3 @@ def test_only_files_of_our_users_in_shared_memory_are_reported(tmp_path: Path, m
     assert [*processes._shared({"61999"})] == []
     monkeypatch.setattr(processes, "SHARED", str(tmp_path / "gone"))
     assert [*processes._shared({own})] == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, []),
-        ({"CapEff": "0000000000003001"}, ["capabilities (CapEff 0000000000003001)"]),
-        ({"CapAmb": "0000000000001000"}, ["capabilities (CapAmb 0000000000001000)"]),
-        ({"Uid": "990\t990\t990\t990"}, ["the user ids 990, not 0"]),
-        ({"Groups": "0 4"}, ["the groups 0, 4, not 0"]),
-    ],
-)
-def test_a_unit_of_roots_has_the_capabilities_of_its_text_only(changes: dict[str, str], said: list[str]) -> None:
-    accounts: Any = SimpleNamespace(groups=[], user=lambda name: None)
-    granted = dict.fromkeys(test_process.GRANTED, "0000000000003000")
-    status = {"Uid": "0\t0\t0\t0", "Gid": "0\t0\t0\t0", "Groups": "", "NoNewPrivs": "1", "Seccomp": "2"}
-    status |= {"CapAmb": "0" * 16} | granted | changes
-    made = {"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_RAW"}
-    assert [*test_process._privileged(accounts, made, replace(FIRST, status=status))] == said
