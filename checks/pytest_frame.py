@@ -40,6 +40,8 @@ from checks.results import (
     Report,
     Result,
     Verdict,
+    describe_changes,
+    describe_failure,
     host_verdict,
     worst_verdict,
 )
@@ -124,17 +126,6 @@ def build_result(
         cure=describe_steps(steps, host),
         steps=steps,
     )
-
-
-def describe_failure(result: Result) -> str:
-    """The message of a failed check, on one line."""
-    since = f" (since {result.since})" if result.since else ""
-    return f"[{result.severity}] expected {result.expected}, found {result.found}{since}; {result.cure}"
-
-
-def describe_changes(result: Result) -> str:
-    """A line for a check that finds changes."""
-    return f"[changed] not accepted: {result.found}; {result.cure}"
 
 
 class ChecksPlugin:

@@ -201,3 +201,14 @@ def render_report_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **TypeAdapter(Report).json_schema(mode="serialization"),
     }
+
+
+def describe_failure(result: Result) -> str:
+    """The message of a failed check, on one line."""
+    since = f" (since {result.since})" if result.since else ""
+    return f"[{result.severity}] expected {result.expected}, found {result.found}{since}; {result.cure}"
+
+
+def describe_changes(result: Result) -> str:
+    """A line for a check that finds changes."""
+    return f"[changed] not accepted: {result.found}; {result.cure}"

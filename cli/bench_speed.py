@@ -341,10 +341,9 @@ def _print_run(made: SpeedMeasurement, run: BaselineRun, rows: list[RateComparis
             first = f"{1000 * sum(part.first_s) / len(part.first_s):.0f}" if part.first_s else ""
             row = beside.get(name)
             against = (f"{row.before.mean:.1f}", f"{100 * row.change:+.1f}", row.verdict) if row else ()
-            count = f"{len(series.values)}"
             # one value has no deviation
             spread = f"{100 * series.variation:.1f}" if len(series.values) > 1 else ""
-            table.append((name, f"{series.mean:.1f}", spread, count, first, *against))
+            table.append((name, f"{series.mean:.1f}", spread, str(len(series.values)), first, *against))
     if table:
         print_table(("workload", "tokens/s", "CV %", "runs", "TTFT ms", "accepted", "change %", "verdict"), table)
     reasons: dict[str, list[str]] = {}

@@ -147,8 +147,7 @@ def render_table(name: str) -> str:
     if name in TABLE_RENDERERS:
         return TABLE_RENDERERS[name]()
     wanted = TABLES[name]
-    models = _union_models(wanted.of)
-    if len(models) == 1:
+    if len(models := _union_models(wanted.of)) == 1:
         return _render_keys(models[0], wanted)
     return "\n".join(f"**{_model_tag(one)}** {_first_line(one)}\n\n{_render_keys(one, wanted)}" for one in models)
 

@@ -11,7 +11,7 @@ import pytest
 
 from rigwright.nvidia.cards.xids import RECOVERED, UNUSABLE_XIDS, XID
 from roles.gateway.host.rotation import card_faults
-from roles.gateway.host.rotation.card_faults import Cards, XidLog
+from roles.gateway.host.rotation.card_faults import CardConditions, XidLog
 from tests.unit.rendered_scripts import write_stand_in
 
 SLOT = "0000:02:00"
@@ -92,7 +92,7 @@ def test_an_nvidia_smi_that_hangs_is_killed_and_asked_later(folder: Path, monkey
     monkeypatch.setattr(card_faults, "SMI", str(folder / "nvidia-smi"))
     monkeypatch.setattr(card_faults, "SMI_LIMIT_S", 0.2)
     for _ in range(2):
-        cards = Cards(str(folder / "cards"))
+        cards = CardConditions(str(folder / "cards"))
         cards.ask()
         assert not cards.is_unlisted(SLOT)
     assert (folder / "runs").read_text() == "run\n"
@@ -105,6 +105,6 @@ def test_a_clock_that_was_ahead_stops_no_question_to_nvidia_smi(folder: Path, mo
         now = time.time() + ahead
         with monkeypatch.context() as clock:
             clock.setattr(card_faults.time, "time", lambda now=now: now)
-            Cards(str(folder / "cards")).ask()
+            CardConditions(str(folder / "cards")).ask()
     # the third time it was asked just before
     assert (folder / "runs").read_text() == "run\n" * 2

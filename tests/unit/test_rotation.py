@@ -23,7 +23,7 @@ from rigwright.nvidia.cards.xids import RECOVERED, UNUSABLE_XIDS, XID
 from rigwright.plan.self_check_declaration import render_self_check
 from rigwright.project_root import ROOT
 from roles.gateway.host.rotation import run
-from roles.gateway.host.rotation.card_faults import Cards
+from roles.gateway.host.rotation.card_faults import CardConditions
 from roles.gateway.host.rotation.run import RotationWatch
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
@@ -274,10 +274,10 @@ def test_an_instance_that_is_no_longer_declared_leaves_no_file(folder: BoxFolder
 
 
 def test_slots_are_recorded_while_all_cards_are_there(folder: BoxFolder) -> None:
-    cards = Cards(str(folder.root / "slots.json"), str(folder.root / "sys/bus/pci/devices"))
+    cards = CardConditions(str(folder.root / "slots.json"), str(folder.root / "sys/bus/pci/devices"))
     assert cards.declared(2, [FIRST, SECOND]) == [FIRST, SECOND]
     assert cards.declared(2, [SECOND]) == [FIRST, SECOND]
-    cards = Cards(str(folder.root / "slots.json"))
+    cards = CardConditions(str(folder.root / "slots.json"))
     assert cards.declared(2, [SECOND]) == [FIRST, SECOND]
     assert cards.declared(2, ["0000:05:00", SECOND]) == ["0000:05:00", SECOND]
 

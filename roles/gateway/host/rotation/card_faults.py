@@ -148,8 +148,8 @@ class XidLog:
             self.update()
 
 
-class Cards:
-    """Cards on the bus, and those that nvidia-smi no longer lists."""
+class CardConditions:
+    """CardConditions on the bus, and those that nvidia-smi no longer lists."""
 
     def __init__(self, record: str, bus: str = "/sys/bus/pci/devices") -> None:
         self.record, self.bus = record, bus

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from .card_faults import (
     TEXT_LENGTH,
-    Cards,
+    CardConditions,
     XidLog,
     is_recent,
     list_names,
@@ -76,7 +76,7 @@ class RotationWatch:
         """The last result of the box's check of itself."""
         one = self.declared
         self.log = XidLog(one["xids"], one["xid"], one["recovered"], f"{self.folder}/.xids")
-        self.cards = Cards(f"{self.folder}/.cards", f"{root}/sys/bus/pci/devices")
+        self.cards = CardConditions(f"{self.folder}/.cards", f"{root}/sys/bus/pci/devices")
         self.load()
 
     @property
