@@ -65,8 +65,11 @@ def test_all_verbs_name_the_same_state(lab: ThrowawayLab, converged: LabHost, in
     assert {verb for verb, (status, _) in found.items() if status} == {"status", "doctor", "check --serving"}
 
     # an engine that does not come to its first answer
-    converged.run(f"systemctl stop {UNIT}; systemctl start --no-block {UNIT}")
-    stopped = "P=$(pgrep -x llama-server) && kill -STOP $P && systemctl is-active " + UNIT
+    stopped = (
+        f"pkill -CONT -x llama-server; systemctl stop {UNIT}; systemctl start --no-block {UNIT}; "
+        f"until P=$(pgrep -x llama-server); do :; done; kill -STOP $P; systemctl is-active {UNIT}"
+    )
+    # one that has answered before it was stopped is started again
     wait_until(lambda: converged.run(stopped, check=False).strip() == "activating", "starting", every=0.02)
     assert_state(inventory, "starting", "is starting", "rigwright status ")
     converged.run("kill -CONT $(pgrep -x llama-server)")
