@@ -114,13 +114,13 @@ def _run_offline_bench(
 ) -> None:
 
     def judge(host: str, rig: Rig, one: Instance) -> None:
+        if one.variant.capacity and wanted.input_tokens + wanted.output_tokens > one.variant.capacity[1]:
+            refuse_context_overflow(host, one, wanted.input_tokens + wanted.output_tokens)
         if not kind_of(one).has_offline_bench:
             raise InvalidRequest(
                 f"{host}: {one.name} ({one.engine.kind}) has no offline bench, only vLLM has one: use "
                 "`rigwright bench load`"
             )
-        if one.variant.capacity and wanted.input_tokens + wanted.output_tokens > one.variant.capacity[1]:
-            refuse_context_overflow(host, one, wanted.input_tokens + wanted.output_tokens)
         if not stop:
             raise InvalidRequest(
                 f"{host}: {one.name} must stop for it, and clients get no answer meanwhile: agree with --stop"

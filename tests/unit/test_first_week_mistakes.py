@@ -363,7 +363,7 @@ def test_the_missing_inventory_names_a_misspelt_one(box: OperatorFolder, monkeyp
 
 
 def test_a_login_needs_no_address_of_weights(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "connect_targets", lambda _, targets: dict.fromkeys(targets, "no route"))
+    monkeypatch.setattr(connections, "connect_targets", lambda _, targets, *_more: dict.fromkeys(targets, "no route"))
     box.inventory.write_text(with_host(mirrors=None))
     assert CliRunner().invoke(main, ["ssh", str(box.inventory), "uptime"]).exit_code == 3
 

@@ -1,4 +1,4 @@
-"""Chains of signed verdicts, files that are none, and the programs around them."""
+"""Chains of signed verdicts, malformed files, and the verbs that write and verify them."""
 
 # ruff: noqa: F811 (fixtures of another file)
 
