@@ -92,4 +92,4 @@ def test_a_door_that_is_not_there(refusal: Refusal, verb: str, option: str, keys
 def test_variants_that_do_not_fit(refusal: Refusal) -> None:
     said = refusal("bench throughput {} --instance chat --stop --input-tokens 1000000")
     assert "has room for" in said
-    assert "must stop for it" in refusal("bench latency {} --instance chat")
+    assert "has no offline bench" in refusal("bench latency {} --instance chat")
