@@ -149,7 +149,7 @@ class XidLog:
 
 
 class CardConditions:
-    """CardConditions on the bus, and those that nvidia-smi no longer lists."""
+    """Cards on the bus, and those that nvidia-smi no longer lists."""
 
     def __init__(self, record: str, bus: str = "/sys/bus/pci/devices") -> None:
         self.record, self.bus = record, bus
