@@ -18,6 +18,7 @@ from lab.hosts import HostSpec, LabHost
 from lab.network import run_program
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.gateway.certificate_authority import FOLDER, certificate_now, ensure_authority
+from rigwright.gateway.certificate_revocations import ensure_revocations
 from rigwright.model.fleet_schema import front_certificate_name, lender_certificate_name
 from tests.hosts.gateway_box import LAN, LOG, QUESTION, TLS, run_rigwright
 from tests.hosts.support import PORT, red_checks, run_deploy, wait_until
@@ -265,6 +266,7 @@ def test_an_unfit_gateway_gives_the_address_up(boxes: FourBoxes) -> None:
 def write_expiring_certificates(boxes: FourBoxes) -> None:
     """Have all boxes serve with certificates that the next deploy renews."""
     authority = ensure_authority(boxes.folder / FOLDER, certificate_now())
+    revoked = ensure_revocations(boxes.folder / FOLDER, authority, certificate_now())
     moment = certificate_now() - timedelta(days=75)
     for box, listener, name, client in (
         *((box, "_front", front_certificate_name(box), True) for box in ("one", "two")),
@@ -272,7 +274,7 @@ def write_expiring_certificates(boxes: FourBoxes) -> None:
         *((box, "_fleet", lender_certificate_name(box), False) for box in ("three", "four")),
     ):
         pair = authority.issue((name,), moment, is_client=client)
-        above = authority.pem if listener != "office" else ""
+        above = authority.pem + revoked if listener != "office" else ""
         text = replace(pair, certificates=pair.certificates + above).text
         path = f"/etc/rigwright/credentials/gateway-{listener}.pem"
         boxes.hosts[box].run(f"cat > {path} <<'END'\n{text}END")
