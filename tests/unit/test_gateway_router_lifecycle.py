@@ -137,6 +137,9 @@ def test_if_the_first_process_ends_the_second_does(own_router: RouterFixture, nu
 def test_a_stop_of_all_processes_is_no_failure(own_router: RouterFixture) -> None:
     child = other_process(own_router)
     os.kill(child, signal.SIGTERM)
+    # it has had the signal once it is not pending any more
+    wait_until(lambda: f"SigPnd:\t{0:016x}" in Path(f"/proc/{child}/status").read_text())
+    assert not has_exited(child)
     os.kill(own_router.pid, signal.SIGTERM)
     assert own_router.wait_for_exit() == 0
     wait_until(lambda: has_exited(child))

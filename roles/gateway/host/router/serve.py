@@ -127,6 +127,11 @@ async def _serve(name: str, listening: socket.socket, world: World, other: socke
         loop.add_signal_handler(signal.SIGINT, end, 0)
         loop.add_signal_handler(signal.SIGHUP, again)
         prober.changed()
+    else:
+        # systemd stops all processes of a unit at once: this one ends with the first one, which takes an earlier end
+        # for a failure
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
     # not create_unix_server, which would remove systemd's socket in the end
     await loop.create_server(lambda: Connection(world.router.answer, room, MOST[name]), sock=listening, backlog=BACKLOG)
     if prober is not None:
