@@ -138,7 +138,7 @@ def test_a_stop_of_all_processes_is_no_failure(own_router: RouterFixture) -> Non
     child = other_process(own_router)
     os.kill(child, signal.SIGTERM)
     # it has had the signal once it is not pending any more
-    wait_until(lambda: f"SigPnd:\t{0:016x}" in Path(f"/proc/{child}/status").read_text())
+    wait_until(lambda: f"ShdPnd:\t{0:016x}" in Path(f"/proc/{child}/status").read_text())
     assert not has_exited(child)
     os.kill(own_router.pid, signal.SIGTERM)
     assert own_router.wait_for_exit() == 0

@@ -44,13 +44,18 @@ def main(folder: str, arguments: Sequence[str]) -> int:
         say(f"cannot start: {error}")
         return 1
     mine, theirs = socket.socketpair()
+    # systemd may stop both at once, and before the second one ignores that
+    stops = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     if os.fork():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
         theirs.close()
         sockets[HEAVY].close()
         return asyncio.run(_serve(LIGHT, sockets[LIGHT], world, mine))
     # it ends with the first one, which alone is told to
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stops:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
     mine.close()
     sockets[LIGHT].close()
     return asyncio.run(_serve(HEAVY, sockets[HEAVY], world, theirs))
@@ -127,11 +132,6 @@ async def _serve(name: str, listening: socket.socket, world: World, other: socke
         loop.add_signal_handler(signal.SIGINT, end, 0)
         loop.add_signal_handler(signal.SIGHUP, again)
         prober.changed()
-    else:
-        # systemd stops all processes of a unit at once: this one ends with the first one, which takes an earlier end
-        # for a failure
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
     # not create_unix_server, which would remove systemd's socket in the end
     await loop.create_server(lambda: Connection(world.router.answer, room, MOST[name]), sock=listening, backlog=BACKLOG)
     if prober is not None:
