@@ -84,7 +84,7 @@ CALLS = {
     "cli/test:_run_commands": NO_OUTPUT,
     "roles/envs/host/make:compile_library": NO_OUTPUT,
     "roles/envs/host/make:install_wheels": NO_OUTPUT,
-    "roles/gateway/host/rotation/card_faults:Cards.ask": "tests/unit/test_rotation.py: rows that match whole",
+    "roles/gateway/host/rotation/card_faults:CardConditions.ask": "tests/unit/test_rotation.py: rows that match whole",
     "roles/gateway/host/rotation/card_faults:XidLog.update": "JSON on one line",
     "roles/gateway/host/rotation/run:RotationWatch.start_check": NO_OUTPUT,
     "roles/nvidia_cards/host/power:_smi": "smi.gpus",

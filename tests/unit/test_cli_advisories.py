@@ -195,6 +195,7 @@ def test_check_ends_with_their_numbers() -> None:
         results=defaultdict(list),
         look=SimpleNamespace(inventory="rig.py", several=True),
         count_unreviewed=lambda target: None,
+        find_unused_waivers=lambda target: [],
     )
     config = SimpleNamespace(option=SimpleNamespace(verbose=0))
     tally = {"box1": Counter(ok=3), "box2": Counter(ok=3)}
