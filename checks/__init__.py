@@ -44,8 +44,10 @@ def check(identifier: str, title: str, *, severity: Severity, why: str, blind: s
 class ItemText(str):
     """A text that shows its items in part, such as the first few; `items` has all of them, with their whole values."""
 
-    __slots__ = ("has_values", "items")
+    __slots__ = ("has_values", "items", "pieces")
     items: tuple[str, ...]
+    pieces: tuple[str, ...]
+    """Each item as people read it."""
     has_values: bool
     """Whether the host's survey has the values that it is about; without them no waiver covers it."""
 
@@ -53,6 +55,7 @@ class ItemText(str):
         """A text for people, and the whole value of each thing that it is about."""
         made = super().__new__(cls, shown)
         made.items, made.has_values = items, True
+        made.pieces = (shown,) if len(items) == 1 else items
         return made
 
     @classmethod
@@ -62,6 +65,7 @@ class ItemText(str):
         """The first `shown` items, or all, and the number of the others unless another text `counts` them."""
         more = f", and {len(items) - shown} more" if counts and shown is not None and len(items) > shown else ""
         made = cls(separator.join(items[:shown]) + more, *(one for item in items for one in list_items(item)))
+        made.pieces = tuple(one for item in items for one in list_pieces(item))
         made.has_values = all(map(has_values, items))
         return made
 
@@ -102,6 +106,11 @@ def list_items(text: object) -> tuple[str, ...]:
     return text.items if isinstance(text, ItemText) else (str(text),)
 
 
+def list_pieces(text: object) -> tuple[str, ...]:
+    """The things that a text is about, as people read them."""
+    return text.pieces if isinstance(text, ItemText) else (str(text),)
+
+
 def has_values(text: object) -> bool:
     """Whether a text has the values that it is about."""
     return not isinstance(text, ItemText) or text.has_values
@@ -111,11 +120,19 @@ MOST_WAIVED = 20
 """Items of a drift that no waiver covers: a host's survey may have left out further ones."""
 
 
+def _pair(wanted: tuple[str, ...], listed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """(expected, found) of each thing; of another number of expected ones, all of those together."""
+    same = len(wanted) == len(listed)
+    return tuple(zip(wanted if same else [", ".join(wanted)] * len(listed), listed, strict=True))
+
+
 class Drift(AssertionError):
     """A host does not match its rig. Its texts are single lines: names from the host cannot control a terminal."""
 
     items: tuple[tuple[str, str], ...]
     """(expected, found) of each thing that is not as it should be, whole, also of those that the text only counts."""
+    shown_items: tuple[tuple[str, str], ...]
+    """The same as people read it, which causes and repairs match."""
     is_waivable: bool
     """Whether `items` has all of it, so that waivers may cover it."""
 
@@ -130,9 +147,8 @@ class Drift(AssertionError):
         steps = as_remedy(remedy).steps
         self.remedy = Remedy(tuple(replace(one, text=strip_control_characters(one.text)) for one in steps))
         self.cure = describe_steps(self.remedy.steps, "the host")
-        wanted, listed = (tuple(map(spell_unambiguously, list_items(one))) for one in (expected, found))
-        pairs = len(wanted) == len(listed)
-        self.items = tuple(zip(wanted if pairs else [", ".join(wanted)] * len(listed), listed, strict=True))
+        self.items = _pair(*(tuple(map(spell_unambiguously, list_items(one))) for one in (expected, found)))
+        self.shown_items = _pair(*(tuple(map(strip_control_characters, list_pieces(one))) for one in (expected, found)))
         self.is_waivable = is_waivable and has_values(found)
         told = f" (since {self.since})" if since else ""
         super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
@@ -151,6 +167,7 @@ class Drift(AssertionError):
         made = cls(expected, found, Remedy(tuple(dict.fromkeys(step for one in drifts for step in one.remedy.steps))))
         made.args = (". And ".join(str(one) for one in drifts),)
         made.items = tuple(item for one in drifts for item in one.items)
+        made.shown_items = tuple(item for one in drifts for item in one.shown_items)
         made.is_waivable = all(one.waivable_items for one in drifts)
         return made
 

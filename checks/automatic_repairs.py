@@ -95,7 +95,7 @@ def _restart_named(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedChe
 def _restart_for_code(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     """Services whose running code differs from the files on disk: a restart replaces it."""
     services = {name for name, one in expected_units(scope).items() if one.kind == "service"}
-    stale = [found for _, found in failed.drift.items if not CHANGED_FILE.fullmatch(found)]
+    stale = [found for _, found in failed.drift.shown_items if not CHANGED_FILE.fullmatch(found)]
     named = {unit for found in stale for unit in UNIT.findall(found)} & services
     yield from (Repair("restart", name) for name in sorted(named))
 

@@ -227,7 +227,7 @@ class ChecksPlugin:
         """A verdict and its words; no traceback is made, which takes longer than a check."""
         target = target_of(item)
         error = call.excinfo.value if call.excinfo else None
-        items, waivable = (error.items, error.waivable_items) if isinstance(error, Drift) else ((), ())
+        items, waivable = (error.shown_items, error.waivable_items) if isinstance(error, Drift) else ((), ())
         result = build_result(
             read_check_mark(item),
             part_of(item),

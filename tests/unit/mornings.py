@@ -47,7 +47,7 @@ def failure(identifier: str, found: str, expected: str = "as declared", part: st
 
 
 def of_drift(identifier: str, drift: Drift, part: str = "") -> CheckFailure:
-    return CheckFailure(identifier, part, drift.items)
+    return CheckFailure(identifier, part, drift.shown_items)
 
 
 def raised(identifier: str, check: Callable[[], object], part: str = "") -> list[CheckFailure]:
