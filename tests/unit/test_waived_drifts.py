@@ -250,6 +250,6 @@ def test_no_loop_of_a_check_ends_at_its_first_drift() -> None:
 
 def test_causes_match_the_text_that_people_read_and_waivers_the_whole_value() -> None:
     lines = [ItemText("/a has different contents", "/a has different contents: 00ff"), "/b is not there"]
-    drift = Drift("none", ItemText.from_items(lines, shown=1), Remedy(()))
+    drift = Drift("none", ItemText.from_items(lines, shown=1), instruction("look"))
     assert drift.shown_items == (("none", "/a has different contents"), ("none", "/b is not there"))
     assert drift.items == (("none", "/a has different contents: 00ff"), ("none", "/b is not there"))
