@@ -25,7 +25,7 @@ SLACK = 200
 MOMENT = re.compile(rb"\b1[0-9]{9}\b")
 """Seconds since the epoch."""
 AROUND = 3600.0
-"""Seconds around a recording whose moments are those of the recorded run."""
+"""Seconds before and after a recording: the simulation moves moments in this range to its own time."""
 ENCODED = re.compile(rb"(?:(?<=\\n)|(?<![A-Za-z0-9+/\\]))[A-Za-z0-9+/]{40,}={0,2}")
 """Text of base64's letters; in JSON a line's end before it is an n, too."""
 ZLIB = b"x"  # first byte of its usual window

@@ -34,7 +34,8 @@ def containers_by_unit(scope: SurveyScope) -> Mapping[str, ContainerSpec]:
 
 
 def expect_started_from(unit: str, found: str, expected: str) -> None:
-    """Compare the start digest of a service with the declared one; texts name the unit, whose changes have an author.
+    """Compare the start digest of a service with the declared one. The texts name the unit, so that `check` finds the
+    author of a change.
 
     Raises:
         Drift: they differ.

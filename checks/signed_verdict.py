@@ -30,7 +30,7 @@ from rigwright.project_root import ROOT
 
 VALIDITY = timedelta(days=7)
 JUDGING = ("checks", "rigwright", "roles", "templates", "catalog")
-"""Folders whose files judge the answers of hosts on the controller."""
+"""Folders of the code that judges the answers of hosts. It runs on the controller."""
 SUFFIXES = (".py", ".j2", ".lua", ".toml", ".txt", ".json")
 CONFORMS, WAIVED, RED = RESULTS
 

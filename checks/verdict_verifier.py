@@ -48,7 +48,7 @@ class VerdictRefused(Exception):
 
 
 class VerifiedVerdict(NamedTuple):
-    """A verdict whose signature and content count, at the time of its signature."""
+    """A verdict with a verified signature and valid content, at the time of its signature."""
 
     path: Path
     details: dict[str, Any]

@@ -103,8 +103,8 @@ def _describe_box(
 
 
 def find_interrupted(rig: Rig, units: Collection[str], action: RolloutAction) -> set[str]:
-    """The instances that a rollout takes from clients: those whose units a deploy stops, those that other boxes use, as
-    a box leaves their rotation, and for another driver or generation all.
+    """The instances that a rollout interrupts: those whose units a deploy stops, and those that other boxes use, for
+    the box leaves rotation. A driver upgrade or a rollback interrupts all.
     """
     lent = rig.gateway.fleet.listener.lent if rig.gateway and rig.gateway.fleet.listener else {}
     return {one.name for one in rig.instances if action != "deploy" or one.unit in units or one.name in lent}

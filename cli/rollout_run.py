@@ -362,7 +362,7 @@ class RolloutRun:
         }
         written = dict(self.steps.mark(markers)) if markers else {}
         if other := [name for name, digest in written.items() if digest is None]:
-            # it may be this run's own, of a write whose answer was lost
+            # this run may have written the marker, and the connection may have lost the answer
             found = {name: box for name, box in self.steps.observe(other).items() if isinstance(box, BoxBefore)}
             self._judge_markers(found)
             if twins := [name for name, box in found.items() if self._is_written_by_another(name, box.marker)]:
