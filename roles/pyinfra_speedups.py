@@ -1,9 +1,12 @@
-"""Faster forms of two functions of pyinfra that take most of its time per host; importing this puts them in place."""
+"""Faster forms of functions of pyinfra that take most of its time per host; importing this puts them in place."""
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
+from functools import cache
 from typing import Any
 
 import pyinfra
@@ -19,17 +22,16 @@ GLOBAL_ARGUMENTS = tuple((key, kind, all_argument_meta[key]) for key, kind in al
 
 def find_argument_defaults(host: Any, config: Any) -> Mapping[str, Any]:
     """The values of global arguments that a call leaves out: those of the host's data, or of the configuration."""
-    override, deploy_data = host.data.override_datas, host.get_deploy_data()
-    dynamic = any(key.startswith("_") for data in (override, deploy_data) for key in data)
-    kept = host.__dict__.get("argument_defaults")
-    # each deploy and operation has a copy of the configuration
-    if kept and vars(kept[0]) == vars(config) and not dynamic:
-        found: Mapping[str, Any] = kept[1]
-        return found
-    made = {key: getattr(host.data, key, meta.default(config)) for key, _, meta in GLOBAL_ARGUMENTS}
-    if not dynamic:
-        host.argument_defaults = config, made
-    return made
+    of_host = host.__dict__.get("argument_values")
+    dynamic = any(key.startswith("_") for data in (host.data.override_datas, host.get_deploy_data()) for key in data)
+    if of_host is None or dynamic:
+        known = host.data.dict()
+        of_host = {key: known[key] for key, _, _ in GLOBAL_ARGUMENTS if key in known}
+        if not dynamic:
+            host.argument_values = of_host
+    return {
+        key: copy(of_host[key]) if key in of_host else meta.default(config) for key, _, meta in GLOBAL_ARGUMENTS
+    }
 
 
 def pop_global_arguments(state: Any, host: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -73,7 +75,25 @@ def list_deploy_lines(state: Any) -> list[int]:
     return [state.current_op_file_number, *lines] if pyinfra.is_cli else lines
 
 
+read_signature = cache(inspect.signature)
+"""The signature of a function of a role, read once: pyinfra reads it for each host."""
+
+
+def bind_fact_arguments(command: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """As inspect.getcallargs, of a fact's method.
+
+    Raises:
+        TypeError: the method does not take these arguments.
+    """
+    function, instance = getattr(command, "__func__", command), getattr(command, "__self__", None)
+    bound = read_signature(function).bind(*([] if instance is None else [instance]), *args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
 # `pyinfra.api.operation` and `pyinfra.api.deploy` are the decorators of these names, too
 for name in ("deploy", "facts", "operation"):
     sys.modules[f"pyinfra.api.{name}"].__dict__["pop_global_arguments"] = pop_global_arguments
 sys.modules["pyinfra.api.operation"].__dict__["get_operation_order_from_stack"] = list_deploy_lines
+sys.modules["pyinfra.api.operation"].__dict__["signature"] = read_signature
+sys.modules["pyinfra.api.facts"].__dict__["getcallargs"] = bind_fact_arguments
