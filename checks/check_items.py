@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,9 @@ def item_params(item: pytest.Item) -> dict[str, Any]:
     return found
 
 
-def target_of(item: pytest.Item) -> str:
-    """The host that a check is about; empty for none."""
-    return str(item_params(item)["target_name"])
-
-
-def part_of(item: pytest.Item) -> str:
-    """The part of the host that a check is about; empty for all of it."""
-    found = item_params(item)
-    return next((describe_part(found[name]) for name in PARTS if name in found), "")
+def find_part(params: Mapping[str, Any]) -> str:
+    """The part of the host that a check with these arguments is about; empty for all of it."""
+    return next((describe_part(params[name]) for name in PARTS if name in params), "")
 
 
 def reject_duplicate_ids(marks: Iterable[tuple[str, pytest.Item]]) -> None:

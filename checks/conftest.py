@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,6 +12,7 @@ from checks import SEVERITIES
 from checks.change_review.accepted_comparison import HostReview
 from checks.check_items import describe_part, parse_identifiers
 from checks.fleet_report import FleetReporter
+from checks.host_checks import ANY_HOST, HERE, PARTS, TARGET
 from checks.pytest_frame import ChecksPlugin
 from checks.report import ChecksReporter, JsonReporter
 from checks.runner import StartedRunPlugin
@@ -25,17 +24,16 @@ from checks.testinfra_backend import UnknownHost
 from rigwright.engines import kind_of
 from rigwright.engines.engine_interface import ServiceSpec
 from rigwright.envs.environment import Environment
-from rigwright.gateway.served_models import offers_of
 from rigwright.host_selection import is_many
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
 from rigwright.model.containers.container_supply import ContainerSupply
 from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.fact_types import HostFacts
-from rigwright.model.fleet_schema import FleetLinks, FrontPair
+from rigwright.model.fleet_schema import FrontPair
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
-from rigwright.model.instance import EnvSpec, Instance, loaded_weights, standalone_engines
+from rigwright.model.instance import EnvSpec, Instance
 from rigwright.model.inventory_schema import DriverEntry, ShareEntry
 from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
@@ -46,33 +44,6 @@ from rigwright.monitoring.monitoring_units import MonitoringService, monitoring_
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation
 from rigwright.supply.lock import Lock
-
-
-def _fleet_links(rig: Rig) -> list[FleetLinks]:
-    """The connections of a rig with other boxes."""
-    links = rig.gateway.fleet if rig.gateway else FleetLinks()
-    return [] if links == FleetLinks() else [links]
-
-
-PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
-    "contained": lambda rig: [one for one in rig.instances if kind_of(one).container_engine],
-    "instance": lambda rig: rig.instances,
-    "engine_name": lambda rig: [*standalone_engines(rig.instances), *(env.name for env in rig.envs)],
-    "env": lambda rig: rig.envs,
-    "weight": lambda rig: loaded_weights(rig.instances),
-    "share": lambda rig: [rig.share] if rig.share else [],
-    "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
-    "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
-    "fleet": lambda rig: [("fleet", one) for one in _fleet_links(rig)],
-    "fleet_port": lambda rig: [("fleet", one.listener) for one in _fleet_links(rig) if one.listener],
-    "front_pair": lambda rig: [("fleet", one.pair) for one in _fleet_links(rig) if one.pair],
-    "offered": lambda rig: list(
-        {one.name: one for offer in offers_of(rig.instances, rig.gateway) for one in offer.instances}.values()
-    ),
-    "watching": lambda rig: monitoring_services(rig),
-    "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
-}
-"""The parts of a rig that a check may be about -> the list of those."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -120,8 +91,6 @@ def _start_survey(config: pytest.Config, inventory: str) -> SurveyRun:
         raise pytest.UsageError(str(error)) from None
 
 
-# the host of checks that no rig here has anything for; the frame drops them
-NOBODY = ""
 LOOK = pytest.StashKey[SurveyRun]()
 
 
@@ -129,24 +98,28 @@ class UserChecksHooks:
     """For checks of a user's own, which lie in another folder than these hooks."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """As for ours."""
-        if not metafunc.definition.path.is_relative_to(Path(__file__).parent):
-            pytest_generate_tests(metafunc)
+        """One test a host, or one a host and instance, engine or weight file."""
+        if metafunc.definition.path.is_relative_to(HERE):
+            return
+        hosts = metafunc.config.stash[LOOK].hosts
+        wanted = [name for name in PARTS if name in metafunc.fixturenames]
+        if not wanted:
+            metafunc.parametrize(TARGET, list(hosts), scope="session")
+            return
+        pairs = [(name, part) for name, seen in hosts.items() for part in PARTS[wanted[0]](seen.rig)]
+        labels = [f"{name}/{describe_part(part)}" for name, part in pairs]
+        if pairs:
+            metafunc.parametrize((TARGET, wanted[0]), pairs, ids=labels, scope="session")
+        else:
+            # the frame drops it: no rig here has anything for it
+            metafunc.parametrize((TARGET, wanted[0]), [(ANY_HOST, None)], scope="session")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test a host, or one a host and instance, engine or weight file."""
-    hosts = metafunc.config.stash[LOOK].hosts
-    wanted = [name for name in PARTS if name in metafunc.fixturenames]
-    if not wanted:
-        metafunc.parametrize("target_name", list(hosts), scope="session")
-        return
-    pairs = [(name, part) for name, seen in hosts.items() for part in PARTS[wanted[0]](seen.rig)]
-    labels = [f"{name}/{describe_part(part)}" for name, part in pairs]
-    if pairs:
-        metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
-    else:
-        metafunc.parametrize(("target_name", wanted[0]), [(NOBODY, None)], scope="session")
+    """One test of ours for all hosts; the frame runs it for each of them, and for each of its parts."""
+    wanted = next((name for name in PARTS if name in metafunc.fixturenames), "")
+    names, values = ((TARGET, wanted), (ANY_HOST, None)) if wanted else ((TARGET,), (ANY_HOST,))
+    metafunc.parametrize(names, [values], scope="session")
 
 
 @pytest.fixture(scope="session")

@@ -8,34 +8,38 @@ from typing import cast
 
 import pytest
 
-from checks.check_items import item_params, target_of
+from checks.host_checks import TARGET, CheckFunction, HostCheck
 
 GIVEN = ("pytestconfig", "record_property")
 """Fixtures of pytest that checks may use here."""
 
 
 class DirectCalls:
-    """Calls of checks. Values that only depend on the host are made once for it, while its checks run."""
+    """Calls of our checks. Values that only depend on the host are made once for it, while its checks run."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.host = ""
         self.shared: dict[object, object] = {}
         """Function of a fixture -> its value for the host."""
-        self.callable: dict[object, bool] = {}
-        """Function of a check -> whether its fixtures are such that it can be called."""
+        self.callable: set[object] = set()
+        """Functions of checks whose fixtures are such that they can be called."""
 
-    def run(self, item: pytest.Item) -> bool:
-        """Run a check; False without running it where it needs pytest itself."""
-        function = cast("pytest.Function", item)
+    def run(self, check: HostCheck) -> None:
+        """Run a check of ours.
+
+        Raises:
+            TypeError: it needs pytest itself.
+        """
+        function = cast("pytest.Function", check.function.item)
         if function.obj not in self.callable:
-            self.callable[function.obj] = self._is_callable(function)
-        if not self.callable[function.obj]:
-            return False
-        if self.host != target_of(item):
-            self.host, self.shared = target_of(item), {}
-        own: dict[str, object] = {**item_params(item), "record_property": _record_in(item)}
-        shared: dict[str, object] = {"target_name": own.pop("target_name"), "pytestconfig": self.config}
+            _require_callable(check.function)
+            self.callable.add(function.obj)
+        if self.host != check.target:
+            self.forget()
+            self.host = check.target
+        own: dict[str, object] = {**check.params, "record_property": _record_in(check)}
+        shared: dict[str, object] = {TARGET: own.pop(TARGET), "pytestconfig": self.config}
         fixtures = function._fixtureinfo.name2fixturedefs
 
         def find(name: str) -> object:
@@ -54,23 +58,25 @@ class DirectCalls:
             return shared[name]
 
         function.obj(**{name: find(name) for name in function._fixtureinfo.argnames})
-        return True
 
-    @staticmethod
-    def _is_callable(function: pytest.Function) -> bool:
-        info, params = function._fixtureinfo, item_params(function)
-        left, known = [*info.argnames], {*GIVEN, *params}
-        while left:
-            if (name := left.pop()) in known:
-                continue
-            known.add(name)
-            fixtures = info.name2fixturedefs.get(name, ())
-            # another of the same name, a clean-up, and anything of pytest's own
-            if len(fixtures) != 1 or inspect.isgeneratorfunction(fixtures[0].func) or fixtures[0].scope != "session":
-                return False
-            left += fixtures[0].argnames
-        return True
+    def forget(self) -> None:
+        """Forget the values of the last host."""
+        self.host, self.shared = "", {}
 
 
-def _record_in(item: pytest.Item) -> Callable[[str, object], None]:
-    return lambda name, value: item.user_properties.append((name, value))
+def _require_callable(check: CheckFunction) -> None:
+    info = cast("pytest.Function", check.item)._fixtureinfo
+    left, known = [*info.argnames], {*GIVEN, TARGET, check.about}
+    while left:
+        if (name := left.pop()) in known:
+            continue
+        known.add(name)
+        fixtures = info.name2fixturedefs.get(name, ())
+        # another of the same name, a clean-up, and anything of pytest's own
+        if len(fixtures) != 1 or inspect.isgeneratorfunction(fixtures[0].func):
+            raise TypeError(f"a check of ours cannot use {name}")
+        left += fixtures[0].argnames
+
+
+def _record_in(check: HostCheck) -> Callable[[str, object], None]:
+    return lambda name, value: check.user_properties.append((name, value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from checks import ItemText, unit_settings
 from checks.survey.units import PARENTS, ExpectedUnit, UnitSurvey
@@ -141,6 +142,18 @@ LATER = frozenset(
 """The properties that systemd computes itself while a unit is loaded, from the host or from other properties of it."""
 
 
+@lru_cache(1 << 12)
+def _is_judged(prop: str) -> bool:
+    """Whether a property is compared: not a unit's activity, and not what systemd computes itself."""
+    return not (STATE.fullmatch(prop) or (RELATION.fullmatch(prop) and prop != "Slice") or prop in LATER)
+
+
+@lru_cache(1 << 12)
+def _find_repetition(prop: str) -> re.Match[str] | None:
+    """The property that another one tells again."""
+    return AGAIN.fullmatch(prop)
+
+
 def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: int) -> list[PropertyDifference]:
     """Properties of a unit that are not as its text says, and not as systemd has them by itself.
 
@@ -156,9 +169,9 @@ def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: 
     bare, shown = units.bare[one.kind], units.shown[one.name]
     found = []
     for prop in sorted({*bare, *shown, *wanted.made}):
-        if STATE.fullmatch(prop) or (RELATION.fullmatch(prop) and prop != "Slice") or prop in LATER:
+        if not _is_judged(prop):
             continue
-        again = AGAIN.fullmatch(prop)
+        again = _find_repetition(prop)
         said = units.property_value(one.name, prop)
         if again and again[1]:
             # with its flags it is judged; the other one has what became of it
@@ -185,8 +198,7 @@ def _known_system_calls(units: UnitSurvey, calls: str) -> str:
     """Of system calls those that the host has: its library may be older than its systemd, and leaves out what it does
     not know, of every unit.
     """
-    known = {call for unit in units.shown for call in units.property_value(unit, "SystemCallFilter").split()}
-    return " ".join(call for call in calls.split() if call in known)
+    return " ".join(call for call in calls.split() if call in units.filtered_calls)
 
 
 class ExpectedProperties:

@@ -53,6 +53,9 @@ class FleetReporter(ChecksReporter):  # type: ignore[misc] # as that
         counts = {"done": len(self.tally) - failed, "waiting": waiting, "failed": failed}
         return format_counts(counts)
 
+    def print_decided(self, target: str) -> None:
+        """Nothing before the end: hosts with the same failure share its lines."""
+
     def print_failures(self, target: str, results: list[Result]) -> None:
         """Keep what does not hold on a host, until all of them are judged."""
         failures = [one for one in results if one.verdict == "fail"]

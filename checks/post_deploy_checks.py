@@ -125,7 +125,7 @@ def _failures(seen: SurveyedHost, today: str) -> Iterator[DriftedCheck | str]:
 
     from checks.check_catalogue import HERE
     from checks.check_items import describe_part
-    from checks.conftest import PARTS
+    from checks.host_checks import PARTS
 
     for path in sorted(HERE.glob("test_*.py")):
         if path.stem[5:] in UNRUN:

@@ -70,15 +70,19 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         """Print a check's lines once it is decided."""
         self._tests_ran = True
         if decided := report.__dict__.get("decided"):
-            self.stats.setdefault(report.outcome, []).append(report)
             target, result = decided
-            for other in [name for name in self.waiting if name != target]:
-                self.print_failures(other, self.waiting.pop(other))
+            self.print_decided(target)
             if result.verdict == "skip":
-                self.left_out[target][Path(report.location[0]).stem.removeprefix("test_")] += 1
+                file = report.location[0].rpartition("/")[2]
+                self.left_out[target][file.removeprefix("test_").removesuffix(".py")] += 1
             self.waiting.setdefault(target, []).extend([result] if result.verdict in LISTED_VERDICTS else [])
             self.tally[target][result.verdict] += 1
             self.print_progress(target, result)
+
+    def print_decided(self, target: str) -> None:
+        """Print the failures of hosts other than the one whose checks run."""
+        for other in [name for name in self.waiting if name != target]:
+            self.print_failures(other, self.waiting.pop(other))
 
     def print_progress(self, target: str, result: Result) -> None:
         """Print a line for a decided check, where that is asked for."""

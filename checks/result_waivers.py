@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from checks import Items, continue_past_waived
-from checks.check_items import part_of, read_check_mark
 from checks.results import AppliedWaiver, Result, describe_waivers
 from rigwright.check_waivers import describe_observed, find_waivers
 from rigwright.model.waiver_schema import WaiverEntry
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def apply_waivers(
@@ -50,9 +45,10 @@ def cover_items(waivers: Sequence[WaiverEntry], check: str, part: str, today: st
     return is_waived
 
 
-def pass_waived(item: pytest.Item, waivers: Sequence[WaiverEntry], today: str) -> AbstractContextManager[None]:
+def pass_waived(check: str, part: str, waivers: Sequence[WaiverEntry], today: str) -> AbstractContextManager[None]:
     """Run a check past the drifts that waivers cover."""
-    return continue_past_waived(cover_items(waivers, read_check_mark(item)["identifier"], part_of(item), today))
+    # most hosts have none, and making the predicate takes longer than a check
+    return continue_past_waived(cover_items(waivers, check, part, today)) if waivers else nullcontext()
 
 
 def describe_waived(result: Result) -> str:

@@ -34,7 +34,7 @@ class AppliedWaiver:
     """Its last day, in UTC."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """A check's finding about one host, or about a part of it."""
 

@@ -163,6 +163,15 @@ class SurveyedHost:
         survey = self.survey or SurveyAnswers({}, "the connection was lost")
         return review_host(self.accepted, survey.read(FINGERPRINT), self.accepted_file)
 
+    def release(self) -> None:
+        """Forget its answers, and end the connection: many hosts would fill the memory."""
+        from checks.survey.answers import SurveyAnswers
+
+        for name in ("survey", "facts", "desired", "review", "host"):
+            self.__dict__.pop(name, None)
+        self.__dict__["survey"] = SurveyAnswers({}, "its checks are decided")
+        self.target.disconnect()
+
 
 class SurveyRun:
     """All hosts that are asked for."""
@@ -175,6 +184,8 @@ class SurveyRun:
         """
         self.inventory, self.deep = inventory, deep
         self.began = time.time()
+        self.keeps_answers = False
+        """Whether answers of hosts are needed once their checks are decided."""
         # keys and certificates on hosts are compared with the declared ones
         with run_secret_commands():
             self.state, targets = load_hosts(inventory, limit)
@@ -293,9 +304,7 @@ class SurveyRun:
 
     def is_out_of_reach(self, name: str) -> bool:
         """Wait until a host has answered; returns whether it is out of reach."""
-        if self.unanswered and time.monotonic() - self.last > TURN:
-            self.yield_to_hosts()
-            self.last = time.monotonic()
+        self.give_turn()
         told = ""
         while not self._is_known(name, PATIENCE):
             waits = ", ".join(self.hosts[name].waits)
@@ -304,6 +313,12 @@ class SurveyRun:
                 print(what, file=sys.__stderr__, flush=True)
             told = what
         return not self.answers[name].result()
+
+    def give_turn(self) -> None:
+        """Let hosts go on that have not answered, if they have waited for their turn."""
+        if self.unanswered and time.monotonic() - self.last > TURN:
+            self.yield_to_hosts()
+            self.last = time.monotonic()
 
     def _is_known(self, name: str, seconds: float) -> bool:
         """Wait, no longer than so many seconds, until a host has answered, or is out of reach."""

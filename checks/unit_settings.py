@@ -7,7 +7,7 @@ of ours is used.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from signal import Signals
@@ -152,6 +152,17 @@ def declared_properties(text: str, calls: Mapping[str, frozenset[str]]) -> dict[
         text: The unit's.
         calls: Group of system calls, with its `@` -> what is in it.
     """
+    return {
+        prop: _canonical_filter(list(values), calls)
+        if prop == "SystemCallFilter"
+        else canonical_value(prop, "\n".join(values))
+        for prop, values in _property_lines(text).items()
+    }
+
+
+@lru_cache(1 << 9)
+def _property_lines(text: str) -> Mapping[str, Sequence[str]]:
+    """Property -> the values that a unit's text gives it."""
     found: dict[str, list[str]] = {}
     for name, value in parse_unit_settings(text):
         if UNTOLD.fullmatch(name) or name in RELATIONS:
@@ -164,12 +175,7 @@ def declared_properties(text: str, calls: Mapping[str, frozenset[str]]) -> dict[
         else:
             # a share of one processor, of which systemd tells the time in each second
             found[prop] = [f"{int(value.rstrip('%')) * 10}ms" if name == "CPUQuota" else value]
-    return {
-        prop: _canonical_filter(values, calls)
-        if prop == "SystemCallFilter"
-        else canonical_value(prop, "\n".join(values))
-        for prop, values in found.items()
-    }
+    return found
 
 
 def _split_property(prop: str, value: str) -> list[str]:

@@ -93,12 +93,17 @@ def run_nonce() -> str:
     return secrets.token_hex(16)
 
 
+@cache
+def _class_questions() -> dict[str, list[dict[str, object]]]:
+    """The classes of entries, the same for each host."""
+    return {"classes": [asdict(one) for one in ENTRY_CLASSES], "churn": [asdict(one) for one in CHURN]}
+
+
 def collection_question(scene: SurveyScope) -> dict[str, object]:
     """The question by which a host collects its entries."""
     roots, ours = scene.rig.roots, deployed_entries(scene)
     return {
-        "classes": [asdict(one) for one in ENTRY_CLASSES],
-        "churn": [asdict(one) for one in CHURN],
+        **_class_questions(),
         "folder": results_folder(roots),
         "nonce": run_nonce(),
         "deep": scene.deep,

@@ -134,6 +134,11 @@ class UnitSurvey:
         """Group of system calls -> those, and those of its groups among them."""
         return {name: self._group(name) for name in self.calls}
 
+    @cached_property
+    def filtered_calls(self) -> frozenset[str]:
+        """The system calls in filters of units."""
+        return frozenset(call for unit in self.shown for call in self.property_value(unit, "SystemCallFilter").split())
+
     def _group(self, name: str) -> frozenset[str]:
         found = self.calls.get(name, [])
         inner = [self._group(one) for one in found if one.startswith("@")]

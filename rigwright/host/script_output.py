@@ -14,6 +14,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_address
 from typing import Any
 
@@ -27,12 +28,15 @@ UNREAD = "unread"
 """A program that failed on the host, and how: a script tells it in place of what that would have printed."""
 
 
+_compile = cache(re.compile)
+"""Patterns are compiled where they are needed: most scripts tell few of all the types."""
+
+
 def matching(pattern: str, what: str) -> Type:
     """The type of values that a pattern matches whole."""
 
-    # compiled where it is needed: most scripts tell few of all the types
     def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
+        if not _compile(pattern).fullmatch(value):
             raise ValueError(what)
         return value
 
@@ -64,7 +68,7 @@ def one_of(*words: str) -> Type:
 
 def number(value: str) -> int:
     """A whole number that is not negative."""
-    if not re.fullmatch(r"[0-9]{1,19}", value):
+    if not _compile(r"[0-9]{1,19}").fullmatch(value):
         raise ValueError("a number")
     return int(value)
 

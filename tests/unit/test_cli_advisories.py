@@ -210,14 +210,14 @@ def test_check_ends_with_their_numbers() -> None:
 
 def test_check_counts_them_and_fails_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (rig, *_) = shipped_inventories.load_rigs("rig3090", tmp_path).values()
-    counts = counting.count_advisories(rig)
+    counts = counting.AdvisoryCounts().count(rig)
     assert set(counts) == set(STATES) and counts["open"] > 0
 
     def refuse(rigs: object) -> None:
         raise verb.UnreadableData("odd")
 
     monkeypatch.setattr(counting, "audit", refuse)
-    assert counting.count_advisories(rig) == {}
+    assert counting.AdvisoryCounts().count(rig) == {}
 
 
 @pytest.mark.skipif(not shutil.which("dpkg-query"), reason="dpkg-query is not here")
