@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import re
+import shlex
 import time
 import zlib
 from collections import defaultdict, deque
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import gevent
 import paramiko
+
+from rigwright.host import script_output
 
 PIECE = 1 << 16
 RECORDED_NAME = "n0000"
@@ -109,13 +112,41 @@ def load_recording(file: Path) -> list[RecordedCommand]:
     ]
 
 
+QUESTION = re.compile(r"^  answer=\$\(sh -c (.*?) </dev/null 2>/dev/null\) && answered=yes", re.MULTILINE | re.DOTALL)
+"""A script among several in one command (templates/look/together.sh.j2)."""
+
+
+def find_scripts(data: bytes) -> list[str]:
+    """The scripts of an input that has several."""
+    return [shlex.split(found[1])[0] for found in QUESTION.finditer(data.decode())]
+
+
 class Replay:
     """The answers of one connection: of commands with one line, the next in order."""
 
     def __init__(self, recording: Iterable[RecordedCommand]) -> None:
+        self.recording = [*recording]
         self.left: dict[str, deque[RecordedCommand]] = defaultdict(deque)
-        for one in recording:
+        for one in self.recording:
             self.left[one.line].append(one)
+
+    def answer_scripts(self, scripts: Iterable[str], texts: Mapping[bytes, bytes]) -> list[str] | None:
+        """The answers of scripts that were recorded in commands with others; None if one of them is unknown.
+
+        Args:
+            scripts: As a host has them that differs from the recorded one in texts.
+            texts: Text of the recorded host -> its own in that place.
+        """
+        known: dict[str, str] = {}
+        for command in self.recording:
+            if asked := find_scripts(b"".join(data for kind, data in command.steps if kind == "in")):
+                told = b"".join(data for kind, data in command.answer_with(texts) if kind == "out")
+                for script, lines in script_output.parse_outputs(told.decode().splitlines(), asked).items():
+                    for old, new in texts.items():
+                        script = script.replace(old.decode(), new.decode())
+                    known[script] = "\n".join(lines)
+        found = [known.get(one, "") for one in scripts]
+        return found if found and all(found) else None
 
     def take(self, line: str) -> RecordedCommand | None:
         """The answer of a command; the last of those with its line counts for all further ones."""

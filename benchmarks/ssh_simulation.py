@@ -6,6 +6,7 @@ It answers from a recording of a real host, or each command with ANSWER. With a 
 from __future__ import annotations
 
 import base64
+import shlex
 import signal
 import socket
 import sys
@@ -25,7 +26,17 @@ from gevent.event import Event
 from gevent.server import StreamServer
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
-from benchmarks.ssh_recording import PIECE, RecordedCommand, Recorder, Replay, is_received, load_recording, load_texts
+from benchmarks.ssh_recording import (
+    PIECE,
+    RecordedCommand,
+    Recorder,
+    Replay,
+    find_scripts,
+    is_received,
+    load_recording,
+    load_texts,
+)
+from roles.login_shell import END
 
 ANSWER = b"fine\n"
 """The output of each command."""
@@ -92,13 +103,17 @@ class RecordedHost:
 
     def __call__(self, channel: paramiko.Channel, line: str) -> None:
         """Answer as the recorded host has answered; standard error has the commands that it did not get."""
-        command = self.replay.take(line)
+        command, received = self.replay.take(line), bytearray()
+        if command is None or any(kind == "eof" for kind, _ in command.steps[:2]):
+            # the input says what is asked: answers of another order, or some of them, are asked again when they expire
+            while piece := channel.recv(PIECE):
+                received += piece
+            command = command if command and command.is_input(received) else self.compose(line, bytes(received))
         if command is None:
-            print(f"{self.name}: not recorded: {line[:2000]!r}", file=sys.stderr, flush=True)
+            print(f"{self.name}: not recorded: {line[:200]!r} {bytes(received[:2000])!r}", file=sys.stderr, flush=True)
             channel.send_exit_status(255)
             channel.close()
             return
-        received = bytearray()
         due = b""
         for kind, data in command.answer_with(self.texts):
             if kind == "in":
@@ -115,6 +130,20 @@ class RecordedHost:
         if not command.is_input(received):
             print(f"{self.name}: another input than recorded: {line[:200]!r}", file=sys.stderr, flush=True)
         channel.close()
+
+    def compose(self, line: str, received: bytes) -> RecordedCommand | None:
+        """The answer of a command that was recorded in others."""
+        if scripts := find_scripts(received):
+            answers = self.replay.answer_scripts(scripts, self.texts)
+            fields = [part for number, one in enumerate(answers or ()) for part in ("3", "answer", str(number), one)]
+            out = base64.b64encode("\0".join([*fields, "1", "end", ""]).encode()) if answers else b""
+        else:
+            script = received.decode().removesuffix(f"\n{END}") or line
+            while (words := shlex.split(script))[:2] == ["sh", "-c"]:
+                script = words[2]
+            answers = self.replay.answer_scripts([script], self.texts)
+            out = f"{answers[0]}\n".encode() if answers else b""
+        return RecordedCommand(line, steps=[("in", received), ("out", out), ("exit", b"0")]) if answers else None
 
 
 def serve_host(

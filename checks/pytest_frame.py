@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -160,13 +161,15 @@ class ChecksPlugin:
         """Run a check of ours at one go: pytest's own way, of three parts with hooks around each, takes longer."""
         self.look.give_turn()
 
-        def run() -> None:
-            waivers = self.look.hosts[check.target].rig.waivers
-            with pass_waived(check.function.mark["identifier"], check.part, waivers, self.today):
-                self.calls.run(check)
-
-        call = pytest.CallInfo.from_call(run, "call", reraise=(pytest.exit.Exception, KeyboardInterrupt))
+        call = pytest.CallInfo.from_call(
+            partial(self._call_check, check), "call", reraise=(pytest.exit.Exception, KeyboardInterrupt)
+        )
         self.config.hook.pytest_runtest_logreport(report=self._make_report(check, call))
+
+    def _call_check(self, check: HostCheck) -> None:
+        waivers = self.look.hosts[check.target].rig.waivers
+        with pass_waived(check.function.mark["identifier"], check.part, waivers, self.today):
+            self.calls.run(check)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:

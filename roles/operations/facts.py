@@ -46,6 +46,8 @@ class PrefetchConnector:
     def __init__(self, connector: Any) -> None:
         self._connector = connector
         self._answers: dict[tuple[str, str], tuple[float, CommandOutput]] = {}
+        self._together: dict[tuple[str, str], tuple[list[tuple[str, str]], dict[str, Any]]] = {}
+        """Question -> all that were asked in one command with it."""
         self._gathered: dict[tuple[str, str], tuple[str, dict[str, Any]]] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -66,8 +68,7 @@ class PrefetchConnector:
             return self._run(root_shell.LIMIT, command, print_output, print_input, **arguments)
         key = command.script, repr(sorted(arguments.items()))
         asked = time.monotonic()
-        at, known = self._answers.get(key, (0.0, CommandOutput([])))
-        if known.combined_lines and asked - at < FRESH:
+        if known := self._find_fresh(key):
             return True, known
         if self._gathered is not None:
             self._gathered[key] = command.script, arguments
@@ -76,6 +77,18 @@ class PrefetchConnector:
         if succeeded:
             self._answers[key] = asked, output
         return succeeded, output
+
+    def _find_fresh(self, key: tuple[str, str]) -> CommandOutput | None:
+        """The answer of a question; one that has expired is asked again, with those that the host gave with it."""
+        if key not in self._answers:
+            return None
+        if not self._is_fresh(key) and (together := self._together.pop(key, None)):
+            self._fetch_answers(*together)
+        return self._answers[key][1] if self._is_fresh(key) else None
+
+    def _is_fresh(self, key: tuple[str, str]) -> bool:
+        at, known = self._answers[key]
+        return bool(known.combined_lines) and time.monotonic() - at < FRESH
 
     def prefetch(self, operations: list[Any]) -> None:
         """Ask at once the first questions of operations; each operation asks again for a missing answer.
@@ -110,6 +123,7 @@ class PrefetchConnector:
             for script, answer in script_output.parse_outputs(output.stdout_lines, scripts).items():
                 lines = [OutputLine("stdout", line) for line in answer]
                 self._answers[script, keys[0][1]] = asked, CommandOutput(lines)
+            self._together |= dict.fromkeys(keys, (keys, arguments))
 
     def _run(self, limit: float, command: StringCommand, *words: bool, **arguments: Any) -> tuple[bool, CommandOutput]:
         """Run a command; pyinfra itself waits as long as something comes, and for an exit status without end.
@@ -126,6 +140,7 @@ class PrefetchConnector:
     def forget(self) -> None:
         """Ask everything anew."""
         self._answers.clear()
+        self._together.clear()
 
     def _forget_if_changing(self) -> None:
         if self._gathered is not None:

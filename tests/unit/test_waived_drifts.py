@@ -11,6 +11,7 @@ import pytest
 from checks import Drift, ItemText, continue_past_waived, expect, list_items, report_drift, test_preflight
 from checks.drift_text import expect_none
 from checks.effective_units import PropertyDifference, describe_difference
+from checks.host_checks import HostCheck
 from checks.post_deploy_checks import _run
 from checks.pytest_frame import ChecksPlugin
 from checks.remedy import instruction
@@ -75,12 +76,9 @@ def test_a_shipped_check_goes_on_past_a_waived_drift() -> None:
     waiver = WaiverEntry.model_validate(SHELL | {"observed": "a (expected none)"})
     plugin.look = SimpleNamespace(hosts={"box": SimpleNamespace(rig=SimpleNamespace(waivers=(waiver,)))})
     plugin.calls, plugin.today = SimpleNamespace(run=two_faults), "2027-01-01"
-    mark = SimpleNamespace(kwargs={"identifier": "B01"})
-    item = SimpleNamespace(
-        callspec=SimpleNamespace(params={"target_name": "box"}), get_closest_marker=lambda _: mark, nodeid="x"
-    )
+    function: Any = SimpleNamespace(mark={"identifier": "B01"})
     with pytest.raises(Drift) as error:
-        plugin._run_item(item)
+        plugin._call_check(HostCheck(function, "box", {"target_name": "box"}))
     assert error.value.items == (("none", "a"), ("none", "b"))
 
 
