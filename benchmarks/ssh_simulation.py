@@ -139,8 +139,8 @@ class RecordedHost:
             out = base64.b64encode("\0".join([*fields, "1", "end", ""]).encode()) if answers else b""
         else:
             script = received.decode().removesuffix(f"\n{END}") or line
-            while (words := shlex.split(script))[:2] == ["sh", "-c"]:
-                script = words[2]
+            while script.startswith("sh -c "):
+                script = shlex.split(script)[2]
             answers = self.replay.answer_scripts([script], self.texts)
             out = f"{answers[0]}\n".encode() if answers else b""
         return RecordedCommand(line, steps=[("in", received), ("out", out), ("exit", b"0")]) if answers else None
