@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -199,6 +200,17 @@ def connect_inventory(
     Raises:
         click.ClickException: the inventory is refused, or the limit names nothing.
     """
+    found, gone = map_inventory(inventory, limit, lambda box: None, judge)
+    return [box for box, _ in found], gone
+
+
+def map_inventory(
+    inventory: str,
+    limit: str | None,
+    look: Callable[[ConnectedHost], T],
+    judge: Callable[[RigsByHost], object] = lambda rigs: None,
+) -> tuple[list[tuple[ConnectedHost, T]], UnreachableHosts]:
+    """Connect to an inventory's hosts and look at each, as `connect_and_map` does; raises as `connect_inventory`."""
     rigs: dict[str, Rig] = {}
     try:
         state, targets = load_hosts(inventory, limit)
@@ -211,8 +223,27 @@ def connect_inventory(
             except Invalid as error:
                 raise click.ClickException(f"{name}: {error}") from None
     judge(rigs)
-    gone = connect_targets(state, targets)
-    return [ConnectedHost(name, rigs[name], target) for name, target in targets.items() if name not in gone], gone
+    boxes = {name: ConnectedHost(name, rigs[name], target) for name, target in targets.items()}
+    seen, gone = connect_and_map(state, targets, lambda name: look(boxes[name]))
+    return [(boxes[name], one) for name, one in seen.items()], gone
+
+
+def connect_and_map(
+    state: Any, targets: dict[str, Any], look: Callable[[str], T]
+) -> tuple[dict[str, T], UnreachableHosts]:
+    """Connect to hosts and look at each as soon as it is connected: one that hangs delays no other.
+
+    Returns:
+        The looks by host, in the order of `targets`, and the hosts out of reach.
+    """
+    looks: dict[str, Future[T]] = {}
+    with HostThreads(len(targets)) as pool:
+
+        def begin(name: str) -> None:
+            looks[name] = pool.submit(look, name)
+
+        gone = connect_targets(state, targets, begin)
+    return {name: looks[name].result() for name in targets if name not in gone}, gone
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import click
 
-from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, map_inventory
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.tables import print_prose, print_table, style_text
 from rigwright.monitoring.self_check import history_paths
@@ -26,8 +26,8 @@ def _read_history(box: ConnectedHost) -> tuple[SelfCheckEvent, ...]:
 
 def print_history(inventory: str, limit: str | None, *, as_json: bool) -> None:
     """Print the history of every host, the oldest change first; exit with 3 where a host cannot be reached."""
-    boxes, gone = connect_inventory(inventory, limit)
-    histories = {box.name: one for box, one in zip(boxes, map_hosts(boxes, _read_history), strict=True)}
+    found, gone = map_inventory(inventory, limit, _read_history)
+    histories = {box.name: one for box, one in found}
     if as_json:
         rows = [
             {"host": name, "reached": True, "events": [one.model_dump() for one in events]}

@@ -11,7 +11,7 @@ from checks.required_check_ids import declared_digest
 from rigwright.model.rig import Rig
 from rigwright.plan.repairs import Repair, RepairReport, parse_repair_report, render_repairs
 from rigwright.plan.state_digests import OwnedStateFacts
-from rigwright.problems import format_count
+from rigwright.problems import format_count, printable
 from roles import owned_state, root_shell
 from roles.host_pool import HostThreads
 from roles.operations.owned_state import observed_generation, observed_state
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ROUNDS = 3
 """Repairs, each followed by the roles and the checks: files, then processes that were started from them."""
 REPAIR_SECONDS = 120.0
+LONGEST = 200  # characters of an odd answer
 Say = Callable[[str], None]
 
 
@@ -89,7 +90,11 @@ class DeployAgreement:
         if seen.survey is None:
             return False
         done = self.done.setdefault(target.name, set())
-        repairs = {one for one in judge_host(seen).repairs if one.action == "remove"} - done
+        try:
+            found = judge_host(seen).repairs
+        except (ValueError, AssertionError, *root_shell.BROKEN):
+            return False  # its failed step is reported
+        repairs = {one for one in found if one.action == "remove"} - done
         if not repairs:
             return False
         done |= repairs
@@ -123,7 +128,12 @@ class DeployAgreement:
             return False
         if self.dry and not is_deployed(seen.survey):
             return False
-        agreement = judge_host(seen)
+        try:
+            agreement = judge_host(seen)
+        except (ValueError, AssertionError, *root_shell.BROKEN) as error:
+            # a host that answers otherwise by now fails, and others go on
+            result.remains = [f"not checked: {printable(next(iter(str(error).splitlines()), ''))[:LONGEST]}"]
+            return False
         result.checks_passed = agreement.passed
         done = self.done.setdefault(target.name, set())
         if self.dry:

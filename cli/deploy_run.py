@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -28,10 +28,10 @@ from cli.deploy_failures import HostProgress, raise_failures
 from cli.failed_serving import describe_serving_states
 from cli.host_pipelines import HostPipelines, PipelinedState
 from cli.run_recap import HostRecap, print_recap
-from rigwright.host_selection import format_hosts, is_many
+from rigwright.host_selection import is_many
 from rigwright.model.rig import Rig
 from rigwright.plan.separate_roles import describe_selection, select_roles
-from rigwright.problems import printable
+from rigwright.problems import format_count, printable
 from rigwright.project_root import ROOT
 from roles.connection_failures import (
     address_of,
@@ -54,6 +54,8 @@ PREFIXED = re.compile(r"\[([^\]]+)\] +(.*)")
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
 
+LINE_COLUMNS = 80
+"""Of the line of one host among many."""
 CHECKS = "Checks of what the deploy owns"
 """The last step of a run."""
 
@@ -68,7 +70,7 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         self.took: dict[tuple[str, str], StepSeconds] = {}
         """Host and step -> seconds of its parts."""
         self.changed: dict[str, list[str]] = {}
-        """Step -> hosts of many on which it has changed something, not printed yet."""
+        """Host of many -> steps that have changed something there, not printed yet."""
         self.durations = StepDurations.load()
         self.recorded = StepDurations()
         progress.begin_run(names)
@@ -150,15 +152,14 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         one.changed += 1
         self.recorded.add(step, host.name, self.took[host.name, op_hash])
         if is_many(self.hosts):
-            self.changed.setdefault(step, []).append(host.name)
+            self.changed.setdefault(host.name, []).append(step)
         elif not progress.live or len(self.hosts) == 1:
             print_line(f"{host.name}: {step} ({self._seconds(host.name, op_hash):.1f} s)", "green")
 
-    def print_changed_steps(self) -> None:
-        """Print each step that has changed something on many hosts since this was last done, with its hosts."""
-        changed, self.changed = self.changed, {}
-        for step, names in changed.items():
-            print_line(f"{format_hosts(sorted(names))}: {step}", "green")
+    def end_host(self, name: str) -> None:
+        """Print the steps that have changed something on one of many hosts, as soon as it has ended."""
+        if steps := self.changed.pop(name, None):
+            print_line(fit_steps(name, steps), "green")
 
     def _end_step(self, name: str, op_hash: str) -> None:
         self.hosts[name].ended = time.monotonic()
@@ -208,6 +209,15 @@ class DeployOutput(BaseStateCallback, logging.Handler):
 def step_name(state: Any, op_hash: str) -> str:
     """A step, as the roles call it: `Base: Packages`."""
     return ", ".join(sorted(state.op_meta[op_hash].names)).replace(" | ", ": ")
+
+
+def fit_steps(name: str, steps: Sequence[str]) -> str:
+    """The steps of a host on one line, without those that it has no room for."""
+    for number in range(len(steps), 0, -1):
+        more = f" and {len(steps) - number} more" if number < len(steps) else ""
+        if len(line := f"{name}: {', '.join(steps[:number])}{more}") <= LINE_COLUMNS:
+            return line
+    return f"{name}: {format_count(len(steps), 'step')} changed something"
 
 
 def print_line(line: str, colour: str | None = None) -> None:
@@ -337,7 +347,6 @@ def _run_hosts(
     state.callback_handlers.append(output)
     pace_hosts(state)
     errors = HostPipelines(state, str(DEPLOY), rigs, output).run()
-    output.print_changed_steps()
     for name, error in errors.items():
         if len(rigs) == 1 and isinstance(error, PyinfraError) and not state.executing:
             raise click.ClickException(_describe_error(error)) from None

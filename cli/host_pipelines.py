@@ -98,8 +98,8 @@ class HostPipelines:
             state: pyinfra's, with its limit.
             deploy: The file with the roles.
             rigs: The hosts of the run.
-            output: Gets `estimate_host`, `end_operation` of each step that succeeded, and `operation_host_error` of
-                each step that an error ended.
+            output: Gets `estimate_host`, `end_operation` of each step that succeeded, `operation_host_error` of each
+                step that an error ended, and `end_host`.
         """
         self.state, self.deploy, self.output = state, deploy, output
         state.current_deploy_filename = deploy
@@ -137,6 +137,7 @@ class HostPipelines:
             self.state.fail_hosts({target})
         finally:
             pipeline.move(None)
+            self.output.end_host(target.name)
 
     def _take_steps(self, pipeline: HostPipeline) -> None:
         target = pipeline.target

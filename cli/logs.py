@@ -7,10 +7,9 @@ import shlex
 import sys
 
 import click
-import gevent
 from gevent.queue import Queue
 
-from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, HostReadFailed, RigsByHost, UnreachableHosts, map_inventory
 from checks.results import STATUS
 from cli import exit_codes, shell_completion
 from cli.exit_codes import exit_if_unreached
@@ -24,6 +23,7 @@ from rigwright.model.instance import Instance
 from rigwright.problems import describe_unknown, printable
 from rigwright.serving.serving_state import INSTANCE, ObservedServing
 from roles import root_shell
+from roles.host_pool import HostThreads
 
 
 @click.command()
@@ -49,7 +49,6 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         if instance is not None and instance not in names:
             raise click.UsageError(f"--instance: {describe_unknown('instance', instance, names)}")
 
-    found, gone = connect_inventory(inventory, limit, judge)
     lost: dict[str, str] = {}
     said: Queue[tuple[str, bool] | None] = Queue(1000)  # no more is read than the terminal takes
 
@@ -71,27 +70,37 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
                     said.put((f"{box.name}  ==> {cause.sentence}", True))
         except root_shell.ConnectionGone as error:
             lost[box.name] = str(error)
+
+    refused: list[HostReadFailed] = []
+
+    def look(box: ConnectedHost) -> None:
+        try:
+            served = box.read_serving_state()
+        except HostReadFailed as error:
+            refused.append(error)
+            said.put((error.message, True))
+            return
+        if units := _journal_units(box.rig.instances, served, instance):
+            tell(box, units)
+        else:
+            missing = f"instance {instance} is not" if instance else "no instance is"
+            print_prose(f"{box.name}: {missing} there yet", err=True)
+
+    def look_at_all() -> UnreachableHosts:
+        try:
+            return map_inventory(inventory, limit, look, judge)[1]
         finally:
             said.put(None)
 
-    telling = 0
-    for box, served in zip(found, map_hosts(found, ConnectedHost.read_serving_state), strict=True):
-        if units := _journal_units(box.rig.instances, served, instance):
-            gevent.spawn(tell, box, units)
-            telling += 1
-        else:
-            print_prose(
-                f"{box.name}: {f'instance {instance} is not' if instance else 'no instance is'} there yet", err=True
-            )
-    while telling:
-        line = said.get()
-        if line is None:
-            telling -= 1
-        else:
-            click.echo(line[0], err=line[1])
+    looking = HostThreads(1).submit(look_at_all)
+    while line := said.get():
+        click.echo(line[0], err=line[1])
+    gone = looking.result()
     for name, why in sorted(lost.items()):
         print_prose(f"{name}: lost the connection: {printable(why)}", err=True)
     exit_if_unreached(gone)
+    if refused:
+        raise click.exceptions.Exit(max(one.exit_code for one in refused))
     if lost:
         sys.exit(STATUS["not reached"])
 

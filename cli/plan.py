@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, map_inventory
 from checks.required_check_ids import declared_digest
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
@@ -190,8 +190,8 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
     host was not reached.
     Example: rigwright plan rig.py
     """
-    found, gone = connect_inventory(inventory, limit)
-    seen = dict(zip([box.name for box in found], map_hosts(found, plan_box), strict=True))
+    found, gone = map_inventory(inventory, limit, plan_box)
+    seen = {box.name: one for box, one in found}
     if as_json:
         rows = [
             {

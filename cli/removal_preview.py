@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, map_inventory
 from checks.results import STATUS
 from cli.exit_codes import print_unreached
 from cli.tables import format_size, print_prose
@@ -39,14 +39,14 @@ def print_preview(inventory: str, limit: str | None, keep_weights: bool) -> list
 
     Returns the hosts that are reached; ends with exit status 3 where none is.
     """
-    found, gone = connect_inventory(inventory, limit)
+    found, gone = map_inventory(inventory, limit, lambda box: list(describe_removal(box, keep_weights)))
     print_unreached(gone)
     if not found:
         sys.exit(STATUS["not reached"])
-    for box, lines in zip(found, map_hosts(found, lambda box: list(describe_removal(box, keep_weights))), strict=True):
+    for box, lines in found:
         for line in lines or ["Rigwright installed nothing there"]:
             print_prose(f"{box.name}: {line}")
-    return [box.name for box in found]
+    return [box.name for box, _ in found]
 
 
 def describe_removal(box: ConnectedHost, keep_weights: bool) -> Iterator[str]:

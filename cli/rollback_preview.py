@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, map_inventory
 from cli.tables import print_prose
 from rigwright.problems import printable
 from rigwright.serving.activation import goal_of, plan_activation
@@ -17,7 +17,6 @@ VERBS = {"stopped": "stop (not in that generation)", "started": "start", "reload
 
 def print_rollback(inventory: str, limit: str | None, to: int | None) -> None:
     """Print the interruption on every host that is reached; the run itself reports the others and refusals."""
-    found, _ = connect_inventory(inventory, limit)
 
     def describe(box: ConnectedHost) -> list[str]:
         looked = box.prefetch("served", "use")
@@ -27,7 +26,8 @@ def print_rollback(inventory: str, limit: str | None, to: int | None) -> None:
             return []
         return list(describe_rollback(served, use, box.rig.roots.config, number))
 
-    for box, lines in zip(found, map_hosts(found, describe), strict=True):
+    found, _ = map_inventory(inventory, limit, describe)
+    for box, lines in found:
         for line in lines:
             print_prose(f"{box.name}: {printable(line)}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, map_hosts, map_inventory
 from cli.exit_codes import HostUnreached
 from cli.inventory_loading import MAX_INVENTORY_BYTES
 from cli.plan import HostPlan, plan_box
@@ -37,11 +37,11 @@ def survey_boxes(inventory: str, targets: Collection[str], settings: RolloutSett
         click.ClickException: the change of a target would be refused, or needs a reboot without consent.
         HostUnreached: a target does not answer.
     """
-    found, gone = connect_inventory(inventory, None)
+    seen, gone = map_inventory(inventory, None, plan_box)
+    found, plans = [box for box, _ in seen], {box.name: one for box, one in seen}
     if missing := {name: why for name, why in gone.items() if name in targets}:
         lines = [f"{name}: {describe_unreachable_host(why)}" for name, why in missing.items()]
         raise HostUnreached("\n".join([*lines, "nothing was changed; --limit leaves boxes out"]))
-    plans = dict(zip([box.name for box in found], map_hosts(found, plan_box), strict=True))
     listed = [box for box in found if box.name in targets]
     if settings.action == "rollback":
         refused = map_hosts(listed, lambda box: _describe_rollback_fault(box, settings.to))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import click
 
-from checks.connections import ConnectedHost, HostReadFailed, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, HostReadFailed, connect_inventory, map_inventory
 from checks.results import STATUS
 from cli.bench_speed import InterruptedMeasurement, find_speed_fault
 from cli.deploy_verbs import RunRequest, run_request
@@ -89,7 +89,6 @@ class BoxSteps:
         """Work on boxes at the same time; for a box that does not answer, the reason."""
         if not names:
             return {}
-        found, gone = connect_inventory(self.inventory, ",".join(names))
 
         def attempt(box: ConnectedHost) -> T | BoxUnreachable:
             try:
@@ -101,8 +100,9 @@ class BoxSteps:
 
         from roles.connection_failures import describe_unreachable_host
 
+        found, gone = map_inventory(self.inventory, ",".join(names), attempt)
         unreached = {name: BoxUnreachable(describe_unreachable_host(why)) for name, why in gone.items()}
-        return {**dict(zip([box.name for box in found], map_hosts(found, attempt), strict=True)), **unreached}
+        return {**{box.name: one for box, one in found}, **unreached}
 
     def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
         """Deploy boxes at the same time; returns the reason for each on which that failed."""

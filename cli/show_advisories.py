@@ -126,11 +126,10 @@ def _collect_hosts(
     inventory: str, limit: str | None
 ) -> tuple[dict[str, Rig], dict[str, tuple[str, tuple[HostPackage, ...]]], Mapping[str, str]]:
     """Rigs, what is installed on the hosts that answer, and the hosts out of reach."""
-    from checks.connections import connect_inventory, map_hosts
+    from checks.connections import map_inventory
 
-    found, gone = connect_inventory(inventory, limit)
-    read = dict(zip((one.name for one in found), map_hosts(found, _read_packages), strict=True))
-    return {one.name: one.rig for one in found}, {name: one for name, one in read.items() if one}, gone
+    found, gone = map_inventory(inventory, limit, _read_packages)
+    return {box.name: box.rig for box, _ in found}, {box.name: one for box, one in found if one}, gone
 
 
 def _read_packages(box: ConnectedHost) -> tuple[str, tuple[HostPackage, ...]] | None:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import click
 
-from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, map_inventory
 from cli.exit_codes import NotAsDeclared, exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.option_types import JSON_OPTION
@@ -60,8 +60,8 @@ def models(inventory: str, limit: str | None, as_json: bool, remove: str | None,
         raise click.UsageError(
             f"--remove: {format_value(remove)} is refused: must be NAME@VERSION, as `show models` lists them"
         )
-    found, gone = connect_inventory(inventory, limit)
-    seen = map_hosts(found, _read_host_models)
+    found, gone = map_inventory(inventory, limit, _read_host_models)
+    seen = [one for _, one in found]
     if remove is not None:
         if not seen:
             exit_if_unreached(gone)
@@ -190,8 +190,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
     `rigwright rollback` serves one of them again. JSON has a row with `"reached": false` for an unreachable host.
     Example: rigwright show generations rig.py
     """
-    found, gone = connect_inventory(inventory, limit)
-    seen = map_hosts(found, _read_generations)
+    found, gone = map_inventory(inventory, limit, _read_generations)
     rows = [
         {
             "host": box.name,
@@ -203,7 +202,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
             "declared": kept.sealed == wanted,
             "intact": kept.is_intact,
         }
-        for box, (state, wanted) in zip(found, seen, strict=True)
+        for box, (state, wanted) in found
         for kept in state.generations
     ]
     if as_json:
@@ -218,7 +217,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
         shown.append((str(row["host"]), number, written, digest, ", ".join(words)))
     if shown:
         print_table(("host", "generation", "written (UTC)", "digest", "state"), shown)
-    for box, (state, _) in zip(found, seen, strict=True):
+    for box, (state, _) in found:
         if not state.generations:
             print_prose(f"{box.name}: no generation: nothing is deployed")
     exit_if_unreached(gone)

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, RigsByHost, map_inventory
 from checks.results import STATUS
 from cli import exit_codes, shell_completion
 from cli.exit_codes import exit_if_unreached
@@ -94,21 +94,23 @@ def _run_on_instances(
             f"\nThe hosts continue by themselves: `{prog_name()} status {shlex.quote(inventory)}` shows their state.\n"
         )
     )
-    found, gone = connect_inventory(inventory, limit, judge)
-    chosen = {box.name: [one.name for one in box.rig.instances if every or one.name in instances] for box in found}
-    concerned = [box for box in found if chosen[box.name]]
-    for box in concerned:
-        print_prose(f"{box.name}: {start_stop_by_hand.DOING[verb]} {', '.join(chosen[box.name])}", err=True)
-    became = map_hosts(concerned, lambda box: _run_on_box(box, verb, chosen[box.name], recompile=recompile))
-    faulty = False
-    for box, one in zip(concerned, became, strict=True):
-        faulty |= not one.is_right(verb)
-        for line in one.describe_outcome(verb):
+
+    def work(box: ConnectedHost) -> LifecycleOutcome | None:
+        chosen = [one.name for one in box.rig.instances if every or one.name in instances]
+        if not chosen:
+            return None
+        print_prose(f"{box.name}: {start_stop_by_hand.DOING[verb]} {', '.join(chosen)}", err=True)
+        became = _run_on_box(box, verb, chosen, recompile=recompile)
+        for line in became.describe_outcome(verb):
             print_prose(f"{box.name}: {line}")
+        return became
+
+    found, gone = map_inventory(inventory, limit, work, judge)
     exit_if_unreached(gone)
+    became = [one for _, one in found if one]
     if any(root_shell.is_root_denial(one.refusal) for one in became):
         raise click.exceptions.Exit(STATUS["not reached"])
-    if faulty:
+    if not all(one.is_right(verb) for one in became):
         raise click.exceptions.Exit(1)
 
 

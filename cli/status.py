@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from checks.connections import ConnectedHost, UnreachableHosts, map_hosts
-from checks.testinfra_backend import UnknownHost, connect_targets, load_hosts
+from checks.connections import ConnectedHost, UnreachableHosts, connect_and_map, map_hosts
+from checks.testinfra_backend import UnknownHost, load_hosts
 from cli import exit_codes
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import INVENTORY_ARGUMENT
@@ -185,6 +185,7 @@ def connect_hosts(
     limit: str | None,
     names: Collection[str] = (),
     report: Callable[[list[Problem]], object] = lambda problems: None,
+    look: Callable[[ConnectedHost], object] = lambda box: None,
 ) -> tuple[list[ConnectedHost], list[UndeclaredHost], UnreachableHosts, list[Problem]]:
     """Connected hosts with a valid declaration, those with an invalid one, unreachable hosts, and the problems.
 
@@ -193,6 +194,7 @@ def connect_hosts(
         limit: Which hosts of it.
         names: Instances that these hosts must declare.
         report: Is called with the problems before a host is contacted.
+        look: Is called with each host that has a valid declaration as soon as it is connected.
 
     Raises:
         InvalidRequest: the inventory lists no hosts, their connections are refused, or an instance is unknown.
@@ -216,9 +218,10 @@ def connect_hosts(
         report(found)
         subject = ", ".join(targets) if len(targets) <= NAMED_HOSTS else format_count(len(targets), "host")
         with progress.task(subject, "connecting", quiet=True):
-            gone = connect_targets(state, targets)
+            declared = {name: ConnectedHost(name, rig, targets[name]) for name, rig in rigs.items()}
+            _, gone = connect_and_map(state, targets, lambda name: look(declared[name]) if name in declared else None)
     reached = {name: target for name, target in targets.items() if name not in gone}
-    boxes = [ConnectedHost(name, rigs[name], target) for name, target in reached.items() if name in rigs]
+    boxes = [declared[name] for name in reached if name in declared]
     invalid = [UndeclaredHost(name, target) for name, target in reached.items() if name not in rigs]
     return boxes, invalid, gone, found
 
@@ -241,13 +244,20 @@ def status(
     inventory is refused. 3, a host was not reached.
     Example: rigwright status rig.py --watch
     """
-    boxes, invalid, gone, problems = connect_hosts(inventory, limit, instance, _print_problems)
+    known: dict[str, HostStatus] = {}
+
+    def look(box: ConnectedHost) -> None:
+        known[box.name] = collect_status(box, instance)
+
+    boxes, invalid, gone, problems = connect_hosts(inventory, limit, instance, _print_problems, look)
     if watch:
         exit_codes.exit_on_interrupt()
     earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
     for number in count():
         began = time.monotonic()
-        seen = [*map_hosts(boxes, lambda box: collect_status(box, instance)), *map(_undeclared_status, invalid)]
+        if number:
+            map_hosts(boxes, look)
+        seen = [*(known[box.name] for box in boxes), *map(_undeclared_status, invalid)]
         seen += [HostStatus(name, False, describe_unreachable_host(why)) for name, why in gone.items()]
         seen = [with_token_rates(one, earlier, began) for one in seen]
         if as_json:

@@ -12,7 +12,7 @@ from operator import add
 
 import click
 
-from checks.connections import ConnectedHost, RigsByHost, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, RigsByHost, map_inventory
 from cli.exit_codes import exit_if_unreached, unreached_rows
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.option_types import JSON_OPTION
@@ -58,13 +58,13 @@ def usage(inventory: str, limit: str | None, by: str, since: str | None, as_json
         if not any(rig.gateway for rig in rigs.values()):
             raise click.ClickException(f"{inventory}: no host has a gateway")
 
-    found, gone = connect_inventory(inventory, limit, judge)
-    boxes = [box for box in found if box.rig.gateway]
-
-    def read(box: ConnectedHost) -> HostUsage:
+    def read(box: ConnectedHost) -> HostUsage | None:
+        if not box.rig.gateway:
+            return None
         return box.run_and_parse(parse_host_usage, render_usage_query(box.rig.accounts.gateway, first))
 
-    hosts = dict(zip((box.name for box in boxes), map_hosts(boxes, read), strict=True))
+    found, gone = map_inventory(inventory, limit, read, judge)
+    hosts = {box.name: one for box, one in found if one}
     sums = sum_usage((row for one in hosts.values() for row in one.rows), by)
     if as_json:
         rows: list[dict[str, object]] = [{by: name, **asdict(one)} for name, one in sums.items()]
@@ -74,7 +74,7 @@ def usage(inventory: str, limit: str | None, by: str, since: str | None, as_json
         writer.writerow((by, *COLUMNS))
         writer.writerows((name, *asdict(one).values()) for name, one in sums.items())
     else:
-        _print_sums(by, sums, first, len(boxes))
+        _print_sums(by, sums, first, len(hosts))
     damaged = [f"{host}: {', '.join(one.damaged)}" for host, one in sorted(hosts.items()) if one.damaged]
     for line in damaged:
         print_prose(f"{line}: the gateway's count is damaged, and is missing here", err=True)

@@ -107,10 +107,8 @@ def _render_rollback() -> str:
         for line in describe_hosts(seen, "boxes/rig.py"):
             print_paragraph(line)
         click.echo()
-        with (
-            patch.object(show_deployed, "connect_inventory", lambda *asked: ([SimpleNamespace(name="box1")], {})),
-            patch.object(show_deployed, "map_hosts", lambda *asked: [(found, digests[1])]),
-        ):
+        seen = SimpleNamespace(name="box1"), (found, digests[1])
+        with patch.object(show_deployed, "map_inventory", lambda *asked: ([seen], {})):
             show_deployed.generations.main([__file__], standalone_mode=False)
         return printed()
 

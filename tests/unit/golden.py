@@ -39,6 +39,7 @@ from rigwright.project_root import ROOT
 from rigwright.weights import weight_server
 from tests.unit.documented_outputs import captured_terminal
 from tests.unit.golden_hosts import FOLDER, INVENTORIES, EmptyHost, rigs
+from tests.unit.mapped_hosts import map_given_hosts
 from tests.unit.samples import NOW
 
 VERBATIM = frozenset(
@@ -112,8 +113,7 @@ def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[TargetStat
         return made[-1]
 
     with (
-        patch.object(plan, "connect_inventory", lambda inventory, limit: (boxes, {})),
-        patch.object(plan, "map_hosts", lambda found, look: [look(box) for box in found]),
+        patch.object(plan, "map_inventory", map_given_hosts(boxes)),
         patch.object(plan, "build_target_state", kept),
         patch.object(observed_box, "read_health", lambda target, rig: BLANK_HOST_FACTS),
         patch.object(plan, "time", SimpleNamespace(time=lambda: NOW)),

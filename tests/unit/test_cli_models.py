@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from cli import show_deployed as verb
 from roles.weights.host import records
+from tests.unit.mapped_hosts import map_given_hosts
 from tests.unit.weight_host import COMMIT, OTHER, WeightHost
 
 OLD = f"org/name/{OTHER}/sub/x.gguf"
@@ -44,7 +45,7 @@ def models(host: WeightHost, inventory: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def run(*words: str, beside: tuple[WeightHost, ...] = (), gone: tuple[str, ...] = (), answer: str = "") -> Result:
         found = [one.box(f"box{n}") for n, one in enumerate((host, *beside), 1)]
-        monkeypatch.setattr(verb, "connect_inventory", lambda inventory, limit: (found, dict.fromkeys(gone, "")))
+        monkeypatch.setattr(verb, "map_inventory", map_given_hosts(found, dict.fromkeys(gone, "")))
         return CliRunner().invoke(verb.models, [str(inventory), *words], input=answer)
 
     return run
@@ -217,13 +218,13 @@ def test_targets_that_no_host_has_are_reported(host: WeightHost, models: Verb, a
 def test_an_unknown_model_is_refused_before_a_host_is_reached(asked, tmp_path, monkeypatch):
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
-    monkeypatch.setattr(verb, "connect_inventory", lambda *_: pytest.fail("a host was reached"))
+    monkeypatch.setattr(verb, "map_inventory", lambda *_: pytest.fail("a host was reached"))
     done = CliRunner().invoke(verb.models, [str(inventory), "--remove", asked])
     assert (done.exit_code, "must be NAME@VERSION" in done.output) == (2, True)
 
 
 def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "connect_inventory", lambda inventory, limit: ([], {"box9": ""}))
+    monkeypatch.setattr(verb, "map_inventory", map_given_hosts([], {"box9": ""}))
     done = CliRunner().invoke(verb.models, [str(inventory), "--remove", "org/name@ffffffffffff"])
     assert (done.exit_code, done.output) == (3, "box9: cannot be reached\n")
 

@@ -21,6 +21,7 @@ from rigwright.plan.state_digests import OwnedStateFacts
 from rigwright.serving.serving_state import ObservedServing, UnitUsage
 from rigwright.serving.unit_diff import WrittenUnit
 from tests.unit.driver_samples import C3090, driverless_host
+from tests.unit.mapped_hosts import map_given_hosts
 from tests.unit.ready_instances import ready_facts
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
@@ -50,7 +51,7 @@ class PlanBox(ConnectedHost):
 
 
 def run_plan(monkeypatch: pytest.MonkeyPatch, box: ConnectedHost, *options: str) -> Any:
-    monkeypatch.setattr(plan, "connect_inventory", lambda inventory, limit: ([box], {}))
+    monkeypatch.setattr(plan, "map_inventory", map_given_hosts([box]))
     monkeypatch.setattr(observed_box, "read_health", ready_facts)
     return CliRunner().invoke(plan.plan, [str(__file__), *options])
 

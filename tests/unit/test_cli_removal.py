@@ -15,6 +15,7 @@ from cli.removal_preview import parse_ledger_packages
 from rigwright.render import render
 from rigwright.serving.serving_state import ObservedServing
 from rigwright.serving.weight_inventory import StoredModel, WeightInventory
+from tests.unit.mapped_hosts import map_given_hosts
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import OperatorFolder, sample_rig
 
@@ -66,7 +67,7 @@ LINES = [
 def test_removals_are_listed_before_the_question(box, monkeypatch, target, there, options, said):
     box.write("rig.py", RIG)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(**target))
-    monkeypatch.setattr(removal_preview, "connect_inventory", lambda inventory, limit: ([looked], {}))
+    monkeypatch.setattr(removal_preview, "map_inventory", map_given_hosts([looked]))
     monkeypatch.setattr(removal_preview, "list_models", lambda *_: there)
     done = CliRunner().invoke(main, ["remove", str(box.inventory), *options], input="n\n")
     assert done.exit_code == 1
@@ -85,7 +86,7 @@ def test_a_removal_without_consent_says_how_to_give_it(
 ) -> None:
     box.write("rig.py", RIG)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(**FULL))
-    monkeypatch.setattr(removal_preview, "connect_inventory", lambda inventory, limit: ([looked], {}))
+    monkeypatch.setattr(removal_preview, "map_inventory", map_given_hosts([looked]))
     monkeypatch.setattr(removal_preview, "list_models", lambda *_: [])
     done = CliRunner().invoke(main, ["remove", str(box.inventory)], input=answer)
     assert done.exit_code == status
@@ -100,7 +101,7 @@ def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(box, monkeypatch, ve
     box.write("rig.py", TWO)
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(served={}, packages=()))
     done: list[object] = []
-    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: ([looked], {"away": "no answer"}))
+    monkeypatch.setattr(removal_preview, "map_inventory", map_given_hosts([looked], {"away": "no answer"}))
     monkeypatch.setattr(removal_preview, "list_models", lambda *_: [])
     monkeypatch.setattr(deploy_run, "run_deploy", lambda _, __, rigs, *___, **____: done.extend(rigs))
     monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *words: done.append(words[-1]) or 0)
@@ -114,14 +115,14 @@ def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(box, monkeypatch, ve
 
 def test_nothing_is_asked_where_no_host_is_in_reach(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     box.write("rig.py", RIG)
-    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: ([], {"box": "no answer"}))
+    monkeypatch.setattr(removal_preview, "map_inventory", map_given_hosts([], {"box": "no answer"}))
     ended = CliRunner().invoke(main, ["remove", str(box.inventory)], input="y\n")
     assert (ended.exit_code, ended.output) == (3, "box: cannot be reached: no answer\n")
 
 
 def test_with_yes_nothing_is_listed(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     box.write("rig.py", RIG)
-    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: pytest.fail("a host was asked"))
+    monkeypatch.setattr(removal_preview, "map_inventory", lambda *_: pytest.fail("a host was asked"))
     monkeypatch.setattr(deploy_verbs, "run_pyinfra", lambda *_: 0)
     assert CliRunner().invoke(main, ["remove", str(box.inventory), "-v", "--yes"]).exit_code == 0
 
@@ -133,7 +134,7 @@ def test_a_dry_run_prints_the_list_of_the_confirmation_and_asks_nothing(
     looked = RemovalBox("box", sample_rig(), SimpleNamespace(**FULL))
     models = [model("org/a", 5_400_000_000), model("b", 1_000_000)]
     runs: list[bool] = []
-    monkeypatch.setattr(removal_preview, "connect_inventory", lambda *_: ([looked], {}))
+    monkeypatch.setattr(removal_preview, "map_inventory", map_given_hosts([looked]))
     monkeypatch.setattr(removal_preview, "list_models", lambda *_: models)
     monkeypatch.setattr(deploy_run, "run_deploy", lambda *_, dry, **__: runs.append(dry))
     done = CliRunner().invoke(main, ["remove", str(box.inventory), "--dry"])

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -55,11 +56,11 @@ def usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             SimpleNamespace(name=f"box{n}", rig=rig, run_and_parse=ask(tmp_path / f"box{n}", FILES[n])) for n in hosts
         ]
 
-        def connect(inventory: str, limit: str | None, judge: Callable[[object], object]) -> object:
+        def connect(inventory: str, limit: str | None, look: Any, judge: Callable[[object], object]) -> object:
             judge({"box": rig if gateway else SimpleNamespace(gateway=None)})
-            return found, dict.fromkeys(gone, "no route")
+            return [(box, look(box)) for box in found], dict.fromkeys(gone, "no route")
 
-        monkeypatch.setattr(verb, "connect_inventory", connect)
+        monkeypatch.setattr(verb, "map_inventory", connect)
         return CliRunner().invoke(verb.usage, [str(tmp_path / "rig.py"), *words])
 
     return run

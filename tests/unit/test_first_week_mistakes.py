@@ -369,11 +369,11 @@ def test_a_login_needs_no_address_of_weights(box: OperatorFolder, monkeypatch: p
 
 
 def test_status_reports_the_inventory_before_it_contacts_a_host(box, monkeypatch, capsys):
-    def connect(_: object, targets: dict[str, object]) -> dict[str, str]:
+    def connect(_: object, targets: dict[str, object], *_more: object) -> tuple[dict[str, object], dict[str, str]]:
         click.echo("contacted", err=True)
-        return dict.fromkeys(targets, "no route")
+        return {}, dict.fromkeys(targets, "no route")
 
-    monkeypatch.setattr(status, "connect_targets", connect)
+    monkeypatch.setattr(status, "connect_and_map", connect)
     box.inventory.write_text(with_host(mirrors=None))
     done = CliRunner().invoke(main, ["status", str(box.inventory)])
     assert 0 < done.stderr.index("mirrors") < done.stderr.index("contacted")

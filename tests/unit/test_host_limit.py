@@ -34,7 +34,9 @@ def test_a_group_of_its_own_may_have_a_hosts_name(box: OperatorFolder) -> None:
 def test_a_hosts_name_is_that_host_and_not_all_of_a_file_of_that_name(box, monkeypatch):
     asked: list[list[str]] = []
     monkeypatch.setattr(
-        connections, "connect_targets", lambda _, targets: asked.append([*targets]) or dict.fromkeys(targets, "")
+        connections,
+        "connect_targets",
+        lambda _, targets, *more: asked.append([*targets]) or dict.fromkeys(targets, ""),
     )
     path = box.write("b2.py", f"from rigwright.inventory import hosts\nrigs = hosts({HOSTS!r})\n")
     assert CliRunner().invoke(main, ["plan", str(path), "--limit", "b2"]).exit_code == 3

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from cli import main, start_stop_restart
 from rigwright.serving import start_stop_by_hand
 from rigwright.serving.start_stop_by_hand import LifecycleOutcome
+from tests.unit.mapped_hosts import map_given_hosts
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.samples import sample_entry
 from tests.unit.weight_host import WeightHost
@@ -177,7 +178,7 @@ def test_hosts_and_instances_are_validated_before_a_host_is_reached(box, verb, w
 def test_the_verb_says_it_of_each_host_and_ends_with_1_where_one_is_not_right(host, tmp_path, monkeypatch):
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
-    monkeypatch.setattr(start_stop_restart, "connect_inventory", lambda *_: ([host.box("box1")], {}))
+    monkeypatch.setattr(start_stop_restart, "map_inventory", map_given_hosts([host.box("box1")]))
     monkeypatch.setattr(start_stop_restart.exit_codes, "exit_on_interrupt", lambda *_: None)
     monkeypatch.setattr(
         start_stop_restart.root_shell, "run_command", lambda _, script, **__: host.box("box1")._run(script)

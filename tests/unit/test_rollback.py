@@ -16,6 +16,7 @@ from rigwright.model.roots import Roots
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, UnitUsage
 from roles.rollback import describe_rollback_refusal, find_rollback_target
 from tests.unit.host_states import CODE, CONFIG, host_generation, running_process
+from tests.unit.mapped_hosts import map_given_hosts
 
 THREE = (host_generation(1), host_generation(2), host_generation(10))
 CHAT = "rigwright-chat.service"
@@ -109,7 +110,7 @@ def test_the_verb_prints_the_interruption_before_a_dry_run(
         read_resource_usage=dict,
     )
     box.prefetch = lambda *looks: box
-    monkeypatch.setattr(cli.rollback_preview, "connect_inventory", lambda *_: ([box], {}))
+    monkeypatch.setattr(cli.rollback_preview, "map_inventory", map_given_hosts([box]))
     runs: list[bool] = []
     monkeypatch.setattr(cli.deploy_verbs, "run_request", lambda wanted: runs.append(wanted.dry))
     done = CliRunner().invoke(main, ["rollback", str(inventory), "--dry", *words])

@@ -231,7 +231,7 @@ def test_a_terminal_has_it_in_lines_that_fit(box: OperatorFolder, tmp_path: Path
 
 @pytest.mark.parametrize("verb", ["plan", "show models", "show generations"])
 def test_programs_learn_of_it_too(box: OperatorFolder, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    monkeypatch.setattr(connections, "connect_targets", lambda _, targets: dict.fromkeys(targets, REFUSED))
+    monkeypatch.setattr(connections, "connect_targets", lambda _, targets, *_more: dict.fromkeys(targets, REFUSED))
     done = CliRunner().invoke(main, [*verb.split(), str(write_inventory(box, 1)), "--json"])
     assert done.exit_code == 3, done.output
     told = [{"host": "box", "reached": False, "why": f"cannot be reached: {REFUSED}"}]
