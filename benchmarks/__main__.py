@@ -233,25 +233,32 @@ def fleet(runs: int, hosts: int, faulty: int, file: str | None) -> None:
 @RELEASE
 @click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="Timed runs of each.")
 @click.option("--hosts", "numbers", callback=parse_counts, default="1,100,1000", show_default=True, help="Simulated.")
+@click.option("--faulty", type=click.IntRange(0, 10_000), default=12, show_default=True, help="In a further row.")
 @JSON_OPTION
-def fleet_verbs(release: str, runs: int, numbers: list[int], file: str | None) -> None:
+def fleet_verbs(release: str, runs: int, numbers: list[int], faulty: int, file: str | None) -> None:
     """Time a deploy without changes and `check` on many simulated hosts, which answer from a recording.
 
     Needs root for the throwaway host that is recorded. The simulation shares the processors of this machine.
     """
+    if faulty >= max(numbers):
+        raise click.UsageError(f"--faulty: must be less than --hosts ({max(numbers)})")
     with errors() as show:
-        report = benchmarks.fleet_verbs.measure(release, numbers, runs, show)
+        report = benchmarks.fleet_verbs.measure(release, numbers, faulty, runs, show)
     if file:
         write_output(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
-            *(row.verb, str(row.hosts), f"{median(row.seconds):.1f}", f"{median(row.processor):.2f}"),
+            *(row.verb, str(row.hosts), str(row.faulty)),
+            *(f"{median(row.seconds):.1f}", f"{median(row.processor):.2f}"),
             *(f"{report.ratio(row):.1f}", f"{report.further_ms(row):.1f}" if report.ratio(row) != 1 else ""),
             *(f"{median(row.simulation):.2f}", format_size(row.peak_bytes)),
         )
         for row in report.rows
     ]
-    head = ("verb", "hosts", "seconds", "processor s", "by the first", "ms/further host", "simulation s", "memory")
+    head = (
+        *("verb", "hosts", "faulty", "seconds", "processor s", "by the first", "ms/further host"),
+        *("simulation s", "memory"),
+    )
     print_table(head, rows)
     click.echo(f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}")
 

@@ -28,7 +28,7 @@ from cli.deploy_failures import HostProgress, raise_failures
 from cli.failed_serving import describe_serving_states
 from cli.host_pipelines import HostPipelines, PipelinedState
 from cli.run_recap import HostRecap, print_recap
-from rigwright.host_selection import is_many
+from rigwright.host_selection import format_hosts, group_lines, is_many
 from rigwright.model.rig import Rig
 from rigwright.plan.separate_roles import describe_selection, select_roles
 from rigwright.problems import format_count, printable
@@ -71,6 +71,8 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         """Host and step -> seconds of its parts."""
         self.changed: dict[str, list[str]] = {}
         """Host of many -> steps that have changed something there, not printed yet."""
+        self.notes: list[tuple[str, str]] = []
+        """Host of many and a note about it, not printed yet."""
         self.durations = StepDurations.load()
         self.recorded = StepDurations()
         progress.begin_run(names)
@@ -101,6 +103,9 @@ class DeployOutput(BaseStateCallback, logging.Handler):
                 self.hosts[name].errors.append(said)
                 if is_many(self.hosts):
                     continue  # at the end, by cause
+            if name and record.filename == "preflight.py" and is_many(self.hosts):
+                self.notes.append((name, said))
+                continue
             print_line(f"{name}: {said}" if name else said, COLOURS.get(level))
 
     def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
@@ -160,6 +165,12 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         """Print the steps that have changed something on one of many hosts, as soon as it has ended."""
         if steps := self.changed.pop(name, None):
             print_line(fit_steps(name, steps), "green")
+
+    def print_notes(self) -> None:
+        """Print the notes about many hosts, each once with its hosts."""
+        for text, names in group_lines(self.notes).items():
+            print_line(f"{format_hosts(names)}: {text}")
+        self.notes = []
 
     def _end_step(self, name: str, op_hash: str) -> None:
         self.hosts[name].ended = time.monotonic()
@@ -299,6 +310,7 @@ def run_deploy(
     for name, result in (agreement.results if agreement else {}).items():
         one = output.hosts[name]
         one.repaired, one.remains, one.checks_passed = result.repaired, result.remains, result.checks_passed
+    output.print_notes()
     if dry:
         output.print_dry_changes(state, names)
     names -= {name for name, one in output.hosts.items() if one.remains}

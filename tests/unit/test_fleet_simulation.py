@@ -1,10 +1,16 @@
 """The simulation of many hosts, and the controller's answers about those with a fault."""
 
+import socket
+from pathlib import Path
+
 import pytest
 
 from benchmarks import fleet_connections
-from benchmarks.fleet_connections import FleetReport, FleetRow, run_once
+from benchmarks.fleet_connections import FleetReport, FleetRow, run_once, simulate, write_fleet, write_inventory
 from benchmarks.ssh_simulation import FAULTS
+from checks import connections
+from checks.connections import ConnectedHost, map_inventory
+from roles import root_shell
 
 
 @pytest.mark.all_only
@@ -20,3 +26,35 @@ def test_a_report_has_the_processor_of_each_further_host() -> None:
     rows = [FleetRow(1, 0, processor=[1.0, 1.0]), FleetRow(11, 0, processor=[1.1, 1.3])]
     report = FleetReport("today", 2, 1.0, rows)
     assert report.further_ms(rows[1]) == pytest.approx(20.0)
+
+
+def test_a_host_that_hangs_sends_slowly_or_refuses_delays_no_look_at_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_fleet(tmp_path, 4, 0)
+    (tmp_path / "faults").write_text("hang-connect\nslow\n\n")
+    events: list[str] = []
+    connect = connections.connect_targets
+
+    def connect_all(*arguments: object) -> dict[str, str]:
+        gone = connect(*arguments)  # type: ignore[arg-type]
+        events.append("all connected")
+        return gone
+
+    def look(box: ConnectedHost) -> str:
+        try:
+            lines = root_shell.run_command(box.target, "echo fine", limit=2.0, whole=2.0).lines
+        except root_shell.ConnectionGone as error:
+            lines = [type(error).__name__]
+        events.append(box.name)
+        return lines[0]
+
+    monkeypatch.setattr(connections, "connect_targets", connect_all)
+    with simulate(tmp_path) as (ports, _), socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # without listen it refuses
+        inventory = write_inventory(tmp_path, [*ports, closed.getsockname()[1]])
+        found, gone = map_inventory(str(inventory), None, look)
+    assert {box.name: one for box, one in found} == {"n0002": "HostTooSlow", "n0003": "fine", "n0004": "fine"}
+    assert {*gone} == {"n0001", "n0005"}
+    assert {*events[:2]} == {"n0003", "n0004"}
+    assert events[-1] == "all connected"
