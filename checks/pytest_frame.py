@@ -29,6 +29,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.archive_comparison import ArchiveComparison
 from checks.survey_run import SurveyedHost, SurveyRun
 from rigwright.check_waivers import format_day
+from rigwright.host_selection import is_many
 from rigwright.model.fleet_schema import FleetLinks
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
@@ -236,7 +237,7 @@ class ChecksPlugin:
         if self.is_complete and (why := write_check_metrics(seen, report, time.time())):
             self.unleft[name] = why
         ended = EndedHost(report, authors, self._count_unreviewed(name))
-        if not self.look.keeps_answers and name not in self.partners:
+        if is_many(self.look.hosts) and not self.look.keeps_answers and name not in self.partners:
             seen.release()
         return ended
 
