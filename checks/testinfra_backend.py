@@ -138,7 +138,8 @@ def connect_targets(
         pace_hosts(state)
         with suppress(PyinfraError):  # no host is left; the missing ones are named below
             connect_all(state)
-    return {name: heard.why.get(name, "") for name in sorted(targets) if targets[name] not in state.active_hosts}
+    # a host may be left again before others are reached
+    return {name: heard.why.get(name, "") for name in sorted({*targets} - heard.reached)}
 
 
 def testinfra_host(target: Any) -> Host:

@@ -38,11 +38,13 @@ class ConnectFailureRecorder(BaseStateCallback):
 
     def __init__(self, connected: Callable[[str], object]) -> None:
         self.why: dict[str, str] = {}
+        self.reached: set[str] = set()
         self.connected = connected
         """Is called with the name of each host as soon as it is connected."""
 
     def host_connect(self, state: Any, host: Any) -> None:  # type: ignore[override]
         """Report a connected host."""
+        self.reached.add(host.name)
         self.connected(host.name)
 
     def host_connect_error(self, state: Any, host: Any, error: BaseException) -> None:  # type: ignore[override]

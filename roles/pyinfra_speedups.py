@@ -29,9 +29,7 @@ def find_argument_defaults(host: Any, config: Any) -> Mapping[str, Any]:
         of_host = {key: known[key] for key, _, _ in GLOBAL_ARGUMENTS if key in known}
         if not dynamic:
             host.argument_values = of_host
-    return {
-        key: copy(of_host[key]) if key in of_host else meta.default(config) for key, _, meta in GLOBAL_ARGUMENTS
-    }
+    return {key: copy(of_host[key]) if key in of_host else meta.default(config) for key, _, meta in GLOBAL_ARGUMENTS}
 
 
 def pop_global_arguments(state: Any, host: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import gevent
 import pytest
 
+from cli.deploy_run import fit_steps
 from cli.host_pipelines import HostPipeline, PipelinedState, find_companions
 from tests.unit.test_cli_output import LocalDeployFolder, boxes, ground  # noqa: F401 (fixtures)
 
@@ -105,3 +106,11 @@ def test_a_run_goes_on_without_active_hosts() -> None:
     state.active_hosts, state.failed_hosts = cast("set[Any]", {"a"}), set()
     state.fail_hosts({"a"})
     assert (state.active_hosts, state.failed_hosts) == (set(), {"a"})
+
+
+def test_the_changed_steps_of_a_host_fit_on_a_line() -> None:
+    steps = ["Base: Packages", "Engines: Install llama.cpp", "Serving: Units", "Serving: Generation"]
+    assert fit_steps("n0001", steps[:2]) == "n0001: Base: Packages, Engines: Install llama.cpp"
+    line = fit_steps("n0001", steps)
+    assert line == "n0001: Base: Packages, Engines: Install llama.cpp, Serving: Units and 1 more"
+    assert fit_steps("n" * 79, steps) == f"{'n' * 79}: 4 steps changed something"

@@ -171,6 +171,22 @@ def test_an_old_answer_counts_no_more(
     assert len(shell.commands) == 2
 
 
+def test_old_answers_are_asked_again_together(
+    connector: PrefetchConnector, shell: ShellConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(facts.time, "monotonic", lambda: now[0])
+    connector.prefetch([asking_operation(connector, f"echo {word}") for word in ("one", "two", "three")])
+    now[0] += facts.FRESH + 1
+    assert [answer(connector, f"echo {word}") for word in ("one", "two", "three")] == [["one"], ["two"], ["three"]]
+    assert len(shell.commands) == 2
+    # one that was asked by itself is asked by itself again
+    answer(connector, "echo four")
+    now[0] += facts.FRESH + 1
+    answer(connector, "echo four")
+    assert len(shell.commands) == 4
+
+
 def test_a_failed_question_is_asked_again_by_its_operation(connector: PrefetchConnector, shell: ShellConnector) -> None:
     connector.prefetch([asking_operation(connector, "echo one; exit 3"), asking_operation(connector, "echo two")])
     assert connector.run_shell_command(ReadOnlyScript("echo one; exit 3"))[0] is False
