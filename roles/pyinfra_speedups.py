@@ -51,7 +51,8 @@ def pop_global_arguments(state: Any, host: Any, kwargs: dict[str, Any]) -> tuple
             value = of_deploy.get(key, default)
         if meta.handler:
             value = meta.handler(config, value)
-        if value != default:
+        # each operation has a name, and the general comparison of types takes longer than an operation
+        if value != default and not (key == "name" and isinstance(value, str)):
             raise_if_bad_type(value, kind, ArgumentTypeError, f"Invalid argument `{key}`:")
         arguments[key] = value
     return arguments, names
