@@ -13,6 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import gevent
@@ -27,6 +28,9 @@ SLACK = 200
 """Bytes by which the inputs of one command may differ, besides a hundredth: paths, names, moments."""
 MOMENT = re.compile(rb"\b1[0-9]{9}\b")
 """Seconds since the epoch."""
+DATE = re.compile(rb"\b[A-Z][a-z]{2} [0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2} UTC\b")
+DATE_FORM = "%a %Y-%m-%d %H:%M:%S UTC"
+"""systemd's form of a moment."""
 AROUND = 3600.0
 """Seconds before and after a recording: the simulation moves moments in this range to its own time."""
 ENCODED = re.compile(rb"(?:(?<=\\n)|(?<![A-Za-z0-9+/\\]))[A-Za-z0-9+/]{40,}={0,2}")
@@ -71,10 +75,15 @@ class RecordedCommand:
             moment = int(found[0])
             return str(moment + shift).encode() if abs(moment - self.at) < AROUND else found[0]
 
+        def move_date(found: re.Match[bytes]) -> bytes:
+            date = datetime.strptime(found[0].decode(), DATE_FORM).replace(tzinfo=timezone.utc)
+            near = abs(date.timestamp() - self.at) < AROUND
+            return (date + timedelta(seconds=shift)).strftime(DATE_FORM).encode() if near else found[0]
+
         def replace(data: bytes) -> bytes:
             for old, new in texts.items():
                 data = data.replace(old, new)
-            return MOMENT.sub(move, data)
+            return DATE.sub(move_date, MOMENT.sub(move, data))
 
         return [(kind, replace_encoded(data, replace) if kind in ("out", "err") else data) for kind, data in self.steps]
 
