@@ -25,9 +25,10 @@ from cli.rollout_control import (
 )
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
-from rigwright.problems import format_value
+from rigwright.host_selection import format_hosts
+from rigwright.model.maintenance_window import parse_window
+from rigwright.problems import CausedError, format_value
 from rigwright.rollout.batch_plan import BatchLimits, RolloutRefused, plan_batches, resolve_batch_size
-from rigwright.rollout.maintenance_window import find_next_opening, parse_window
 from rigwright.rollout.state_file import (
     BoxRecord,
     Phase,
@@ -64,8 +65,9 @@ def _parse_windows(_: click.Context, __: click.Parameter, values: tuple[str, ...
     for value in values:
         try:
             parse_window(value)
-        except ValueError as error:
-            wrong.append(str(error))
+        except CausedError as error:
+            cause = f"{error.cause}; " if error.cause else ""
+            wrong.append(f"{format_value(value)} is refused: {cause}must be {error}")
     if len(values) > MOST_WINDOWS:
         wrong.append(f"{len(values)} windows: at most {MOST_WINDOWS}")
     if wrong:
@@ -207,14 +209,16 @@ def _plan(order: RolloutOrder) -> RolloutState:
             require_deployable(rig)
     boxes = survey_boxes(order.inventory, targets, order.settings)
     size = resolve_batch_size(order.batch, len(targets))
-    sizes = BatchLimits(order.canary, size, order.max_unavailable, frozenset(order.allowed_outages))
+    soak, outages = order.settings.soak_minutes, frozenset(order.allowed_outages)
+    sizes = BatchLimits(order.canary, size, order.max_unavailable, outages, soak)
     try:
-        batches = plan_batches(boxes, targets, sizes)
+        batches = plan_batches(boxes, targets, sizes, read_clock())
     except RolloutRefused as error:
         raise InvalidRequest("\n".join(error.reasons)) from None
-    print_batches(batches, order.settings.soak_minutes)
-    if opening := find_next_opening(order.settings.windows, read_clock()):
-        click.echo(f"outside of the maintenance windows: the first batch begins at {format_moment(opening)}")
+    print_batches(batches, soak)
+    windows = {name: rig.maintenance_windows for name, rig in targets.items() if rig.maintenance_windows}
+    if windows and order.settings.windows:
+        print_prose(f"--window replaces the maintenance windows of {format_hosts(windows)}")
     generations = {box.name: box.generation for box in boxes}
     inventory_digest, supply = digest_inputs(order.inventory, {name: rig.digest for name, rig in rigs.items()})
     return RolloutState(
@@ -223,6 +227,7 @@ def _plan(order: RolloutOrder) -> RolloutState:
         inventory_digest=inventory_digest,
         supply_digest=supply,
         settings=order.settings,
+        windows=windows,
         batches=tuple(one.boxes for one in batches),
         boxes={name: BoxRecord(generation=generations[name]) for name in targets},
     )

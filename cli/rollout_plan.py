@@ -12,6 +12,7 @@ from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from cli.exit_codes import HostUnreached
 from cli.inventory_loading import MAX_INVENTORY_BYTES
 from cli.plan import HostPlan, plan_box
+from cli.rollout_run import format_moment
 from cli.tables import print_table
 from rigwright.gateway.served_models import offers_of
 from rigwright.local_files import read_content
@@ -99,6 +100,7 @@ def _describe_box(
         durations.expected_of_roles(roles, box.name) if roles else 0.0,
         plan.generation,
         box.rig.gateway.fleet.pair.partner if box.rig.gateway and box.rig.gateway.fleet.pair else "",
+        settings.windows or box.rig.maintenance_windows,
     )
 
 
@@ -133,13 +135,17 @@ def count_ready(models: Mapping[str, Sequence[str]], ready: Collection[str]) -> 
 
 
 def print_batches(batches: Sequence[RolloutBatch], soak_minutes: int) -> None:
-    """Print a row for each batch, and the expected duration of all."""
+    """Print a row for each batch, with its opening where a box has maintenance windows, and the expected duration."""
+    has_windows = any(batch.opening for batch in batches)
     rows: list[tuple[str, ...]] = []
     for number, batch in enumerate(batches, 1):
         left = ", ".join(f"{model} {now} of {before}" for model, (now, before) in batch.capacity.items())
         word = " (canary)" if batch.is_canary else ""
-        rows.append((f"{number}{word}", ", ".join(batch.boxes), _format_minutes(batch.seconds, soak_minutes), left))
-    print_table(("batch", "boxes", "minutes", "ready instances meanwhile"), rows)
+        opening = (format_moment(batch.opening) if batch.opening else "at any time",) if has_windows else ()
+        minutes = _format_minutes(batch.seconds, soak_minutes)
+        rows.append((f"{number}{word}", ", ".join(batch.boxes), *opening, minutes, left))
+    names = ("batch", "boxes", *(("begins",) if has_windows else ()), "minutes", "ready instances meanwhile")
+    print_table(names, rows)
     known = [batch.seconds for batch in batches if batch.seconds is not None]
     unknown = len(batches) - len(known)
     total = max(sum(known) / 60, 0.1) + soak_minutes * len(batches)

@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol, TypeGuard
 
+from rigwright.model.maintenance_window import HORIZON, find_common_opening
 from rigwright.problems import printable
 from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal
-from rigwright.rollout.maintenance_window import find_next_opening
 from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, save_state
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
@@ -307,13 +307,15 @@ class RolloutRun:
 
     def _await_window(self, batch: Sequence[str]) -> Request:
         """Wait until a batch may begin, or a box that failed may begin again; the request that ends the wait, or ""."""
-        states = {self.state.boxes[name].state for name in batch}
+        left = [name for name in batch if not self._in(name, "done")]
+        states = {self.state.boxes[name].state for name in left}
         if states & UNDER_WAY and not states & {"failed", "restored"}:
             return ""
-        is_announced = False
-        while opening := find_next_opening(self.state.settings.windows, self.now()):
+        windows, is_announced = self.state.list_windows(left), False
+        while (opening := find_common_opening(windows, now := self.now())) is None or opening > now:
             if not is_announced:
-                self.say(f"outside of the maintenance windows: the next batch begins at {format_moment(opening)}")
+                begin = f"at {format_moment(opening)}" if opening else f"in none of the next {HORIZON.days} days"
+                self.say(f"outside of the maintenance windows of {', '.join(left)}: this batch begins {begin}")
                 is_announced = True
             if request := self.read_request():
                 return request

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from rigwright.local_files import read_content, write_atomically
+from rigwright.model.inventory_schema import WindowText
 from rigwright.problems import FrozenModel, printable
-from rigwright.rollout.maintenance_window import WindowText
 from rigwright.validated_types import PLAIN, Digits, Sha256, matching
 
 MOST_BYTES = 4 << 20
@@ -64,7 +64,7 @@ class RolloutSettings(FrozenModel):
     to: Generation | None = None
     """Of a rollback: the generation; None for the previous one of each box."""
     windows: Annotated[tuple[WindowText, ...], Field(max_length=100)] = ()
-    """When batches may begin; empty for always."""
+    """When batches may begin, by `--window`; empty for the windows of the boxes."""
     reboot: bool = False
     soak_minutes: Annotated[int, Field(ge=0, le=10_080, strict=True)] = 0
 
@@ -82,6 +82,8 @@ class RolloutState(FrozenModel):
     supply_digest: Sha256
     """Of locks and bundles of all boxes."""
     settings: RolloutSettings
+    windows: dict[HostName, Annotated[tuple[WindowText, ...], Field(max_length=100)]] = Field(default_factory=dict)
+    """Box -> its windows, by the inventory; a box without any is absent."""
     phase: Phase = "running"
     batches: Annotated[tuple[tuple[HostName, ...], ...], Field(min_length=1, max_length=10_000)]
     boxes: dict[HostName, BoxRecord]
@@ -94,6 +96,10 @@ class RolloutState(FrozenModel):
     def with_records(self, records: Mapping[str, BoxRecord]) -> RolloutState:
         """The state with these records of boxes."""
         return self.model_copy(update={"boxes": {**self.boxes, **records}})
+
+    def list_windows(self, names: Iterable[str]) -> list[tuple[str, ...]]:
+        """The windows that count for boxes: those of `--window`, or each box's own."""
+        return [self.settings.windows or self.windows.get(name, ()) for name in names]
 
     def with_phase(self, phase: Phase) -> RolloutState:
         """The state in another phase."""

@@ -313,6 +313,31 @@ def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet)
 
 
 @pytest.mark.parametrize(
+    ("option", "begins"),
+    [
+        ((), {"one": "01:30", "two": "03:20", "three": "03:20", "four": "03:25"}),
+        # those of --window replace the windows of boxes
+        (("Sat 05:00-06:00",), dict.fromkeys(("one", "two", "three", "four"), "05:00")),
+    ],
+)
+def test_a_batch_begins_in_the_windows_of_its_boxes(
+    path: Path, fleet: StandInFleet, option: tuple[str, ...], begins: dict[str, str]
+) -> None:
+    moments: dict[str, str] = {}
+    real = fleet.deploy
+
+    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+        moments.update((name, fleet.markers[name].moment[11:16]) for name in names)
+        return real(names, reboot=reboot)
+
+    fleet.deploy = deploy  # type: ignore[method-assign]
+    own = {"two": ("Sat 03:00-03:30",), "three": ("Sat 03:20-04:30", "Sun 03:20-04:30"), "four": ("Sat 03:25-05:00",)}
+    state = make_state(*BATCHES, windows=option).model_copy(update={"windows": own})
+    assert run_rollout(path, fleet, state)[0] == "finished"
+    assert moments == begins
+
+
+@pytest.mark.parametrize(
     ("states", "waits"),
     [
         ("waiting waiting", True),
