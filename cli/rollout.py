@@ -107,6 +107,7 @@ class RolloutOrder:
 @click.option("--window", "windows", multiple=True, metavar="TIMES", callback=_parse_windows, help=WINDOW_HELP)
 @click.option("--upgrade-driver", is_flag=True, help="Also move the NVIDIA driver, as in deploy; needs --reboot.")
 @click.option("--rollback", is_flag=True, help="Return each box to its previous generation instead.")
+@click.option("--driver", is_flag=True, help="With --rollback: the NVIDIA driver instead; needs --reboot.")
 @click.option("--to", type=WholeNumber(1, 10**9), help="With --rollback: the generation's number.")
 @REBOOT_OPTION
 @click.option("--dry", is_flag=True, help="Print the batches without deploying.")
@@ -129,6 +130,7 @@ def rollout(
     windows: tuple[str, ...],
     upgrade_driver: bool,
     rollback: bool,
+    driver: bool,
     to: int | None,
     reboot: bool,
     dry: bool,
@@ -146,12 +148,7 @@ def rollout(
     Example: rigwright rollout fleet.py --batch 10% --soak 5
     """
     _refuse_combinations(context, pause=pause, resume=resume, abort=abort)
-    if to and not rollback:
-        raise click.UsageError("--to needs --rollback")
-    if rollback and (upgrade_driver or reboot):
-        raise click.UsageError("--rollback restores generations, and conflicts with --upgrade-driver and --reboot")
-    if upgrade_driver and not reboot:
-        raise click.UsageError("--upgrade-driver needs --reboot: another driver works after a reboot")
+    _refuse_driver_combinations(rollback=rollback, to=to, driver=driver, upgrade=upgrade_driver, reboot=reboot)
     with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
     if pause:
@@ -166,7 +163,8 @@ def rollout(
         with hold_rollout_lock(inventory):
             _run(inventory, load_resumable(inventory), replace_controller)
     else:
-        action: RolloutAction = "rollback" if rollback else "upgrade" if upgrade_driver else "deploy"
+        back: RolloutAction = "driver rollback" if driver else "rollback"
+        action: RolloutAction = back if rollback else "upgrade" if upgrade_driver else "deploy"
         settings = RolloutSettings(action=action, to=to, windows=windows, reboot=reboot, soak_minutes=soak)
         order = RolloutOrder(inventory, limit, canary, batch, max_unavailable, allow_outage, settings)
         if dry:
@@ -175,6 +173,22 @@ def rollout(
         with hold_rollout_lock(inventory):
             refuse_unfinished(inventory)
             _run(inventory, _plan(order))
+
+
+def _refuse_driver_combinations(*, rollback: bool, to: int | None, driver: bool, upgrade: bool, reboot: bool) -> None:
+    if to and not rollback:
+        raise click.UsageError("--to needs --rollback")
+    if driver and not rollback:
+        raise click.UsageError("--driver needs --rollback; --upgrade-driver moves drivers forward")
+    if to and driver:
+        raise click.UsageError("--to takes a generation's number and conflicts with --driver")
+    if rollback and upgrade:
+        raise click.UsageError("--rollback conflicts with --upgrade-driver")
+    if rollback and reboot and not driver:
+        raise click.UsageError("--reboot needs --driver: another generation needs no reboot")
+    if (upgrade or driver) and not reboot:
+        name = "--driver" if driver else "--upgrade-driver"
+        raise click.UsageError(f"{name} needs --reboot: another driver works after a reboot")
 
 
 def _refuse_combinations(context: click.Context, **actions: bool) -> None:
@@ -204,7 +218,7 @@ def _plan(order: RolloutOrder) -> RolloutState:
 
     rigs = load_host_rigs(load_hosts(order.inventory, None))
     targets = {name: rigs[name] for name in load_hosts(order.inventory, order.limit)}
-    if order.settings.action != "rollback":  # a rollback installs nothing from lock or bundle
+    if order.settings.action in ("deploy", "upgrade"):  # a rollback installs nothing from lock or bundle
         for rig in targets.values():
             require_deployable(rig)
     boxes = survey_boxes(order.inventory, targets, order.settings)
@@ -219,6 +233,9 @@ def _plan(order: RolloutOrder) -> RolloutState:
     windows = {name: rig.maintenance_windows for name, rig in targets.items() if rig.maintenance_windows}
     if windows and order.settings.windows:
         print_prose(f"--window replaces the maintenance windows of {format_hosts(windows)}")
+    drivers = {box.name: box.drivers for box in boxes if box.name in targets and box.drivers}
+    for name, (installed, previous) in drivers.items():
+        print_prose(f"{name}: driver {installed} -> {previous}, by a reboot")
     generations = {box.name: box.generation for box in boxes}
     inventory_digest, supply = digest_inputs(order.inventory, {name: rig.digest for name, rig in rigs.items()})
     return RolloutState(
@@ -229,7 +246,10 @@ def _plan(order: RolloutOrder) -> RolloutState:
         settings=order.settings,
         windows=windows,
         batches=tuple(one.boxes for one in batches),
-        boxes={name: BoxRecord(generation=generations[name]) for name in targets},
+        boxes={
+            name: BoxRecord(generation=generations[name], driver=drivers[name][1] if name in drivers else None)
+            for name in targets
+        },
     )
 
 

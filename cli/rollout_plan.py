@@ -12,6 +12,7 @@ from checks.connections import ConnectedHost, connect_inventory, map_hosts
 from cli.exit_codes import HostUnreached
 from cli.inventory_loading import MAX_INVENTORY_BYTES
 from cli.plan import HostPlan, plan_box
+from cli.prog_name import prog_name
 from cli.rollout_run import format_moment
 from cli.tables import print_table
 from rigwright.gateway.served_models import offers_of
@@ -19,6 +20,8 @@ from rigwright.local_files import read_content
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
+from rigwright.nvidia.driver.driver_facts import release_key
+from rigwright.nvidia.packages.driver_target import find_previous_driver, find_rollback_refusals
 from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
 from rigwright.rollout.state_file import RolloutAction, RolloutSettings
 from rigwright.weights.weight_server import find_sharing_boxes
@@ -47,6 +50,8 @@ def survey_boxes(inventory: str, targets: Collection[str], settings: RolloutSett
     if settings.action == "rollback":
         refused = map_hosts(listed, lambda box: _describe_rollback_fault(box, settings.to))
         reasons = [f"{box.name}: refused: {one}" for box, one in zip(listed, refused, strict=True) if one]
+    elif settings.action == "driver rollback":
+        reasons = [f"{name}: refused: {one}" for name in targets for one in find_driver_faults(plans[name])]
     else:
         reasons = [f"{name}: refused: {one}" for name in targets for one in plans[name].refused]
         reasons += [
@@ -70,6 +75,27 @@ def _describe_rollback_fault(box: ConnectedHost, to: int | None) -> str:
     return "" if number == served.current else describe_rollback_refusal(served, number, box.rig.reserved_gpus)
 
 
+def find_drivers(plan: HostPlan) -> tuple[str, str]:
+    """The installed driver of a box, and the one to which a rollback returns; each empty without one."""
+    if plan.driver is None:
+        return "", ""
+    facts = plan.driver[2]
+    return facts.library.driver if facts.library else "", find_previous_driver(facts)
+
+
+def find_driver_faults(plan: HostPlan) -> tuple[str, ...]:
+    """Why the driver of a box cannot be rolled back; empty if it can."""
+    if plan.driver is None or not plan.driver[0].managed:
+        return ("its driver is not managed: --limit leaves the box out",)
+    installed, previous = find_drivers(plan)
+    if previous and release_key(previous) > release_key(installed):
+        return (
+            f"driver {previous} is stored and newer than the installed {installed}, so no rollback goes to it: "
+            f"--limit leaves the box out, `{prog_name()} deploy --upgrade-driver` upgrades it",
+        )
+    return find_rollback_refusals(plan.driver[3], plan.driver[2], previous)
+
+
 def _describe_box(
     box: ConnectedHost,
     plan: HostPlan,
@@ -87,6 +113,8 @@ def _describe_box(
     roles = {step.role for step in plan.plan.steps}
     if settings.action == "rollback":
         roles = {"serving"}
+    elif settings.action == "driver rollback":
+        roles = {"driver_rollback"}
     elif settings.action == "upgrade":
         roles |= {"nvidia_driver", "serving"}
     interrupted = find_interrupted(box.rig, plan.plan.interrupted, settings.action)
@@ -100,6 +128,7 @@ def _describe_box(
         durations.expected_of_roles(roles, box.name) if roles else 0.0,
         plan.generation,
         box.rig.gateway.fleet.pair.partner if box.rig.gateway and box.rig.gateway.fleet.pair else "",
+        find_drivers(plan) if settings.action == "driver rollback" else None,
         settings.windows or box.rig.maintenance_windows,
     )
 

@@ -61,8 +61,11 @@ class RolloutSteps(Protocol):
     def drain(self, names: Collection[str]) -> None:
         """Wait for the requests of other boxes' gateways, at most as long as those have."""
 
-    def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
-        """Deploy boxes at the same time; returns the reason for each box on which it failed."""
+    def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
+        """Deploy boxes at the same time, or return them to a driver; returns the reason for each on which that failed.
+
+        `reboot` is the consent, None without a word on it: the inventory's holds then.
+        """
 
     def run_gate(self, name: str, *, speed: bool) -> str:
         """Why a box fails its gate; empty if it passes."""
@@ -237,15 +240,16 @@ class RolloutRun:
             {name: {"state": "draining", "is_out": True, "reason": "", **records.get(name, {})} for name in found}
         )
         self.steps.drain([name for name in found if name not in failed])
-        consent: dict[bool, list[str]] = {True: [], False: []}
+        groups: dict[tuple[bool | None, str], list[str]] = {}
         for name, box in found.items():
             if name in failed:
                 continue
-            may_reboot = settings.reboot and self.state.boxes[name].boot == box.boot
-            if settings.reboot and not may_reboot:
+            record, consent = self.state.boxes[name], settings.reboot or None
+            if record.boot != box.boot:
+                consent = False
                 self.say(f"{name}: has rebooted in this rollout: no second reboot")
-            consent[may_reboot].append(name)
-        for reboot, group in consent.items():
+            groups.setdefault((consent, record.driver or ""), []).append(name)
+        for (reboot, driver), group in groups.items():
             failed |= self._mark(group, state="deploying")
             group = [name for name in group if name not in failed]
             if not group:
@@ -253,7 +257,7 @@ class RolloutRun:
             if settings.action == "rollback":
                 failed |= {name: reason for name in group if (reason := self._return_to_target(name, found[name]))}
             else:
-                failed |= self.steps.deploy(group, reboot=reboot)
+                failed |= self.steps.deploy(group, reboot=reboot, driver=driver)
             done = [name for name in group if name not in failed]
             served = self._read_generations(done)
             failed |= self._mark_each({name: {"state": "checking", "generation": served[name]} for name in done})
@@ -281,8 +285,9 @@ class RolloutRun:
                 self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {wrong}"))
                 continue
             if record.before is None or box.generation == record.before:
-                is_same = record.before is not None
+                is_same = record.before is not None and not record.driver
                 why = "the deploy activated no other generation" if is_same else "it had no generation"
+                why = "no driver goes back by itself: that takes another reboot" if record.driver else why
                 changes = {"generation": box.generation, "reason": _one_line(f"{reason} ({why})")}
                 self._mark([name], state="failed", is_out=not is_same, **changes)
                 continue

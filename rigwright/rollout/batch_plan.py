@@ -31,6 +31,8 @@ class RolloutBox:
     """The served one; None if it serves none, or does not answer."""
     partner: str = ""
     """The box whose gateway shares an address with its own; empty without one."""
+    drivers: tuple[str, str] | None = None
+    """Of a driver rollback: the installed driver, and the one to which it returns."""
     windows: tuple[str, ...] = ()
     """Its maintenance windows; empty for always."""
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from rigwright.local_files import read_content, write_atomically
 from rigwright.model.inventory_schema import WindowText
 from rigwright.problems import FrozenModel, printable
-from rigwright.validated_types import PLAIN, Digits, Sha256, matching
+from rigwright.validated_types import PLAIN, Digits, DriverVersion, Sha256, matching
 
 MOST_BYTES = 4 << 20
 HostName = Annotated[str, matching(r"[A-Za-z0-9_.@:-]{1,255}", "a host name")]
@@ -29,8 +29,8 @@ Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
 Request = Literal["", "pause", "abort"]
 """A request of another process to the running controller."""
 BoxState = Literal["waiting", "draining", "deploying", "checking", "soaking", "done", "restoring", "restored", "failed"]
-RolloutAction = Literal["deploy", "upgrade", "rollback"]
-"""The change of each box: the verb of deploy.py."""
+RolloutAction = Literal["deploy", "upgrade", "rollback", "driver rollback"]
+"""The change of each box."""
 
 
 class BoxRecord(FrozenModel):
@@ -47,6 +47,8 @@ class BoxRecord(FrozenModel):
     """The generation that it served last; None if it served none, or is not known."""
     target: Generation | None = None
     """The generation to which a rollback returns it."""
+    driver: DriverVersion | None = None
+    """The driver to which a driver rollback returns it."""
     boot: Digits | None = None
     """Its boot before the first deploy: with another one it has rebooted, and does not reboot again."""
     reason: Reason = ""
@@ -62,7 +64,7 @@ class RolloutSettings(FrozenModel):
 
     action: RolloutAction = "deploy"
     to: Generation | None = None
-    """Of a rollback: the generation; None for the previous one of each box."""
+    """Of a rollback of generations: the generation; None for the previous one of each box."""
     windows: Annotated[tuple[WindowText, ...], Field(max_length=100)] = ()
     """When batches may begin, by `--window`; empty for the windows of the boxes."""
     reboot: bool = False

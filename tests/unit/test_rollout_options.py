@@ -12,8 +12,11 @@ from cli.rollout import rollout
     ("options", "reason"),
     [
         (["--to", "3"], "--to needs --rollback"),
-        (["--rollback", "--reboot"], "--rollback restores generations, and conflicts with"),
-        (["--rollback", "--upgrade-driver", "--reboot"], "--rollback restores generations, and conflicts with"),
+        (["--rollback", "--reboot"], "--reboot needs --driver: another generation needs no reboot"),
+        (["--rollback", "--upgrade-driver", "--reboot"], "--rollback conflicts with --upgrade-driver"),
+        (["--driver", "--reboot"], "--driver needs --rollback"),
+        (["--rollback", "--driver"], "--driver needs --reboot"),
+        (["--rollback", "--driver", "--reboot", "--to", "3"], "--to takes a generation's number and conflicts"),
         (["--upgrade-driver"], "--upgrade-driver needs --reboot"),
         (["--replace-controller", "a@b:/c"], "--replace-controller needs --resume or --abort"),
         (["--pause", "--replace-controller", "a@b:/c"], "--replace-controller needs --resume or --abort"),

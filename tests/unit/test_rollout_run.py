@@ -40,6 +40,9 @@ class StandInFleet:
     deployed_out: dict[str, bool] = field(default_factory=dict)
     """Box -> whether it was out of rotation and drained when its deploy began."""
     drained: set[str] = field(default_factory=set)
+    drivers: dict[str, str] = field(default_factory=dict)
+    standing_consent: bool = False
+    """Whether the inventory allows reboots."""
     kill_at: int = -1
     """The number of the step before or after which the controller is killed; -1: never."""
     steps: int = 0
@@ -82,8 +85,11 @@ class StandInFleet:
         assert all(self.markers[name].record.is_out for name in names)
         self.drained |= {*names}
 
-    def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+    def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         self._count()
+        if driver:
+            return self._return_to_driver(names, driver, reboot)
+        reboot = self.standing_consent if reboot is None else reboot
         for name in names:
             self.deployed.append(name)
             self.deployed_out[name] = self.markers[name].record.is_out and name in self.drained
@@ -94,6 +100,17 @@ class StandInFleet:
                 self.boots[name] = self.boots.get(name, 0) + 1
             self._count()
         return {name: self.deploy_faults[name] for name in names if name in self.deploy_faults}
+
+    def _return_to_driver(self, names: Collection[str], driver: str, reboot: bool | None) -> Mapping[str, str]:
+        for name in names:
+            assert reboot or self.boots.get(name), "a driver needs consent to its first reboot"
+            self.drivers[name] = driver
+            self._count()
+            if reboot:
+                self.reboots.append(name)
+                self.boots[name] = self.boots.get(name, 0) + 1
+            self._count()
+        return {}
 
     def run_gate(self, name: str, *, speed: bool) -> str:
         self._count()
@@ -302,7 +319,7 @@ def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet)
     moments: list[str] = []
     real = fleet.deploy
 
-    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+    def deploy(names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         moments.append(fleet.markers[next(iter(names))].moment)
         return real(names, reboot=reboot)
 
@@ -326,7 +343,7 @@ def test_a_batch_begins_in_the_windows_of_its_boxes(
     moments: dict[str, str] = {}
     real = fleet.deploy
 
-    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+    def deploy(names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         moments.update((name, fleet.markers[name].moment[11:16]) for name in names)
         return real(names, reboot=reboot)
 
@@ -399,3 +416,62 @@ def test_a_rollout_of_a_rollback_returns_a_box_that_fails(path: Path) -> None:
     phase, _ = run_rollout(path, fleet, make_state(*BATCHES, action="rollback", to=1))
     assert phase == "stopped"
     assert fleet.generations == {"one": 1, "two": 3, "three": 1, "four": 3}
+
+
+DRIVERS = {"one": "595.58.03", "two": "580.159.03", "three": "595.58.03", "four": "595.58.03"}
+
+
+def make_driver_rollback() -> RolloutState:
+    state = make_state(*BATCHES, action="driver rollback", reboot=True)
+    records = {name: record.model_copy(update={"driver": DRIVERS[name]}) for name, record in state.boxes.items()}
+    return state.with_records(records)
+
+
+def test_a_rollout_of_a_driver_rollback_reboots_each_box_once(path: Path) -> None:
+    for kill_at in range(1, STEPS):
+        fleet = StandInFleet(dict.fromkeys(DRIVERS, 2), kill_at=kill_at)
+        state: RolloutState | None = make_driver_rollback()
+        assert state
+        save_state(path, state)
+        try:
+            phase, _ = run_rollout(path, fleet, state)
+        except ControllerKilled:
+            state = load_state(path)
+            assert state
+            phase, _ = run_rollout(path, fleet, state)
+        else:
+            break
+        assert phase == "finished"
+        assert fleet.drivers == DRIVERS, kill_at
+        assert sorted(fleet.reboots) == sorted(DRIVERS), kill_at
+        assert {*fleet.generations.values()} == {2}
+    assert kill_at > 30
+
+
+def test_a_box_whose_driver_fails_its_gate_stays_out_of_rotation_and_does_not_reboot_again(path: Path) -> None:
+    fleet = StandInFleet(dict.fromkeys(DRIVERS, 2), gate_faults={"two": "chat is failed"})
+    phase, state = run_rollout(path, fleet, make_driver_rollback())
+    assert phase == "stopped"
+    assert sorted(fleet.reboots) == ["one", "three", "two"]
+    assert fleet.rolled_back == []
+    assert fleet.markers["two"].record.is_out
+    assert state.boxes["two"].reason == "chat is failed (no driver goes back by itself: that takes another reboot)"
+    assert state.boxes["four"].state == "waiting"
+
+
+def test_a_killed_rollout_reboots_no_box_again_that_the_inventory_allows_reboots_of(path: Path) -> None:
+    for kill_at in range(1, STEPS):
+        fleet = StandInFleet(dict.fromkeys(DRIVERS, 1), kill_at=kill_at, standing_consent=True)
+        state: RolloutState | None = make_state(*BATCHES)
+        assert state
+        save_state(path, state)
+        try:
+            run_rollout(path, fleet, state)
+        except ControllerKilled:
+            state = load_state(path)
+            assert state
+            run_rollout(path, fleet, state)
+        else:
+            break
+        assert sorted(fleet.reboots) == sorted(DRIVERS), kill_at
+    assert kill_at > 30
