@@ -244,7 +244,7 @@ class RolloutRun:
         for name, box in found.items():
             if name in failed:
                 continue
-            record, consent = self.state.boxes[name], settings.reboot or None
+            record, consent = self.state.boxes[name], True if settings.reboot else None
             if record.boot != box.boot:
                 consent = False
                 self.say(f"{name}: has rebooted in this rollout: no second reboot")

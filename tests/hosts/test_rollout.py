@@ -228,7 +228,7 @@ def test_a_rollout_of_rollbacks_returns_each_box_to_its_previous_generation(flee
     fleet.declare("40%", maintenance_windows=[f"{in_three_days} 02:00-03:00"])
     done = fleet.run("--rollback", "--batch", "2", "--window", "00:00-24:00")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "--window replaces the maintenance windows of two, three and one" in done.stdout
+    assert "--window replaces the maintenance windows of one, three, two" in done.stdout
     assert fleet.generations() == dict.fromkeys(NAMES, "1")
     assert all(is_serving(host) for host in fleet.hosts.values())
 
